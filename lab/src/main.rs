@@ -1,0 +1,2 @@
+//! Placeholder of the lab's command.
+fn main() {}

@@ -1,0 +1,469 @@
+//! [`CpuSet`]: CPUs as a set, and the kernel's two ways of writing one down.
+//!
+//! The kernel prints CPU sets as *lists* (`0-3,8`, files named `*_list`) and as *masks* (`ff,00000101`, most files
+//! without that suffix). Both are described in the kernel's `Documentation/core-api/printk-formats.rst` and parsed by
+//! its `lib/bitmap-str.c`; cpuset(7) describes them for user space. Strides (`0-15:2/4`: of every four CPUs the first
+//! two) are accepted by the kernel wherever it reads a list.
+
+use std::fmt;
+use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Sub, SubAssign};
+use std::str::FromStr;
+
+const WORDS: usize = 32;
+
+/// How many CPUs a [`CpuSet`] can name: CPU numbers are `0..MAX_CPUS`.
+///
+/// Linux on x86_64 is built for at most 8192 CPUs, but the largest machines Kubernetes runs on have fewer than 2048.
+pub const MAX_CPUS: usize = WORDS * 64;
+
+/// A set of logical CPUs, by the kernel's CPU numbers.
+///
+/// Plain data of a fixed size: copying one costs a few nanoseconds and nothing is ever allocated, so that
+/// placement can try many sets cheaply.
+///
+/// ```
+/// use nri_cpu_manager::cpuset::CpuSet;
+/// let free: CpuSet = "0-3,8".parse().unwrap();
+/// let taken: CpuSet = "2-3".parse().unwrap();
+/// assert_eq!((free - taken).to_string(), "0-1,8");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CpuSet {
+    words: [u64; WORDS],
+}
+
+/// Why a text is not a CPU set.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// A part of a list is not a CPU number.
+    #[error("{part:?} is not a CPU number in CPU list {list:?}: expected numbers and ranges like 0-3,8")]
+    NotANumber {
+        /// The part at fault.
+        part: String,
+        /// The whole text.
+        list: String,
+    },
+    /// A range ends before it starts.
+    #[error("range {part:?} in CPU list {list:?} ends before it starts")]
+    Reversed {
+        /// The part at fault.
+        part: String,
+        /// The whole text.
+        list: String,
+    },
+    /// A stride such as `0-15:2/4` whose group is empty or whose use is larger than its group.
+    #[error("stride {part:?} in CPU list {list:?}: expected FIRST-LAST:USED/GROUP with 1 <= USED <= GROUP")]
+    Stride {
+        /// The part at fault.
+        part: String,
+        /// The whole text.
+        list: String,
+    },
+    /// A CPU number that no [`CpuSet`] can hold.
+    #[error("CPU {cpu} in {text:?} is past the limit: CPU numbers up to {} are supported", MAX_CPUS - 1)]
+    PastLimit {
+        /// The number at fault, as written.
+        cpu: String,
+        /// The whole text.
+        text: String,
+    },
+    /// A mask with something else in it than hexadecimal digits in groups of up to eight.
+    #[error("{mask:?} is not a CPU mask: expected groups of up to eight hexadecimal digits like ff,00000101")]
+    Mask {
+        /// The whole text.
+        mask: String,
+    },
+}
+
+/// A CPU number of [`MAX_CPUS`] or more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("CPU {0} is past the limit: CPU numbers up to {max} are supported", max = MAX_CPUS - 1)]
+pub struct PastLimit(pub usize);
+
+impl CpuSet {
+    /// The set without CPUs.
+    pub const EMPTY: CpuSet = CpuSet { words: [0; WORDS] };
+
+    /// The set of one CPU.
+    ///
+    /// # Errors
+    /// If `cpu` is [`MAX_CPUS`] or more.
+    pub fn of(cpu: usize) -> Result<CpuSet, PastLimit> {
+        let mut set = CpuSet::EMPTY;
+        set.insert(cpu)?;
+        Ok(set)
+    }
+
+    /// Adds a CPU.
+    ///
+    /// # Errors
+    /// If `cpu` is [`MAX_CPUS`] or more; the set is unchanged then.
+    pub fn insert(&mut self, cpu: usize) -> Result<(), PastLimit> {
+        let word = self.words.get_mut(cpu / 64).ok_or(PastLimit(cpu))?;
+        *word |= 1 << (cpu % 64);
+        Ok(())
+    }
+
+    /// Takes a CPU out; one that is not in the set is no error.
+    pub fn remove(&mut self, cpu: usize) {
+        if let Some(word) = self.words.get_mut(cpu / 64) {
+            *word &= !(1 << (cpu % 64));
+        }
+    }
+
+    /// Whether `cpu` is in the set.
+    pub fn contains(&self, cpu: usize) -> bool {
+        self.words.get(cpu / 64).is_some_and(|word| word & (1 << (cpu % 64)) != 0)
+    }
+
+    /// How many CPUs are in the set.
+    pub fn len(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether the set has no CPU.
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|&word| word == 0)
+    }
+
+    /// The lowest CPU.
+    pub fn first(&self) -> Option<usize> {
+        self.iter().next()
+    }
+
+    /// The `n` lowest CPUs, or all of them if there are fewer.
+    pub fn lowest(&self, n: usize) -> CpuSet {
+        let mut left = n;
+        let mut set = *self;
+        for word in &mut set.words {
+            let ones = word.count_ones() as usize;
+            if ones <= left {
+                left -= ones;
+                continue;
+            }
+            // Keep the `left` lowest ones: drop the lowest one of a copy `left` times, what remains is too much.
+            let mut rest = *word;
+            for _ in 0..left {
+                rest &= rest - 1;
+            }
+            *word &= !rest;
+            left = 0;
+        }
+        set
+    }
+
+    /// Whether every CPU of this set is in `other`.
+    pub fn is_subset(&self, other: &CpuSet) -> bool {
+        self.words.iter().zip(&other.words).all(|(a, b)| a & !b == 0)
+    }
+
+    /// Whether no CPU is in both sets.
+    pub fn is_disjoint(&self, other: &CpuSet) -> bool {
+        self.words.iter().zip(&other.words).all(|(a, b)| a & b == 0)
+    }
+
+    /// How many CPUs are in both sets, without building their intersection.
+    pub fn common(&self, other: &CpuSet) -> usize {
+        self.words.iter().zip(&other.words).map(|(a, b)| (a & b).count_ones() as usize).sum()
+    }
+
+    /// The CPUs in ascending order.
+    pub fn iter(&self) -> Iter {
+        Iter { words: self.words, word: 0 }
+    }
+
+    /// Reads a mask as sysfs prints it: `f`, `ff,00000101`, also with a leading `0x`.
+    ///
+    /// Groups are 32 bits wide, the most significant one first; white space around the text is ignored.
+    ///
+    /// # Errors
+    /// If the text is not such a mask, or names a CPU past [`MAX_CPUS`].
+    pub fn from_mask(mask: &str) -> Result<CpuSet, ParseError> {
+        let bad = || ParseError::Mask { mask: mask.to_owned() };
+        let text = mask.trim();
+        let text = text.strip_prefix("0x").unwrap_or(text);
+        let mut set = CpuSet::EMPTY;
+        for (index, group) in text.rsplit(',').enumerate() {
+            let digits = group.bytes().all(|digit| digit.is_ascii_hexdigit());
+            if !digits || group.is_empty() || group.len() > 8 {
+                return Err(bad());
+            }
+            let bits = u64::from(u32::from_str_radix(group, 16).map_err(|_| bad())?);
+            match set.words.get_mut(index / 2) {
+                Some(word) => *word |= bits << (32 * (index % 2)),
+                None if bits == 0 => {}
+                None => {
+                    let cpu = index * 32 + bits.trailing_zeros() as usize;
+                    return Err(ParseError::PastLimit { cpu: cpu.to_string(), text: mask.to_owned() });
+                }
+            }
+        }
+        Ok(set)
+    }
+
+    /// Adds `first..=last`, both known to be within the limit.
+    fn insert_range(&mut self, first: usize, last: usize) {
+        for index in first / 64..=last / 64 {
+            let low = if index == first / 64 { first % 64 } else { 0 };
+            let high = if index == last / 64 { last % 64 } else { 63 };
+            if let Some(word) = self.words.get_mut(index) {
+                *word |= (u64::MAX >> (63 - high)) & (u64::MAX << low);
+            }
+        }
+    }
+}
+
+impl FromStr for CpuSet {
+    type Err = ParseError;
+
+    /// Reads a list as the kernel prints and accepts it: `0-3,8`, `0-15:2/4`, or nothing for the empty set.
+    fn from_str(list: &str) -> Result<CpuSet, ParseError> {
+        let mut set = CpuSet::EMPTY;
+        if list.trim().is_empty() {
+            return Ok(set);
+        }
+        for part in list.trim().split(',') {
+            let part = part.trim();
+            let number = |text: &str| -> Result<usize, ParseError> {
+                let owned = || (part.to_owned(), list.to_owned());
+                if text.is_empty() || !text.bytes().all(|digit| digit.is_ascii_digit()) {
+                    let (part, list) = owned();
+                    return Err(ParseError::NotANumber { part, list });
+                }
+                // Digits only, so the one error left is a number too large for the type: past the limit as well.
+                match text.parse() {
+                    Ok(cpu) if cpu < MAX_CPUS => Ok(cpu),
+                    _ => Err(ParseError::PastLimit { cpu: text.to_owned(), text: list.to_owned() }),
+                }
+            };
+            let (range, stride) = match part.split_once(':') {
+                Some((range, stride)) => (range, Some(stride)),
+                None => (part, None),
+            };
+            let (first, last) = match range.split_once('-') {
+                Some((first, last)) => (number(first)?, number(last)?),
+                None => (number(range)?, number(range)?),
+            };
+            if last < first {
+                return Err(ParseError::Reversed { part: part.to_owned(), list: list.to_owned() });
+            }
+            let Some(stride) = stride else {
+                set.insert_range(first, last);
+                continue;
+            };
+            let bad = || ParseError::Stride { part: part.to_owned(), list: list.to_owned() };
+            let (used, group) = stride.split_once('/').ok_or_else(bad)?;
+            let (used, group) = (number(used)?, number(group)?);
+            if used == 0 || used > group || !range.contains('-') {
+                return Err(bad());
+            }
+            for start in (first..=last).step_by(group) {
+                set.insert_range(start, last.min(start + used - 1));
+            }
+        }
+        Ok(set)
+    }
+}
+
+impl fmt::Display for CpuSet {
+    /// Writes the kernel's list format: ascending, ranges merged, `0-3,8`; nothing for the empty set.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut cpus = self.iter().peekable();
+        let mut separator = "";
+        while let Some(first) = cpus.next() {
+            let mut last = first;
+            while let Some(next) = cpus.next_if_eq(&(last + 1)) {
+                last = next;
+            }
+            match last - first {
+                0 => write!(f, "{separator}{first}")?,
+                _ => write!(f, "{separator}{first}-{last}")?,
+            }
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for CpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{{self}}}")
+    }
+}
+
+impl Default for CpuSet {
+    fn default() -> CpuSet {
+        CpuSet::EMPTY
+    }
+}
+
+/// The CPUs of a [`CpuSet`], ascending.
+#[derive(Debug, Clone)]
+pub struct Iter {
+    words: [u64; WORDS],
+    word: usize,
+}
+
+impl Iterator for Iter {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        while let Some(word) = self.words.get_mut(self.word) {
+            if *word != 0 {
+                let bit = word.trailing_zeros() as usize;
+                *word &= *word - 1;
+                return Some(self.word * 64 + bit);
+            }
+            self.word += 1;
+        }
+        None
+    }
+}
+
+impl IntoIterator for &CpuSet {
+    type Item = usize;
+    type IntoIter = Iter;
+
+    fn into_iter(self) -> Iter {
+        self.iter()
+    }
+}
+
+/// Makes the operator and its assigning form from one formula on words.
+macro_rules! operator {
+    ($trait:ident, $method:ident, $assign:ident, $assign_method:ident, $a:ident, $b:ident => $formula:expr) => {
+        impl $assign for CpuSet {
+            fn $assign_method(&mut self, other: CpuSet) {
+                for ($a, $b) in self.words.iter_mut().zip(other.words) {
+                    *$a = $formula;
+                }
+            }
+        }
+        impl $trait for CpuSet {
+            type Output = CpuSet;
+            fn $method(mut self, other: CpuSet) -> CpuSet {
+                $assign::$assign_method(&mut self, other);
+                self
+            }
+        }
+    };
+}
+
+operator!(BitOr, bitor, BitOrAssign, bitor_assign, a, b => *a | b);
+operator!(BitAnd, bitand, BitAndAssign, bitand_assign, a, b => *a & b);
+operator!(Sub, sub, SubAssign, sub_assign, a, b => *a & !b);
+
+impl FromIterator<CpuSet> for CpuSet {
+    /// The union.
+    fn from_iter<I: IntoIterator<Item = CpuSet>>(sets: I) -> CpuSet {
+        sets.into_iter().fold(CpuSet::EMPTY, BitOr::bitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[track_caller]
+    fn check(list: &str, expect: &str) {
+        match list.parse::<CpuSet>() {
+            Ok(set) => assert_eq!(set.to_string(), expect, "{list:?}"),
+            Err(error) => assert_eq!(error.to_string(), expect, "{list:?}"),
+        }
+    }
+
+    #[test]
+    fn lists() {
+        check("", "");
+        check(" \n", "");
+        check("0", "0");
+        check("0-3,8\n", "0-3,8");
+        check("8,0-3,2-5", "0-5,8");
+        check("0,1", "0-1");
+        check("0-15:2/4", "0-1,4-5,8-9,12-13");
+        check("1-7:1/2,64", "1,3,5,7,64");
+        check("0-2047", "0-2047");
+        check("63-64,127-128", "63-64,127-128");
+        check("2048", "CPU 2048 in \"2048\" is past the limit: CPU numbers up to 2047 are supported");
+        check(
+            "99999999999999999999999",
+            "CPU 99999999999999999999999 in \"99999999999999999999999\" is past the limit: CPU numbers up to 2047 are supported",
+        );
+        check("3-1", "range \"3-1\" in CPU list \"3-1\" ends before it starts");
+        for bad in ["a", "1,,2", "-1", "1-", "+1", "1 2", "0-3,x"] {
+            assert!(matches!(bad.parse::<CpuSet>(), Err(ParseError::NotANumber { .. })), "{bad:?}");
+        }
+        for bad in ["0-15:0/4", "0-15:5/4", "0-15:2", "3:1/2"] {
+            assert!(matches!(bad.parse::<CpuSet>(), Err(ParseError::Stride { .. })), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn masks() {
+        for (mask, list) in [
+            ("f", "0-3"),
+            ("00000000,00000101\n", "0,8"),
+            ("0xff", "0-7"),
+            ("1,00000000,00000000", "64"),
+            ("80000000", "31"),
+        ] {
+            assert_eq!(CpuSet::from_mask(mask).unwrap().to_string(), list, "{mask:?}");
+        }
+        for bad in ["", "g", "123456789", "1,,2", "+f"] {
+            assert!(matches!(CpuSet::from_mask(bad), Err(ParseError::Mask { .. })), "{bad:?}");
+        }
+        let zeros = ",00000000".repeat(64);
+        assert!(matches!(CpuSet::from_mask(&format!("1{zeros}")), Err(ParseError::PastLimit { .. })));
+        // Kernels built for more CPUs than the machine has print leading groups of zeros.
+        assert_eq!(CpuSet::from_mask(&format!("0{zeros}")).unwrap(), CpuSet::EMPTY);
+    }
+
+    #[test]
+    fn limits() {
+        let mut set = CpuSet::EMPTY;
+        assert_eq!(set.insert(MAX_CPUS - 1), Ok(()));
+        assert_eq!(set.insert(MAX_CPUS), Err(PastLimit(MAX_CPUS)));
+        assert_eq!(set.to_string(), "2047");
+        set.remove(MAX_CPUS);
+        assert!(!set.contains(MAX_CPUS));
+    }
+
+    fn cpus() -> impl Strategy<Value = BTreeSet<usize>> {
+        prop::collection::btree_set(prop_oneof![0..130usize, 0..MAX_CPUS], 0..80)
+    }
+
+    fn set(cpus: &BTreeSet<usize>) -> CpuSet {
+        cpus.iter().map(|&cpu| CpuSet::of(cpu).unwrap()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn printed_lists_read_back(a in cpus()) {
+            prop_assert_eq!(set(&a).to_string().parse::<CpuSet>().unwrap(), set(&a));
+        }
+
+        #[test]
+        fn algebra_is_that_of_sets(a in cpus(), b in cpus(), n in 0..90usize) {
+            let (x, y) = (set(&a), set(&b));
+            prop_assert_eq!(x | y, set(&(&a | &b)));
+            prop_assert_eq!(x & y, set(&(&a & &b)));
+            prop_assert_eq!(x - y, set(&(&a - &b)));
+            prop_assert_eq!(x.common(&y), (&a & &b).len());
+            prop_assert_eq!(x.is_subset(&y), a.is_subset(&b));
+            prop_assert_eq!(x.is_disjoint(&y), a.is_disjoint(&b));
+            prop_assert_eq!(x.len(), a.len());
+            prop_assert_eq!(x.is_empty(), a.is_empty());
+            prop_assert_eq!(x.first(), a.first().copied());
+            prop_assert_eq!(x.iter().collect::<Vec<_>>(), a.iter().copied().collect::<Vec<_>>());
+            prop_assert_eq!(x.lowest(n), set(&a.iter().copied().take(n).collect()));
+        }
+
+        #[test]
+        fn any_text_is_a_set_or_an_error(text in "[0-9a-fx,:/ -]{0,24}") {
+            let _ = text.parse::<CpuSet>();
+            let _ = CpuSet::from_mask(&text);
+        }
+    }
+}

@@ -1,0 +1,2 @@
+//! nri-cpu-manager: the kubelet's CPU Manager and Topology Manager as an NRI plugin.
+pub mod cpuset;

@@ -1,0 +1,2 @@
+//! The `nri-cpu-manager` command.
+fn main() {}

@@ -36,7 +36,9 @@ pub struct CpuSet {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// A part of a list is not a CPU number.
-    #[error("{part:?} is not a CPU number in CPU list {list:?}: expected numbers and ranges like 0-3,8")]
+    #[error(
+        "{part:?} is not a CPU number in CPU list {list:?}: expected numbers and ranges like 0-3,8"
+    )]
     NotANumber {
         /// The part at fault.
         part: String,
@@ -52,7 +54,9 @@ pub enum ParseError {
         list: String,
     },
     /// A stride such as `0-15:2/4` whose group is empty or whose use is larger than its group.
-    #[error("stride {part:?} in CPU list {list:?}: expected FIRST-LAST:USED/GROUP with 1 <= USED <= GROUP")]
+    #[error(
+        "stride {part:?} in CPU list {list:?}: expected FIRST-LAST:USED/GROUP with 1 <= USED <= GROUP"
+    )]
     Stride {
         /// The part at fault.
         part: String,
@@ -68,7 +72,9 @@ pub enum ParseError {
         text: String,
     },
     /// A mask with something else in it than hexadecimal digits in groups of up to eight.
-    #[error("{mask:?} is not a CPU mask: expected groups of up to eight hexadecimal digits like ff,00000101")]
+    #[error(
+        "{mask:?} is not a CPU mask: expected groups of up to eight hexadecimal digits like ff,00000101"
+    )]
     Mask {
         /// The whole text.
         mask: String,
@@ -194,7 +200,10 @@ impl CpuSet {
                 None if bits == 0 => {}
                 None => {
                     let cpu = index * 32 + bits.trailing_zeros() as usize;
-                    return Err(ParseError::PastLimit { cpu: cpu.to_string(), text: mask.to_owned() });
+                    return Err(ParseError::PastLimit {
+                        cpu: cpu.to_string(),
+                        text: mask.to_owned(),
+                    });
                 }
             }
         }
@@ -386,7 +395,10 @@ mod tests {
         check("1-7:1/2,64", "1,3,5,7,64");
         check("0-2047", "0-2047");
         check("63-64,127-128", "63-64,127-128");
-        check("2048", "CPU 2048 in \"2048\" is past the limit: CPU numbers up to 2047 are supported");
+        check(
+            "2048",
+            "CPU 2048 in \"2048\" is past the limit: CPU numbers up to 2047 are supported",
+        );
         check(
             "99999999999999999999999",
             "CPU 99999999999999999999999 in \"99999999999999999999999\" is past the limit: CPU numbers up to 2047 are supported",
@@ -415,7 +427,10 @@ mod tests {
             assert!(matches!(CpuSet::from_mask(bad), Err(ParseError::Mask { .. })), "{bad:?}");
         }
         let zeros = ",00000000".repeat(64);
-        assert!(matches!(CpuSet::from_mask(&format!("1{zeros}")), Err(ParseError::PastLimit { .. })));
+        assert!(matches!(
+            CpuSet::from_mask(&format!("1{zeros}")),
+            Err(ParseError::PastLimit { .. })
+        ));
         // Kernels built for more CPUs than the machine has print leading groups of zeros.
         assert_eq!(CpuSet::from_mask(&format!("0{zeros}")).unwrap(), CpuSet::EMPTY);
     }

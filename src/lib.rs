@@ -1,2 +1,3 @@
 //! nri-cpu-manager: the kubelet's CPU Manager and Topology Manager as an NRI plugin.
 pub mod cpuset;
+pub mod topology;

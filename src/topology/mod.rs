@@ -1,0 +1,7 @@
+//! What the machine looks like: CPUs, cores, uncore caches, NUMA nodes, sockets and the distances between nodes.
+//!
+//! [`model`] is pure and knows no files; readers and builders make its [`Facts`](model::Facts).
+
+pub mod model;
+
+pub use model::{CoreKind, Cpu, Domain, Facts, NumaNode, OfflineCpu, Topology};

@@ -1,0 +1,240 @@
+//! The machine as placement sees it: flat lists of domains, each with the set of its CPUs.
+//!
+//! Only online CPUs are in domains. Numbers (`id`) are labels: they order domains and are shown to people, but nothing
+//! else follows from them; they may be sparse, and on some machines they are shuffled.
+
+use crate::cpuset::CpuSet;
+use std::collections::BTreeMap;
+
+/// What a reader or builder found out about a machine, not yet checked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The online CPUs, in any order.
+    pub cpus: Vec<Cpu>,
+    /// The CPUs that exist but are offline, in any order.
+    pub offline: Vec<OfflineCpu>,
+    /// All NUMA nodes that exist, those without CPUs too, in any order. The CPUs of each follow from [`Facts::cpus`].
+    pub nodes: Vec<NodeFacts>,
+    /// CPUs taken from the scheduler's load balancing at boot (`isolcpus=`).
+    pub isolated: CpuSet,
+}
+
+/// A NUMA node as found: its number and distances.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// The kernel's number.
+    pub id: usize,
+    /// Distance to each node in ascending order of their numbers (ACPI SLIT: 10 is local); empty if unknown.
+    pub distances: Vec<u32>,
+}
+
+/// An online CPU (a hardware thread) and the domains it is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cpu {
+    /// The kernel's number.
+    pub id: usize,
+    /// The core: machine-wide unique, by convention its lowest CPU number.
+    pub core: usize,
+    /// The uncore cache: machine-wide unique, by convention the lowest CPU number that shares it.
+    pub uncore: usize,
+    /// The NUMA node's number.
+    pub numa: usize,
+    /// The socket's (physical package's) number.
+    pub socket: usize,
+    /// The die's number within the socket, where the kernel tells.
+    pub die: Option<usize>,
+    /// Fast or efficient core, where the kernel tells.
+    pub kind: Option<CoreKind>,
+}
+
+/// The two sorts of cores of hybrid machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CoreKind {
+    /// A core built for speed (`cpu_core` in the kernel's words).
+    Performance,
+    /// A core built for low power (`cpu_atom`).
+    Efficient,
+}
+
+/// A CPU that exists but is offline: the kernel forgets most of what it knew of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OfflineCpu {
+    /// The kernel's number.
+    pub id: usize,
+    /// The NUMA node's number, where the kernel still tells.
+    pub numa: Option<usize>,
+    /// The socket's number, where the kernel still tells.
+    pub socket: Option<usize>,
+}
+
+/// A core, an uncore cache or a socket: a number and its online CPUs (at least one).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Domain {
+    /// The number, see [`Cpu`].
+    pub id: usize,
+    /// Its online CPUs.
+    pub cpus: CpuSet,
+}
+
+/// A NUMA node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NumaNode {
+    /// The kernel's number.
+    pub id: usize,
+    /// Its online CPUs; empty for a node that has memory only.
+    pub cpus: CpuSet,
+    /// Distance to each node in the order of [`Topology::nodes`]; empty if unknown.
+    pub distances: Vec<u32>,
+}
+
+/// A machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topology {
+    cpus: Vec<Cpu>,
+    offline: Vec<OfflineCpu>,
+    cores: Vec<Domain>,
+    uncores: Vec<Domain>,
+    nodes: Vec<NumaNode>,
+    sockets: Vec<Domain>,
+    online: CpuSet,
+    isolated: CpuSet,
+}
+
+/// Facts that make no machine.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TopologyError {
+    /// There is no online CPU.
+    #[error("the machine has no online CPU")]
+    NoCpus,
+    /// A CPU is listed twice.
+    #[error("CPU {0} is listed twice")]
+    Twice(usize),
+    /// A CPU's number is past the limit of [`CpuSet`].
+    #[error(transparent)]
+    PastLimit(#[from] crate::cpuset::PastLimit),
+}
+
+impl Topology {
+    /// Builds the machine from facts: groups CPUs into domains and orders everything by number.
+    ///
+    /// # Errors
+    /// If there is no online CPU, one is listed twice, or a number is past the limit of [`CpuSet`].
+    pub fn build(facts: Facts) -> Result<Topology, TopologyError> {
+        let Facts { mut cpus, mut offline, nodes, isolated } = facts;
+        cpus.sort_by_key(|cpu| cpu.id);
+        offline.sort_by_key(|cpu| cpu.id);
+        let mut online = CpuSet::EMPTY;
+        for id in cpus.iter().map(|cpu| cpu.id) {
+            if online.contains(id) {
+                return Err(TopologyError::Twice(id));
+            }
+            online.insert(id)?;
+        }
+        if online.is_empty() {
+            return Err(TopologyError::NoCpus);
+        }
+        let mut seen = online;
+        for id in offline.iter().map(|cpu| cpu.id) {
+            if seen.contains(id) {
+                return Err(TopologyError::Twice(id));
+            }
+            seen.insert(id)?;
+        }
+        let numa = group(&cpus, |cpu| cpu.numa)?;
+        // A node that only a CPU names exists as well.
+        let mut distances: BTreeMap<usize, Vec<u32>> =
+            numa.iter().map(|node| (node.id, Vec::new())).collect();
+        distances.extend(nodes.into_iter().map(|node| (node.id, node.distances)));
+        let nodes = distances
+            .into_iter()
+            .map(|(id, distances)| NumaNode {
+                id,
+                cpus: numa
+                    .iter()
+                    .find(|node| node.id == id)
+                    .map_or(CpuSet::EMPTY, |node| node.cpus),
+                distances,
+            })
+            .collect();
+        Ok(Topology {
+            cores: group(&cpus, |cpu| cpu.core)?,
+            uncores: group(&cpus, |cpu| cpu.uncore)?,
+            sockets: group(&cpus, |cpu| cpu.socket)?,
+            nodes,
+            cpus,
+            offline,
+            online,
+            isolated,
+        })
+    }
+
+    /// The online CPUs, ascending.
+    pub fn cpus(&self) -> &[Cpu] {
+        &self.cpus
+    }
+
+    /// The online CPU with this number.
+    pub fn cpu(&self, id: usize) -> Option<&Cpu> {
+        self.cpus.binary_search_by_key(&id, |cpu| cpu.id).ok().and_then(|at| self.cpus.get(at))
+    }
+
+    /// The offline CPUs, ascending.
+    pub fn offline(&self) -> &[OfflineCpu] {
+        &self.offline
+    }
+
+    /// The cores, ascending.
+    pub fn cores(&self) -> &[Domain] {
+        &self.cores
+    }
+
+    /// The uncore caches, ascending.
+    pub fn uncores(&self) -> &[Domain] {
+        &self.uncores
+    }
+
+    /// All NUMA nodes, ascending, those without CPUs too.
+    pub fn nodes(&self) -> &[NumaNode] {
+        &self.nodes
+    }
+
+    /// The sockets, ascending.
+    pub fn sockets(&self) -> &[Domain] {
+        &self.sockets
+    }
+
+    /// The online CPUs as a set.
+    pub fn online(&self) -> CpuSet {
+        self.online
+    }
+
+    /// CPUs taken from the scheduler's load balancing at boot (`isolcpus=`).
+    pub fn isolated(&self) -> CpuSet {
+        self.isolated
+    }
+
+    /// Threads of the largest core: 1 without SMT.
+    pub fn threads_per_core(&self) -> usize {
+        self.cores.iter().map(|core| core.cpus.len()).max().unwrap_or(1)
+    }
+
+    /// CPUs per core as the kubelet counts: all CPUs divided by all cores, rounded down.
+    ///
+    /// Where cores are unequal (hybrid machines, offline threads) this is smaller than
+    /// [`threads_per_core`](Topology::threads_per_core).
+    pub fn cpus_per_core(&self) -> usize {
+        self.cpus.len() / self.cores.len().max(1)
+    }
+}
+
+/// Groups CPUs by a domain's number, ascending.
+fn group(
+    cpus: &[Cpu],
+    id: impl Fn(&Cpu) -> usize,
+) -> Result<Vec<Domain>, crate::cpuset::PastLimit> {
+    let mut domains: BTreeMap<usize, CpuSet> = BTreeMap::new();
+    for cpu in cpus {
+        domains.entry(id(cpu)).or_default().insert(cpu.id)?;
+    }
+    Ok(domains.into_iter().map(|(id, cpus)| Domain { id, cpus }).collect())
+}

@@ -1,0 +1,111 @@
+//! What can happen to the ledger, and what it answers.
+
+use super::model::{Container, ContainerId, CpuRequest, Pod, SandboxId};
+use crate::cpuset::CpuSet;
+
+/// Everything that can happen, in the order the runtime says it did.
+///
+/// Each one may come twice, late, never, or speak of something unknown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "one event is under way at a time; a box would only add an allocation")]
+pub enum Event {
+    /// All pods and containers that exist, after a connection was made. What is not named here is gone.
+    Synchronize {
+        /// The pods.
+        pods: Vec<Pod>,
+        /// Their containers that are created or running.
+        containers: Vec<Container>,
+    },
+    /// A pod's sandbox is being started.
+    RunPod(Pod),
+    /// A container is about to be created: the one moment at which it can be pinned before it runs.
+    Create {
+        /// Its pod.
+        pod: Pod,
+        /// The container.
+        container: Container,
+    },
+    /// A container's process runs now.
+    Started {
+        /// Its pod.
+        pod: Pod,
+        /// The container.
+        container: Container,
+    },
+    /// The kubelet asks for other resources.
+    Update {
+        /// Its pod.
+        pod: Pod,
+        /// The container as it was before.
+        container: Container,
+        /// What it shall have from now on.
+        wanted: Wanted,
+    },
+    /// A container's process has ended, or its creation failed.
+    Stop(ContainerId),
+    /// A container is gone for good.
+    Remove(ContainerId),
+    /// All containers of a pod have been stopped.
+    StopPod(SandboxId),
+    /// A pod is gone for good.
+    RemovePod(SandboxId),
+}
+
+/// New resources for a container, as the kubelet asks for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wanted {
+    /// Its CPU time; a part that is `None` stays as it is.
+    pub cpu: CpuRequest,
+    /// Whether the request carries a CFS quota, which would end the freedom of exclusive CPUs from it.
+    pub sets_quota: bool,
+    /// CPUs named in the request: only a kubelet whose own CPU manager is active does that.
+    pub cpus: Option<CpuSet>,
+}
+
+/// Where a container shall run. Never an empty set: the runtime would take that for "no change".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pin {
+    cpus: CpuSet,
+    exclusive: bool,
+}
+
+impl Pin {
+    /// CPUs that this container alone uses; its CFS quota is lifted.
+    pub fn exclusive(cpus: CpuSet) -> Option<Pin> {
+        (!cpus.is_empty()).then_some(Pin { cpus, exclusive: true })
+    }
+
+    /// CPUs used together with others.
+    pub fn shared(cpus: CpuSet) -> Option<Pin> {
+        (!cpus.is_empty()).then_some(Pin { cpus, exclusive: false })
+    }
+
+    /// The CPUs, at least one.
+    pub fn cpus(&self) -> CpuSet {
+        self.cpus
+    }
+
+    /// Whether this container alone uses them. The CFS quota is lifted then, as the kubelet does.
+    pub fn is_exclusive(&self) -> bool {
+        self.exclusive
+    }
+}
+
+/// A change for a container that exists already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Update {
+    /// The container.
+    pub container: ContainerId,
+    /// Where it shall run from now on.
+    pub pin: Pin,
+}
+
+/// The ledger's answer to an event.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// For [`Event::Create`]: where the new container shall run; `None` leaves it alone.
+    pub pin: Option<Pin>,
+    /// Changes for containers that exist, in the order in which they must be made. For [`Event::Update`] the
+    /// container's own change is among them.
+    pub updates: Vec<Update>,
+}

@@ -1,0 +1,199 @@
+//! Pods and containers as the ledger sees them.
+
+use crate::cpuset::CpuSet;
+use std::fmt;
+
+/// A pod's uid: the same for the pod's whole life, also when its sandbox is made anew.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PodUid(pub String);
+
+/// A pod's sandbox id, given by the runtime.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SandboxId(pub String);
+
+/// A container's id, given by the runtime; a restarted container gets a new one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ContainerId(pub String);
+
+impl fmt::Display for PodUid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for SandboxId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for ContainerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// An amount of CPU time in thousandths of a CPU, as Kubernetes counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct MilliCpu(pub u64);
+
+impl MilliCpu {
+    /// The least `cpu.shares` there is; stands for any request of up to 2 thousandths, none at all included.
+    const MIN_SHARES: u64 = 2;
+    /// The most `cpu.shares` there is; stands for any request of 256 CPUs or more.
+    const MAX_SHARES: u64 = 262_144;
+
+    /// The request that the kubelet wrote as `cpu.shares` (cgroup v1 units, also under cgroup v2).
+    ///
+    /// The kubelet rounds `milli * 1024 / 1000` down, so this rounds up; exact from 3m to 256 CPUs. `None` where the
+    /// shares do not tell: at the least they may mean no request, at the most any larger one.
+    pub fn from_shares(shares: u64) -> Option<MilliCpu> {
+        match shares {
+            0..=MilliCpu::MIN_SHARES => None,
+            MilliCpu::MAX_SHARES.. => None,
+            shares => Some(MilliCpu((shares * 1000).div_ceil(1024))),
+        }
+    }
+
+    /// The limit that the kubelet wrote as CFS quota and period, both in microseconds.
+    ///
+    /// The kubelet rounds `milli * period / 1000` down, so this rounds up; exact from 10m with the usual period of
+    /// 100 ms. `None` without a limit (quota zero or less), or with a period of zero.
+    pub fn from_quota(quota: i64, period: u64) -> Option<MilliCpu> {
+        let quota = u128::try_from(quota).ok().filter(|&quota| quota > 0)?;
+        let milli = (quota * 1000).checked_div(u128::from(period))?;
+        let exact = milli * u128::from(period) == quota * 1000;
+        u64::try_from(if exact { milli } else { milli + 1 }).ok().map(MilliCpu)
+    }
+
+    /// The number of CPUs, if this is a whole number of them and not zero.
+    pub fn whole_cpus(self) -> Option<usize> {
+        (self.0 > 0 && self.0.is_multiple_of(1000))
+            .then(|| usize::try_from(self.0 / 1000).ok())
+            .flatten()
+    }
+
+    /// Whole CPUs in this amount, the fraction dropped.
+    pub fn cpus_floor(self) -> usize {
+        usize::try_from(self.0 / 1000).unwrap_or(usize::MAX)
+    }
+}
+
+impl fmt::Display for MilliCpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.whole_cpus() {
+            Some(cpus) => write!(f, "{cpus}"),
+            None => write!(f, "{}m", self.0),
+        }
+    }
+}
+
+/// A pod's quality of service class, as its cgroup shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Qos {
+    /// Limits equal requests in every container: the class that exclusive CPUs are for.
+    Guaranteed,
+    /// Some requests or limits.
+    Burstable,
+    /// No requests, no limits.
+    BestEffort,
+    /// Not made by a kubelet, or its cgroup parent is not known yet.
+    Unknown,
+}
+
+/// What sort of container this is in its pod; the runtime's events do not tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ContainerKind {
+    /// Runs to its end before the next container of the pod starts.
+    Init,
+    /// An init container with `restartPolicy: Always`: a sidecar, it runs beside the others.
+    RestartableInit,
+    /// An ordinary container.
+    App,
+    /// The source of the event could not tell.
+    #[default]
+    Unknown,
+}
+
+/// A pod, as far as an event tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pod {
+    /// The sandbox that carries the pod now.
+    pub sandbox: SandboxId,
+    /// The pod's uid.
+    pub uid: PodUid,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its quality of service class.
+    pub qos: Qos,
+    /// The CPU time of the whole pod: no more than this can be exclusive in it. `None` if the event does not say.
+    pub budget: Option<MilliCpu>,
+}
+
+/// What a container asks for in CPU time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CpuRequest {
+    /// Its request, as far as `cpu.shares` tell, see [`MilliCpu::from_shares`].
+    pub request: Option<MilliCpu>,
+    /// Its limit; `None` without one (or when the kubelet sets no CFS quota at all).
+    pub limit: Option<MilliCpu>,
+}
+
+/// A container, as far as an event tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Container {
+    /// The runtime's id of this instance.
+    pub id: ContainerId,
+    /// The sandbox of its pod.
+    pub sandbox: SandboxId,
+    /// The name in the pod's specification.
+    pub name: String,
+    /// What sort of container it is.
+    pub kind: ContainerKind,
+    /// What it asks for.
+    pub cpu: CpuRequest,
+    /// The CPUs the runtime has set for it; `None` if none are set.
+    pub cpus: Option<CpuSet>,
+    /// When it was created, in nanoseconds since 1970; `None` if the runtime does not say.
+    pub created_at: Option<i64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kubelet's own arithmetic, from facts: shares are floor(milli * 1024 / 1000).
+    #[test]
+    fn shares_read_back_exactly() {
+        for milli in 3..256_000 {
+            assert_eq!(MilliCpu::from_shares(milli * 1024 / 1000), Some(MilliCpu(milli)));
+        }
+        for silent in [0, 1, 2, 262_144, u64::MAX] {
+            assert_eq!(MilliCpu::from_shares(silent), None);
+        }
+    }
+
+    #[test]
+    fn quotas_read_back_exactly() {
+        for milli in 10..300_000_i64 {
+            assert_eq!(MilliCpu::from_quota(milli * 100, 100_000), Some(MilliCpu(milli as u64)));
+        }
+        for (quota, period) in [(-1, 100_000), (0, 100_000), (1000, 0)] {
+            assert_eq!(MilliCpu::from_quota(quota, period), None);
+        }
+        assert_eq!(MilliCpu::from_quota(i64::MAX, 1), None, "more than can be counted is no limit");
+    }
+
+    #[test]
+    fn whole_cpus() {
+        for (milli, cpus) in
+            [(0, None), (500, None), (1000, Some(1)), (2500, None), (64_000, Some(64))]
+        {
+            assert_eq!(MilliCpu(milli).whole_cpus(), cpus);
+        }
+        assert_eq!(MilliCpu(2500).to_string(), "2500m");
+        assert_eq!(MilliCpu(2000).to_string(), "2");
+    }
+}

@@ -15,7 +15,6 @@ pub(super) struct Vector {
     strategy: String,
     uncore: bool,
     distribute: bool,
-    #[expect(dead_code, reason = "for distribution over NUMA nodes")]
     group: usize,
     cpus: Option<String>,
     error: Option<String>,
@@ -36,7 +35,7 @@ pub(super) fn check(vector: Vector, machines: &Machines) -> Outcome {
     let uncore = vector.uncore.then_some(UncoreOrder::FewestFree);
     let strategy = match (vector.strategy.as_str(), vector.distribute) {
         ("packed", false) => Strategy::Packed { uncore },
-        ("packed", true) => return Outcome::Skipped,
+        ("packed", true) => Strategy::AcrossNuma { group: vector.group },
         ("spread", false) => Strategy::Spread,
         _ => return Outcome::Failed(format!("{}: unknown strategy: {vector:?}", vector.id)),
     };

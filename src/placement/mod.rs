@@ -3,6 +3,7 @@
 //! [`take()`] is one allocation. Nothing here keeps state, reads a file or a clock, or logs: who holds what is the
 //! ledger's business.
 
+mod distributed;
 mod free;
 #[cfg(test)]
 mod machines;

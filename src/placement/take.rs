@@ -1,5 +1,6 @@
 //! [`take()`]: one allocation of CPUs from a free set.
 
+use super::distributed::distributed;
 use super::packed::packed;
 use super::spread::spread;
 use crate::cpuset::CpuSet;
@@ -17,6 +18,12 @@ pub enum Strategy {
     /// CPUs by number inside the most used socket, whole cores never preferred (policy option
     /// `distribute-cpus-across-cores`).
     Spread,
+    /// As few NUMA nodes as can do it, the same share from each (policy option `distribute-cpus-across-numa`).
+    AcrossNuma {
+        /// CPUs that are given together: 1, or the CPUs of a core with `full-pcpus-only`. A request that is no
+        /// multiple of it is packed.
+        group: usize,
+    },
 }
 
 /// The order in which uncore caches are looked at.
@@ -65,6 +72,7 @@ pub fn take(
         _ => Ok(match strategy {
             Strategy::Packed { uncore } => packed(topology, available, n, uncore),
             Strategy::Spread => spread(topology, available, n),
+            Strategy::AcrossNuma { group } => distributed(topology, available, n, group),
         }),
     }
 }
@@ -80,6 +88,8 @@ mod tests {
 
     const PACKED: Strategy = Strategy::Packed { uncore: None };
     const FEWEST_FREE: Strategy = Strategy::Packed { uncore: Some(UncoreOrder::FewestFree) };
+    const ACROSS_1: Strategy = Strategy::AcrossNuma { group: 1 };
+    const ACROSS_2: Strategy = Strategy::AcrossNuma { group: 2 };
     const NUMERICAL: Strategy = Strategy::Packed { uncore: Some(UncoreOrder::Numerical) };
 
     /// Requests in a row, each taking its answer out of what the next one finds.
@@ -176,7 +186,7 @@ mod tests {
 
     /// Any machine of up to 48 CPUs, cores and caches of any size and anywhere, and any part of it free.
     fn machine_and_free() -> impl proptest::strategy::Strategy<Value = (Topology, CpuSet)> {
-        let cpu = (0..2usize, 0..3usize, 0..4usize, 0..24usize, any::<bool>());
+        let cpu = (0..2usize, 0..4usize, 0..4usize, 0..24usize, any::<bool>());
         prop::collection::vec(cpu, 1..48).prop_map(|rows| {
             let cpu = |(id, &(socket, numa, uncore, core, _)): (usize, &(_, _, _, _, bool))| Cpu {
                 id,
@@ -197,7 +207,7 @@ mod tests {
     proptest! {
         #[test]
         fn exactly_n_of_the_available((topology, free) in machine_and_free(), n in 0..50usize) {
-            for strategy in [PACKED, FEWEST_FREE, NUMERICAL, Strategy::Spread] {
+            for strategy in [PACKED, FEWEST_FREE, NUMERICAL, Strategy::Spread, ACROSS_1, ACROSS_2] {
                 match take(&topology, &free, n, strategy) {
                     Ok(cpus) => {
                         prop_assert_eq!(cpus.len(), n);

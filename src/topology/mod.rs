@@ -3,5 +3,7 @@
 //! [`model`] is pure and knows no files; readers and builders make its [`Facts`](model::Facts).
 
 pub mod model;
+pub mod tally;
 
-pub use model::{CoreKind, Cpu, Domain, Facts, NumaNode, OfflineCpu, Topology};
+pub use model::{CoreKind, Cpu, Domain, Facts, NumaNode, OfflineCpu, Place, Topology};
+pub use tally::Tally;

@@ -1,0 +1,71 @@
+//! What an administrator decides about the ledger.
+
+use super::rejection::Rejection;
+use crate::cpuset::CpuSet;
+use crate::placement::{NotEnough, Strategy, take};
+use crate::topology::Topology;
+
+/// Who may have exclusive CPUs (the kubelet's `cpuManagerPolicy`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// Nobody: containers are left alone.
+    #[default]
+    None,
+    /// Containers of Guaranteed pods that ask for whole CPUs.
+    Static,
+}
+
+/// The settings in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Who may have exclusive CPUs.
+    pub policy: Policy,
+    /// CPUs that are never exclusive.
+    pub reserved: CpuSet,
+    /// Which CPUs an exclusive container gets; also whether reserved CPUs are kept out of the shared pool
+    /// (`strict-cpu-reservation`).
+    pub options: Options,
+}
+
+/// How exclusive CPUs are chosen (stand-in until placement has its own).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Whole cores only.
+    pub full_pcpus_only: bool,
+    /// Reserved CPUs are kept out of the shared pool.
+    pub strict_cpu_reservation: bool,
+    /// Which CPUs.
+    pub strategy: Strategy,
+}
+
+impl Options {
+    /// Chooses `n` CPUs of `free`, of which only `available` may be used.
+    ///
+    /// # Errors
+    /// If there is no room, or the options forbid the size.
+    pub fn place(
+        &self,
+        topology: &Topology,
+        free: &CpuSet,
+        available: usize,
+        n: usize,
+    ) -> Result<CpuSet, Rejection> {
+        let per_core = topology.cpus_per_core();
+        if self.full_pcpus_only && !n.is_multiple_of(per_core) {
+            return Err(Rejection {
+                reason: "SMTAlignmentError",
+                message: format!(
+                    "SMT Alignment Error: requested {n} cpus not multiple cpus per core = {per_core}"
+                ),
+            });
+        }
+        let not_enough = |error: NotEnough| Rejection {
+            reason: "UnexpectedAdmissionError",
+            message: format!("Allocate failed due to {error}, which is unexpected"),
+        };
+        if available < n {
+            return Err(not_enough(NotEnough { requested: n, available }));
+        }
+        take(topology, free, n, self.strategy).map_err(not_enough)
+    }
+}

@@ -49,13 +49,15 @@ impl Ledger {
                 let what = if kept { What::Kept(cpus) } else { What::Assigned(cpus) };
                 self.notes.push(Note { warning: false, subject, what });
             }
+            if claim.is_some() || before.as_ref().is_some_and(|before| before.claim.is_some()) {
+                self.revision += 1;
+            }
             if let Some(before) = before {
                 self.ids.remove(&before.id);
             }
             pod.refused = false;
             pod.containers.insert(container.name.clone(), entry);
             self.ids.insert(container.id.clone(), (uid.clone(), container.name.clone()));
-            self.revision += 1;
         }
         self.refresh_pool();
         let pin = self.entry(&uid, &container.name).and_then(|entry| self.wish(entry));
@@ -155,9 +157,9 @@ impl Ledger {
                 let (namespace, pod) = (pod.pod.namespace.clone(), pod.pod.name.clone());
                 let subject = Subject { namespace, pod, container: name, id: entry.id };
                 self.notes.push(Note { warning: false, subject, what: What::Released(cpus) });
+                self.revision += 1;
             }
         }
-        self.revision += 1;
         self.refresh_pool();
     }
 

@@ -1,6 +1,7 @@
 //! nri-cpu-manager: the kubelet's CPU Manager and Topology Manager as an NRI plugin.
 pub mod checkpoint;
 pub mod cli;
+pub mod config;
 pub mod cpuset;
 pub mod ledger;
 pub mod placement;

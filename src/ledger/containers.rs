@@ -98,7 +98,7 @@ impl Ledger {
         available: usize,
         n: usize,
     ) -> Result<CpuSet, Rejection> {
-        self.settings.options.place(&self.topology, &free, available, n)
+        self.settings.place(&self.topology, &free, available, n)
     }
 
     pub(super) fn started(&mut self, pod: Pod, container: Container) {

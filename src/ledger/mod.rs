@@ -25,7 +25,7 @@ pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId,
 };
 pub use note::{Note, What};
-pub use settings::{Options, Policy, Settings};
+pub use settings::{Policy, Settings};
 
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;

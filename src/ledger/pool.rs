@@ -20,7 +20,7 @@ impl Ledger {
 
     /// CPUs that could become exclusive now.
     pub(super) fn free(&self) -> CpuSet {
-        self.topology.online() - self.settings.reserved - self.exclusive()
+        self.topology.online() - self.settings.placement.reserved - self.exclusive()
     }
 
     /// Where a shared container runs.
@@ -28,7 +28,7 @@ impl Ledger {
     /// With strict reservation the pool can be empty. A container without a cpuset would then run on the exclusive CPUs
     /// of others (the kubelet lets it, kubernetes/kubernetes#141196); the reserved ones are the lesser evil.
     pub(super) fn shared_cpus(&self) -> CpuSet {
-        if self.pool.is_empty() { self.settings.reserved } else { self.pool }
+        if self.pool.is_empty() { self.settings.placement.reserved } else { self.pool }
     }
 
     /// What a container must be told, given what it was told before.
@@ -47,8 +47,8 @@ impl Ledger {
     /// Recomputes the pool after claims or their use have changed.
     pub(super) fn refresh_pool(&mut self) {
         let mut pool = self.topology.online();
-        if self.settings.options.strict_cpu_reservation {
-            pool -= self.settings.reserved;
+        if self.settings.placement.options.strict_cpu_reservation {
+            pool -= self.settings.placement.reserved;
         }
         for pod in self.pods.values() {
             let quiet = pod.is_quiet();
@@ -126,13 +126,16 @@ impl Ledger {
             }
             held |= claim;
         }
-        if !held.is_disjoint(&self.settings.reserved) {
-            return Err(format!("reserved CPUs {} are exclusive", held & self.settings.reserved));
+        if !held.is_disjoint(&self.settings.placement.reserved) {
+            return Err(format!(
+                "reserved CPUs {} are exclusive",
+                held & self.settings.placement.reserved
+            ));
         }
         if !held.is_subset(&self.topology.online()) {
             return Err(format!("offline CPUs {} are exclusive", held - self.topology.online()));
         }
-        let everything = self.pool | held | self.settings.reserved;
+        let everything = self.pool | held | self.settings.placement.reserved;
         if everything != self.topology.online() {
             return Err(format!("pool {} and exclusive {held} are not all online CPUs", self.pool));
         }

@@ -2,7 +2,7 @@
 
 use super::rejection::Rejection;
 use crate::cpuset::CpuSet;
-use crate::placement::{NotEnough, Strategy, take};
+use crate::placement::{self, NotEnough, take};
 use crate::topology::Topology;
 
 /// Who may have exclusive CPUs (the kubelet's `cpuManagerPolicy`).
@@ -20,38 +20,25 @@ pub enum Policy {
 pub struct Settings {
     /// Who may have exclusive CPUs.
     pub policy: Policy,
-    /// CPUs that are never exclusive.
-    pub reserved: CpuSet,
-    /// Which CPUs an exclusive container gets; also whether reserved CPUs are kept out of the shared pool
-    /// (`strict-cpu-reservation`).
-    pub options: Options,
+    /// Which CPUs they get, and which nobody does.
+    pub placement: placement::Settings,
 }
 
-/// How exclusive CPUs are chosen (stand-in until placement has its own).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    /// Whole cores only.
-    pub full_pcpus_only: bool,
-    /// Reserved CPUs are kept out of the shared pool.
-    pub strict_cpu_reservation: bool,
-    /// Which CPUs.
-    pub strategy: Strategy,
-}
-
-impl Options {
+impl Settings {
     /// Chooses `n` CPUs of `free`, of which only `available` may be used.
     ///
     /// # Errors
     /// If there is no room, or the options forbid the size.
-    pub fn place(
+    pub(super) fn place(
         &self,
         topology: &Topology,
         free: &CpuSet,
         available: usize,
         n: usize,
     ) -> Result<CpuSet, Rejection> {
+        let options = &self.placement.options;
         let per_core = topology.cpus_per_core();
-        if self.full_pcpus_only && !n.is_multiple_of(per_core) {
+        if options.full_pcpus_only && !n.is_multiple_of(per_core) {
             return Err(Rejection {
                 reason: "SMTAlignmentError",
                 message: format!(
@@ -66,6 +53,6 @@ impl Options {
         if available < n {
             return Err(not_enough(NotEnough { requested: n, available }));
         }
-        take(topology, free, n, self.strategy).map_err(not_enough)
+        take(topology, free, n, options.strategy(topology)).map_err(not_enough)
     }
 }

@@ -1,7 +1,7 @@
 //! Histories of one small machine: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
 
 use super::*;
-use crate::placement::{Strategy, UncoreOrder};
+use crate::placement::{self, Options, TopologyManager};
 use crate::topology::{Cpu, Facts};
 
 fn machine(caches: usize, per_cache: usize) -> Topology {
@@ -20,14 +20,12 @@ fn machine(caches: usize, per_cache: usize) -> Topology {
 }
 
 fn settings() -> Settings {
+    let options = Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() };
+    let reserved = "0-1".parse().unwrap();
+    let topology_manager = TopologyManager::default();
     Settings {
         policy: Policy::Static,
-        reserved: "0-1".parse().unwrap(),
-        options: Options {
-            full_pcpus_only: false,
-            strict_cpu_reservation: false,
-            strategy: Strategy::Packed { uncore: Some(UncoreOrder::FewestFree) },
-        },
+        placement: placement::Settings { options, topology_manager, reserved },
     }
 }
 
@@ -254,7 +252,7 @@ fn an_update_before_the_process_runs_is_sent_again() {
 #[test]
 fn under_strict_reservation_nothing_shared_runs_on_reserved_cpus_unless_there_is_nothing_else() {
     let mut strict = settings();
-    strict.options.strict_cpu_reservation = true;
+    strict.placement.options.strict_cpu_reservation = true;
     let mut node = Node::with(strict, Vec::new());
     let shared = pod("s", Qos::BestEffort, 0);
     assert_eq!(node.create(&shared, "c", "s", 0).unwrap(), "2-15");

@@ -17,8 +17,8 @@ pub mod take;
 pub mod topology_manager;
 mod uncore;
 
-pub use options::Options;
-pub use reserve::Reservation;
-pub use settings::Settings;
+pub use options::{OptionError, Options};
+pub use reserve::{Reservation, ReserveError};
+pub use settings::{Settings, SettingsError};
 pub use take::{NotEnough, Strategy, UncoreOrder, take};
 pub use topology_manager::{NodeLimit, Scope, TopologyManager, TopologyPolicy};

@@ -75,6 +75,16 @@ pub fn parse_bool(text: &str) -> Result<bool, NotABool> {
 }
 
 impl Options {
+    /// The names of all options.
+    pub const NAMES: &'static [&'static str] = &[
+        FULL_PCPUS_ONLY,
+        STRICT_CPU_RESERVATION,
+        UNCORE,
+        ACROSS_NUMA,
+        ALIGN_BY_SOCKET,
+        ACROSS_CORES,
+    ];
+
     /// Reads options as `cpuManagerPolicyOptions` has them: names and values as text.
     ///
     /// # Errors

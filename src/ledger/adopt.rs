@@ -96,10 +96,13 @@ impl Ledger {
         container: &Container,
         remembered: &HashMap<(PodUid, String), Claim>,
     ) {
-        let memory = remembered.get(&(uid.clone(), container.name.clone()));
-        let memory = memory.filter(|claim| claim.id == container.id).map(|claim| claim.cpus);
         let wanted = self.pods.get(uid).and_then(|pod| pod.whole_cpus(&container.cpu));
-        let entitled = wanted.is_some() && self.settings.policy == Policy::Static;
+        let entitled =
+            |cpus: &CpuSet| self.settings.policy == Policy::Static && wanted == Some(cpus.len());
+        // An instance that was made meanwhile inherits from its predecessor only what it is entitled to.
+        let memory = remembered.get(&(uid.clone(), container.name.clone()));
+        let memory = memory.filter(|claim| claim.id == container.id || entitled(&claim.cpus));
+        let memory = memory.map(|claim| claim.cpus);
         let free = self.free();
         let legal = |cpus: &CpuSet| !cpus.is_empty() && cpus.is_subset(&free);
         // CPUs that were never decided here count only for a container that is entitled to just as many. CPUs that were

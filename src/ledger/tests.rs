@@ -301,6 +301,18 @@ fn a_new_life_pins_what_was_created_meanwhile_and_forgets_what_is_gone() {
 }
 
 #[test]
+fn an_instance_made_meanwhile_gets_the_cpus_of_its_predecessor() {
+    let mut node = Node::new();
+    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+    node.create(&a, "c", "a1", 4000).unwrap();
+    node.create(&b, "c", "b1", 4000).unwrap();
+    node.check("b1", "8-11");
+    let mut next = Node::with(settings(), node.ledger.claims().collect());
+    next.event(next.running(&[(&b, "c", "b2", 4000)])).unwrap();
+    next.check("b2", "8-11");
+}
+
+#[test]
 fn conflicting_cpus_are_mended_by_moving_one() {
     let mut node = Node::new();
     let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));

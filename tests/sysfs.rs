@@ -20,7 +20,7 @@ use std::fs;
 use std::path::Path;
 
 fn read(files: &Files) -> Result<Reading, ReadError> {
-    let root = tempfile::tempdir().unwrap();
+    let root = fake_sysfs::scratch();
     fake_sysfs::write(root.path(), files);
     sysfs::read(root.path())
 }
@@ -100,7 +100,7 @@ fn garbage() -> impl Strategy<Value = Option<Vec<u8>>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn what_is_written_is_read_back(machine in machines()) {
@@ -131,7 +131,7 @@ proptest! {
                 _ => None,
             };
         }
-        let root = tempfile::tempdir().unwrap();
+        let root = fake_sysfs::scratch();
         fake_sysfs::write(root.path(), &files);
         let Ok(reading) = sysfs::read(root.path()) else { return Ok(()) };
         prop_assert_eq!(&reading, &sysfs::read(root.path()).unwrap());
@@ -316,7 +316,7 @@ fn trees() {
 #[test]
 fn roots() {
     let files = fake_sysfs::files(&Machine::default().facts().unwrap());
-    let root = tempfile::tempdir().unwrap();
+    let root = fake_sysfs::scratch();
     fake_sysfs::write(&root.path().join("sys"), &files);
     // A whole machine's copy and its /sys are the same machine.
     let whole = sysfs::read(root.path()).unwrap();
@@ -333,7 +333,7 @@ fn roots() {
 #[test]
 fn link_loops() {
     let files = fake_sysfs::files(&Machine { cores: 2, ..Machine::default() }.facts().unwrap());
-    let root = tempfile::tempdir().unwrap();
+    let root = fake_sysfs::scratch();
     fake_sysfs::write(root.path(), &files);
     let cpu = root.path().join("devices/system/cpu/cpu0");
     fs::remove_dir_all(cpu.join("cache")).unwrap();

@@ -46,11 +46,12 @@ pub(crate) fn files(facts: &Facts) -> Files {
         put(format!("{dir}/topology/core_cpus_list"), core.clone());
         put(format!("{dir}/topology/package_cpus_list"), with(&|other| other.socket == cpu.socket));
         let uncore = with(&|other| other.uncore == cpu.uncore);
+        let uncore_size = format!("{}K", CACHE_BYTES >> 10);
         let caches = [
             (1, "Data", "32K", &core),
             (1, "Instruction", "32K", &core),
             (2, "Unified", "1024K", &core),
-            (3, "Unified", "32768K", &uncore),
+            (3, "Unified", &uncore_size, &uncore),
         ];
         for (index, (level, kind, size, shared)) in caches.into_iter().enumerate() {
             let dir = format!("{dir}/cache/index{index}");
@@ -90,6 +91,11 @@ pub(crate) fn files(facts: &Facts) -> Files {
         }
     }
     files
+}
+
+/// An empty directory for a tree: in memory where there is such a place, since thousands of small files are slow on disks.
+pub(crate) fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
 /// Makes the files exist below `root`.

@@ -107,9 +107,7 @@ impl Ledger {
         let legal = |cpus: &CpuSet| !cpus.is_empty() && cpus.is_subset(&free);
         // CPUs that were never decided here count only for a container that is entitled to just as many. CPUs that were
         // stay with their container even if today's policy would give it none.
-        let set = container
-            .cpus
-            .filter(|&cpus| memory == Some(cpus) || (entitled && wanted == Some(cpus.len())));
+        let set = container.cpus.filter(|&cpus| memory == Some(cpus) || entitled(&cpus));
         let Some(claim) = [set, memory].into_iter().flatten().find(legal) else { return };
         let subject = self.subject(uid, container);
         let Some(entry) = self.entry_mut(uid, &container.name) else { return };

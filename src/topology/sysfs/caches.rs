@@ -1,6 +1,6 @@
 //! Uncore caches.
 
-use super::partition::partition;
+use super::partition::{adopt, partition};
 use super::tree::{Format, Found, Tree};
 use super::warning::{Fact, Notes, Problem};
 use crate::cpuset::CpuSet;
@@ -35,27 +35,42 @@ pub(super) fn read(tree: &Tree, places: &BTreeMap<usize, Place>, notes: &mut Not
     let online: CpuSet = places.keys().flat_map(|&cpu| CpuSet::of(cpu)).collect();
     let mut claims = BTreeMap::new();
     let mut sizes = BTreeMap::new();
-    let mut without = Vec::new();
-    for (&cpu, &place) in places {
+    let mut silent = CpuSet::EMPTY;
+    for &cpu in places.keys() {
         match claim(tree, cpu, notes) {
             Some(claim) => {
                 claims.insert(cpu, claim.shared & online);
                 sizes.insert(cpu, claim.size);
             }
-            None => without.push((cpu, place)),
+            // It came out of a set, so it fits one.
+            None => silent.insert(cpu).unwrap_or_default(),
         }
     }
+    adopt(&mut claims, &silent);
     let mut of = partition(&claims);
     if let Some(example) = of.example.take() {
         notes.of_all(of.conflicting, Fact::Caches, Problem::Conflicting, example);
     }
-    sizes.retain(|cpu, _| of.groups.get(cpu) == Some(cpu));
+    let sizes = sizes_of_groups(&of.groups, &sizes);
     let mut lowest_at = BTreeMap::new();
-    for (cpu, place) in without {
-        let lowest = *lowest_at.entry(place).or_insert(cpu);
-        of.groups.insert(cpu, lowest);
+    for (&cpu, &place) in places {
+        of.groups.entry(cpu).or_insert_with(|| *lowest_at.entry(place).or_insert(cpu));
     }
     Caches { of: of.groups, sizes }
+}
+
+/// The size of each group's cache, as its lowest CPU that tells one says.
+fn sizes_of_groups(
+    groups: &BTreeMap<usize, usize>,
+    sizes: &BTreeMap<usize, CacheSize>,
+) -> BTreeMap<usize, CacheSize> {
+    let mut of_groups = BTreeMap::new();
+    for (cpu, size) in sizes {
+        if let Some(&group) = groups.get(cpu) {
+            of_groups.entry(group).or_insert(*size);
+        }
+    }
+    of_groups
 }
 
 /// A CPU's own L3, or the last level it has.

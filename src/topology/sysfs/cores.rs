@@ -1,6 +1,6 @@
 //! Cores, the sockets and dies they are in, and their kinds.
 
-use super::partition::partition;
+use super::partition::{adopt, partition};
 use super::tree::{Format, Found, Tree};
 use super::warning::{Fact, Notes, Problem};
 use crate::cpuset::CpuSet;
@@ -24,19 +24,30 @@ fn topology_dir(cpu: usize) -> String {
 /// From sibling lists only: the kernel's `core_id` repeats from die to die and from socket to socket.
 pub(super) fn read(tree: &Tree, online: CpuSet, notes: &mut Notes) -> BTreeMap<usize, usize> {
     let mut claims = BTreeMap::new();
+    let mut silent = CpuSet::EMPTY;
     for cpu in &online {
         let dir = topology_dir(cpu);
         let found = tree.cpus(&dir, &SIBLINGS);
         let siblings =
             notes.judge(cpu, Fact::Cores, found, || format!("{dir}: no list of siblings"));
-        let alone = || CpuSet::of(cpu).unwrap_or_default();
-        claims.insert(cpu, siblings.unwrap_or_else(alone) & online);
+        match siblings {
+            Some(siblings) => {
+                claims.insert(cpu, siblings & online);
+            }
+            // It came out of a set, so it fits one.
+            None => silent.insert(cpu).unwrap_or_default(),
+        }
     }
+    adopt(&mut claims, &silent);
     let found = partition(&claims);
     if let Some(example) = found.example {
         notes.of_all(found.conflicting, Fact::Cores, Problem::Conflicting, example);
     }
-    found.groups
+    let mut cores = found.groups;
+    for cpu in &silent {
+        cores.entry(cpu).or_insert(cpu);
+    }
+    cores
 }
 
 /// The number of a CPU's socket. The kernel writes -1 where firmware does not tell.

@@ -14,6 +14,14 @@ pub(super) struct Partition {
     pub(super) example: Option<String>,
 }
 
+/// Gives a CPU that claims nothing the claim of the lowest CPU that names it; one that nobody names is left without.
+pub(super) fn adopt(claims: &mut BTreeMap<usize, CpuSet>, silent: &CpuSet) {
+    let named_by = |cpu: usize| claims.values().find(|claim| claim.contains(cpu)).copied();
+    let adopted: Vec<(usize, CpuSet)> =
+        silent.iter().filter_map(|cpu| Some((cpu, named_by(cpu)?))).collect();
+    claims.extend(adopted);
+}
+
 /// Cuts CPUs into groups by what each one claims.
 ///
 /// A CPU's claim is the set of CPUs it says it is together with, itself among them. On a sane machine all members of a
@@ -82,6 +90,15 @@ mod tests {
         assert_eq!(sets.join(" "), expect);
         assert_eq!(found.conflicting.to_string(), conflicting);
         assert_eq!(found.example.is_some(), !conflicting.is_empty());
+    }
+
+    #[test]
+    fn silent_cpus() {
+        let set = |list: &str| list.parse::<CpuSet>().unwrap();
+        let mut claims = BTreeMap::from([(0, set("0-2")), (1, set("0-1")), (4, set("4"))]);
+        adopt(&mut claims, &set("2-3"));
+        assert_eq!(claims.get(&2), Some(&set("0-2")));
+        assert_eq!(claims.get(&3), None);
     }
 
     #[test]

@@ -72,7 +72,11 @@ impl Tree {
 
     /// A number, as in `physical_package_id`.
     pub(super) fn number(&self, path: &str) -> Found<usize> {
-        self.parsed(path, |text| text.parse().map_err(|_| format!("{text:?} is not a number")))
+        self.parsed(path, |text| match text.parse() {
+            Ok(number) => Ok(number),
+            Err(_) if text == "-1" => Err("-1, which stands for unknown".to_owned()),
+            Err(_) => Err(format!("{text:?} is not a number")),
+        })
     }
 
     /// A CPU set from the first of `files` in directory `dir` that can be read and understood.
@@ -124,6 +128,10 @@ fn is_absence(error: &io::Error) -> bool {
 }
 
 fn read_small(path: &Path) -> io::Result<String> {
+    // Opening a named pipe would wait for a writer; a real sysfs has none, a directory somebody gave us might.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
     let mut bytes = Vec::new();
     fs::File::open(path)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
     if LONGEST < bytes.len() as u64 {

@@ -87,12 +87,15 @@ impl Warning {
             (Fact::Cores, Problem::Conflicting) => {
                 "only CPUs that name each other are put in one core"
             }
-            (Fact::Cores, Problem::Missing) => "each such CPU is taken for a core of its own",
+            (Fact::Cores, Problem::Missing) => {
+                "such a CPU is put with the CPUs that name it, else taken for a core of its own"
+            }
             (Fact::Caches, Problem::Conflicting) => {
                 "only CPUs that name each other are put under one cache"
             }
             (Fact::Caches, _) => {
-                "such CPUs of one NUMA node and socket are taken to share one cache"
+                "such a CPU is put with the CPUs that name it; such CPUs that nobody names are taken to share \
+                 one cache in each NUMA node and socket"
             }
             (Fact::Nodes, Problem::Conflicting) => "the lowest node that lists a CPU has it",
             (Fact::Nodes, _) => {
@@ -102,7 +105,7 @@ impl Warning {
             (Fact::Distances, Problem::Conflicting) => "they are kept as the kernel tells them",
             (Fact::Distances, _) => "they count as unknown",
             (Fact::Sockets, _) => {
-                "such a CPU is put in the socket of its core, else of its NUMA node, else in the lowest"
+                "such a CPU is put in the socket of its core, else of its NUMA node, else in the lowest there is"
             }
             (Fact::Kinds, _) => "the kind of these cores counts as unknown",
         }

@@ -3,17 +3,15 @@
 //! One row a socket, NUMA node and uncore cache, then the distances and what is special. Threads of one core are joined
 //! by `+`, and regular numbers are drawn as runs, so that 512 CPUs fit on a page.
 
+mod distances;
+mod runs;
+
 use super::model::{CoreKind, Domain, NumaNode, Topology};
 use super::sizes::Sizes;
 use crate::cpuset::CpuSet;
+use runs::{joined, list, runs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-
-/// A CPU list longer than this is drawn as runs.
-const LONGEST_LIST: usize = 64;
-
-/// More nodes than this, and the distances are grouped instead of drawn as a table.
-const LARGEST_TABLE: usize = 16;
 
 /// Draws a machine; [`Display`](fmt::Display) gives the text, ending in a new line.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +37,7 @@ impl fmt::Display for Picture<'_> {
         let topology = self.topology;
         if 1 < topology.nodes().len() {
             writeln!(f)?;
-            distances(f, topology.nodes())?;
+            distances::draw(f, topology.nodes())?;
         }
         let offline: CpuSet =
             topology.offline().iter().flat_map(|cpu| CpuSet::of(cpu.id)).collect();
@@ -233,137 +231,5 @@ fn bytes(bytes: u64) -> String {
     }
 }
 
-/// The kernel's list; as runs where every second CPU would make it endless.
-fn list(cpus: &CpuSet) -> String {
-    let list = cpus.to_string();
-    if list.len() <= LONGEST_LIST {
-        return list;
-    }
-    let single: Vec<CpuSet> = cpus.iter().flat_map(CpuSet::of).collect();
-    let runs = joined_runs(&single);
-    if runs.len() < list.len() { runs } else { list }
-}
-
-/// Cores: as a list without SMT, else as runs.
-fn runs(cores: &[CpuSet]) -> String {
-    if cores.iter().all(|core| core.len() == 1) {
-        return list(&cores.iter().copied().collect());
-    }
-    joined_runs(cores)
-}
-
-/// `0+8..3+11` for four cores whose threads' numbers all grow by one, `0+1 2+3..6+7` if they grow by more.
-fn joined_runs(cores: &[CpuSet]) -> String {
-    let mut words = Vec::new();
-    let mut rest = cores;
-    while let [first, tail @ ..] = rest {
-        let step = tail.first().and_then(|second| step(first, second));
-        let mut last = first;
-        let mut length = 1;
-        for next in tail {
-            if step.is_none() || self::step(last, next) != step {
-                break;
-            }
-            last = next;
-            length += 1;
-        }
-        let (shown, dotted) = match (length, step) {
-            (3.., Some(1)) => (1, true),
-            (4.., _) => (2, true),
-            // A pair is no run: its second core may start one.
-            _ => (1, false),
-        };
-        let mut word: Vec<String> = rest.iter().take(shown).map(joined).collect();
-        if dotted && let Some(word) = word.last_mut() {
-            *word = format!("{word}..{}", joined(last));
-        }
-        words.append(&mut word);
-        rest = rest.get(if dotted { length } else { shown }..).unwrap_or_default();
-    }
-    words.join(" ")
-}
-
-/// By how much the numbers of all threads grow from one core to the next, if by the same.
-fn step(a: &CpuSet, b: &CpuSet) -> Option<usize> {
-    let mut steps = a.iter().zip(b).map(|(a, b)| b.checked_sub(a));
-    let first = steps.next()??;
-    (a.len() == b.len() && steps.all(|step| step == Some(first))).then_some(first)
-}
-
-/// A core's threads: `0+64`.
-fn joined(core: &CpuSet) -> String {
-    let cpus: Vec<String> = core.iter().map(|cpu| cpu.to_string()).collect();
-    cpus.join("+")
-}
-
-fn distances(f: &mut fmt::Formatter<'_>, nodes: &[NumaNode]) -> fmt::Result {
-    if nodes.iter().all(|node| node.distances.is_empty()) {
-        return writeln!(f, "NUMA distances: unknown");
-    }
-    let row = |at: usize, node: &NumaNode| -> (Option<u32>, BTreeSet<u32>) {
-        let others = node.distances.iter().enumerate().filter(|(to, _)| *to != at);
-        (node.distances.get(at).copied(), others.map(|(_, &distance)| distance).collect())
-    };
-    let rows: BTreeSet<_> = nodes.iter().enumerate().map(|(at, node)| row(at, node)).collect();
-    if let (1, Some((Some(local), others))) = (rows.len(), rows.first())
-        && let (1, Some(remote)) = (others.len(), others.first())
-    {
-        return writeln!(f, "NUMA distances: {local} from a node to itself, {remote} to any other");
-    }
-    if LARGEST_TABLE < nodes.len() { grouped(f, nodes) } else { table(f, nodes) }
-}
-
-fn table(f: &mut fmt::Formatter<'_>, nodes: &[NumaNode]) -> fmt::Result {
-    let widest = |numbers: &mut dyn Iterator<Item = usize>| {
-        numbers.map(|number| number.to_string().len()).max().unwrap_or(1)
-    };
-    let id = widest(&mut nodes.iter().map(|node| node.id));
-    let all =
-        nodes.iter().flat_map(|node| node.distances.iter().map(|&distance| distance as usize));
-    let column = widest(&mut all.into_iter()).max(id);
-    write!(f, "NUMA distances{:id$}", "")?;
-    for node in nodes {
-        write!(f, "  {:>column$}", node.id)?;
-    }
-    writeln!(f)?;
-    for node in nodes {
-        write!(f, "     from node {:>id$}", node.id)?;
-        if node.distances.is_empty() {
-            write!(f, "  unknown")?;
-        }
-        for distance in &node.distances {
-            write!(f, "  {distance:>column$}")?;
-        }
-        writeln!(f)?;
-    }
-    Ok(())
-}
-
-/// For many nodes: which nodes are at which distance.
-fn grouped(f: &mut fmt::Formatter<'_>, nodes: &[NumaNode]) -> fmt::Result {
-    writeln!(f, "NUMA distances")?;
-    for node in nodes {
-        let mut at: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-        for (to, &distance) in nodes.iter().zip(&node.distances) {
-            at.entry(distance).or_default().push(to.id);
-        }
-        let groups: Vec<String> =
-            at.iter().map(|(distance, to)| format!("{distance} to {}", ranges(to))).collect();
-        let groups = if groups.is_empty() { "unknown".to_owned() } else { groups.join(", ") };
-        writeln!(f, "  from node {}: {groups}", node.id)?;
-    }
-    Ok(())
-}
-
-/// Ascending numbers of any size in list format.
-fn ranges(numbers: &[usize]) -> String {
-    let mut words = Vec::new();
-    for run in numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b)) {
-        match run {
-            [] => {}
-            [one] => words.push(one.to_string()),
-            [first, .., last] => words.push(format!("{first}-{last}")),
-        }
-    }
-    words.join(",")
-}
+#[cfg(test)]
+mod tests;

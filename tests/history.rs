@@ -3,6 +3,8 @@
 //! A small model of a container runtime stands beside the ledger: it believes what it is told, loses nothing, and
 //! reports what it believes when the plugin starts anew.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
 use nri_cpu_manager::ledger::{

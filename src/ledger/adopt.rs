@@ -12,6 +12,19 @@ use super::{Claim, Ledger, Policy};
 use crate::cpuset::CpuSet;
 use std::collections::{HashMap, HashSet};
 
+/// Claims of an earlier life.
+type Memory = HashMap<(PodUid, String), Claim>;
+
+/// What an assignment is believed for, the best first. One that is believed less never takes CPUs from one that is
+/// believed more, so all containers are looked at once for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    /// The runtime has set it.
+    Set,
+    /// The checkpoint has it.
+    Remembered,
+}
+
 impl Ledger {
     pub(super) fn synchronize(&mut self, pods: Vec<Pod>, containers: Vec<Container>) -> Decision {
         let remembered = self.forget();
@@ -22,8 +35,10 @@ impl Ledger {
         for (uid, container) in &containers {
             self.enter(uid, container);
         }
-        for (uid, container) in &containers {
-            self.adopt(uid, container, &remembered);
+        for trust in [Trust::Set, Trust::Remembered] {
+            for (uid, container) in &containers {
+                self.adopt(uid, container, &remembered, trust);
+            }
         }
         for (uid, container) in &containers {
             self.repair(uid, container, &remembered);
@@ -42,15 +57,15 @@ impl Ledger {
     /// An event spoke of a container that no earlier one did. It is treated as if it had been found running.
     pub(super) fn adopt_late(&mut self, uid: &PodUid, container: &Container) {
         self.enter(uid, container);
-        self.adopt(uid, container, &HashMap::new());
-        self.repair(uid, container, &HashMap::new());
+        self.adopt(uid, container, &Memory::new(), Trust::Set);
+        self.repair(uid, container, &Memory::new());
         self.revision += 1;
         self.refresh_pool();
         self.pending = true;
     }
 
     /// Drops everything but the memory of claims.
-    fn forget(&mut self) -> HashMap<(PodUid, String), Claim> {
+    fn forget(&mut self) -> Memory {
         let mut claims: Vec<Claim> = self.claims().collect();
         claims.append(&mut self.remembered);
         self.pods.clear();
@@ -89,13 +104,11 @@ impl Ledger {
         self.ids.insert(container.id.clone(), (uid.clone(), container.name.clone()));
     }
 
-    /// Gives a running container the exclusive CPUs it has already, if they are legal.
-    fn adopt(
-        &mut self,
-        uid: &PodUid,
-        container: &Container,
-        remembered: &HashMap<(PodUid, String), Claim>,
-    ) {
+    /// Gives a running container exclusive CPUs that `trust` names for it, if they are legal.
+    fn adopt(&mut self, uid: &PodUid, container: &Container, remembered: &Memory, trust: Trust) {
+        if self.entry(uid, &container.name).is_none_or(|entry| entry.claim.is_some()) {
+            return;
+        }
         let wanted = self.pods.get(uid).and_then(|pod| pod.whole_cpus(&container.cpu));
         let entitled =
             |cpus: &CpuSet| self.settings.policy == Policy::Static && wanted == Some(cpus.len());
@@ -103,12 +116,16 @@ impl Ledger {
         let memory = remembered.get(&(uid.clone(), container.name.clone()));
         let memory = memory.filter(|claim| claim.id == container.id || entitled(&claim.cpus));
         let memory = memory.map(|claim| claim.cpus);
+        // CPUs that were never decided here count only for a container that is entitled to just as many. CPUs that
+        // were stay with their container even if today's policy would give it none.
+        let claim = match trust {
+            Trust::Set => container.cpus.filter(|cpus| memory == Some(*cpus) || entitled(cpus)),
+            Trust::Remembered => memory,
+        };
         let free = self.free();
-        let legal = |cpus: &CpuSet| !cpus.is_empty() && cpus.is_subset(&free);
-        // CPUs that were never decided here count only for a container that is entitled to just as many. CPUs that were
-        // stay with their container even if today's policy would give it none.
-        let set = container.cpus.filter(|&cpus| memory == Some(cpus) || entitled(&cpus));
-        let Some(claim) = [set, memory].into_iter().flatten().find(legal) else { return };
+        let Some(claim) = claim.filter(|cpus| !cpus.is_empty() && cpus.is_subset(&free)) else {
+            return;
+        };
         let subject = self.subject(uid, container);
         let Some(entry) = self.entry_mut(uid, &container.name) else { return };
         entry.claim = Some(claim);
@@ -124,12 +141,7 @@ impl Ledger {
     }
 
     /// Places a running container that should have exclusive CPUs and has none, or none that are legal.
-    fn repair(
-        &mut self,
-        uid: &PodUid,
-        container: &Container,
-        remembered: &HashMap<(PodUid, String), Claim>,
-    ) {
+    fn repair(&mut self, uid: &PodUid, container: &Container, remembered: &Memory) {
         let Some(pod) = self.pods.get(uid) else { return };
         let Some(n) = pod.whole_cpus(&container.cpu) else { return };
         let placed = self.entry(uid, &container.name).is_some_and(|entry| entry.claim.is_some());

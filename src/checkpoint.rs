@@ -44,6 +44,9 @@ pub enum StateError {
         /// Why it failed.
         source: io::Error,
     },
+    /// The write did not come to its end.
+    #[error("the state was not written: {0}")]
+    Interrupted(String),
     /// Another instance works with the same directory.
     #[error(
         "another nri-cpu-manager is running with state directory {dir}: one instance a node. Stop that one first, or use another --state-dir if it serves another runtime"

@@ -1,14 +1,19 @@
-//! The `nri-cpu-manager` command.
+//! The `nri-cpu-manager` command: arguments, then a subcommand, then an exit code.
 
-use clap::Parser;
 use nri_cpu_manager::cli::{self, Cli, Command};
+use nri_cpu_manager::observe::log;
+use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let result: Result<(), Box<dyn Error>> = match Cli::from_process().command {
+        Command::Run(args) => {
+            log::start();
+            cli::run::run(args)
+        }
         Command::Topology(args) => {
-            cli::topology::run(&args, &mut io::stdout().lock(), &mut io::stderr().lock())
+            cli::topology::run(&args, &mut io::stdout().lock(), &mut io::stderr().lock()).map_err(Into::into)
         }
     };
     match result {

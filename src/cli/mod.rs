@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand.
 
+pub mod run;
 pub mod topology;
 
 use clap::{Parser, Subcommand};
@@ -16,6 +17,18 @@ pub struct Cli {
 /// What the program can do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run the plugin; also what happens without a subcommand when the runtime launches it
+    Run(run::RunArgs),
     /// Show the machine: sockets, NUMA nodes, uncore caches, cores and CPUs
     Topology(topology::TopologyArgs),
+}
+
+impl Cli {
+    /// Reads the command line. A runtime that launches the plugin gives no arguments, and means `run`.
+    pub fn from_process() -> Cli {
+        if std::env::args_os().len() <= 1 && std::env::var_os("NRI_PLUGIN_SOCKET").is_some() {
+            return Cli::parse_from(["nri-cpu-manager", "run"]);
+        }
+        Cli::parse()
+    }
 }

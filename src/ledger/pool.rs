@@ -1,6 +1,7 @@
 //! The sums: the shared pool, what is free, what must hold.
 
 use super::event::{Pin, Update};
+use super::model::ContainerId;
 use super::pods::{Entry, Life};
 use super::{Ledger, Policy};
 use crate::cpuset::CpuSet;
@@ -20,7 +21,14 @@ impl Ledger {
 
     /// CPUs that could become exclusive now.
     pub(super) fn free(&self) -> CpuSet {
-        self.topology.online() - self.settings.placement.reserved - self.exclusive()
+        let reserved = self.settings.placement.reserved;
+        self.topology.online() - reserved - self.exclusive() - self.waiting()
+    }
+
+    /// CPUs of an earlier life whose containers have not been reported yet. Nobody gets them: some runtimes never tell a
+    /// plugin that they launched what runs already.
+    fn waiting(&self) -> CpuSet {
+        self.remembered.iter().map(|claim| claim.cpus).collect()
     }
 
     /// Where a shared container runs.
@@ -46,7 +54,7 @@ impl Ledger {
 
     /// Recomputes the pool after claims or their use have changed.
     pub(super) fn refresh_pool(&mut self) {
-        let mut pool = self.topology.online();
+        let mut pool = self.topology.online() - (self.waiting() - self.settings.placement.reserved);
         if self.settings.placement.options.strict_cpu_reservation {
             pool -= self.settings.placement.reserved;
         }
@@ -95,6 +103,35 @@ impl Ledger {
         }
     }
 
+    /// The runtime has not heard these changes: they go along with the next answer that can carry them.
+    pub fn unheard(&mut self, updates: &[Update]) {
+        for update in updates {
+            let Some((uid, name)) = self.ids.get(&update.container).cloned() else { continue };
+            let Some(entry) = self.entry_mut(&uid, &name) else { continue };
+            if entry.told == Some(update.pin.cpus()) {
+                entry.told = None;
+                self.pending = true;
+            }
+        }
+    }
+
+    /// A creation was decided but cannot be answered with: the container gets nothing, as if it had been refused.
+    pub fn revoke(&mut self, container: &ContainerId, updates: &[Update]) {
+        let Some((uid, name)) = self.ids.remove(container) else { return };
+        if let Some(pod) = self.pods.get_mut(&uid) {
+            pod.containers.remove(&name);
+            pod.refused = true;
+        }
+        self.revision += 1;
+        self.unheard(updates);
+        self.refresh_pool();
+    }
+
+    /// How many pods there are.
+    pub fn pod_count(&self) -> usize {
+        self.pods.len()
+    }
+
     /// Whether something waits for the next answer that can carry updates.
     pub fn is_pending(&self) -> bool {
         self.pending
@@ -135,7 +172,8 @@ impl Ledger {
         if !held.is_subset(&self.topology.online()) {
             return Err(format!("offline CPUs {} are exclusive", held - self.topology.online()));
         }
-        let everything = self.pool | held | self.settings.placement.reserved;
+        let waiting = self.waiting() & self.topology.online();
+        let everything = self.pool | held | self.settings.placement.reserved | waiting;
         if everything != self.topology.online() {
             return Err(format!("pool {} and exclusive {held} are not all online CPUs", self.pool));
         }

@@ -4,6 +4,7 @@ use super::rejection::Rejection;
 use crate::cpuset::CpuSet;
 use crate::placement::{self, NotEnough, take};
 use crate::topology::Topology;
+use std::fmt;
 
 /// Who may have exclusive CPUs (the kubelet's `cpuManagerPolicy`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,6 +23,20 @@ pub struct Settings {
     pub policy: Policy,
     /// Which CPUs they get, and which nobody does.
     pub placement: placement::Settings,
+}
+
+impl fmt::Display for Settings {
+    /// One line in the configuration's own words, for the log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let placement::Settings { options, topology_manager, reserved } = &self.placement;
+        let reserved = if reserved.is_empty() { "none".to_owned() } else { reserved.to_string() };
+        match self.policy {
+            Policy::None => write!(f, "cpuManagerPolicy none, reserved CPUs {reserved}"),
+            Policy::Static => {
+                write!(f, "cpuManagerPolicy static ({options}), {topology_manager}, reserved CPUs {reserved}")
+            }
+        }
+    }
 }
 
 impl Settings {

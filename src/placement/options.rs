@@ -3,6 +3,7 @@
 use super::take::{Strategy, UncoreOrder};
 use super::topology_manager::TopologyPolicy;
 use crate::topology::Topology;
+use std::fmt;
 
 /// The options of CPU manager policy `static`. All are off by default.
 ///
@@ -71,6 +72,31 @@ pub fn parse_bool(text: &str) -> Result<bool, NotABool> {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
         _ => Err(NotABool(text.to_owned())),
+    }
+}
+
+impl fmt::Display for Options {
+    /// The options that are on, by their names.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let on = [
+            (FULL_PCPUS_ONLY, self.full_pcpus_only),
+            (STRICT_CPU_RESERVATION, self.strict_cpu_reservation),
+            (UNCORE, self.prefer_align_cpus_by_uncorecache),
+            (ACROSS_NUMA, self.distribute_cpus_across_numa),
+            (ALIGN_BY_SOCKET, self.align_by_socket),
+            (ACROSS_CORES, self.distribute_cpus_across_cores),
+        ];
+        let mut separator = "";
+        for (name, _) in on.iter().filter(|(_, on)| *on) {
+            write!(f, "{separator}{name}")?;
+            separator = ", ";
+        }
+        match (self.prefer_align_cpus_by_uncorecache, self.uncore_order) {
+            (true, UncoreOrder::FewestFree) => f.write_str(" with uncoreCacheOrder fewest-free"),
+            (true, UncoreOrder::Numerical) => f.write_str(" with uncoreCacheOrder numerical"),
+            (false, _) if separator.is_empty() => f.write_str("no options"),
+            (false, _) => Ok(()),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::options::{NotABool, parse_bool};
 use crate::topology::Topology;
+use std::fmt;
 
 /// What the topology manager is told to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +95,24 @@ impl Default for TopologyManager {
             prefer_closest_numa_nodes: false,
             max_allowable_numa_nodes: LOWEST_LIMIT as usize,
         }
+    }
+}
+
+impl fmt::Display for TopologyManager {
+    /// Policy, scope and options in the configuration's own words.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let policy = match self.policy {
+            TopologyPolicy::None => return f.write_str("topologyManagerPolicy none"),
+            TopologyPolicy::BestEffort => "best-effort",
+            TopologyPolicy::Restricted => "restricted",
+            TopologyPolicy::SingleNumaNode => "single-numa-node",
+        };
+        let scope = match self.scope {
+            Scope::Container => "container",
+            Scope::Pod => "pod",
+        };
+        let closest = if self.prefer_closest_numa_nodes { ", prefer-closest-numa-nodes" } else { "" };
+        write!(f, "topologyManagerPolicy {policy} (scope {scope}{closest})")
     }
 }
 

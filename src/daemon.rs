@@ -11,7 +11,7 @@ use crate::checkpoint::{Loaded, StateDir, StateError};
 use crate::config::{Config, ConfigError};
 use crate::ledger::{Claim, ContainerId, Decision, Event, Ledger, Policy};
 use crate::nri::{Capabilities, Message, Refusal, Runtime, Session};
-use crate::topology::sysfs;
+use crate::topology::{Topology, TopologyError, sysfs};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -39,6 +39,9 @@ pub enum StartError {
     /// The machine.
     #[error(transparent)]
     Machine(#[from] sysfs::ReadError),
+    /// What the machine says of itself.
+    #[error("the machine in {0} cannot be understood: {1}")]
+    Facts(PathBuf, TopologyError),
 }
 
 /// The owner of the ledger and of its copy on disk.
@@ -57,7 +60,9 @@ impl Owner {
     /// # Errors
     /// If anything is not in order. No container has been touched then.
     pub fn start(paths: &Paths, config: &Config) -> Result<Owner, StartError> {
-        let sysfs::Reading { topology, warnings } = sysfs::read(&paths.sysfs_root)?;
+        let sysfs::Reading { facts, warnings, sizes: _ } = sysfs::read(&paths.sysfs_root)?;
+        let topology = Topology::build(facts)
+            .map_err(|error| StartError::Facts(paths.sysfs_root.clone(), error))?;
         for warning in warnings {
             log::warn!("{warning}");
         }
@@ -109,7 +114,8 @@ impl Owner {
         let state = Arc::clone(&self.state);
         let write = tokio::task::spawn_blocking(move || state.save(&claims));
         // The closure neither panics nor is it cancelled; if it ever were, nothing is known to be on disk.
-        let result = write.await.unwrap_or_else(|error| Err(StateError::Interrupted(error.to_string())));
+        let result =
+            write.await.unwrap_or_else(|error| Err(StateError::Interrupted(error.to_string())));
         self.saved = result.is_ok().then_some(revision);
         result
     }
@@ -141,7 +147,9 @@ impl Owner {
 fn remembered(state: &StateDir) -> Result<Vec<Claim>, StateError> {
     Ok(match state.load()? {
         Loaded::Missing => {
-            log::info!("no checkpoint: a first start, or it was deleted; running containers tell what is assigned");
+            log::info!(
+                "no checkpoint: a first start, or it was deleted; running containers tell what is assigned"
+            );
             Vec::new()
         }
         Loaded::Claims(claims) => {
@@ -149,8 +157,11 @@ fn remembered(state: &StateDir) -> Result<Vec<Claim>, StateError> {
             claims
         }
         Loaded::Rejected { why, kept_at } => {
-            let place = kept_at.map_or_else(String::new, |path| format!(", kept as {}", path.display()));
-            log::error!("the checkpoint cannot be used{place}: {why}. Running containers tell what is assigned");
+            let place =
+                kept_at.map_or_else(String::new, |path| format!(", kept as {}", path.display()));
+            log::error!(
+                "the checkpoint cannot be used{place}: {why}. Running containers tell what is assigned"
+            );
             Vec::new()
         }
     })
@@ -170,7 +181,11 @@ fn describe(event: &Event) -> String {
 ///
 /// `owner` is there from the start, or made by the first `Configure` (of a plugin that the runtime launched and hands
 /// the configuration to).
-pub async fn serve(mut inbox: mpsc::UnboundedReceiver<Message>, paths: &Paths, mut owner: Option<Owner>) {
+pub async fn serve(
+    mut inbox: mpsc::UnboundedReceiver<Message>,
+    paths: &Paths,
+    mut owner: Option<Owner>,
+) {
     let mut current = Session(0);
     while let Some(message) = inbox.recv().await {
         match message {

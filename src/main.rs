@@ -13,7 +13,8 @@ fn main() -> ExitCode {
             cli::run::run(args)
         }
         Command::Topology(args) => {
-            cli::topology::run(&args, &mut io::stdout().lock(), &mut io::stderr().lock()).map_err(Into::into)
+            cli::topology::run(&args, &mut io::stdout().lock(), &mut io::stderr().lock())
+                .map_err(Into::into)
         }
     };
     match result {

@@ -55,7 +55,8 @@ pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
     // One thread: what it does takes microseconds, and what takes longer (the disk) has its own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let (mut term, mut int) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let shutdown = async {
             let name = tokio::select! {
                 _ = term.recv() => "SIGTERM",

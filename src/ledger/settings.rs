@@ -33,7 +33,10 @@ impl fmt::Display for Settings {
         match self.policy {
             Policy::None => write!(f, "cpuManagerPolicy none, reserved CPUs {reserved}"),
             Policy::Static => {
-                write!(f, "cpuManagerPolicy static ({options}), {topology_manager}, reserved CPUs {reserved}")
+                write!(
+                    f,
+                    "cpuManagerPolicy static ({options}), {topology_manager}, reserved CPUs {reserved}"
+                )
             }
         }
     }

@@ -23,7 +23,13 @@ pub fn start() {
                 log::Level::Info => 6,
                 log::Level::Debug | log::Level::Trace => 7,
             };
-            write!(out, "<{}>nri-cpu-manager[{}]: {}", 3 * 8 + severity, std::process::id(), record.args())
+            write!(
+                out,
+                "<{}>nri-cpu-manager[{}]: {}",
+                3 * 8 + severity,
+                std::process::id(),
+                record.args()
+            )
         });
         builder.target(Target::Pipe(Box::new(socket)));
     }

@@ -111,7 +111,8 @@ impl fmt::Display for TopologyManager {
             Scope::Container => "container",
             Scope::Pod => "pod",
         };
-        let closest = if self.prefer_closest_numa_nodes { ", prefer-closest-numa-nodes" } else { "" };
+        let closest =
+            if self.prefer_closest_numa_nodes { ", prefer-closest-numa-nodes" } else { "" };
         write!(f, "topologyManagerPolicy {policy} (scope {scope}{closest})")
     }
 }

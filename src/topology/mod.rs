@@ -13,5 +13,7 @@ pub mod synthetic;
 pub mod sysfs;
 pub mod tally;
 
-pub use model::{CoreKind, Cpu, Domain, Facts, NumaNode, OfflineCpu, Place, Topology};
+pub use model::{
+    CoreKind, Cpu, Domain, Facts, NumaNode, OfflineCpu, Place, Topology, TopologyError,
+};
 pub use tally::Tally;

@@ -1,0 +1,312 @@
+//! What a runtime can do, told from how it introduces itself.
+//!
+//! A runtime names itself and its version; since NRI 0.12 also the NRI version it is built with. Before, that has to be
+//! looked up by the runtime's version. Where nothing matches, the least is assumed: it works everywhere.
+
+use std::fmt;
+
+/// How a runtime introduces itself in `Configure`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Runtime {
+    /// `containerd` or `cri-o`; containerd 2.0.0 to 2.0.3 say `v2`.
+    pub name: String,
+    /// Its version, as `v2.1.9`, `1.7.28-0ubuntu1` or `2.1.9+unknown`.
+    pub version: String,
+    /// The version of NRI it is built with; empty before 0.12, and not always a version after.
+    pub nri_version: String,
+}
+
+impl fmt::Display for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name, self.version)?;
+        match self.nri_version.as_str() {
+            "" => Ok(()),
+            version => write!(f, " with NRI {version}"),
+        }
+    }
+}
+
+/// A version of three numbers; what follows them is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// Changes when something breaks.
+    pub major: u32,
+    /// Changes when something is added.
+    pub minor: u32,
+    /// Changes when something is repaired.
+    pub patch: u32,
+}
+
+const fn v(major: u32, minor: u32, patch: u32) -> Version {
+    Version { major, minor, patch }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+impl Version {
+    /// Reads the numbers at the start of a version, with the rest of the text: `v2.4.0-beta.0` is 2.4.0 and `-beta.0`.
+    fn parse(text: &str) -> Option<(Version, &str)> {
+        let (major, rest) = number(text.trim().trim_start_matches('v'))?;
+        let (minor, rest) = number(rest.strip_prefix('.')?)?;
+        // Distributions cut the patch number off here and there.
+        let (patch, rest) = rest.strip_prefix('.').and_then(number).unwrap_or((0, rest));
+        Some((v(major, minor, patch), rest))
+    }
+}
+
+fn number(text: &str) -> Option<(u32, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, rest) = text.split_at_checked(end)?;
+    Some((digits.parse().ok()?, rest))
+}
+
+/// What the runtime at the other end can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capabilities {
+    /// The NRI version it is built with, at least; `None` if that could not be told.
+    pub nri: Option<Version>,
+    /// The events to subscribe to: bit `event - 1` for each. Never zero, and no bit that the runtime does not know.
+    pub events: i32,
+    /// Whether containers may be changed without an event: before NRI 0.12.1 that can lock the runtime up for good.
+    pub unsolicited_updates: bool,
+    /// Whether the runtime holds back lifecycle calls while a plugin registers. Where not, a container that is created
+    /// at that moment is in neither the list of existing containers nor in an event.
+    pub blocks_during_sync: bool,
+    /// Whether the runtime synchronises a plugin that it launched itself.
+    pub synchronizes_launched: bool,
+    /// Whether adjustments can be validated, and plugins be required (NRI 0.10).
+    pub validation: bool,
+    /// What the operator should know about this runtime, a sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// Events of all NRI versions but `StartContainer`, which has nothing for us and which nobody should wait for.
+const EVENTS: i32 = 0x7ff & !0x20;
+/// `UpdatePodSandbox` and `PostUpdatePodSandbox`.
+const POD_UPDATE_EVENTS: i32 = 0x800 | 0x1000;
+
+impl Capabilities {
+    /// What `runtime` can do.
+    pub fn of(runtime: &Runtime) -> Capabilities {
+        let kind = Kind::of(&runtime.name);
+        let version = Version::parse(&runtime.version).map(|(version, _)| version);
+        let table = version.and_then(|version| built_with(kind?, version));
+        let nri = match runtime.nri_version.as_str() {
+            "" => table,
+            // Whatever it says, that it says something is from 0.12.0 or later.
+            told => told_nri(told).or(table).max(Some(v(0, 12, 0))),
+        };
+        let blocks_during_sync = kind == Some(Kind::Containerd)
+            && version.is_some_and(|version| {
+                version >= v(2, 0, 3) || (v(1, 7, 26)..v(2, 0, 0)).contains(&version)
+            });
+        let at_least = |wanted| nri.is_some_and(|nri| nri >= wanted);
+        Capabilities {
+            nri,
+            events: if at_least(v(0, 9, 1)) { EVENTS | POD_UPDATE_EVENTS } else { EVENTS },
+            unsolicited_updates: at_least(v(0, 12, 1)),
+            blocks_during_sync,
+            synchronizes_launched: at_least(v(0, 7, 0)),
+            validation: at_least(v(0, 10, 0)),
+            warnings: warnings(runtime, nri, blocks_during_sync),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Containerd,
+    Crio,
+}
+
+impl Kind {
+    fn of(name: &str) -> Option<Kind> {
+        match name {
+            // 2.0.0 to 2.0.3 take the last part of a Go import path for their name.
+            "containerd" | "v2" => Some(Kind::Containerd),
+            "cri-o" => Some(Kind::Crio),
+            _ => None,
+        }
+    }
+}
+
+/// The NRI version from the runtime's own words.
+///
+/// What follows the numbers may mean a commit before that version (`v0.12.1-0.20260701...`) or after: take the
+/// earlier, because a repair that is not there is worse than one that is not used.
+fn told_nri(text: &str) -> Option<Version> {
+    match Version::parse(text)? {
+        (version, build) if build.is_empty() || build.starts_with('+') => Some(version),
+        (Version { major, minor, patch: patch @ 1.. }, _) => Some(v(major, minor, patch - 1)),
+        _ => None,
+    }
+}
+
+/// The NRI version that a runtime of this kind and version is built with.
+fn built_with(kind: Kind, version: Version) -> Option<Version> {
+    let table: &[(Version, Version)] = match kind {
+        Kind::Containerd => &[
+            (v(1, 7, 0), v(0, 3, 0)),
+            (v(1, 7, 7), v(0, 4, 0)),
+            (v(1, 7, 14), v(0, 6, 0)),
+            (v(1, 7, 16), v(0, 6, 1)),
+            (v(1, 7, 26), v(0, 8, 0)),
+            (v(2, 2, 0), v(0, 10, 0)),
+            (v(2, 2, 1), v(0, 11, 0)),
+            (v(2, 3, 0), v(0, 12, 0)),
+            (v(2, 4, 0), v(0, 12, 1)),
+        ],
+        Kind::Crio => &[
+            (v(1, 26, 0), v(0, 3, 0)),
+            (v(1, 29, 0), v(0, 5, 0)),
+            (v(1, 29, 2), v(0, 6, 0)),
+            (v(1, 31, 0), v(0, 6, 1)),
+            (v(1, 32, 0), v(0, 9, 0)),
+            // A commit between 0.9.0 and 0.10.0 that has the pod update events and no validation.
+            (v(1, 33, 0), v(0, 9, 1)),
+            (v(1, 34, 0), v(0, 10, 0)),
+            (v(1, 35, 0), v(0, 11, 0)),
+            (v(1, 37, 0), v(0, 12, 0)),
+        ],
+    };
+    table.iter().rev().find(|(since, _)| *since <= version).map(|&(_, nri)| nri)
+}
+
+fn warnings(runtime: &Runtime, nri: Option<Version>, blocks_during_sync: bool) -> Vec<String> {
+    let Some(nri) = nri else {
+        return vec![format!(
+            "{runtime} is not a runtime that is known here; only what every NRI version can do is used"
+        )];
+    };
+    let mut warnings = Vec::new();
+    if nri <= v(0, 6, 0) {
+        warnings.push(format!(
+            "{runtime} can deadlock while a plugin registers (NRI {nri}, repaired in 0.6.1): use containerd 1.7.16, \
+             CRI-O 1.31 or later"
+        ));
+    }
+    if !blocks_during_sync {
+        warnings.push(format!(
+            "{runtime} may create containers unseen at the moment a plugin registers; they are found at their next event"
+        ));
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn capabilities(name: &str, version: &str, nri_version: &str) -> Capabilities {
+        Capabilities::of(&Runtime {
+            name: name.into(),
+            version: version.into(),
+            nri_version: nri_version.into(),
+        })
+    }
+
+    /// Runtime and version, the NRI version it is built with, event mask, unsolicited updates, holding back.
+    #[test]
+    fn runtimes() {
+        for (name, version, nri_version, nri, events, unsolicited, holds_back) in [
+            ("containerd", "v1.7.0", "", Some(v(0, 3, 0)), 0x7df, false, false),
+            ("containerd", "v1.7.13", "", Some(v(0, 4, 0)), 0x7df, false, false),
+            ("containerd", "1.7.15", "", Some(v(0, 6, 0)), 0x7df, false, false),
+            ("containerd", "1.7.24-0ubuntu1~22.04", "", Some(v(0, 6, 1)), 0x7df, false, false),
+            ("containerd", "v1.7.28", "", Some(v(0, 8, 0)), 0x7df, false, true),
+            ("v2", "v2.0.0", "", Some(v(0, 8, 0)), 0x7df, false, false),
+            ("v2", "v2.0.3", "", Some(v(0, 8, 0)), 0x7df, false, true),
+            ("containerd", "2.1.9+unknown", "", Some(v(0, 8, 0)), 0x7df, false, true),
+            ("containerd", "v2.2.0", "", Some(v(0, 10, 0)), 0x1fdf, false, true),
+            ("containerd", "v2.2.7", "", Some(v(0, 11, 0)), 0x1fdf, false, true),
+            ("containerd", "v2.3.4", "v0.12.0", Some(v(0, 12, 0)), 0x1fdf, false, true),
+            ("containerd", "v2.3.9", "v0.12.2", Some(v(0, 12, 2)), 0x1fdf, true, true),
+            ("containerd", "v2.4.0-beta.0", "", Some(v(0, 12, 1)), 0x1fdf, true, true),
+            ("containerd", "v2.4.1", "unknown", Some(v(0, 12, 1)), 0x1fdf, true, true),
+            ("containerd", "v3.0.0", "", Some(v(0, 12, 1)), 0x1fdf, true, true),
+            ("cri-o", "1.26.1", "", Some(v(0, 3, 0)), 0x7df, false, false),
+            ("cri-o", "1.29.1", "", Some(v(0, 5, 0)), 0x7df, false, false),
+            ("cri-o", "1.30.14", "", Some(v(0, 6, 0)), 0x7df, false, false),
+            ("cri-o", "1.31.0", "", Some(v(0, 6, 1)), 0x7df, false, false),
+            ("cri-o", "1.32.0", "", Some(v(0, 9, 0)), 0x7df, false, false),
+            ("cri-o", "1.33.0", "", Some(v(0, 9, 1)), 0x1fdf, false, false),
+            ("cri-o", "1.34.2", "", Some(v(0, 10, 0)), 0x1fdf, false, false),
+            ("cri-o", "1.36.3", "", Some(v(0, 11, 0)), 0x1fdf, false, false),
+            ("cri-o", "1.37.0", "v0.12.3", Some(v(0, 12, 3)), 0x1fdf, true, false),
+            ("cri-o", "1.25.0", "", None, 0x7df, false, false),
+            ("containerd", "unknown", "", None, 0x7df, false, false),
+            ("dockerd", "29.0.0", "", None, 0x7df, false, false),
+            ("", "", "", None, 0x7df, false, false),
+        ] {
+            let found = capabilities(name, version, nri_version);
+            let context = format!("{name} {version} {nri_version}");
+            assert_eq!(found.nri, nri, "{context}");
+            assert_eq!(found.events, events, "{context}: {:#x}", found.events);
+            assert_eq!(found.unsolicited_updates, unsolicited, "{context}");
+            assert_eq!(found.blocks_during_sync, holds_back, "{context}");
+        }
+    }
+
+    /// The runtime's own word goes before its version, and proves 0.12.0 even where it is no version.
+    #[test]
+    fn told_nri_versions() {
+        for (text, nri) in [
+            ("v0.12.1", v(0, 12, 1)),
+            ("0.12.1", v(0, 12, 1)),
+            ("v0.12.1+incompatible", v(0, 12, 1)),
+            ("v0.12.1-0.20260701101010-0123456789ab", v(0, 12, 0)),
+            ("v0.12.2-0.20260801101010-0123456789ab", v(0, 12, 1)),
+            ("v0.12.1-5-g0123456", v(0, 12, 0)),
+            ("v0.13.0-rc.1", v(0, 12, 0)),
+            ("v1.0.0", v(1, 0, 0)),
+            ("unknown", v(0, 12, 0)),
+            ("(devel)", v(0, 12, 0)),
+            ("v99999999999.1.1", v(0, 12, 0)),
+        ] {
+            assert_eq!(capabilities("containerd", "v1.7.0", text).nri, Some(nri), "{text}");
+        }
+    }
+
+    /// No runtime is ever asked for an event that it does not know, for none, or for the one we do not want.
+    #[test]
+    fn masks_are_legal() {
+        let names = ["containerd", "v2", "cri-o", "other"];
+        for (name, major, minor, patch) in names.iter().flat_map(|name| {
+            (0..4).flat_map(move |major| {
+                (0..40).flat_map(move |minor| (0..30).map(move |patch| (name, major, minor, patch)))
+            })
+        }) {
+            let found = capabilities(name, &format!("{major}.{minor}.{patch}"), "");
+            let known = match found.nri {
+                Some(nri) if nri >= v(0, 10, 0) => 0x3fff,
+                Some(nri) if nri > v(0, 9, 0) => 0x1fff,
+                _ => 0x7ff,
+            };
+            assert_ne!(found.events, 0);
+            assert_eq!(found.events & !known, 0, "{name} {major}.{minor}.{patch}");
+            assert_eq!(found.events & 0x20, 0);
+        }
+    }
+
+    #[test]
+    fn hazards_are_named() {
+        for (name, version, wanted) in [
+            ("containerd", "v1.7.15", vec!["deadlock", "unseen"]),
+            ("containerd", "v1.7.16", vec!["unseen"]),
+            ("containerd", "v2.1.9", vec![]),
+            ("cri-o", "1.30.0", vec!["deadlock", "unseen"]),
+            ("cri-o", "1.36.0", vec!["unseen"]),
+            ("dockerd", "29", vec!["not a runtime that is known"]),
+        ] {
+            let warnings = capabilities(name, version, "").warnings;
+            assert_eq!(warnings.len(), wanted.len(), "{name} {version}: {warnings:?}");
+            for (warning, words) in warnings.iter().zip(wanted) {
+                assert!(warning.contains(words) && warning.contains(name), "{warning}");
+            }
+        }
+    }
+}

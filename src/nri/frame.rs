@@ -1,0 +1,263 @@
+//! Frames of the multiplexed socket: taking them apart, and cutting messages so that the runtime can read them.
+//!
+//! A frame is a connection's number (4 bytes), a payload's length (4 bytes), both big endian, and the payload. Both
+//! directions here are pure: bytes in, bytes out.
+
+/// The connection on which the runtime calls us (service `Plugin`).
+pub const PLUGIN_CONN: u32 = 1;
+/// The connection on which we call the runtime (service `Runtime`).
+pub const RUNTIME_CONN: u32 = 2;
+/// Bytes before a frame's payload.
+pub const FRAME_HEADER: usize = 8;
+/// The longest payload that is accepted: what NRI before 0.7 may send (16 MiB) and a little slack.
+pub const MAX_FRAME: usize = (16 << 20) + 4096;
+
+/// Bytes before a ttrpc message's payload; the first four of them are the payload's length.
+const MESSAGE_HEADER: usize = 10;
+/// The runtime reads the start of a message through a buffer of this size and loses the connection when a frame does
+/// not fit into it.
+const READER_BUFFER: usize = 4096;
+
+/// Why bytes from the peer are no frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Connection 0 is not for use.
+    #[error("the peer sent a frame for connection 0, which does not exist")]
+    ReservedConnection,
+    /// More than anyone has to say at once.
+    #[error("the peer announced a frame of {0} bytes, more than the {MAX_FRAME} that are allowed")]
+    TooLong(usize),
+}
+
+/// Takes a stream of bytes apart into pieces of payload, however the frames were split on their way.
+#[derive(Debug, Default)]
+pub struct Unframer {
+    /// Header bytes seen so far, as one big endian number.
+    header: u64,
+    /// How many of them.
+    seen: usize,
+    /// Payload bytes of the current frame that are still to come.
+    left: usize,
+    conn: u32,
+}
+
+impl Unframer {
+    /// The next piece of payload in `input`, with its connection's number; `input` is moved past it.
+    ///
+    /// `None` when `input` is used up. A frame's payload may come in several pieces; none of them is empty.
+    ///
+    /// # Errors
+    ///
+    /// When the bytes are no frames. There is no way back into step then: the whole connection has to go.
+    pub fn next<'a>(
+        &mut self,
+        input: &mut &'a [u8],
+    ) -> Result<Option<(u32, &'a [u8])>, FrameError> {
+        while self.left == 0 {
+            let Some((&byte, rest)) = input.split_first() else { return Ok(None) };
+            *input = rest;
+            self.header = (self.header << 8) | u64::from(byte);
+            self.seen += 1;
+            if self.seen == FRAME_HEADER {
+                self.begin()?;
+            }
+        }
+        if input.is_empty() {
+            return Ok(None);
+        }
+        let (piece, rest) = input.split_at(self.left.min(input.len()));
+        *input = rest;
+        self.left -= piece.len();
+        Ok(Some((self.conn, piece)))
+    }
+
+    /// Whether the bytes seen so far end between two frames.
+    pub fn between_frames(&self) -> bool {
+        self.left == 0 && self.seen == 0
+    }
+
+    /// Reads the complete header.
+    fn begin(&mut self) -> Result<(), FrameError> {
+        let length = (self.header & u64::from(u32::MAX)) as usize;
+        self.conn = (self.header >> 32) as u32;
+        (self.header, self.seen) = (0, 0);
+        if self.conn == 0 {
+            return Err(FrameError::ReservedConnection);
+        }
+        if length > MAX_FRAME {
+            return Err(FrameError::TooLong(length));
+        }
+        self.left = length;
+        Ok(())
+    }
+}
+
+/// Cuts a stream of ttrpc messages into frames that the runtime's reader survives, however it was written.
+///
+/// The reader hands over one whole frame at a time and fails if it does not fit where it is wanted. Hence a frame with
+/// any part of a message's header in it is at most 4096 bytes long; a longer frame holds nothing but payload of one
+/// message. This holds for whatever sizes the messages are written in, so no writer has to know.
+#[derive(Debug, Default)]
+pub struct Framer {
+    /// Header bytes of the current message seen so far.
+    seen: usize,
+    /// Payload length, as far as the header has been seen.
+    length: u32,
+    /// Payload bytes of the current message that are still to come.
+    left: usize,
+}
+
+impl Framer {
+    /// How many bytes from the start of `bytes` make the next frame's payload; zero only if there are none.
+    pub fn cut(&mut self, bytes: &[u8]) -> usize {
+        if self.left > 0 {
+            let payload = self.left.min(bytes.len());
+            self.left -= payload;
+            return payload;
+        }
+        let mut taken = 0;
+        for &byte in bytes.iter().take(MESSAGE_HEADER - self.seen) {
+            if self.seen < 4 {
+                self.length = (self.length << 8) | u32::from(byte);
+            }
+            self.seen += 1;
+            taken += 1;
+        }
+        if self.seen < MESSAGE_HEADER {
+            return taken;
+        }
+        let payload = (self.length as usize).min(bytes.len() - taken).min(READER_BUFFER - taken);
+        self.left = self.length as usize - payload;
+        (self.seen, self.length) = (0, 0);
+        taken + payload
+    }
+}
+
+/// A frame's header.
+pub fn header(conn: u32, payload: usize) -> [u8; FRAME_HEADER] {
+    let length = u32::try_from(payload).unwrap_or(u32::MAX);
+    (u64::from(conn) << 32 | u64::from(length)).to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn message(payload: usize) -> Vec<u8> {
+        let mut message = u32::try_from(payload).unwrap().to_be_bytes().to_vec();
+        message.extend([0, 0, 0, 1, 2, 0]);
+        message.resize(MESSAGE_HEADER + payload, 0xa5);
+        message
+    }
+
+    /// Frame lengths that come of messages with these payloads, written all at once.
+    fn cuts(payloads: &[usize]) -> Vec<usize> {
+        let bytes: Vec<u8> = payloads.iter().flat_map(|&payload| message(payload)).collect();
+        let (mut framer, mut rest, mut cuts) = (Framer::default(), &bytes[..], Vec::new());
+        while !rest.is_empty() {
+            let cut = framer.cut(rest);
+            cuts.push(cut);
+            rest = &rest[cut..];
+        }
+        cuts
+    }
+
+    #[test]
+    fn message_starts_stay_short() {
+        for (payloads, expected) in [
+            (vec![0], vec![10]),
+            (vec![1, 2], vec![11, 12]),
+            (vec![4086], vec![4096]),
+            (vec![4087], vec![4096, 1]),
+            (vec![1 << 20], vec![4096, (1 << 20) - 4086]),
+            (vec![5000, 0, 9000], vec![4096, 914, 10, 4096, 4914]),
+        ] {
+            assert_eq!(cuts(&payloads), expected, "payloads {payloads:?}");
+        }
+    }
+
+    #[test]
+    fn illegal_frames() {
+        for (bytes, error) in [
+            (header(0, 1), FrameError::ReservedConnection),
+            (header(0, 0), FrameError::ReservedConnection),
+            (header(1, MAX_FRAME + 1), FrameError::TooLong(MAX_FRAME + 1)),
+            (header(7, u32::MAX as usize), FrameError::TooLong(u32::MAX as usize)),
+        ] {
+            assert_eq!(Unframer::default().next(&mut &bytes[..]), Err(error));
+        }
+        assert_eq!(Unframer::default().next(&mut &header(1, MAX_FRAME)[..]), Ok(None));
+    }
+
+    proptest! {
+        /// Whatever the frames and however they are split, each connection's bytes come out whole and in order.
+        #[test]
+        fn splitting_changes_nothing(
+            frames in prop::collection::vec((1_u32..4, prop::collection::vec(any::<u8>(), 0..40)), 0..12),
+            splits in prop::collection::vec(1_usize..9, 1..20),
+        ) {
+            let mut sent = vec![Vec::<u8>::new(); 4];
+            let mut bytes = Vec::new();
+            for (conn, payload) in &frames {
+                bytes.extend(header(*conn, payload.len()));
+                bytes.extend(payload);
+                sent[*conn as usize].extend(payload);
+            }
+            let (mut unframer, mut received) = (Unframer::default(), vec![Vec::<u8>::new(); 4]);
+            let mut sizes = splits.iter().cycle();
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let (mut part, later) = rest.split_at(rest.len().min(*sizes.next().unwrap()));
+                while let Some((conn, piece)) = unframer.next(&mut part).unwrap() {
+                    prop_assert!(!piece.is_empty());
+                    received[conn as usize].extend(piece);
+                }
+                prop_assert!(part.is_empty());
+                rest = later;
+            }
+            prop_assert!(unframer.between_frames());
+            prop_assert_eq!(received, sent);
+        }
+
+        /// Bytes of any kind end in pieces or in an error; what is handed out never exceeds what came in.
+        #[test]
+        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let (mut unframer, mut rest, mut out) = (Unframer::default(), &bytes[..], 0);
+            while let Ok(Some((conn, piece))) = unframer.next(&mut rest) {
+                prop_assert!(conn != 0);
+                out += piece.len();
+            }
+            prop_assert!(out <= bytes.len());
+        }
+
+        /// However messages are written, no frame holds part of a header and is longer than the reader's buffer, and
+        /// none reaches from one message into the next.
+        #[test]
+        fn frames_suit_the_runtime(
+            payloads in prop::collection::vec(0_usize..20_000, 1..6),
+            writes in prop::collection::vec(1_usize..9_000, 1..12),
+        ) {
+            let mut heads = Vec::new();
+            let mut bytes = Vec::new();
+            for payload in payloads {
+                heads.push(bytes.len()..bytes.len() + MESSAGE_HEADER);
+                bytes.extend(message(payload));
+            }
+            let (mut framer, mut at) = (Framer::default(), 0);
+            let mut sizes = writes.iter().cycle();
+            while at < bytes.len() {
+                let end = bytes.len().min(at + sizes.next().unwrap());
+                while at < end {
+                    let cut = framer.cut(&bytes[at..end]);
+                    prop_assert!(cut > 0);
+                    let frame = at..at + cut;
+                    let holds_header = heads.iter().any(|head| head.start < frame.end && frame.start < head.end);
+                    prop_assert!(!holds_header || cut <= READER_BUFFER);
+                    prop_assert!(!heads.iter().any(|head| frame.start < head.start && head.start < frame.end));
+                    at += cut;
+                }
+            }
+        }
+    }
+}

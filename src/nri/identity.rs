@@ -1,0 +1,89 @@
+//! The plugin's name and index, as it registers.
+
+use std::fmt;
+
+/// A plugin's name and index, checked: a runtime leaves a connection with a wrong one hanging.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    name: String,
+    index: String,
+}
+
+/// Why a plugin cannot be called so.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IdentityError {
+    /// The index is not two digits.
+    #[error("{0:?} is not a plugin index: it must be two digits, from 00 to 99")]
+    Index(String),
+    /// The name is empty or has other characters than the runtimes accept.
+    #[error("{0:?} is not a plugin name: it must be letters, digits and any of _ . + -")]
+    Name(String),
+}
+
+impl Identity {
+    /// A plugin called `name`; runtimes call plugins in the order of their `index`.
+    ///
+    /// # Errors
+    ///
+    /// When a runtime would not accept one of them.
+    pub fn new(name: &str, index: &str) -> Result<Identity, IdentityError> {
+        let digit = |byte: u8| byte.is_ascii_digit();
+        if index.len() != 2 || !index.bytes().all(digit) {
+            return Err(IdentityError::Index(index.to_owned()));
+        }
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+-".contains(&byte);
+        if name.is_empty() || !name.bytes().all(legal) {
+            return Err(IdentityError::Name(name.to_owned()));
+        }
+        Ok(Identity { name: name.to_owned(), index: index.to_owned() })
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The index, two digits.
+    pub fn index(&self) -> &str {
+        &self.index
+    }
+}
+
+impl Default for Identity {
+    /// `90-cpu-manager`: late, so that CPUs are chosen knowing what other plugins made of a container.
+    fn default() -> Identity {
+        Identity { name: "cpu-manager".to_owned(), index: "90".to_owned() }
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.index, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_indices() {
+        for (name, index, legal) in [
+            ("cpu-manager", "90", true),
+            ("A.b_c+d-9", "00", true),
+            ("", "90", false),
+            ("cpu manager", "90", false),
+            ("cpu/manager", "90", false),
+            ("größe", "90", false),
+            ("cpu-manager", "9", false),
+            ("cpu-manager", "900", false),
+            ("cpu-manager", "9a", false),
+            ("cpu-manager", "+9", false),
+            ("cpu-manager", "٩", false),
+        ] {
+            assert_eq!(Identity::new(name, index).is_ok(), legal, "{index}-{name}");
+        }
+        let default = Identity::default();
+        assert_eq!(Identity::new(default.name(), default.index()), Ok(default));
+    }
+}

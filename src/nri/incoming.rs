@@ -1,0 +1,336 @@
+//! What the runtime says, in the ledger's words.
+
+use super::qos;
+use super::wire;
+use crate::cpuset::CpuSet;
+use crate::ledger::{
+    Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, SandboxId, Wanted,
+};
+use std::collections::HashMap;
+
+/// The CFS period, in microseconds, where none is told: the kubelet's default.
+const DEFAULT_PERIOD: u64 = 100_000;
+
+const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
+const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
+const POD_NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
+const CONTAINER_NAME_LABEL: &str = "io.kubernetes.container.name";
+const CONTAINERD_CONTAINER_NAME: &str = "io.kubernetes.cri.container-name";
+const CRIO_METADATA: &str = "io.kubernetes.cri-o.Metadata";
+
+/// The pod of an event.
+///
+/// Where the pod says nothing, the labels of `container` do: the kubelet puts the pod's uid, name and namespace on
+/// both. A pod made without a kubelet may have no uid at all; its sandbox's id then takes that place, so that two of
+/// them are never taken for one.
+pub(super) fn pod(pod: &wire::PodSandbox, container: Option<&wire::Container>) -> Pod {
+    let label = |key| {
+        [Some(&pod.labels), container.map(|container| &container.labels)]
+            .into_iter()
+            .flatten()
+            .find_map(|labels| text(labels, key))
+    };
+    let sandbox = non_empty(&pod.id)
+        .or_else(|| container.and_then(|container| non_empty(&container.pod_sandbox_id)))
+        .unwrap_or_default();
+    let uid = non_empty(&pod.uid).or_else(|| label(POD_UID_LABEL)).unwrap_or(sandbox);
+    let resources = pod.linux.pod_resources.cpu.as_ref();
+    Pod {
+        sandbox: SandboxId(sandbox.to_owned()),
+        uid: PodUid(uid.to_owned()),
+        namespace: own(non_empty(&pod.namespace).or_else(|| label(POD_NAMESPACE_LABEL))),
+        name: own(non_empty(&pod.name).or_else(|| label(POD_NAME_LABEL))),
+        qos: qos::of_cgroup_parent(&pod.linux.cgroup_parent),
+        budget: resources.and_then(budget),
+    }
+}
+
+/// The CPU time of a whole pod. Its limit if it has one, as that also tells of more than 256 CPUs; its request else.
+pub(super) fn budget(cpu: &wire::LinuxCPU) -> Option<MilliCpu> {
+    let CpuRequest { request, limit } = request(cpu, None);
+    limit.or(request)
+}
+
+/// The container of an event; `pod` gives the sandbox if the container does not.
+pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> Container {
+    let cpu = container.linux.resources.cpu.as_ref();
+    let sandbox = non_empty(&container.pod_sandbox_id).unwrap_or(&pod.id);
+    Container {
+        id: ContainerId(container.id.clone()),
+        sandbox: SandboxId(sandbox.to_owned()),
+        name: name(container),
+        kind: ContainerKind::Unknown,
+        cpu: cpu.map(|cpu| request(cpu, None)).unwrap_or_default(),
+        cpus: cpu.and_then(|cpu| cpus(cpu, &container.id)),
+        created_at: Some(container.created_at).filter(|&created_at| created_at > 0),
+    }
+}
+
+/// What the kubelet asks for in an update of `before`. Zero and nothing both mean "stays as it is".
+pub(super) fn wanted(resources: &wire::LinuxResources, before: &wire::Container) -> Wanted {
+    let Some(cpu) = resources.cpu.as_ref() else { return Wanted::default() };
+    Wanted {
+        cpu: request(cpu, before.linux.resources.cpu.as_ref()),
+        sets_quota: cpu.quota.as_ref().is_some_and(|quota| quota.value > 0),
+        cpus: cpus(cpu, &before.id),
+    }
+}
+
+/// Request and limit behind shares and quota; a period that `cpu` leaves open is as it was `before`.
+fn request(cpu: &wire::LinuxCPU, before: Option<&wire::LinuxCPU>) -> CpuRequest {
+    let period = [Some(cpu), before]
+        .into_iter()
+        .flatten()
+        .find_map(|cpu| cpu.period.as_ref().map(|period| period.value).filter(|&us| us > 0))
+        .unwrap_or(DEFAULT_PERIOD);
+    CpuRequest {
+        request: cpu.shares.as_ref().and_then(|shares| MilliCpu::from_shares(shares.value)),
+        limit: cpu.quota.as_ref().and_then(|quota| MilliCpu::from_quota(quota.value, period)),
+    }
+}
+
+/// The CPUs that are set. What is no list of CPUs counts as none, with a warning: no event may fail for it.
+fn cpus(cpu: &wire::LinuxCPU, container: &str) -> Option<CpuSet> {
+    let list = cpu.cpus.trim();
+    match list.parse::<CpuSet>() {
+        Ok(cpus) => Some(cpus).filter(|cpus| !cpus.is_empty()),
+        Err(_) => {
+            let start: String = list.chars().take(80).collect();
+            log::warn!(
+                "container {container}: the runtime says {start:?} where its CPUs should be; taken as none"
+            );
+            None
+        }
+    }
+}
+
+/// The container's name in its pod's specification. Which of these are there depends on the runtime and on who made
+/// the container; the id is better than nothing.
+fn name(container: &wire::Container) -> String {
+    let found = text(&container.labels, CONTAINER_NAME_LABEL)
+        .or_else(|| non_empty(&container.name))
+        .or_else(|| text(&container.annotations, CONTAINERD_CONTAINER_NAME))
+        .map(str::to_owned)
+        .or_else(|| {
+            let metadata = text(&container.annotations, CRIO_METADATA)?;
+            let metadata: serde_json::Value = serde_json::from_str(metadata).ok()?;
+            non_empty(metadata.get("name")?.as_str()?).map(str::to_owned)
+        });
+    found.unwrap_or_else(|| container.id.clone())
+}
+
+fn text<'a>(map: &'a HashMap<String, String>, key: &str) -> Option<&'a str> {
+    map.get(key).and_then(|value| non_empty(value))
+}
+
+fn non_empty(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
+
+fn own(text: Option<&str>) -> String {
+    text.unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Qos;
+    use protobuf::MessageField;
+
+    fn cpu(shares: Option<u64>, quota: Option<i64>, period: Option<u64>) -> wire::LinuxCPU {
+        fn set<T, W>(value: Option<T>, wrap: impl FnOnce(T) -> W) -> MessageField<W> {
+            value.map(wrap).map_or_else(MessageField::none, MessageField::some)
+        }
+        wire::LinuxCPU {
+            shares: set(shares, |value| wire::OptionalUInt64 { value, ..Default::default() }),
+            quota: set(quota, |value| wire::OptionalInt64 { value, ..Default::default() }),
+            period: set(period, |value| wire::OptionalUInt64 { value, ..Default::default() }),
+            ..Default::default()
+        }
+    }
+
+    fn resources(cpu: wire::LinuxCPU) -> wire::LinuxResources {
+        wire::LinuxResources { cpu: MessageField::some(cpu), ..Default::default() }
+    }
+
+    fn with_cpu(cpu: wire::LinuxCPU) -> wire::Container {
+        wire::Container {
+            id: "c1".into(),
+            linux: MessageField::some(wire::LinuxContainer {
+                resources: MessageField::some(resources(cpu)),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn requests_and_limits() {
+        for (shares, quota, period, request, limit) in [
+            (Some(4096), Some(400_000), Some(100_000), Some(4000), Some(4000)),
+            (Some(256), Some(200_000), Some(100_000), Some(250), Some(2000)),
+            (Some(2), None, Some(100_000), None, None),
+            (Some(2), Some(0), Some(100_000), None, None),
+            (Some(1024), Some(-1), Some(100_000), Some(1000), None),
+            (Some(262_144), Some(30_000_000), Some(100_000), None, Some(300_000)),
+            (None, Some(5000), Some(10_000), None, Some(500)),
+            // No period at all, or one that says nothing: the kubelet's default.
+            (None, Some(150_000), None, None, Some(1500)),
+            (None, Some(150_000), Some(0), None, Some(1500)),
+            (None, None, None, None, None),
+        ] {
+            let found = container(&with_cpu(cpu(shares, quota, period)), &wire::PodSandbox::new());
+            assert_eq!(
+                found.cpu,
+                CpuRequest { request: request.map(MilliCpu), limit: limit.map(MilliCpu) },
+                "shares {shares:?}, quota {quota:?}, period {period:?}"
+            );
+        }
+        let bare = container(&wire::Container::new(), &wire::PodSandbox::new());
+        assert_eq!(bare.cpu, CpuRequest::default());
+    }
+
+    #[test]
+    fn cpu_lists() {
+        for (list, expected) in [
+            ("", None),
+            ("0-3,8", Some("0-3,8")),
+            (" 5\n", Some("5")),
+            ("all", None),
+            ("3-1", None),
+            ("0-99999999", None),
+            ("1,,2", None),
+        ] {
+            let mut cpu = cpu(None, None, None);
+            cpu.cpus = list.into();
+            let found = container(&with_cpu(cpu), &wire::PodSandbox::new());
+            assert_eq!(found.cpus, expected.map(|list| list.parse().unwrap()), "{list:?}");
+        }
+    }
+
+    #[test]
+    fn updates() {
+        let before = with_cpu(cpu(Some(1024), Some(50_000), Some(50_000)));
+        for (asked, request, limit, sets_quota) in [
+            (cpu(Some(2048), Some(100_000), None), Some(2000), Some(2000), true),
+            (cpu(Some(2048), Some(100_000), Some(0)), Some(2000), Some(2000), true),
+            (cpu(Some(0), Some(0), Some(0)), None, None, false),
+            (cpu(None, Some(-1), None), None, None, false),
+            (cpu(None, None, None), None, None, false),
+        ] {
+            let found = wanted(&resources(asked.clone()), &before);
+            let expected =
+                CpuRequest { request: request.map(MilliCpu), limit: limit.map(MilliCpu) };
+            assert_eq!((found.cpu, found.sets_quota), (expected, sets_quota), "{asked}");
+            assert_eq!(found.cpus, None);
+        }
+        let mut asked = cpu(None, None, None);
+        asked.cpus = "1-2".into();
+        assert_eq!(wanted(&resources(asked), &before).cpus, Some("1-2".parse().unwrap()));
+        assert_eq!(wanted(&wire::LinuxResources::new(), &before), Wanted::default());
+    }
+
+    #[test]
+    fn names() {
+        let map = |key: &str, value: &str| HashMap::from([(key.to_owned(), value.to_owned())]);
+        let crio = |json| map(CRIO_METADATA, json);
+        for (labels, own, annotations, expected) in [
+            (
+                map(CONTAINER_NAME_LABEL, "label"),
+                "own",
+                map(CONTAINERD_CONTAINER_NAME, "cd"),
+                "label",
+            ),
+            (HashMap::new(), "own", map(CONTAINERD_CONTAINER_NAME, "cd"), "own"),
+            (map(CONTAINER_NAME_LABEL, ""), "", map(CONTAINERD_CONTAINER_NAME, "cd"), "cd"),
+            (HashMap::new(), "", crio(r#"{"name":"crio","attempt":1}"#), "crio"),
+            (HashMap::new(), "", crio(r#"{"name":7}"#), "c1"),
+            (HashMap::new(), "", crio(r#"{"name":""}"#), "c1"),
+            (HashMap::new(), "", crio("{"), "c1"),
+            (HashMap::new(), "", HashMap::new(), "c1"),
+        ] {
+            let container = wire::Container {
+                id: "c1".into(),
+                name: own.into(),
+                labels,
+                annotations,
+                ..Default::default()
+            };
+            assert_eq!(name(&container), expected);
+        }
+    }
+
+    #[test]
+    fn whole_pod() {
+        let full = wire::PodSandbox {
+            id: "sandbox".into(),
+            uid: "uid".into(),
+            namespace: "ns".into(),
+            name: "pod".into(),
+            linux: MessageField::some(wire::LinuxPodSandbox {
+                cgroup_parent: "/kubepods/poduid".into(),
+                pod_resources: MessageField::some(resources(cpu(
+                    Some(4096),
+                    Some(400_000),
+                    Some(100_000),
+                ))),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        assert_eq!(
+            pod(&full, None),
+            Pod {
+                sandbox: SandboxId("sandbox".into()),
+                uid: PodUid("uid".into()),
+                namespace: "ns".into(),
+                name: "pod".into(),
+                qos: Qos::Guaranteed,
+                budget: Some(MilliCpu(4000)),
+            }
+        );
+    }
+
+    /// An event with an empty pod still names it, from what its container carries.
+    #[test]
+    fn empty_pods() {
+        let labels = [(POD_UID_LABEL, "uid"), (POD_NAME_LABEL, "pod"), (POD_NAMESPACE_LABEL, "ns")];
+        let labelled = wire::Container {
+            id: "c1".into(),
+            pod_sandbox_id: "sandbox".into(),
+            labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+            ..Default::default()
+        };
+        let found = pod(&wire::PodSandbox::new(), Some(&labelled));
+        assert_eq!((found.uid.0, found.sandbox.0), ("uid".into(), "sandbox".into()));
+        assert_eq!((found.name, found.namespace), ("pod".into(), "ns".into()));
+        assert_eq!((found.qos, found.budget), (Qos::Unknown, None));
+
+        let bare = wire::PodSandbox { id: "sandbox".into(), ..Default::default() };
+        assert_eq!(pod(&bare, None).uid.0, "sandbox", "pods without uid must not be taken for one");
+    }
+
+    /// A saturated or missing part does not hide the other one.
+    #[test]
+    fn budgets() {
+        for (shares, quota, expected) in [
+            (Some(4096), Some(400_000), Some(4000)),
+            (Some(262_144), Some(51_200_000), Some(512_000)),
+            (Some(3584), Some(0), Some(3500)),
+            (Some(2), Some(0), None),
+            (None, None, None),
+        ] {
+            assert_eq!(budget(&cpu(shares, quota, None)), expected.map(MilliCpu));
+        }
+    }
+
+    #[test]
+    fn creation_times() {
+        for (told, expected) in
+            [(0, None), (-5, None), (1_795_239_574_734_228_023, Some(1_795_239_574_734_228_023))]
+        {
+            let container_ = wire::Container { created_at: told, ..Default::default() };
+            assert_eq!(container(&container_, &wire::PodSandbox::new()).created_at, expected);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A plugin that the runtime launched itself, from its plugin directory.
+//!
+//! It is told its name and index in the environment, and which of its file descriptors is the connection.
+
+use super::{Identity, IdentityError};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::net::UnixStream;
+
+const SOCKET: &str = "NRI_PLUGIN_SOCKET";
+const NAME: &str = "NRI_PLUGIN_NAME";
+const INDEX: &str = "NRI_PLUGIN_IDX";
+
+/// What the environment says to a plugin that the runtime launched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launched {
+    /// Name and index, from the executable's file name.
+    pub identity: Identity,
+    /// The connection's file descriptor.
+    fd: i32,
+}
+
+/// Why the environment of a launched plugin is no use.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The socket's variable is there, but is no number of a file descriptor.
+    #[error("{SOCKET}={0:?} is not the number of an open file")]
+    Socket(OsString),
+    /// The name's or index's variable is missing or not text.
+    #[error("{SOCKET} is set, so the runtime launched this plugin, but {0} is not")]
+    Missing(&'static str),
+    /// Name or index is not legal.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The file descriptor cannot be taken.
+    #[error(
+        "cannot take the runtime's connection, file descriptor {fd} as {SOCKET} says: {source}"
+    )]
+    Take {
+        /// The file descriptor.
+        fd: i32,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl Launched {
+    /// Reads the environment through `variable`; `None` if the runtime did not launch this process.
+    ///
+    /// # Errors
+    ///
+    /// When it did, but the rest of what it has to say is missing or wrong.
+    pub fn from_environment(
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Option<Launched>, LaunchError> {
+        let Some(socket) = variable(SOCKET) else { return Ok(None) };
+        let fd = socket.to_str().and_then(|text| text.parse().ok()).filter(|&fd: &i32| fd > 2);
+        let Some(fd) = fd else { return Err(LaunchError::Socket(socket)) };
+        let text = |name| {
+            variable(name)
+                .and_then(|value| value.into_string().ok())
+                .ok_or(LaunchError::Missing(name))
+        };
+        let identity = Identity::new(&text(NAME)?, &text(INDEX)?)?;
+        Ok(Some(Launched { identity, fd }))
+    }
+
+    /// Takes the connection.
+    ///
+    /// The file descriptor is only a number, and owning what a number stands for is `unsafe` in Rust: nothing can tell
+    /// who else uses it. So the kernel is asked for a duplicate, through a handle of this very process (Linux 5.6); the
+    /// original stays open until the process ends, which is when a launched plugin's connection ends anyway.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such file descriptor, or the kernel is too old.
+    pub fn connection(&self) -> Result<UnixStream, LaunchError> {
+        let take = || -> io::Result<UnixStream> {
+            let this = pidfd_open(getpid(), PidfdFlags::empty())?;
+            let socket = pidfd_getfd(this, self.fd, PidfdGetfdFlags::empty())?;
+            let stream = UnixStream::from(socket);
+            // Also tells a socket from any other open file.
+            stream.peer_addr()?;
+            Ok(stream)
+        };
+        take().map_err(|source| LaunchError::Take { fd: self.fd, source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+
+    fn launched(variables: &[(&str, &str)]) -> Result<Option<Launched>, LaunchError> {
+        let variables: HashMap<_, _> = variables.iter().copied().collect();
+        Launched::from_environment(|name| variables.get(name).map(OsString::from))
+    }
+
+    #[test]
+    fn environments() {
+        assert!(matches!(launched(&[]), Ok(None)));
+        assert!(matches!(launched(&[(NAME, "cpu"), (INDEX, "10")]), Ok(None)));
+        let all = launched(&[(SOCKET, "3"), (NAME, "cpu"), (INDEX, "10")]).unwrap().unwrap();
+        assert_eq!((all.identity.to_string(), all.fd), ("10-cpu".to_owned(), 3));
+        for (variables, text) in [
+            (&[(SOCKET, "three"), (NAME, "cpu"), (INDEX, "10")][..], "\"three\""),
+            (&[(SOCKET, "-1"), (NAME, "cpu"), (INDEX, "10")], "\"-1\""),
+            (&[(SOCKET, "0"), (NAME, "cpu"), (INDEX, "10")], "\"0\""),
+            (&[(SOCKET, "3"), (INDEX, "10")], NAME),
+            (&[(SOCKET, "3"), (NAME, "cpu")], INDEX),
+            (&[(SOCKET, "3"), (NAME, "cpu"), (INDEX, "1")], "two digits"),
+        ] {
+            let error = launched(variables).unwrap_err().to_string();
+            assert!(error.contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn connections() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let launched = |fd| Launched { identity: Identity::default(), fd };
+        let mut taken = launched(ours.as_raw_fd()).connection().unwrap();
+        taken.write_all(b"hello").unwrap();
+        let mut heard = [0; 5];
+        theirs.read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"hello");
+
+        let file = tempfile::tempfile().unwrap();
+        for fd in [file.as_raw_fd(), 1_000_000] {
+            let error = launched(fd).connection().unwrap_err().to_string();
+            assert!(error.contains(&format!("file descriptor {fd}")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What the ledger decides, in the runtime's words.
+
+use super::wire;
+use crate::ledger::{ContainerId, Pin, Update};
+use protobuf::MessageField;
+use std::collections::HashSet;
+
+/// No CFS quota, as the OCI runtimes understand it; zero would mean "no change".
+const NO_QUOTA: i64 = -1;
+
+/// How a new container is to be made, so that it runs where `pin` says.
+pub(super) fn adjustment(pin: &Pin) -> wire::ContainerAdjustment {
+    let linux = wire::LinuxContainerAdjustment {
+        resources: MessageField::some(resources(pin)),
+        ..Default::default()
+    };
+    wire::ContainerAdjustment { linux: MessageField::some(linux), ..Default::default() }
+}
+
+/// Changes of containers that exist, in the order given, except for `without`.
+///
+/// The runtime refuses two changes of one container, and any change of the one that is being created. The ledger makes
+/// neither; should it ever, the last change stands, and a creation does not fail for it.
+pub(super) fn updates(
+    updates: &[Update],
+    without: Option<&ContainerId>,
+) -> Vec<wire::ContainerUpdate> {
+    let mut named = HashSet::new();
+    let mut updates: Vec<_> = updates
+        .iter()
+        .rev()
+        .filter(|update| Some(&update.container) != without && named.insert(&update.container))
+        .map(update)
+        .collect();
+    updates.reverse();
+    updates
+}
+
+fn update(update: &Update) -> wire::ContainerUpdate {
+    let linux = wire::LinuxContainerUpdate {
+        resources: MessageField::some(resources(&update.pin)),
+        ..Default::default()
+    };
+    wire::ContainerUpdate {
+        container_id: update.container.0.clone(),
+        linux: MessageField::some(linux),
+        // CRI-O would fail the container, or the whole synchronisation, that the change came along with.
+        ignore_failure: true,
+        ..Default::default()
+    }
+}
+
+/// CPUs, and no quota if they are exclusive. Never memory nodes: changing those of a running container moves its memory.
+fn resources(pin: &Pin) -> wire::LinuxResources {
+    let mut cpu = wire::LinuxCPU { cpus: pin.cpus().to_string(), ..Default::default() };
+    if pin.is_exclusive() {
+        let no_quota = wire::OptionalInt64 { value: NO_QUOTA, ..Default::default() };
+        cpu.quota = MessageField::some(no_quota);
+    }
+    wire::LinuxResources { cpu: MessageField::some(cpu), ..Default::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared(id: &str, cpus: &str) -> Update {
+        let pin = Pin::shared(cpus.parse().unwrap()).unwrap();
+        Update { container: ContainerId(id.into()), pin }
+    }
+
+    #[test]
+    fn adjustments() {
+        for (pin, cpus, quota) in [
+            (Pin::exclusive("8-15,17".parse().unwrap()), "8-15,17", Some(-1)),
+            (Pin::shared("0-1".parse().unwrap()), "0-1", None),
+        ] {
+            let made = adjustment(&pin.unwrap());
+            let cpu = &made.linux.resources.cpu;
+            assert_eq!(
+                (cpu.cpus.as_str(), cpu.quota.as_ref().map(|quota| quota.value)),
+                (cpus, quota)
+            );
+            assert_eq!(cpu.mems, "");
+            assert!(cpu.shares.is_none() && cpu.period.is_none());
+        }
+    }
+
+    #[test]
+    fn updates_are_complete() {
+        let exclusive = Pin::exclusive("4".parse().unwrap()).unwrap();
+        let asked = [
+            shared("b", "0-1"),
+            shared("a", "0-2"),
+            Update { container: ContainerId("x".into()), pin: exclusive },
+        ];
+        let made = updates(&asked, None);
+        let seen: Vec<_> = made
+            .iter()
+            .map(|update| {
+                assert!(update.ignore_failure);
+                let cpu = update.linux.resources.cpu.as_ref().expect("CRI-O needs it");
+                assert_eq!(cpu.mems, "");
+                (&*update.container_id, &*cpu.cpus, cpu.quota.as_ref().map(|quota| quota.value))
+            })
+            .collect();
+        assert_eq!(seen, [("b", "0-1", None), ("a", "0-2", None), ("x", "4", Some(-1))]);
+    }
+
+    #[test]
+    fn one_change_each_and_none_of_the_new_one() {
+        let asked = [shared("a", "0"), shared("new", "1"), shared("b", "2"), shared("a", "3")];
+        let made = updates(&asked, Some(&ContainerId("new".into())));
+        let seen: Vec<_> =
+            made.iter().map(|u| (&*u.container_id, &*u.linux.resources.cpu.cpus)).collect();
+        assert_eq!(seen, [("b", "2"), ("a", "3")]);
+    }
+}

@@ -1,0 +1,363 @@
+//! What each of the runtime's calls means, and how it is answered.
+
+use super::rpc::{Answer, Reply, status};
+use super::wire::{self, Event as Kind};
+use super::{Capabilities, Message, Owner, Refusal, Runtime, Session, Updater, incoming, outgoing};
+use crate::ledger::{Container, ContainerId, Decision, Event, Pod, SandboxId};
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, timeout_at};
+use ttrpc::proto::{Code, Request};
+
+/// The service that we are.
+const SERVICE: &str = "nri.pkg.api.v1alpha1.Plugin";
+/// How long the runtime waits for an answer when it does not say.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest time limit that is believed.
+const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
+/// Part of the runtime's time limit after which an answer is given in any case: later than the limit, the runtime drops
+/// the plugin and goes on without it.
+const REPLY_PART: f64 = 0.6;
+/// Pods and containers that a synchronisation may list; beyond what any node can hold.
+const MAX_LISTED: usize = 1 << 16;
+
+/// How far the handshake has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    Connected,
+    Configured,
+    Synchronized,
+}
+
+/// Answers the calls of one connection.
+pub(super) struct Service {
+    session: Session,
+    owner: Owner,
+    phase: watch::Sender<Phase>,
+    updater: Updater,
+    timeout: Duration,
+    /// Parts of a synchronisation that have come so far.
+    pods: Vec<Pod>,
+    containers: Vec<Container>,
+}
+
+type Later = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+/// What a call's decision becomes.
+enum Outcome {
+    Synchronize,
+    Create(ContainerId),
+    Update,
+    Stop,
+    Nothing,
+}
+
+impl Service {
+    pub(super) fn new(
+        session: Session,
+        owner: Owner,
+        phase: watch::Sender<Phase>,
+        updater: Updater,
+    ) -> Service {
+        let (pods, containers) = (Vec::new(), Vec::new());
+        Service { session, owner, phase, updater, timeout: REQUEST_TIMEOUT, pods, containers }
+    }
+
+    /// Takes on a call that arrived just now.
+    pub(super) fn call(&mut self, request: &Request, arrived: Instant) -> Answer<Later> {
+        if request.service != SERVICE {
+            return unimplemented(format!("there is no service {:?} here", request.service));
+        }
+        let limit = match u64::try_from(request.timeout_nano) {
+            Ok(nanos @ 1..) => self.timeout.min(Duration::from_nanos(nanos)),
+            _ => self.timeout,
+        };
+        let deadline = arrived + limit.mul_f64(REPLY_PART);
+        self.dispatch(&request.method, &request.payload, deadline)
+            .unwrap_or_else(|error| Answer::Now(Err(status(Code::INVALID_ARGUMENT, error))))
+    }
+
+    fn dispatch(
+        &mut self,
+        method: &str,
+        payload: &[u8],
+        deadline: Instant,
+    ) -> protobuf::Result<Answer<Later>> {
+        Ok(match method {
+            "Configure" => self.configure(parse(payload)?, deadline),
+            "Synchronize" => self.synchronize(parse(payload)?, deadline),
+            "CreateContainer" => self.create(parse(payload)?, deadline),
+            "UpdateContainer" => self.update(parse(payload)?, deadline),
+            "UpdatePodSandbox" => self.update_pod(parse(payload)?, deadline),
+            "RunPodSandbox" => self.pod_event(Kind::RUN_POD_SANDBOX, payload, deadline)?,
+            "PostUpdatePodSandbox" => {
+                self.pod_event(Kind::POST_UPDATE_POD_SANDBOX, payload, deadline)?
+            }
+            "StopPodSandbox" => self.pod_event(Kind::STOP_POD_SANDBOX, payload, deadline)?,
+            "RemovePodSandbox" => self.pod_event(Kind::REMOVE_POD_SANDBOX, payload, deadline)?,
+            "PostCreateContainer" => {
+                self.container_event(Kind::POST_CREATE_CONTAINER, payload, deadline)?
+            }
+            "StartContainer" => self.container_event(Kind::START_CONTAINER, payload, deadline)?,
+            "PostStartContainer" => {
+                self.container_event(Kind::POST_START_CONTAINER, payload, deadline)?
+            }
+            "PostUpdateContainer" => {
+                self.container_event(Kind::POST_UPDATE_CONTAINER, payload, deadline)?
+            }
+            "StopContainer" => self.container_event(Kind::STOP_CONTAINER, payload, deadline)?,
+            "RemoveContainer" => self.container_event(Kind::REMOVE_CONTAINER, payload, deadline)?,
+            "StateChange" => {
+                let change: wire::StateChangeEvent = parse(payload)?;
+                let kind = change.event.enum_value().unwrap_or(Kind::UNKNOWN);
+                self.lifecycle(kind, &change.pod, &change.container, deadline)
+            }
+            "ValidateContainerAdjustment" => {
+                let _: wire::ValidateContainerAdjustmentRequest = parse(payload)?;
+                now(&wire::ValidateContainerAdjustmentResponse::new())
+            }
+            "Shutdown" => {
+                log::info!("the runtime says that it is shutting down");
+                nothing()
+            }
+            method => unimplemented(format!("there is no call {method:?} here")),
+        })
+    }
+
+    fn configure(&mut self, request: wire::ConfigureRequest, deadline: Instant) -> Answer<Later> {
+        (self.pods, self.containers) = (Vec::new(), Vec::new());
+        if let Ok(millis @ 1..) = u64::try_from(request.request_timeout) {
+            self.timeout = Duration::from_millis(millis).min(MAX_REQUEST_TIMEOUT);
+        }
+        let runtime = Runtime {
+            name: request.runtime_name,
+            version: request.runtime_version,
+            nri_version: request.NRI_version,
+        };
+        let capabilities = Capabilities::of(&runtime);
+        let events = capabilities.events;
+        let (reply, answer) = oneshot::channel();
+        self.tell(Message::Configure {
+            session: self.session,
+            runtime,
+            updater: capabilities.unsolicited_updates.then(|| self.updater.clone()),
+            capabilities,
+            config: request.config,
+            reply,
+        });
+        let phase = self.phase.clone();
+        Answer::Later(Box::pin(async move {
+            match timeout_at(deadline, answer).await {
+                Ok(Ok(Ok(()))) => {
+                    phase.send_replace(Phase::Configured);
+                    encode(&wire::ConfigureResponse { events, ..Default::default() })
+                }
+                Ok(Ok(Err(Refusal(why)))) => Err(status(Code::FAILED_PRECONDITION, why)),
+                Ok(Err(_)) => Err(gone()),
+                Err(_) => Err(late()),
+            }
+        }))
+    }
+
+    fn synchronize(&mut self, part: wire::SynchronizeRequest, deadline: Instant) -> Answer<Later> {
+        let listed = self.pods.len() + self.containers.len();
+        if listed + part.pods.len() + part.containers.len() > MAX_LISTED {
+            let error = format!("more than {MAX_LISTED} pods and containers are listed");
+            return Answer::Now(Err(status(Code::RESOURCE_EXHAUSTED, error)));
+        }
+        self.pods.extend(part.pods.iter().map(|pod| incoming::pod(pod, None)));
+        // A container may come before its pod, so it has to know its sandbox itself.
+        let unknown = wire::PodSandbox::new();
+        self.containers.extend(part.containers.iter().map(|c| incoming::container(c, &unknown)));
+        if part.more {
+            return now(&wire::SynchronizeResponse { more: true, ..Default::default() });
+        }
+        let event = Event::Synchronize {
+            pods: std::mem::take(&mut self.pods),
+            containers: std::mem::take(&mut self.containers),
+        };
+        self.phase.send_replace(Phase::Synchronized);
+        self.ask(event, Outcome::Synchronize, deadline)
+    }
+
+    fn create(&mut self, request: wire::ContainerRequest, deadline: Instant) -> Answer<Later> {
+        let Some(container) = known(&request.container) else { return unnamed() };
+        let id = ContainerId(container.id.clone());
+        let event = Event::Create {
+            pod: incoming::pod(&request.pod, Some(container)),
+            container: incoming::container(container, &request.pod),
+        };
+        self.ask(event, Outcome::Create(id), deadline)
+    }
+
+    fn update(
+        &mut self,
+        request: wire::UpdateContainerRequest,
+        deadline: Instant,
+    ) -> Answer<Later> {
+        let Some(container) = known(&request.container) else { return unnamed() };
+        let event = Event::Update {
+            pod: incoming::pod(&request.pod, Some(container)),
+            container: incoming::container(container, &request.pod),
+            wanted: incoming::wanted(&request.linux_resources, container),
+        };
+        self.ask(event, Outcome::Update, deadline)
+    }
+
+    /// A pod is resized: told like a pod that starts, with its new budget.
+    fn update_pod(
+        &mut self,
+        request: wire::UpdatePodSandboxRequest,
+        deadline: Instant,
+    ) -> Answer<Later> {
+        if request.pod.id.is_empty() {
+            return nothing();
+        }
+        let mut pod = incoming::pod(&request.pod, None);
+        let budget = request.linux_resources.cpu.as_ref().and_then(incoming::budget);
+        pod.budget = budget.or(pod.budget);
+        self.ask(Event::RunPod(pod), Outcome::Nothing, deadline)
+    }
+
+    fn pod_event(
+        &mut self,
+        kind: Kind,
+        payload: &[u8],
+        deadline: Instant,
+    ) -> protobuf::Result<Answer<Later>> {
+        let request: wire::PodRequest = parse(payload)?;
+        Ok(self.lifecycle(kind, &request.pod, &wire::Container::new(), deadline))
+    }
+
+    fn container_event(
+        &mut self,
+        kind: Kind,
+        payload: &[u8],
+        deadline: Instant,
+    ) -> protobuf::Result<Answer<Later>> {
+        let request: wire::ContainerRequest = parse(payload)?;
+        Ok(self.lifecycle(kind, &request.pod, &request.container, deadline))
+    }
+
+    /// An event that has only pod and container, by whichever call it came. Who stops or goes is told by id alone: the
+    /// rest may be missing then.
+    fn lifecycle(
+        &mut self,
+        kind: Kind,
+        pod: &wire::PodSandbox,
+        container: &wire::Container,
+        deadline: Instant,
+    ) -> Answer<Later> {
+        let id = || Some(ContainerId(known(container)?.id.clone()));
+        let sandbox = || (!pod.id.is_empty()).then(|| SandboxId(pod.id.clone()));
+        let event = match kind {
+            Kind::RUN_POD_SANDBOX => sandbox().map(|_| Event::RunPod(incoming::pod(pod, None))),
+            Kind::STOP_POD_SANDBOX => sandbox().map(Event::StopPod),
+            Kind::REMOVE_POD_SANDBOX => sandbox().map(Event::RemovePod),
+            Kind::POST_START_CONTAINER => known(container).map(|container| Event::Started {
+                pod: incoming::pod(pod, Some(container)),
+                container: incoming::container(container, pod),
+            }),
+            Kind::STOP_CONTAINER => id().map(Event::Stop),
+            Kind::REMOVE_CONTAINER => id().map(Event::Remove),
+            // Nothing in them that other events do not tell, or a later protocol's.
+            _ => return nothing(),
+        };
+        let outcome = if kind == Kind::STOP_CONTAINER { Outcome::Stop } else { Outcome::Nothing };
+        match event {
+            Some(event) => self.ask(event, outcome, deadline),
+            None => {
+                log::warn!("the runtime sent {kind:?} without saying for what");
+                nothing()
+            }
+        }
+    }
+
+    /// Asks the ledger's owner. The event is on its way when this returns, whatever becomes of the answer.
+    fn ask(&mut self, event: Event, outcome: Outcome, deadline: Instant) -> Answer<Later> {
+        let (reply, answer) = oneshot::channel();
+        self.tell(Message::Event { session: self.session, event, reply });
+        Answer::Later(Box::pin(async move {
+            let problem = match timeout_at(deadline, answer).await {
+                Ok(Ok(Ok(decision))) => return outcome.encode(&decision),
+                Ok(Ok(Err(Refusal(why)))) => status(Code::FAILED_PRECONDITION, why),
+                Ok(Err(_)) => gone(),
+                Err(_) => late(),
+            };
+            // For any other call an error leaks sandboxes, keeps pods from ending, or is lost.
+            if matches!(outcome, Outcome::Create(_) | Outcome::Update) {
+                return Err(problem);
+            }
+            log::warn!("answered an event with nothing to do: {}", problem.message);
+            outcome.encode(&Decision::default())
+        }))
+    }
+
+    /// An owner that is gone shows in the reply.
+    fn tell(&self, message: Message) {
+        let _ = self.owner.send(message);
+    }
+}
+
+impl Outcome {
+    fn encode(&self, decision: &Decision) -> Reply {
+        let update = |without| outgoing::updates(&decision.updates, without);
+        match self {
+            Outcome::Synchronize => {
+                encode(&wire::SynchronizeResponse { update: update(None), ..Default::default() })
+            }
+            Outcome::Create(id) => encode(&wire::CreateContainerResponse {
+                adjust: decision.pin.as_ref().map(outgoing::adjustment).into(),
+                update: update(Some(id)),
+                ..Default::default()
+            }),
+            Outcome::Update => encode(&wire::UpdateContainerResponse {
+                update: update(None),
+                ..Default::default()
+            }),
+            Outcome::Stop => {
+                encode(&wire::StopContainerResponse { update: update(None), ..Default::default() })
+            }
+            Outcome::Nothing => encode(&wire::Empty::new()),
+        }
+    }
+}
+
+fn parse<M: protobuf::Message>(payload: &[u8]) -> protobuf::Result<M> {
+    M::parse_from_bytes(payload)
+}
+
+fn encode(message: &impl protobuf::Message) -> Reply {
+    message.write_to_bytes().map_err(|error| status(Code::INTERNAL, error))
+}
+
+fn known(container: &wire::Container) -> Option<&wire::Container> {
+    (!container.id.is_empty()).then_some(container)
+}
+
+fn now(message: &impl protobuf::Message) -> Answer<Later> {
+    Answer::Now(encode(message))
+}
+
+fn nothing() -> Answer<Later> {
+    now(&wire::Empty::new())
+}
+
+fn unnamed() -> Answer<Later> {
+    Answer::Now(Err(status(Code::INVALID_ARGUMENT, "the call names no container")))
+}
+
+/// Since 0.12 a runtime asks again through `StateChange` on this code, and on no other.
+fn unimplemented(what: String) -> Answer<Later> {
+    Answer::Now(Err(status(Code::UNIMPLEMENTED, what)))
+}
+
+fn gone() -> ttrpc::proto::Status {
+    status(Code::UNAVAILABLE, "the CPU manager is stopping")
+}
+
+fn late() -> ttrpc::proto::Status {
+    status(Code::UNAVAILABLE, "the CPU manager did not decide in time; trying again is safe")
+}

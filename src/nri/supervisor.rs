@@ -1,0 +1,163 @@
+//! A connection to the runtime for as long as the process lives.
+
+use super::{Ended, Identity, Owner, Session, SessionError, session};
+use std::future::Future;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::PathBuf;
+use std::pin::pin;
+use std::time::Duration;
+use std::{io, os::unix};
+use tokio::net::UnixStream;
+use tokio::time::{Instant, sleep};
+
+/// The first pause after a connection has ended, or could not be made.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// The longest pause between two attempts while nobody listens. Trying costs nothing then, and every second counts.
+const MAX_PAUSE_DIALING: Duration = Duration::from_secs(2);
+/// The longest pause after connections that did not last: a plugin that registers holds up the whole node for a moment.
+const MAX_PAUSE_FAILING: Duration = Duration::from_secs(10);
+/// A connection that lasted so long was a good one.
+const GOOD_CONNECTION: Duration = Duration::from_secs(30);
+/// How long to try to connect for the first time: a runtime that is restarting right now has this long to come back.
+const FIRST_DIAL: Duration = Duration::from_secs(3);
+
+/// How to get to the runtime.
+#[derive(Debug)]
+pub enum Endpoint {
+    /// Connect to this socket, and again whenever the connection has ended; the runtime makes it anew when it restarts.
+    Socket(PathBuf),
+    /// A connection that the runtime gave us along; when it ends, so do we.
+    Launched(unix::net::UnixStream),
+}
+
+/// Why there is no connection to the runtime, and will be none.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The socket could not be connected to, not even once.
+    #[error(
+        "cannot connect to the runtime's NRI socket {}: {source}. Is NRI enabled in the configuration of containerd or \
+         CRI-O, and is the socket's directory mounted where this runs?",
+        path.display()
+    )]
+    Dial {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said at last.
+        source: io::Error,
+    },
+    /// The connection that the runtime gave us along is no use.
+    #[error("cannot use the connection from the runtime: {0}")]
+    Adopt(#[source] io::Error),
+    /// The connection that the runtime gave us along had to be given up.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+/// Stays connected to the runtime until `shutdown` is done; answers under way are then still given.
+///
+/// All that happens is told to `owner`, under a new [`Session`] for each connection.
+///
+/// # Errors
+///
+/// When there never was a connection, or when the only one there can be has failed.
+pub async fn run(
+    endpoint: Endpoint,
+    identity: &Identity,
+    owner: Owner,
+    shutdown: impl Future,
+) -> Result<(), RunError> {
+    let mut shutdown = pin!(shutdown);
+    let path = match endpoint {
+        Endpoint::Socket(path) => path,
+        Endpoint::Launched(stream) => {
+            let stream = adopt(stream).map_err(RunError::Adopt)?;
+            session::run(stream, Session(1), identity, &owner, shutdown).await?;
+            return Ok(());
+        }
+    };
+    let started = Instant::now();
+    let mut pause = Pause::default();
+    let mut last = Session(0);
+    loop {
+        let dialed = tokio::select! {
+            dialed = UnixStream::connect(&path) => dialed,
+            _ = &mut shutdown => return Ok(()),
+        };
+        let limit = match dialed {
+            Ok(stream) => {
+                last = Session(last.0 + 1);
+                log::info!("connected to {} as {identity} ({last})", path.display());
+                let since = Instant::now();
+                match session::run(stream, last, identity, &owner, shutdown.as_mut()).await {
+                    Ok(Ended::Stopped) => return Ok(()),
+                    Ok(Ended::Closed) => log::warn!("the runtime closed the connection ({last})"),
+                    Err(error) => log::error!("{error} ({last})"),
+                }
+                if since.elapsed() >= GOOD_CONNECTION {
+                    pause = Pause::default();
+                }
+                MAX_PAUSE_FAILING
+            }
+            Err(source) if last == Session(0) && started.elapsed() >= FIRST_DIAL => {
+                return Err(RunError::Dial { path, source });
+            }
+            Err(error) => {
+                log::debug!("cannot connect to {}: {error}", path.display());
+                MAX_PAUSE_DIALING
+            }
+        };
+        tokio::select! {
+            () = sleep(pause.next(limit)) => {}
+            _ = &mut shutdown => return Ok(()),
+        }
+    }
+}
+
+fn adopt(stream: unix::net::UnixStream) -> io::Result<UnixStream> {
+    stream.set_nonblocking(true)?;
+    UnixStream::from_std(stream)
+}
+
+/// Pauses that grow, each a little different, so that plugins of a node do not all come back at once.
+struct Pause(Duration);
+
+impl Default for Pause {
+    fn default() -> Pause {
+        Pause(FIRST_PAUSE)
+    }
+}
+
+impl Pause {
+    /// The next pause: twice the last one up to `limit`, less up to a quarter.
+    fn next(&mut self, limit: Duration) -> Duration {
+        let full = self.0.min(limit);
+        self.0 = full * 2;
+        // The only source of chance in std, and good enough to be apart.
+        let chance = RandomState::new().build_hasher().finish() % 1024;
+        full - full.mul_f64(chance as f64 / 4096.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_their_limit() {
+        let mut pause = Pause::default();
+        for limit in [MAX_PAUSE_DIALING, MAX_PAUSE_FAILING] {
+            for full in [200, 400, 800, 1600, 3200, 6400, 12_800, 20_000] {
+                let full = Duration::from_millis(full).min(limit);
+                let next = pause.next(limit);
+                assert!(next <= full && next >= full.mul_f64(0.75), "{next:?} of {full:?}");
+            }
+            pause = Pause::default();
+        }
+    }
+
+    #[test]
+    fn pauses_differ() {
+        let pauses: Vec<_> = (0..8).map(|_| Pause::default().next(MAX_PAUSE_FAILING)).collect();
+        assert!(pauses.iter().any(|pause| pause != &pauses[0]), "{pauses:?}");
+    }
+}

@@ -1,5 +1,6 @@
 //! Runs vector files: one JSON object a line, plain or gzipped, each with the kubelet's answer in it.
 
+mod options;
 mod take;
 mod topologies;
 
@@ -54,6 +55,9 @@ pub(crate) fn run(dir: &Path) -> io::Result<Vec<Report>> {
     let mut reports = vec![each(&file, |machine| topologies::check(machine, &mut machines))?];
     if let Some(file) = find(dir, "take") {
         reports.push(each(&file, |vector| take::check(vector, &machines))?);
+    }
+    if let Some(file) = find(dir, "options") {
+        reports.push(each(&file, |vector| options::check(vector, &machines))?);
     }
     Ok(reports)
 }

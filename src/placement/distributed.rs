@@ -205,10 +205,10 @@ impl<'a> Search<'a> {
             loop {
                 self.tries += 1;
                 let givers = subset.iter().filter_map(|&at| able.get(at).copied());
-                if let Some((balance, rest)) = self.hand_out(&after, givers.collect(), left) {
-                    if best.as_ref().is_none_or(|best| balance < best.balance) {
-                        best = Some(Choice { balance, nodes: nodes.clone(), rest });
-                    }
+                if let Some((balance, rest)) = self.hand_out(&after, givers.collect(), left)
+                    && best.as_ref().is_none_or(|best| balance < best.balance)
+                {
+                    best = Some(Choice { balance, nodes: nodes.clone(), rest });
                 }
                 let done = best.as_ref().is_some_and(|best| best.balance <= least);
                 if done || (best.is_some() && self.tries > TRIES) {
@@ -256,10 +256,9 @@ fn next_combination(indices: &mut [usize], len: usize) -> bool {
     let Some(at) = (0..size).rev().find(movable) else {
         return false;
     };
-    let mut next = indices.get(at).map_or(0, |&index| index + 1);
-    for index in indices.iter_mut().skip(at) {
+    let next = indices.get(at).map_or(0, |&index| index + 1);
+    for (index, next) in indices.iter_mut().skip(at).zip(next..) {
         *index = next;
-        next += 1;
     }
     true
 }

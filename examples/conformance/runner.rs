@@ -1,5 +1,7 @@
 //! Runs vector files: one JSON object a line, plain or gzipped, each with the kubelet's answer in it.
 
+mod hints;
+mod merge;
 mod options;
 mod take;
 mod topologies;
@@ -55,6 +57,12 @@ pub(crate) fn run(dir: &Path) -> io::Result<Vec<Report>> {
     let mut reports = vec![each(&file, |machine| topologies::check(machine, &mut machines))?];
     if let Some(file) = find(dir, "take") {
         reports.push(each(&file, |vector| take::check(vector, &machines))?);
+    }
+    if let Some(file) = find(dir, "hints") {
+        reports.push(each(&file, |vector| hints::check(vector, &machines))?);
+    }
+    if let Some(file) = find(dir, "merge") {
+        reports.push(each(&file, merge::check)?);
     }
     if let Some(file) = find(dir, "options") {
         reports.push(each(&file, |vector| options::check(vector, &machines))?);

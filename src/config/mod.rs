@@ -10,8 +10,10 @@ pub use error::ConfigError;
 
 use crate::cpuset::CpuSet;
 use crate::ledger::{Policy, Settings};
-use crate::placement::{self, ReserveError};
-use crate::placement::{NodeLimit, OptionError, Options, Reservation, SettingsError, UncoreOrder};
+use crate::placement::options::OptionError;
+use crate::placement::reserve::ReserveError;
+use crate::placement::settings::SettingsError;
+use crate::placement::{self, NodeLimit, Options, Reservation, UncoreOrder};
 use crate::topology::Topology;
 use error::Source;
 use file::{File, Pairs, Text};

@@ -16,6 +16,7 @@
 //! Two defects of the kubelet are left out: it never ends where what is left on the nodes are no whole groups
 //! (kubernetes/kubernetes#140730), and its walk may change the best combination after it was found.
 
+use super::combinations::next_combination;
 use super::free::Free;
 use super::order::Level;
 use super::packed::packed;
@@ -249,24 +250,10 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Moves ascending indices below `len` on to the next combination in lexicographic order, if there is one.
-fn next_combination(indices: &mut [usize], len: usize) -> bool {
-    let size = indices.len();
-    let movable = |at: &usize| indices.get(*at).is_some_and(|&index| index < len - size + at);
-    let Some(at) = (0..size).rev().find(movable) else {
-        return false;
-    };
-    let next = indices.get(at).map_or(0, |&index| index + 1);
-    for (index, next) in indices.iter_mut().skip(at).zip(next..) {
-        *index = next;
-    }
-    true
-}
-
-/// Thousandths of the standard deviation, rounded.
+/// Thousandths of the standard deviation, rounded; the mean is rounded to thousandths before, as the kubelet does.
 fn balance(free: &[usize]) -> Balance {
     let count = free.len().max(1) as f64;
-    let mean = free.iter().sum::<usize>() as f64 / count;
+    let mean = (free.iter().sum::<usize>() as f64 / count * 1000.0).round() / 1000.0;
     let squares: f64 = free.iter().map(|&free| (free as f64 - mean).powi(2)).sum();
     ((squares / count).sqrt() * 1000.0).round() as Balance
 }

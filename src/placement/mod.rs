@@ -3,10 +3,16 @@
 //! [`take()`] is one allocation. Nothing here keeps state, reads a file or a clock, or logs: who holds what is the
 //! ledger's business.
 
+mod best;
+mod closest;
+mod combinations;
 mod distributed;
 mod free;
+pub mod hints;
 #[cfg(test)]
 mod machines;
+pub mod merge;
+pub mod nodes;
 pub mod options;
 mod order;
 mod packed;
@@ -17,8 +23,11 @@ pub mod take;
 pub mod topology_manager;
 mod uncore;
 
-pub use options::{OptionError, Options};
-pub use reserve::{Reservation, ReserveError};
-pub use settings::{Settings, SettingsError};
+pub use hints::{Demand, Hint};
+pub use merge::{Affinity, merge};
+pub use nodes::{NodeSet, Numa};
+pub use options::Options;
+pub use reserve::Reservation;
+pub use settings::Settings;
 pub use take::{NotEnough, Strategy, UncoreOrder, take};
 pub use topology_manager::{NodeLimit, Scope, TopologyManager, TopologyPolicy};

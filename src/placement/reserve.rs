@@ -27,8 +27,8 @@ pub enum ReserveError {
         "[cpumanager] unable to reserve the required amount of CPUs (size of {cpus} did not equal {amount})"
     )]
     Size {
-        /// The CPUs listed or chosen.
-        cpus: CpuSet,
+        /// The CPUs listed or chosen, in list format.
+        cpus: String,
         /// The whole CPUs to reserve.
         amount: u64,
     },
@@ -72,7 +72,7 @@ impl Reservation {
                 .unwrap_or_default(),
         };
         if cpus.len() as u64 != amount {
-            return Err(ReserveError::Size { cpus, amount });
+            return Err(ReserveError::Size { cpus: cpus.to_string(), amount });
         }
         match (cpus - topology.online()).first() {
             Some(cpu) => Err(ReserveError::Unknown(cpu)),

@@ -5,6 +5,7 @@
 //!
 //! [`model`], [`sizes`], [`synthetic`] and [`picture`] are pure; only [`sysfs`] reads files, and it logs nothing: what it
 //! could not believe comes back as [`sysfs::Warning`]s.
+//! [`model`] is pure and knows no files; readers and builders make its [`Facts`].
 
 pub mod model;
 pub mod picture;

@@ -98,7 +98,7 @@ pub(super) fn nearest(unknown: &str, known: &[&str]) -> String {
     let near = known.iter().map(|name| (distance(name), name)).min();
     match near {
         Some((distance, name)) if distance <= unknown.len().max(3) / 3 => {
-            format!("; did you mean {name}?")
+            format!(" (did you mean {name}?)")
         }
         _ => String::new(),
     }

@@ -145,7 +145,7 @@ impl Config {
                 (name.as_str(), error::nearest(name, Options::NAMES))
             }
             SettingsError::Options(OptionError::Value(name, _)) => {
-                (name.as_str(), "; expected \"true\" or \"false\"".to_owned())
+                (name.as_str(), " (expected \"true\" or \"false\")".to_owned())
             }
             SettingsError::Options(OptionError::Exclusive(one, _)) => (*one, String::new()),
             SettingsError::Options(_) => ("cpuManagerPolicyOptions", String::new()),

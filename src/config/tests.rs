@@ -72,7 +72,7 @@ fn mistakes_are_named_with_line_field_and_what_was_expected() {
         "line 2: unknown field `reservedSystemCPU`, expected one of `cpuManagerPolicy`, \
          `cpuManagerPolicyOptions`, `topologyManagerPolicy`, `topologyManagerScope`, \
          `topologyManagerPolicyOptions`, `reservedSystemCPUs`, `systemReserved`, `kubeReserved`, \
-         `uncoreCacheOrder`; did you mean reservedSystemCPUs?",
+         `uncoreCacheOrder` (did you mean reservedSystemCPUs?)",
     );
     refuses(
         "cpuManagerPolicy: dynamic\n",
@@ -80,17 +80,17 @@ fn mistakes_are_named_with_line_field_and_what_was_expected() {
     );
     refuses(
         "cpuManagerPolicy: static\nuncoreCacheOrder: numeric\n",
-        "line 2: uncoreCacheOrder: \"numeric\" is unknown, expected fewest-free or numerical; did you mean numerical?",
+        "line 2: uncoreCacheOrder: \"numeric\" is unknown, expected fewest-free or numerical (did you mean numerical?)",
     );
     refuses(
         "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\ncpuManagerPolicyOptions:\n  full-pcpu-only: \"true\"\n",
         "line 4: full-pcpu-only: cpu manager: new static policy error: unknown CPU Manager Policy option: \
-         \"full-pcpu-only\"; did you mean full-pcpus-only?",
+         \"full-pcpu-only\" (did you mean full-pcpus-only?)",
     );
     refuses(
         "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\ncpuManagerPolicyOptions: {full-pcpus-only: yes please}\n",
         "line 3: full-pcpus-only: cpu manager: new static policy error: bad value for option \"full-pcpus-only\": \
-         strconv.ParseBool: parsing \"yes please\": invalid syntax; expected \"true\" or \"false\"",
+         strconv.ParseBool: parsing \"yes please\": invalid syntax (expected \"true\" or \"false\")",
     );
     refuses(
         "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {full-pcpus-only: true, full-pcpus-only: false}\n",

@@ -1,0 +1,29 @@
+# Helpers of the scripts beside this file; sourced, not run.
+
+started=$SECONDS
+
+step() { printf '== %s (%d s)\n' "$1" "$((SECONDS - started))"; }
+
+fail() {
+  printf '%s: %s\n' "$0" "$1" >&2
+  exit 1
+}
+
+need_root() {
+  [ "$(id -u)" = 0 ] || fail "needs root: it installs packages by name, starts containers and virtual servers. Run it as root, in a virtual machine if you would rather not do that here."
+}
+
+# Rust as installed, and the linker that it uses.
+need_rust() {
+  if ! command -v cargo >/dev/null; then
+    fail "cargo is not there: install Rust (rustup's stable toolchain, 1.89 or newer) and try again."
+  fi
+  if ! command -v cc >/dev/null; then
+    need_root
+    step "installing gcc and libc6-dev"
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev
+  fi
+}
+
+# The sum of "1+2+3" on standard input; 0 for nothing.
+bc_sum() { local sum; read -r sum || true; echo "$((${sum:-0}))"; }

@@ -17,6 +17,7 @@ pub mod options;
 mod order;
 mod packed;
 pub mod reserve;
+pub mod resize;
 pub mod settings;
 mod spread;
 pub mod take;

@@ -1,5 +1,11 @@
 //! nri-cpu-manager: the kubelet's CPU Manager and Topology Manager as an NRI plugin.
+pub mod checkpoint;
+pub mod cli;
+pub mod config;
 pub mod cpuset;
+pub mod daemon;
 pub mod ledger;
 pub mod nri;
+pub mod observe;
+pub mod placement;
 pub mod topology;

@@ -1,2 +1,27 @@
-//! The `nri-cpu-manager` command.
-fn main() {}
+//! The `nri-cpu-manager` command: arguments, then a subcommand, then an exit code.
+
+use nri_cpu_manager::cli::{self, Cli, Command};
+use nri_cpu_manager::observe::log;
+use std::error::Error;
+use std::io;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let result: Result<(), Box<dyn Error>> = match Cli::from_process().command {
+        Command::Run(args) => {
+            log::start();
+            cli::run::run(args)
+        }
+        Command::Topology(args) => {
+            cli::topology::run(&args, &mut io::stdout().lock(), &mut io::stderr().lock())
+                .map_err(Into::into)
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("nri-cpu-manager: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

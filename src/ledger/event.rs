@@ -7,10 +7,6 @@ use crate::cpuset::CpuSet;
 ///
 /// Each one may come twice, late, never, or speak of something unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one event is under way at a time; a box would only add an allocation"
-)]
 pub enum Event {
     /// All pods and containers that exist, after a connection was made. What is not named here is gone.
     Synchronize {

@@ -1,12 +1,167 @@
 //! Who holds which CPUs: pods, containers, the shared pool.
 //!
 //! Events go in, decisions come out. The ledger does no I/O, has no clock, and does not know which protocol its events
-//! came by.
+//! came by. It asks [`placement`](crate::placement) which CPUs, and decides itself who gets them and when they are free
+//! again:
+//!
+//! * exclusive CPUs belong to a container's name in a pod, for the pod's life: a restarted container gets the same ones;
+//! * everything else runs in the shared pool: all online CPUs that are exclusive to nobody;
+//! * what changes for containers that exist rides on the answers that can carry it (create, update, stop).
 
+mod adopt;
+mod containers;
 pub mod event;
 pub mod model;
+pub mod note;
+mod pods;
+mod pool;
+pub mod rejection;
+mod settings;
+#[cfg(test)]
+mod tests;
 
 pub use event::{Decision, Event, Pin, Update, Wanted};
 pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId,
 };
+pub use note::{Note, What};
+pub use settings::{Policy, Settings};
+
+use crate::cpuset::CpuSet;
+use crate::topology::Topology;
+use pods::PodEntry;
+pub use rejection::Rejection;
+use std::collections::{BTreeMap, HashMap};
+
+/// Exclusive CPUs and whose they are: all that must outlive the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The pod's uid.
+    pub pod_uid: PodUid,
+    /// The pod's namespace, for people.
+    pub namespace: String,
+    /// The pod's name, for people.
+    pub pod: String,
+    /// The container's name in the pod.
+    pub container: String,
+    /// The runtime's id of the last instance.
+    pub id: ContainerId,
+    /// The CPUs.
+    pub cpus: CpuSet,
+}
+
+/// The one owner of the node's CPUs.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    topology: Topology,
+    settings: Settings,
+    pods: BTreeMap<PodUid, PodEntry>,
+    /// Whose sandbox this is.
+    sandboxes: HashMap<SandboxId, PodUid>,
+    /// Which container this is the present instance of. Ids of replaced instances are not here: a late event for one
+    /// must not touch its successor.
+    ids: HashMap<ContainerId, (PodUid, String)>,
+    /// Claims of an earlier life, for the next [`Event::Synchronize`].
+    remembered: Vec<Claim>,
+    /// The shared pool, see [`Ledger::pool`].
+    pool: CpuSet,
+    /// Whether containers that exist may have to be told something.
+    pending: bool,
+    /// Counts changes of claims.
+    revision: u64,
+    notes: Vec<Note>,
+}
+
+impl Ledger {
+    /// A ledger of a machine on which nothing runs yet.
+    ///
+    /// `remembered` are the claims of an earlier life; they count for nothing until an [`Event::Synchronize`] tells
+    /// what really runs.
+    pub fn new(topology: Topology, settings: Settings, remembered: Vec<Claim>) -> Ledger {
+        let mut ledger = Ledger {
+            topology,
+            settings,
+            pods: BTreeMap::new(),
+            sandboxes: HashMap::new(),
+            ids: HashMap::new(),
+            remembered,
+            pool: CpuSet::EMPTY,
+            pending: false,
+            revision: 0,
+            notes: Vec::new(),
+        };
+        ledger.refresh_pool();
+        ledger
+    }
+
+    /// Takes note of an event and decides what follows.
+    ///
+    /// # Errors
+    /// For [`Event::Create`] and [`Event::Update`], if the container cannot be placed as configured. Nothing has
+    /// changed then. Other events are never refused.
+    pub fn handle(&mut self, event: Event) -> Result<Decision, Rejection> {
+        let decision = match event {
+            Event::Synchronize { pods, containers } => Ok(self.synchronize(pods, containers)),
+            Event::RunPod(pod) => {
+                self.upsert_pod(pod);
+                Ok(Decision::default())
+            }
+            Event::Create { pod, container } => self.create(pod, container),
+            Event::Started { pod, container } => {
+                self.started(pod, container);
+                Ok(Decision::default())
+            }
+            Event::Update { pod, container, wanted } => self.update(pod, container, wanted),
+            Event::Stop(id) => {
+                self.stop(&id);
+                Ok(Decision { pin: None, updates: self.take_updates() })
+            }
+            Event::Remove(id) => {
+                self.stop(&id);
+                Ok(Decision::default())
+            }
+            Event::StopPod(sandbox) | Event::RemovePod(sandbox) => {
+                self.end_pod(&sandbox);
+                Ok(Decision::default())
+            }
+        };
+        debug_assert_eq!(self.check(), Ok(()));
+        decision
+    }
+
+    /// The machine.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// All exclusive CPUs and whose they are, in order of pod uid and container name.
+    pub fn claims(&self) -> impl Iterator<Item = Claim> {
+        self.pods.values().flat_map(|entry| {
+            entry.containers.iter().filter_map(|(name, container)| {
+                Some(Claim {
+                    pod_uid: entry.pod.uid.clone(),
+                    namespace: entry.pod.namespace.clone(),
+                    pod: entry.pod.name.clone(),
+                    container: name.clone(),
+                    id: container.id.clone(),
+                    cpus: container.claim?,
+                })
+            })
+        })
+    }
+
+    /// Changes whenever [`Ledger::claims`] does.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// What was worth telling a person since the last call.
+    pub fn take_notes(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.notes)
+    }
+}

@@ -58,10 +58,6 @@ pub type Owner = mpsc::UnboundedSender<Message>;
 /// An event's reply has a time limit, of which the owner need not know. If it comes too late, sending it fails: then the
 /// runtime has *not* heard the decision, and changes for other containers have to go along with a later one.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one message is under way at a time; a box would only add an allocation"
-)]
 pub enum Message {
     /// The runtime introduces itself.
     Configure {

@@ -3,6 +3,7 @@
 //! Only online CPUs are in domains. Numbers (`id`) are labels: they order domains and are shown to people, but nothing
 //! else follows from them; they may be sparse, and on some machines they are shuffled.
 
+use super::tally::Tally;
 use crate::cpuset::CpuSet;
 use std::collections::BTreeMap;
 
@@ -87,10 +88,46 @@ pub struct NumaNode {
     pub distances: Vec<u32>,
 }
 
+/// Where an online CPU is, as positions in the lists of its [`Topology`] (not as the kernel's numbers).
+///
+/// Positions are dense and in the order of the numbers, so a count per domain is a plain vector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    core: u16,
+    uncore: u16,
+    node: u16,
+    socket: u16,
+}
+
+impl Place {
+    /// Position in [`Topology::cores`].
+    pub fn core(self) -> usize {
+        self.core.into()
+    }
+
+    /// Position in [`Topology::uncores`].
+    pub fn uncore(self) -> usize {
+        self.uncore.into()
+    }
+
+    /// Position in [`Topology::nodes`].
+    pub fn node(self) -> usize {
+        self.node.into()
+    }
+
+    /// Position in [`Topology::sockets`].
+    pub fn socket(self) -> usize {
+        self.socket.into()
+    }
+}
+
 /// A machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
     cpus: Vec<Cpu>,
+    /// By CPU number; offline CPUs have none.
+    places: Vec<Option<Place>>,
+    sizes: Tally,
     offline: Vec<OfflineCpu>,
     cores: Vec<Domain>,
     uncores: Vec<Domain>,
@@ -145,7 +182,7 @@ impl Topology {
         let mut distances: BTreeMap<usize, Vec<u32>> =
             numa.iter().map(|node| (node.id, Vec::new())).collect();
         distances.extend(nodes.into_iter().map(|node| (node.id, node.distances)));
-        let nodes = distances
+        let nodes: Vec<NumaNode> = distances
             .into_iter()
             .map(|(id, distances)| NumaNode {
                 id,
@@ -156,16 +193,36 @@ impl Topology {
                 distances,
             })
             .collect();
-        Ok(Topology {
-            cores: group(&cpus, |cpu| cpu.core)?,
-            uncores: group(&cpus, |cpu| cpu.uncore)?,
-            sockets: group(&cpus, |cpu| cpu.socket)?,
+        let cores = group(&cpus, |cpu| cpu.core)?;
+        let uncores = group(&cpus, |cpu| cpu.uncore)?;
+        let sockets = group(&cpus, |cpu| cpu.socket)?;
+        let node_ids: Vec<usize> = nodes.iter().map(|node| node.id).collect();
+        let mut places = vec![None; cpus.last().map_or(0, |cpu| cpu.id + 1)];
+        for cpu in &cpus {
+            let place = Place {
+                core: position(cores.binary_search_by_key(&cpu.core, |core| core.id)),
+                uncore: position(uncores.binary_search_by_key(&cpu.uncore, |uncore| uncore.id)),
+                node: position(node_ids.binary_search(&cpu.numa)),
+                socket: position(sockets.binary_search_by_key(&cpu.socket, |socket| socket.id)),
+            };
+            if let Some(slot) = places.get_mut(cpu.id) {
+                *slot = Some(place);
+            }
+        }
+        let mut topology = Topology {
+            cores,
+            uncores,
+            sockets,
             nodes,
             cpus,
+            places,
+            sizes: Tally::default(),
             offline,
             online,
             isolated,
-        })
+        };
+        topology.sizes = Tally::of(&topology, &online);
+        Ok(topology)
     }
 
     /// The online CPUs, ascending.
@@ -176,6 +233,16 @@ impl Topology {
     /// The online CPU with this number.
     pub fn cpu(&self, id: usize) -> Option<&Cpu> {
         self.cpus.binary_search_by_key(&id, |cpu| cpu.id).ok().and_then(|at| self.cpus.get(at))
+    }
+
+    /// Where the online CPU with this number is, in constant time.
+    pub fn place(&self, id: usize) -> Option<Place> {
+        self.places.get(id).copied().flatten()
+    }
+
+    /// How many online CPUs each domain has.
+    pub fn sizes(&self) -> &Tally {
+        &self.sizes
     }
 
     /// The offline CPUs, ascending.
@@ -225,6 +292,29 @@ impl Topology {
     pub fn cpus_per_core(&self) -> usize {
         self.cpus.len() / self.cores.len().max(1)
     }
+
+    /// CPUs per uncore cache as the kubelet counts: all CPUs divided by all caches, rounded down.
+    pub fn cpus_per_uncore(&self) -> usize {
+        self.cpus.len() / self.uncores.len().max(1)
+    }
+
+    /// CPUs per socket as the kubelet counts: all CPUs divided by all sockets, rounded down.
+    pub fn cpus_per_socket(&self) -> usize {
+        self.cpus.len() / self.sockets.len().max(1)
+    }
+
+    /// How many NUMA nodes have CPUs; memory-only ones are left out.
+    pub fn cpu_nodes(&self) -> usize {
+        self.sizes.nodes.iter().filter(|&&cpus| cpus > 0).count()
+    }
+}
+
+/// A position found, small enough to store: there are no more domains than CPUs, and no more CPUs than [`MAX_CPUS`].
+///
+/// [`MAX_CPUS`]: crate::cpuset::MAX_CPUS
+fn position(found: Result<usize, usize>) -> u16 {
+    let (Ok(at) | Err(at)) = found;
+    u16::try_from(at).unwrap_or(u16::MAX)
 }
 
 /// Groups CPUs by a domain's number, ascending.

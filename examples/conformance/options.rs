@@ -1,0 +1,82 @@
+//! `options.jsonl`: configurations a node starts with, or does not.
+
+use super::{Machines, Outcome};
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::placement::settings::{Settings, SettingsError, Wanted};
+use nri_cpu_manager::placement::{NodeLimit, Reservation};
+use nri_cpu_manager::topology::model::NodeFacts;
+use nri_cpu_manager::topology::{Facts, Topology};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// What a node is configured with.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Config {
+    topology: String,
+    reserved: String,
+    num_reserved: String,
+    cpu_options: BTreeMap<String, String>,
+    policy: String,
+    scope: String,
+    tm_options: BTreeMap<String, String>,
+    #[serde(default)]
+    distances: Vec<Vec<u32>>,
+    #[serde(default)]
+    memory_only_nodes: Vec<usize>,
+}
+
+impl Config {
+    /// The machine, with the distances and memory-only nodes this node has.
+    pub(crate) fn machine(&self, machines: &Machines) -> Option<Topology> {
+        let topology = machines.get(&self.topology)?;
+        let numbers = topology.nodes().iter().map(|node| node.id);
+        let mut nodes: Vec<usize> = numbers.chain(self.memory_only_nodes.iter().copied()).collect();
+        nodes.sort_unstable();
+        let distances = |at| self.distances.get(at).cloned().unwrap_or_default();
+        let nodes = nodes.into_iter().enumerate();
+        let nodes = nodes.map(|(at, id)| NodeFacts { id, distances: distances(at) }).collect();
+        let cpus = topology.cpus().to_vec();
+        Topology::build(Facts { cpus, nodes, ..Facts::default() }).ok()
+    }
+
+    /// The checked configuration, or the kubelet's reason not to start; `None` if the vector is not of its form.
+    pub(crate) fn settings(&self, topology: &Topology) -> Option<Result<Settings, SettingsError>> {
+        let milli_cpus = match self.num_reserved.strip_suffix('m') {
+            Some(milli) => milli.parse().ok()?,
+            None => self.num_reserved.parse::<u64>().ok()? * 1000,
+        };
+        let wanted = Wanted {
+            cpu_options: &pairs(&self.cpu_options),
+            topology_policy: &self.policy,
+            topology_scope: &self.scope,
+            topology_options: &pairs(&self.tm_options),
+            reservation: Reservation { cpus: self.reserved.parse::<CpuSet>().ok()?, milli_cpus },
+        };
+        Some(Settings::check(topology, &wanted, NodeLimit::Held))
+    }
+}
+
+fn pairs(options: &BTreeMap<String, String>) -> Vec<(&str, &str)> {
+    options.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Vector {
+    id: String,
+    #[serde(flatten)]
+    config: Config,
+    ok: bool,
+    error: Option<String>,
+}
+
+pub(super) fn check(vector: Vector, machines: &Machines) -> Outcome {
+    let topology = vector.config.machine(machines);
+    let Some(settings) = topology.and_then(|topology| vector.config.settings(&topology)) else {
+        return Outcome::Failed(format!("{}: not a vector: {vector:?}", vector.id));
+    };
+    let error = settings.err().map(|error| error.to_string());
+    match error.is_none() == vector.ok && error == vector.error {
+        true => Outcome::Passed,
+        false => Outcome::Failed(format!("{}: {error:?} for {vector:?}", vector.id)),
+    }
+}

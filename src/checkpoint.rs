@@ -1,0 +1,356 @@
+//! The state file: which exclusive CPUs were given to whom.
+//!
+//! Only what cannot be derived is in it, and even that is a memory, not the truth: the truth is what runs. The file is
+//! replaced as a whole and atomically, so that a crash at any moment leaves the old one or the new one; each carries a
+//! version and a checksum, so that anything else is noticed, kept aside for a person to look at, and done without.
+
+use crate::cpuset::CpuSet;
+use crate::ledger::{Claim, ContainerId, PodUid};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The format that this version writes; it reads no other.
+pub const VERSION: u32 = 1;
+
+const FILE: &str = "checkpoint.json";
+const NEW_FILE: &str = "checkpoint.json.new";
+const LOCK: &str = "lock";
+
+/// The directory that holds the state file, locked for this process.
+#[derive(Debug)]
+pub struct StateDir {
+    dir: PathBuf,
+    /// Held for as long as this value lives; the kernel lets go of it however the process ends.
+    _lock: File,
+}
+
+/// Why the state directory or its file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The directory cannot be made or written.
+    #[error(
+        "cannot {action} {path}: {source}. The plugin keeps its state there: make it writable for this user, or name another directory with --state-dir"
+    )]
+    Unusable {
+        /// What was tried.
+        action: &'static str,
+        /// On which file or directory.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The write did not come to its end.
+    #[error("the state was not written: {0}")]
+    Interrupted(String),
+    /// Another instance works with the same directory.
+    #[error(
+        "another nri-cpu-manager is running with state directory {dir}: one instance a node. Stop that one first, or use another --state-dir if it serves another runtime"
+    )]
+    Locked {
+        /// The directory.
+        dir: PathBuf,
+    },
+}
+
+/// What the state file held at start.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Loaded {
+    /// There was none: a first start, or somebody deleted it.
+    Missing,
+    /// The claims of an earlier life.
+    Claims(Vec<Claim>),
+    /// There was a file that cannot be trusted.
+    Rejected {
+        /// What is wrong with it.
+        why: String,
+        /// Where it was put; `None` if that failed and the next write replaces it.
+        kept_at: Option<PathBuf>,
+    },
+}
+
+impl StateDir {
+    /// Makes the directory if need be (for its owner alone), checks that it can be written, and locks it.
+    ///
+    /// # Errors
+    /// If any of that fails.
+    pub fn open(dir: &Path) -> Result<StateDir, StateError> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .map_err(|source| unusable("create the directory", dir, source))?;
+        let path = dir.join(LOCK);
+        let lock =
+            OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+        let lock = lock.map_err(|source| unusable("write", &path, source))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(StateDir { dir: dir.to_owned(), _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(StateError::Locked { dir: dir.to_owned() }),
+            Err(TryLockError::Error(source)) => Err(unusable("lock", &path, source)),
+        }
+    }
+
+    /// Reads the state file. One that cannot be trusted is renamed, never deleted.
+    ///
+    /// # Errors
+    /// If the file exists and cannot be read at all.
+    pub fn load(&self) -> Result<Loaded, StateError> {
+        let path = self.dir.join(FILE);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Loaded::Missing),
+            Err(source) => return Err(unusable("read", &path, source)),
+        };
+        Ok(match decode(&bytes) {
+            Ok(claims) => Loaded::Claims(claims),
+            Err(why) => {
+                let seconds =
+                    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+                let aside = self.dir.join(format!("{FILE}.rejected-{seconds}"));
+                let kept_at = fs::rename(&path, &aside).ok().map(|()| aside);
+                Loaded::Rejected { why, kept_at }
+            }
+        })
+    }
+
+    /// Replaces the state file. When this returns, the new one is on disk.
+    ///
+    /// # Errors
+    /// If any step fails; the old file is still there then.
+    pub fn save(&self, claims: &[Claim]) -> Result<(), StateError> {
+        let path = self.dir.join(NEW_FILE);
+        let write = || {
+            let mut file = OpenOptions::new()
+                .create(true)
+                .truncate(true)
+                .write(true)
+                .mode(0o600)
+                .open(&path)?;
+            file.write_all(&encode(claims)?)?;
+            file.sync_all()?;
+            fs::rename(&path, self.dir.join(FILE))?;
+            File::open(&self.dir)?.sync_all()
+        };
+        write().map_err(|source| unusable("write", &path, source))
+    }
+}
+
+fn unusable(action: &'static str, path: &Path, source: io::Error) -> StateError {
+    StateError::Unusable { action, path: path.to_owned(), source }
+}
+
+/// The outer form, which stays readable for every later version.
+#[derive(Serialize, Deserialize)]
+struct Envelope<'a> {
+    version: u32,
+    /// CRC-32 (IEEE) of the bytes of `state` as they stand, eight hexadecimal digits.
+    checksum: String,
+    #[serde(borrow)]
+    state: &'a RawValue,
+}
+
+#[derive(Serialize, Deserialize)]
+struct State {
+    containers: Vec<StoredClaim>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredClaim {
+    pod_uid: String,
+    namespace: String,
+    pod: String,
+    container: String,
+    id: String,
+    cpus: String,
+}
+
+/// The file's content for these claims.
+fn encode(claims: &[Claim]) -> io::Result<Vec<u8>> {
+    let store = |claim: &Claim| StoredClaim {
+        pod_uid: claim.pod_uid.0.clone(),
+        namespace: claim.namespace.clone(),
+        pod: claim.pod.clone(),
+        container: claim.container.clone(),
+        id: claim.id.0.clone(),
+        cpus: claim.cpus.to_string(),
+    };
+    let state = State { containers: claims.iter().map(store).collect() };
+    let state = serde_json::to_string(&state).and_then(RawValue::from_string)?;
+    let envelope = Envelope { version: VERSION, checksum: checksum(&state), state: &state };
+    let mut bytes = serde_json::to_vec(&envelope)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// The claims in a file's content, or what is wrong with it.
+pub fn decode(bytes: &[u8]) -> Result<Vec<Claim>, String> {
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Err(
+            "it is empty or all zeros: the machine went down while it was written".to_owned()
+        );
+    }
+    let version = serde_json::from_slice::<VersionOnly>(bytes)
+        .map_err(|error| format!("it is torn or not a state file of nri-cpu-manager ({error})"))?;
+    if version.version != VERSION {
+        return Err(format!(
+            "it has format version {}, this program reads version {VERSION}",
+            version.version
+        ));
+    }
+    let envelope: Envelope<'_> =
+        serde_json::from_slice(bytes).map_err(|error| format!("it is damaged ({error})"))?;
+    let found = checksum(envelope.state);
+    if found != envelope.checksum {
+        return Err(format!(
+            "it is damaged: its checksum is {found}, it says {}",
+            envelope.checksum
+        ));
+    }
+    let state: State = serde_json::from_str(envelope.state.get())
+        .map_err(|error| format!("its content is wrong ({error})"))?;
+    state
+        .containers
+        .into_iter()
+        .map(|stored| {
+            let cpus: CpuSet =
+                stored.cpus.parse().map_err(|error| format!("its content is wrong ({error})"))?;
+            Ok(Claim {
+                pod_uid: PodUid(stored.pod_uid),
+                namespace: stored.namespace,
+                pod: stored.pod,
+                container: stored.container,
+                id: ContainerId(stored.id),
+                cpus,
+            })
+        })
+        .collect()
+}
+
+/// Read first: of a later format nothing but its version is known.
+#[derive(Deserialize)]
+struct VersionOnly {
+    version: u32,
+}
+
+fn checksum(state: &RawValue) -> String {
+    format!("{:08x}", crc32fast::hash(state.get().as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn claims() -> Vec<Claim> {
+        let claim = |name: &str, cpus: &str| Claim {
+            pod_uid: PodUid(format!("uid-{name}")),
+            namespace: "default".to_owned(),
+            pod: name.to_owned(),
+            container: "c \"quoted\"".to_owned(),
+            id: ContainerId(format!("id-{name}")),
+            cpus: cpus.parse().unwrap(),
+        };
+        vec![claim("a", "2-5"), claim("b", "8-17,2047")]
+    }
+
+    fn state_dir() -> (tempfile::TempDir, StateDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(&dir.path().join("state")).unwrap();
+        (dir, state)
+    }
+
+    #[test]
+    fn what_was_saved_is_loaded() {
+        let (_dir, state) = state_dir();
+        assert_eq!(state.load().unwrap(), Loaded::Missing);
+        state.save(&claims()).unwrap();
+        assert_eq!(state.load().unwrap(), Loaded::Claims(claims()));
+        state.save(&[]).unwrap();
+        assert_eq!(state.load().unwrap(), Loaded::Claims(Vec::new()));
+    }
+
+    #[test]
+    fn every_truncation_is_noticed() {
+        let bytes = encode(&claims()).unwrap();
+        for length in 0..bytes.len() - 1 {
+            assert!(decode(&bytes[..length]).is_err(), "cut to {length} bytes");
+        }
+    }
+
+    #[test]
+    fn a_bad_file_is_kept_aside() {
+        let (_dir, state) = state_dir();
+        for (content, expect) in [
+            ("", "empty"),
+            ("\0\0\0", "zeros"),
+            ("{\"policyName\":\"static\",\"checksum\":1}", "not a state file"),
+            ("{\"version\":2,\"shape\":\"of things to come\"}", "version 2"),
+            ("{\"version\":1,\"checksum\":\"00000000\",\"state\":{\"containers\":[]}}", "damaged"),
+            ("{\"version\":1}", "damaged"),
+        ] {
+            fs::write(state.dir.join(FILE), content).unwrap();
+            let Loaded::Rejected { why, kept_at } = state.load().unwrap() else {
+                panic!("{content:?} was accepted")
+            };
+            assert!(why.contains(expect), "{content:?}: {why}");
+            assert_eq!(fs::read_to_string(kept_at.unwrap()).unwrap(), content);
+            assert_eq!(state.load().unwrap(), Loaded::Missing);
+        }
+    }
+
+    #[test]
+    fn a_second_instance_is_refused() {
+        let (_dir, state) = state_dir();
+        assert!(matches!(StateDir::open(&state.dir), Err(StateError::Locked { .. })));
+        let dir = state.dir.clone();
+        drop(state);
+        StateDir::open(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_failed_write_leaves_the_old_file() {
+        let (_dir, state) = state_dir();
+        state.save(&claims()).unwrap();
+        fs::create_dir(state.dir.join(NEW_FILE)).unwrap();
+        let error = state.save(&[]).unwrap_err().to_string();
+        assert!(error.contains("checkpoint.json.new") && error.contains("--state-dir"), "{error}");
+        assert_eq!(state.load().unwrap(), Loaded::Claims(claims()));
+    }
+
+    #[test]
+    fn others_can_neither_read_nor_write() {
+        use std::os::unix::fs::PermissionsExt;
+        let (_dir, state) = state_dir();
+        state.save(&claims()).unwrap();
+        for path in [state.dir.clone(), state.dir.join(FILE), state.dir.join(LOCK)] {
+            assert_eq!(
+                fs::metadata(&path).unwrap().permissions().mode() & 0o077,
+                0,
+                "{}",
+                path.display()
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_changed_byte_is_noticed_or_harmless(at in 0..400usize, byte: u8) {
+            let mut bytes = encode(&claims()).unwrap();
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            if let Ok(found) = decode(&bytes) {
+                prop_assert_eq!(found, claims());
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_state_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The command line: one file a subcommand.
+
+pub mod run;
+pub mod topology;
+
+use clap::{Parser, Subcommand};
+
+/// Topology-aware CPU pinning for Kubernetes nodes.
+#[derive(Debug, Parser)]
+#[command(name = "nri-cpu-manager", version)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the plugin; also what happens without a subcommand when the runtime launches it
+    Run(run::RunArgs),
+    /// Show the machine: sockets, NUMA nodes, uncore caches, cores and CPUs
+    Topology(topology::TopologyArgs),
+}
+
+impl Cli {
+    /// Reads the command line. A runtime that launches the plugin gives no arguments, and means `run`.
+    pub fn from_process() -> Cli {
+        if std::env::args_os().len() <= 1 && std::env::var_os("NRI_PLUGIN_SOCKET").is_some() {
+            return Cli::parse_from(["nri-cpu-manager", "run"]);
+        }
+        Cli::parse()
+    }
+}

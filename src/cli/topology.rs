@@ -1,0 +1,152 @@
+//! `nri-cpu-manager topology`: shows the machine as the plugin sees it.
+
+use crate::cpuset::CpuSet;
+use crate::topology::model::TopologyError;
+use crate::topology::picture::Picture;
+use crate::topology::{NumaNode, Topology, sysfs};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// What to show, and how.
+#[derive(Debug, clap::Args)]
+pub struct TopologyArgs {
+    /// The directory to read instead of /sys; one that has sys in it will do as well
+    #[arg(long, value_name = "DIR", default_value = "/sys")]
+    pub sysfs_root: PathBuf,
+    /// How to write the machine down
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+}
+
+/// How to write a machine down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    /// For people
+    Text,
+    /// For programs: one JSON object
+    Json,
+}
+
+/// Why the machine cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum TopologyCommandError {
+    /// There is no machine to read.
+    #[error(transparent)]
+    Read(#[from] sysfs::ReadError),
+    /// What was read makes no machine.
+    #[error(transparent)]
+    Build(#[from] TopologyError),
+    /// The output cannot be written.
+    #[error("cannot write the topology: {0}")]
+    Write(#[from] io::Error),
+}
+
+/// Reads the machine and writes it to `out`; what the reader could not believe goes to `warnings`, a line each.
+///
+/// # Errors
+/// If there is no machine to read, or `out` cannot be written. A reader that goes away (`| head`) is no error.
+pub fn run(
+    args: &TopologyArgs,
+    out: &mut dyn Write,
+    warnings: &mut dyn Write,
+) -> Result<(), TopologyCommandError> {
+    let reading = sysfs::read(&args.sysfs_root)?;
+    let topology = Topology::build(reading.facts)?;
+    let text = match args.output {
+        Output::Text => Picture { topology: &topology, sizes: &reading.sizes }.to_string(),
+        Output::Json => json(&topology)?,
+    };
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
+        _ => {}
+    }
+    for warning in reading.warnings {
+        // Nobody is left to tell if this fails.
+        let _ = writeln!(warnings, "warning: {warning}");
+    }
+    Ok(())
+}
+
+/// A machine as JSON: one object, laid out for people who look into it all the same, ending in a new line.
+///
+/// # Errors
+/// None that can be met: the types it writes always have a JSON form.
+pub fn json(topology: &Topology) -> io::Result<String> {
+    let mut text = serde_json::to_string_pretty(&Machine::of(topology))?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// The whole machine. The names are a promise to scripts.
+#[derive(Debug, Serialize)]
+struct Machine {
+    cpus: Vec<CpuEntry>,
+    numa_nodes: Vec<NodeEntry>,
+    /// Threads of the largest core.
+    smt: usize,
+    isolated: String,
+    online: String,
+    offline: String,
+}
+
+/// One CPU; `null` for what the kernel does not tell of an offline one.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct CpuEntry {
+    cpu: usize,
+    /// The lowest CPU number of the core.
+    core: Option<usize>,
+    /// The lowest CPU number that shares the uncore cache.
+    uncore: Option<usize>,
+    numa: Option<usize>,
+    socket: Option<usize>,
+    online: bool,
+}
+
+/// One NUMA node; `distances` in ascending node order, empty if unknown.
+#[derive(Debug, Serialize)]
+struct NodeEntry {
+    id: usize,
+    cpus: String,
+    distances: Vec<u32>,
+}
+
+impl Machine {
+    fn of(topology: &Topology) -> Machine {
+        let online = topology.cpus().iter().map(|cpu| CpuEntry {
+            cpu: cpu.id,
+            core: Some(cpu.core),
+            uncore: Some(cpu.uncore),
+            numa: Some(cpu.numa),
+            socket: Some(cpu.socket),
+            online: true,
+        });
+        let offline = topology.offline().iter().map(|cpu| CpuEntry {
+            cpu: cpu.id,
+            core: None,
+            uncore: None,
+            numa: cpu.numa,
+            socket: cpu.socket,
+            online: false,
+        });
+        let cpus: BTreeMap<usize, CpuEntry> =
+            online.chain(offline).map(|entry| (entry.cpu, entry)).collect();
+        let offline: CpuSet =
+            topology.offline().iter().flat_map(|cpu| CpuSet::of(cpu.id)).collect();
+        Machine {
+            cpus: cpus.into_values().collect(),
+            numa_nodes: topology.nodes().iter().map(NodeEntry::of).collect(),
+            smt: topology.threads_per_core(),
+            isolated: topology.isolated().to_string(),
+            online: topology.online().to_string(),
+            offline: offline.to_string(),
+        }
+    }
+}
+
+impl NodeEntry {
+    fn of(node: &NumaNode) -> NodeEntry {
+        NodeEntry { id: node.id, cpus: node.cpus.to_string(), distances: node.distances.clone() }
+    }
+}

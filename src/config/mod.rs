@@ -1,0 +1,165 @@
+//! The configuration file: one YAML document in KubeletConfiguration's own field names.
+//!
+//! [`Config::parse`] says what is wrong with the text alone; [`Config::resolve`] what does not fit the machine. Both
+//! name the file, the line and the field, and both run before any container is touched.
+
+mod error;
+mod file;
+
+pub use error::ConfigError;
+
+use crate::cpuset::CpuSet;
+use crate::ledger::{Policy, Settings};
+use crate::placement::options::OptionError;
+use crate::placement::reserve::ReserveError;
+use crate::placement::settings::SettingsError;
+use crate::placement::{self, NodeLimit, Options, Reservation, UncoreOrder};
+use crate::topology::Topology;
+use error::Source;
+use file::{File, Pairs, Text};
+use std::fs;
+use std::path::Path;
+
+/// A configuration whose text is in order.
+#[derive(Debug, Clone)]
+pub struct Config {
+    source: Source,
+    file: File,
+    /// `cpuManagerPolicy`.
+    policy: Policy,
+    /// `reservedSystemCPUs`.
+    reserved: Option<CpuSet>,
+    /// `uncoreCacheOrder`.
+    uncore_order: UncoreOrder,
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or [`Config::parse`] fails.
+    pub fn read(path: &Path) -> Result<Config, ConfigError> {
+        let text = fs::read_to_string(path)
+            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+        Config::parse(&path.display().to_string(), &text)
+    }
+
+    /// Reads a text; `name` is what errors call it. An empty text is the default configuration.
+    ///
+    /// # Errors
+    /// If it is not YAML, a field is unknown, or a value has the wrong form.
+    pub fn parse(name: &str, text: &str) -> Result<Config, ConfigError> {
+        let source = Source { name: name.to_owned(), text: text.to_owned() };
+        let file = File::parse(&source)?;
+        let list = file.reserved_system_cpus.as_ref().map(|list| file::parse_cpu_list(&list.0));
+        let reserved = list.transpose().map_err(|why| source.at("reservedSystemCPUs", why))?;
+        // The kubelet reads an empty text as none.
+        let policies = [("none", Policy::None), ("", Policy::None), ("static", Policy::Static)];
+        let policy =
+            source.one_of("cpuManagerPolicy", file.cpu_manager_policy.as_ref(), &policies)?;
+        let orders =
+            [("fewest-free", UncoreOrder::FewestFree), ("numerical", UncoreOrder::Numerical)];
+        let uncore_order =
+            source.one_of("uncoreCacheOrder", file.uncore_cache_order.as_ref(), &orders)?;
+        Ok(Config { source, file, policy, reserved, uncore_order })
+    }
+
+    /// What is in force on this machine.
+    ///
+    /// # Errors
+    /// If options are unknown, contradict each other or ask for what the machine lacks, or the reservation does.
+    pub fn resolve(&self, topology: &Topology) -> Result<Settings, ConfigError> {
+        let policy = self.policy;
+        if policy == Policy::None {
+            if let Some((name, _)) = self.file.cpu_manager_policy_options.0.first() {
+                let why = format!(
+                    "policy options need cpuManagerPolicy: static, but {name:?} is set under none"
+                );
+                return Err(self.source.at("cpuManagerPolicyOptions", why));
+            }
+            return Ok(Settings { policy, placement: self.without_policy(topology)? });
+        }
+        let or =
+            |text: &Option<Text>, default| text.as_ref().map_or(default, |text| text.0.clone());
+        let wanted = placement::settings::Wanted {
+            cpu_options: &self.file.cpu_manager_policy_options.borrowed(),
+            topology_policy: &or(&self.file.topology_manager_policy, "none".to_owned()),
+            topology_scope: &or(&self.file.topology_manager_scope, "container".to_owned()),
+            topology_options: &self.file.topology_manager_policy_options.borrowed(),
+            reservation: self.reservation(topology)?,
+        };
+        let mut settings = placement::Settings::check(topology, &wanted, NodeLimit::Lifted)
+            .map_err(|error| self.explain(&error))?;
+        settings.options.uncore_order = self.uncore_order;
+        if settings.reserved == topology.online() {
+            let why = format!(
+                "all online CPUs ({}) are reserved: none is left to assign",
+                topology.online()
+            );
+            return Err(self.source.at(self.reservation_field(), why));
+        }
+        Ok(Settings { policy, placement: settings })
+    }
+
+    fn without_policy(&self, topology: &Topology) -> Result<placement::Settings, ConfigError> {
+        let reserved = match self.reserved {
+            Some(_) => self.reservation(topology)?.cpus,
+            None => CpuSet::EMPTY,
+        };
+        let options = Options { uncore_order: self.uncore_order, ..Options::default() };
+        Ok(placement::Settings { options, reserved, topology_manager: Default::default() })
+    }
+
+    /// What is reserved: the list, or without one the sum of the amounts, as in the kubelet.
+    fn reservation(&self, topology: &Topology) -> Result<Reservation, ConfigError> {
+        let Some(list) = self.reserved else {
+            let amount =
+                |reserved: &Pairs| reserved.get("cpu").map_or(Ok(0), file::parse_cpu_quantity);
+            let (system, kube) = (&self.file.system_reserved, &self.file.kube_reserved);
+            let system = amount(system).map_err(|why| self.source.at("systemReserved", why))?;
+            let kube = amount(kube).map_err(|why| self.source.at("kubeReserved", why))?;
+            return Ok(Reservation::amount(system.saturating_add(kube)));
+        };
+        let absent = list - topology.online();
+        if !absent.is_empty() {
+            let offline = topology.offline().iter().any(|cpu| absent.contains(cpu.id));
+            let what = if offline { "do not exist or are offline" } else { "do not exist" };
+            let why = format!("CPUs {absent} {what}; online are {}", topology.online());
+            return Err(self.source.at("reservedSystemCPUs", why));
+        }
+        Ok(Reservation::list(list))
+    }
+
+    fn reservation_field(&self) -> &'static str {
+        match self.reserved {
+            Some(_) => "reservedSystemCPUs",
+            None if self.file.system_reserved.get("cpu").is_some() => "systemReserved",
+            None => "kubeReserved",
+        }
+    }
+
+    /// Puts file, line and field to the kubelet's words.
+    fn explain(&self, error: &SettingsError) -> ConfigError {
+        let (field, hint) = match error {
+            SettingsError::Options(OptionError::Unknown(name)) => {
+                (name.as_str(), error::nearest(name, Options::NAMES))
+            }
+            SettingsError::Options(OptionError::Value(name, _)) => {
+                (name.as_str(), " (expected \"true\" or \"false\")".to_owned())
+            }
+            SettingsError::Options(OptionError::Exclusive(one, _)) => (*one, String::new()),
+            SettingsError::Options(_) => ("cpuManagerPolicyOptions", String::new()),
+            SettingsError::TopologyManager(_) => ("topologyManagerPolicy", String::new()),
+            SettingsError::NothingReserved | SettingsError::Reserve(ReserveError::Nothing) => {
+                let why = "the static policy needs reserved CPUs, so that shared containers always have some: \
+                           set reservedSystemCPUs: \"0-1\", or systemReserved: {cpu: 500m}";
+                return self.source.at("cpuManagerPolicy", why.to_owned());
+            }
+            SettingsError::Reserve(_) => (self.reservation_field(), String::new()),
+        };
+        self.source.at(field, format!("{error}{hint}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

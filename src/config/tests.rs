@@ -1,0 +1,151 @@
+//! What is accepted, and what each mistake is answered with.
+
+use super::*;
+use crate::topology::{Cpu, Facts};
+
+fn machine() -> Topology {
+    let cpu =
+        |id| Cpu { id, core: id / 2 * 2, uncore: 0, numa: 0, socket: 0, die: None, kind: None };
+    Topology::build(Facts { cpus: (0..8).map(cpu).collect(), ..Facts::default() }).unwrap()
+}
+
+fn resolve(text: &str) -> Result<Settings, String> {
+    Config::parse("config.yaml", text)
+        .and_then(|config| config.resolve(&machine()))
+        .map_err(|error| error.to_string())
+}
+
+#[track_caller]
+fn refuses(text: &str, expect: &str) {
+    let error = resolve(text).unwrap_err();
+    assert_eq!(error, format!("config.yaml, {expect}. Nothing was changed"), "{text}");
+}
+
+#[test]
+fn a_pasted_kubelet_block_is_understood() {
+    let settings = resolve(
+        "cpuManagerPolicy: static\n\
+         cpuManagerPolicyOptions:\n  full-pcpus-only: \"true\"\n  prefer-align-cpus-by-uncorecache: true\n\
+         reservedSystemCPUs: 0-1\nuncoreCacheOrder: numerical\n\
+         systemReserved: {cpu: 500m, memory: 1Gi}\n",
+    )
+    .unwrap();
+    assert_eq!(settings.policy, Policy::Static);
+    assert_eq!(settings.placement.reserved.to_string(), "0-1");
+    assert!(settings.placement.options.full_pcpus_only);
+    assert!(settings.placement.options.prefer_align_cpus_by_uncorecache);
+    assert_eq!(settings.placement.options.uncore_order, UncoreOrder::Numerical);
+}
+
+#[test]
+fn amounts_are_added_up_and_reserve_the_lowest_cores() {
+    for (text, reserved) in [
+        ("systemReserved: {cpu: 500m}", "0"),
+        ("systemReserved: {cpu: 500m}\nkubeReserved: {cpu: \"1\"}", "0-1"),
+        ("kubeReserved: {cpu: 2.5, memory: 100Mi}", "0-2"),
+        ("reservedSystemCPUs: 4", "4"),
+    ] {
+        let settings = resolve(&format!("cpuManagerPolicy: static\n{text}\n")).unwrap();
+        assert_eq!(settings.placement.reserved.to_string(), reserved, "{text}");
+    }
+}
+
+#[test]
+fn nothing_is_policy_none() {
+    for text in ["", "# nothing yet\n", "cpuManagerPolicy: none\n", "cpuManagerPolicy: \"\"\n"] {
+        assert_eq!(resolve(text).unwrap().policy, Policy::None, "{text:?}");
+    }
+}
+
+#[test]
+fn mistakes_are_named_with_line_field_and_what_was_expected() {
+    refuses(
+        "cpuManagerPolicy: static\nreservedSystemCPUs: 0: 1\n",
+        "line 2: mapping values are not allowed in this context",
+    );
+    refuses(
+        "cpuManagerPolicy: [static\n",
+        "line 1: cpuManagerPolicy: invalid type: sequence, expected a text, a number or a boolean",
+    );
+    refuses(
+        "cpuManagerPolicy: static\nreservedSystemCPU: 0-1\n",
+        "line 2: unknown field `reservedSystemCPU`, expected one of `cpuManagerPolicy`, \
+         `cpuManagerPolicyOptions`, `topologyManagerPolicy`, `topologyManagerScope`, \
+         `topologyManagerPolicyOptions`, `reservedSystemCPUs`, `systemReserved`, `kubeReserved`, \
+         `uncoreCacheOrder` (did you mean reservedSystemCPUs?)",
+    );
+    refuses(
+        "cpuManagerPolicy: dynamic\n",
+        "line 1: cpuManagerPolicy: \"dynamic\" is unknown, expected none or static",
+    );
+    refuses(
+        "cpuManagerPolicy: static\nuncoreCacheOrder: numeric\n",
+        "line 2: uncoreCacheOrder: \"numeric\" is unknown, expected fewest-free or numerical (did you mean numerical?)",
+    );
+    refuses(
+        "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\ncpuManagerPolicyOptions:\n  full-pcpu-only: \"true\"\n",
+        "line 4: full-pcpu-only: cpu manager: new static policy error: unknown CPU Manager Policy option: \
+         \"full-pcpu-only\" (did you mean full-pcpus-only?)",
+    );
+    refuses(
+        "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\ncpuManagerPolicyOptions: {full-pcpus-only: yes please}\n",
+        "line 3: full-pcpus-only: cpu manager: new static policy error: bad value for option \"full-pcpus-only\": \
+         strconv.ParseBool: parsing \"yes please\": invalid syntax (expected \"true\" or \"false\")",
+    );
+    refuses(
+        "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {full-pcpus-only: true, full-pcpus-only: false}\n",
+        "line 2: cpuManagerPolicyOptions: \"full-pcpus-only\" stands twice",
+    );
+    refuses(
+        "cpuManagerPolicyOptions: {full-pcpus-only: true}\n",
+        "line 1: cpuManagerPolicyOptions: policy options need cpuManagerPolicy: static, \
+         but \"full-pcpus-only\" is set under none",
+    );
+}
+
+#[test]
+fn reservations_that_cannot_be() {
+    let with = |list: &str| format!("cpuManagerPolicy: static\nreservedSystemCPUs: {list}\n");
+    refuses(&with("0,8-9"), "line 2: reservedSystemCPUs: CPUs 8-9 do not exist; online are 0-7");
+    refuses(
+        &with("0-2,1"),
+        "line 2: reservedSystemCPUs: CPUs 1 are named twice in \"0-2,1\": one of them may be a mistake",
+    );
+    refuses(
+        &with("\"\""),
+        "line 2: reservedSystemCPUs: the list is empty: expected CPUs like \"0-1\", or no such field",
+    );
+    refuses(
+        &with("0-x"),
+        "line 2: reservedSystemCPUs: \"0-x\" is not a CPU number in CPU list \"0-x\": expected numbers and ranges like 0-3,8",
+    );
+    refuses(
+        &with("0-7"),
+        "line 2: reservedSystemCPUs: all online CPUs (0-7) are reserved: none is left to assign",
+    );
+    refuses(
+        "cpuManagerPolicy: static\n",
+        "line 1: cpuManagerPolicy: the static policy needs reserved CPUs, so that shared containers always have \
+         some: set reservedSystemCPUs: \"0-1\", or systemReserved: {cpu: 500m}",
+    );
+    refuses(
+        "cpuManagerPolicy: static\nsystemReserved: {cpu: two}\n",
+        "line 2: systemReserved: \"two\" is not an amount of CPUs: expected one like 2, 1.5 or 500m",
+    );
+}
+
+#[test]
+fn quantities() {
+    for (text, milli) in [("2", 2000), ("1.5", 1500), ("500m", 500), ("0.0001", 1), ("0", 0)] {
+        assert_eq!(file::parse_cpu_quantity(text), Ok(milli), "{text}");
+    }
+    for text in ["", "m", "-1", "1.", ".5", "1e3", "99999999999999999999", "18446744073709551615"] {
+        assert!(file::parse_cpu_quantity(text).is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn a_missing_file_says_what_to_do() {
+    let error = Config::read(Path::new("/nonexistent/config.yaml")).unwrap_err().to_string();
+    assert!(error.contains("/nonexistent/config.yaml") && error.contains("--config"), "{error}");
+}

@@ -1,0 +1,247 @@
+//! The wiring: one task owns the ledger; the edge talks to it by messages.
+//!
+//! ```text
+//!   edge ── Message ──► owner: ledger decides ──► checkpoint on disk ──► reply ──► edge
+//! ```
+//!
+//! A decision is on disk before the runtime hears it. The disk is waited for outside the thread that serves the
+//! connection, and only if what must outlive the process has changed: never for a shared container.
+
+use crate::checkpoint::{Loaded, StateDir, StateError};
+use crate::config::{Config, ConfigError};
+use crate::ledger::{Claim, ContainerId, Decision, Event, Ledger, Policy};
+use crate::nri::{Capabilities, Message, Refusal, Runtime, Session};
+use crate::topology::{Topology, TopologyError, sysfs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Where the daemon finds and keeps things.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    /// The configuration file; `None` if the runtime hands the configuration over.
+    pub config: Option<PathBuf>,
+    /// The directory of the state file.
+    pub state_dir: PathBuf,
+    /// Where the machine is read from, `/sys` as a rule.
+    pub sysfs_root: PathBuf,
+}
+
+/// Why the daemon cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The state directory.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The machine.
+    #[error(transparent)]
+    Machine(#[from] sysfs::ReadError),
+    /// What the machine says of itself.
+    #[error("the machine in {0} cannot be understood: {1}")]
+    Facts(PathBuf, TopologyError),
+}
+
+/// The owner of the ledger and of its copy on disk.
+#[derive(Debug)]
+pub struct Owner {
+    ledger: Ledger,
+    state: Arc<StateDir>,
+    /// The revision of the ledger that is on disk; `None` before the first write.
+    saved: Option<u64>,
+}
+
+impl Owner {
+    /// Checks the configuration against the machine, locks the state directory and reads the checkpoint. What is in
+    /// force is logged once.
+    ///
+    /// # Errors
+    /// If anything is not in order. No container has been touched then.
+    pub fn start(paths: &Paths, config: &Config) -> Result<Owner, StartError> {
+        let sysfs::Reading { facts, warnings, sizes: _ } = sysfs::read(&paths.sysfs_root)?;
+        let topology = Topology::build(facts)
+            .map_err(|error| StartError::Facts(paths.sysfs_root.clone(), error))?;
+        for warning in warnings {
+            log::warn!("{warning}");
+        }
+        let settings = config.resolve(&topology)?;
+        let state = StateDir::open(&paths.state_dir)?;
+        let claims = remembered(&state)?;
+        log::info!(
+            "machine: {} sockets, {} NUMA nodes, {} uncore caches, {} cores, CPUs {}",
+            topology.sockets().len(),
+            topology.nodes().len(),
+            topology.uncores().len(),
+            topology.cores().len(),
+            topology.online(),
+        );
+        log::info!("in force: {settings}");
+        let ledger = Ledger::new(topology, settings, claims);
+        Ok(Owner { ledger, state: Arc::new(state), saved: None })
+    }
+
+    /// Handles one event: decides, and writes what must outlive the process.
+    async fn handle(&mut self, event: Event) -> Result<Decision, Refusal> {
+        let created = match &event {
+            Event::Create { container, .. } => Some(container.id.clone()),
+            _ => None,
+        };
+        let subject = describe(&event);
+        let result = self.ledger.handle(event);
+        for note in self.ledger.take_notes() {
+            let level = if note.warning { log::Level::Warn } else { log::Level::Info };
+            log::log!(level, "{note}");
+        }
+        let decision = result.map_err(|rejection| {
+            log::warn!("{subject}: refused: {rejection}");
+            Refusal(rejection.to_string())
+        })?;
+        if let Err(error) = self.save().await {
+            return self.unsaved(decision, created.as_ref(), &subject, &error);
+        }
+        Ok(decision)
+    }
+
+    /// Writes the checkpoint if claims have changed since it was last written.
+    async fn save(&mut self) -> Result<(), StateError> {
+        let revision = self.ledger.revision();
+        if self.saved == Some(revision) {
+            return Ok(());
+        }
+        let claims: Vec<Claim> = self.ledger.claims().collect();
+        let state = Arc::clone(&self.state);
+        let write = tokio::task::spawn_blocking(move || state.save(&claims));
+        // The closure neither panics nor is it cancelled; if it ever were, nothing is known to be on disk.
+        let result =
+            write.await.unwrap_or_else(|error| Err(StateError::Interrupted(error.to_string())));
+        self.saved = result.is_ok().then_some(revision);
+        result
+    }
+
+    /// A decision that is not on disk. A new exclusive container is refused, and tried again by the kubelet: after a
+    /// crash nobody would know whose CPUs they are. Everything else goes on; what runs says enough.
+    fn unsaved(
+        &mut self,
+        decision: Decision,
+        created: Option<&ContainerId>,
+        subject: &str,
+        error: &StateError,
+    ) -> Result<Decision, Refusal> {
+        log::error!("{error}");
+        match (created, decision.pin) {
+            (Some(id), Some(pin)) if pin.is_exclusive() => {
+                self.ledger.revoke(id, &decision.updates);
+                log::warn!("{subject}: refused: its exclusive CPUs cannot be written down");
+                Err(Refusal(format!(
+                    "UnexpectedAdmissionError: exclusive CPUs cannot be given while the plugin cannot keep its state: {error}"
+                )))
+            }
+            _ => Ok(decision),
+        }
+    }
+}
+
+/// What the checkpoint remembers. A missing one is no news, one that cannot be trusted is.
+fn remembered(state: &StateDir) -> Result<Vec<Claim>, StateError> {
+    Ok(match state.load()? {
+        Loaded::Missing => {
+            log::info!(
+                "no checkpoint: a first start, or it was deleted; running containers tell what is assigned"
+            );
+            Vec::new()
+        }
+        Loaded::Claims(claims) => {
+            log::info!("checkpoint: {} exclusive assignments remembered", claims.len());
+            claims
+        }
+        Loaded::Rejected { why, kept_at } => {
+            let place =
+                kept_at.map_or_else(String::new, |path| format!(", kept as {}", path.display()));
+            log::error!(
+                "the checkpoint cannot be used{place}: {why}. Running containers tell what is assigned"
+            );
+            Vec::new()
+        }
+    })
+}
+
+/// Names what an event is about.
+fn describe(event: &Event) -> String {
+    match event {
+        Event::Create { pod, container } | Event::Update { pod, container, .. } => {
+            format!("{}/{}/{}", pod.namespace, pod.name, container.name)
+        }
+        _ => String::new(),
+    }
+}
+
+/// Serves messages until the edge has ended.
+///
+/// `owner` is there from the start, or made by the first `Configure` (of a plugin that the runtime launched and hands
+/// the configuration to).
+pub async fn serve(
+    mut inbox: mpsc::UnboundedReceiver<Message>,
+    paths: &Paths,
+    mut owner: Option<Owner>,
+) {
+    let mut current = Session(0);
+    while let Some(message) = inbox.recv().await {
+        match message {
+            Message::Configure { session, runtime, capabilities, config, reply, updater: _ } => {
+                current = session;
+                introduce(&runtime, &capabilities);
+                let result = match &owner {
+                    Some(_) => Ok(()),
+                    None => configure(paths, &config).map(|new| owner = Some(new)),
+                };
+                // A runtime that has gone meanwhile needs no answer.
+                let _ = reply.send(result);
+            }
+            Message::Event { session, event, reply } => {
+                let Some(owner) = owner.as_mut().filter(|_| session == current) else { continue };
+                let synchronized = matches!(event, Event::Synchronize { .. });
+                let answer = owner.handle(event).await;
+                if synchronized && let Ok(decision) = &answer {
+                    announce(owner, decision);
+                }
+                if let Err(Ok(unheard)) = reply.send(answer) {
+                    owner.ledger.unheard(&unheard.updates);
+                }
+            }
+            Message::Disconnected { session } => log::debug!("{session} has ended"),
+        }
+    }
+}
+
+/// Reads the configuration that the runtime handed over.
+fn configure(paths: &Paths, text: &str) -> Result<Owner, Refusal> {
+    Config::parse("configuration from the runtime", text)
+        .map_err(StartError::from)
+        .and_then(|config| Owner::start(paths, &config))
+        .map_err(|error| {
+            log::error!("{error}");
+            Refusal(error.to_string())
+        })
+}
+
+fn introduce(runtime: &Runtime, capabilities: &Capabilities) {
+    log::info!("runtime: {runtime}");
+    for warning in &capabilities.warnings {
+        log::warn!("{warning}");
+    }
+}
+
+fn announce(owner: &Owner, decision: &Decision) {
+    let pods = owner.ledger.pod_count();
+    let (exclusive, pool) = (owner.ledger.exclusive(), owner.ledger.pool());
+    let changed = decision.updates.len();
+    log::info!(
+        "synchronised with {pods} pods: exclusive CPUs {}, shared pool {pool}, {changed} containers changed",
+        if exclusive.is_empty() { "none".to_owned() } else { exclusive.to_string() },
+    );
+    if owner.ledger.settings().policy == Policy::None {
+        log::info!("cpuManagerPolicy is none: no container gets exclusive CPUs");
+    }
+}

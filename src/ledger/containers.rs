@@ -1,0 +1,190 @@
+//! The life of a container, event by event.
+
+use super::Rejection;
+use super::event::{Decision, Wanted};
+use super::model::{Container, ContainerId, Pod, PodUid, SandboxId};
+use super::note::{Note, Subject, What};
+use super::pods::{Entry, Life, PodEntry, Room};
+use super::{Ledger, Policy};
+use crate::cpuset::CpuSet;
+
+impl Ledger {
+    /// Takes note of a pod, known or not, and says whose it is.
+    pub(super) fn upsert_pod(&mut self, pod: Pod) -> PodUid {
+        let uid = pod.uid.clone();
+        if let Some(known) = self.pods.get_mut(&uid) {
+            self.sandboxes.remove(&known.pod.sandbox);
+            known.refresh(pod);
+            self.sandboxes.insert(known.pod.sandbox.clone(), uid.clone());
+        } else {
+            self.sandboxes.insert(pod.sandbox.clone(), uid.clone());
+            self.pods.insert(uid.clone(), PodEntry::new(pod));
+        }
+        uid
+    }
+
+    pub(super) fn create(&mut self, pod: Pod, container: Container) -> Result<Decision, Rejection> {
+        let uid = self.upsert_pod(pod);
+        let claim = match self.claim_for(&uid, &container) {
+            Ok(claim) => claim,
+            Err(rejection) => {
+                if let Some(pod) = self.pods.get_mut(&uid) {
+                    pod.refused = true;
+                }
+                return Err(rejection);
+            }
+        };
+        self.contested(&uid, &container, container.cpus);
+        let subject = self.subject(&uid, &container);
+        if let Some(pod) = self.pods.get_mut(&uid) {
+            let before = pod.containers.remove(&container.name);
+            let mut entry =
+                Entry { claim, ..Entry::new(&container, Life::Created { updated: false }) };
+            entry.restarted = before
+                .as_ref()
+                .is_some_and(|before| before.life == Life::Stopped || before.restarted);
+            if let Some(cpus) = claim {
+                pod.hand_over(&container.name, cpus);
+                let kept = before.as_ref().and_then(|before| before.claim) == claim;
+                let what = if kept { What::Kept(cpus) } else { What::Assigned(cpus) };
+                self.notes.push(Note { warning: false, subject, what });
+            }
+            if claim.is_some() || before.as_ref().is_some_and(|before| before.claim.is_some()) {
+                self.revision += 1;
+            }
+            if let Some(before) = before {
+                self.ids.remove(&before.id);
+            }
+            pod.refused = false;
+            pod.containers.insert(container.name.clone(), entry);
+            self.ids.insert(container.id.clone(), (uid.clone(), container.name.clone()));
+        }
+        self.refresh_pool();
+        let pin = self.entry(&uid, &container.name).and_then(|entry| self.wish(entry));
+        // The new container is not among the updates: what it is told is the pin itself.
+        if let (Some(pin), Some(entry)) = (pin, self.entry_mut(&uid, &container.name)) {
+            entry.told = Some(pin.cpus());
+        }
+        Ok(Decision { pin, updates: self.take_updates() })
+    }
+
+    /// The exclusive CPUs a container that is being created gets; `None` if it is a shared one.
+    fn claim_for(&self, uid: &PodUid, container: &Container) -> Result<Option<CpuSet>, Rejection> {
+        let Some(pod) = self.pods.get(uid) else { return Ok(None) };
+        let held = pod.containers.get(&container.name).and_then(|entry| entry.claim);
+        let Some(n) = pod.whole_cpus(&container.cpu) else { return Ok(None) };
+        if held.is_some_and(|held| held.len() == n) {
+            return Ok(held);
+        }
+        if self.settings.policy == Policy::None {
+            return Ok(None);
+        }
+        let free = self.free() | held.unwrap_or_default();
+        let others = self.pods.iter().filter(|(other, _)| *other != uid);
+        let available = free.len().saturating_sub(others.map(|(_, pod)| pod.promise()).sum());
+        match pod.room(&container.name, n) {
+            Room::None => Ok(None),
+            Room::Fresh => self.place(free, available, n).map(Some),
+            // What the pod has already comes first: the rest of it would lie idle until the pod ends.
+            Room::Reuse(ended) if ended.len() >= n => self.place(ended, ended.len(), n).map(Some),
+            Room::Reuse(ended) => Ok(Some(ended | self.place(free, available, n - ended.len())?)),
+        }
+    }
+
+    /// Chooses `n` CPUs of `free`, of which `available` may be used (the rest is promised to other pods).
+    pub(super) fn place(
+        &self,
+        free: CpuSet,
+        available: usize,
+        n: usize,
+    ) -> Result<CpuSet, Rejection> {
+        self.settings.place(&self.topology, &free, available, n)
+    }
+
+    pub(super) fn started(&mut self, pod: Pod, container: Container) {
+        let uid = self.upsert_pod(pod);
+        match self.entry_mut(&uid, &container.name).filter(|entry| entry.id == container.id) {
+            Some(entry) => {
+                // An update before this moment may have changed the runtime's books only: say it again.
+                if entry.life == (Life::Created { updated: true }) {
+                    entry.told = None;
+                    self.pending = true;
+                }
+                if let Some(entry) = self.entry_mut(&uid, &container.name) {
+                    entry.life = Life::Running;
+                }
+            }
+            None => self.adopt_late(&uid, &container),
+        }
+    }
+
+    pub(super) fn update(
+        &mut self,
+        pod: Pod,
+        container: Container,
+        wanted: Wanted,
+    ) -> Result<Decision, Rejection> {
+        let uid = self.upsert_pod(pod);
+        if self.entry(&uid, &container.name).is_none_or(|entry| entry.id != container.id) {
+            self.adopt_late(&uid, &container);
+        }
+        self.contested(&uid, &container, wanted.cpus);
+        if let Some(entry) = self.entry_mut(&uid, &container.name) {
+            // What the kubelet asks for is written over what was set: its quota would throttle exclusive CPUs, its
+            // CPUs are not the ones decided here.
+            if wanted.cpus.is_some() || (wanted.sets_quota && entry.claim.is_some()) {
+                entry.told = None;
+                self.pending = true;
+            }
+        }
+        Ok(Decision { pin: None, updates: self.take_updates() })
+    }
+
+    pub(super) fn stop(&mut self, id: &ContainerId) {
+        let Some((uid, name)) = self.ids.get(id).cloned() else { return };
+        if let Some(entry) = self.entry_mut(&uid, &name) {
+            entry.life = Life::Stopped;
+        }
+        self.refresh_pool();
+    }
+
+    pub(super) fn end_pod(&mut self, sandbox: &SandboxId) {
+        let Some(uid) = self.sandboxes.remove(sandbox) else { return };
+        let Some(pod) = self.pods.remove(&uid) else { return };
+        for (name, entry) in pod.containers {
+            self.ids.remove(&entry.id);
+            if let Some(cpus) = entry.claim {
+                let (namespace, pod) = (pod.pod.namespace.clone(), pod.pod.name.clone());
+                let subject = Subject { namespace, pod, container: name, id: entry.id };
+                self.notes.push(Note { warning: false, subject, what: What::Released(cpus) });
+                self.revision += 1;
+            }
+        }
+        self.refresh_pool();
+    }
+
+    /// Warns if somebody else names CPUs for a container.
+    fn contested(&mut self, uid: &PodUid, container: &Container, cpus: Option<CpuSet>) {
+        let Some(cpus) = cpus else { return };
+        let subject = self.subject(uid, container);
+        self.notes.push(Note { warning: true, subject, what: What::Contested(cpus) });
+    }
+
+    pub(super) fn subject(&self, uid: &PodUid, container: &Container) -> Subject {
+        let pod = self.pods.get(uid).map(|entry| &entry.pod);
+        Subject {
+            namespace: pod.map_or_else(String::new, |pod| pod.namespace.clone()),
+            pod: pod.map_or_else(|| uid.to_string(), |pod| pod.name.clone()),
+            container: container.name.clone(),
+            id: container.id.clone(),
+        }
+    }
+
+    pub(super) fn entry(&self, uid: &PodUid, name: &str) -> Option<&Entry> {
+        self.pods.get(uid)?.containers.get(name)
+    }
+
+    pub(super) fn entry_mut(&mut self, uid: &PodUid, name: &str) -> Option<&mut Entry> {
+        self.pods.get_mut(uid)?.containers.get_mut(name)
+    }
+}

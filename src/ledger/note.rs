@@ -1,0 +1,82 @@
+//! What the ledger did that a person should know, for the log.
+
+use super::model::ContainerId;
+use crate::cpuset::CpuSet;
+use std::fmt;
+
+/// Names a container for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub pod: String,
+    /// The container's name.
+    pub container: String,
+    /// The runtime's id.
+    pub id: ContainerId,
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.namespace, self.pod, self.container)
+    }
+}
+
+/// Something worth a line in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// Whether a person should look at it.
+    pub warning: bool,
+    /// The container it is about.
+    pub subject: Subject,
+    /// What happened.
+    pub what: What,
+}
+
+/// What happened to a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// It got exclusive CPUs.
+    Assigned(CpuSet),
+    /// It came back and got the CPUs it had.
+    Kept(CpuSet),
+    /// It was found running with these exclusive CPUs, and keeps them.
+    Adopted(CpuSet),
+    /// It was found running, and its CPUs had to be changed.
+    Moved {
+        /// What the runtime had set before; `None` if nothing.
+        from: Option<CpuSet>,
+        /// Its exclusive CPUs from now on.
+        to: CpuSet,
+        /// Why.
+        why: &'static str,
+    },
+    /// It asks for exclusive CPUs but runs in the shared pool.
+    LeftShared(String),
+    /// Its exclusive CPUs are free again.
+    Released(CpuSet),
+    /// Something else named CPUs for it: a kubelet whose own CPU manager is active, or another plugin.
+    Contested(CpuSet),
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.subject)?;
+        match &self.what {
+            What::Assigned(cpus) => write!(f, "exclusive CPUs {cpus}"),
+            What::Kept(cpus) => write!(f, "restarted, keeps exclusive CPUs {cpus}"),
+            What::Adopted(cpus) => write!(f, "found running, keeps exclusive CPUs {cpus}"),
+            What::Moved { from: None, to, why } => write!(f, "moved to exclusive CPUs {to}: {why}"),
+            What::Moved { from: Some(from), to, why } => {
+                write!(f, "moved from CPUs {from} to exclusive CPUs {to}: {why}")
+            }
+            What::LeftShared(why) => write!(f, "runs in the shared pool: {why}"),
+            What::Released(cpus) => write!(f, "exclusive CPUs {cpus} are free again"),
+            What::Contested(cpus) => write!(
+                f,
+                "CPUs {cpus} were named for it by someone else; is the kubelet's cpuManagerPolicy not none, or another plugin active?"
+            ),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What the ledger remembers of a pod and its containers.
+
+use super::model::{Container, ContainerId, CpuRequest, MilliCpu, Pod, Qos};
+use crate::cpuset::CpuSet;
+use std::collections::BTreeMap;
+
+/// A pod that exists.
+#[derive(Debug, Clone)]
+pub(super) struct PodEntry {
+    /// The pod as last heard of.
+    pub(super) pod: Pod,
+    /// Its containers by name: one that is restarted keeps its entry, and with it its CPUs.
+    pub(super) containers: BTreeMap<String, Entry>,
+    /// Whether its last container was refused. Such a pod keeps nothing free for itself: two pods that wait for the
+    /// same CPUs would otherwise keep each other out.
+    pub(super) refused: bool,
+}
+
+/// A container that exists, or will be restarted.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    /// The runtime's id of the present or last instance.
+    pub(super) id: ContainerId,
+    pub(super) cpu: CpuRequest,
+    /// CPUs that are this container's alone for the life of its pod.
+    pub(super) claim: Option<CpuSet>,
+    pub(super) life: Life,
+    /// Whether an earlier instance has ended: its CPUs are no longer lent out, it will be back soon.
+    pub(super) restarted: bool,
+    /// What the runtime was last told to set; `None` if nothing.
+    pub(super) told: Option<CpuSet>,
+}
+
+/// Where a container is in its life, as far as it matters for CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Life {
+    /// Created; its process may not run yet. An update at this point may reach only the runtime's books.
+    Created {
+        /// Whether an update was sent since it was created, see above: it is sent again once the process runs.
+        updated: bool,
+    },
+    /// Its process runs.
+    Running,
+    /// Its process has ended.
+    Stopped,
+}
+
+/// How a container of a pod can get exclusive CPUs within the pod's budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// All from the node's free CPUs.
+    Fresh,
+    /// With the help of CPUs of containers of the pod that have ended; init containers, as a rule.
+    Reuse(CpuSet),
+    /// Not at all: the rest of the pod uses the budget up. The container has inherited the pod's own limit.
+    None,
+}
+
+impl PodEntry {
+    pub(super) fn new(pod: Pod) -> PodEntry {
+        PodEntry { pod, containers: BTreeMap::new(), refused: false }
+    }
+
+    /// Takes over what an event says of the pod. Stubs (some events know little more than an id) change nothing.
+    pub(super) fn refresh(&mut self, pod: Pod) {
+        let budget = pod.budget.or(self.pod.budget);
+        let qos = if pod.qos == Qos::Unknown { self.pod.qos } else { pod.qos };
+        self.pod = Pod { budget, qos, ..pod };
+    }
+
+    /// Whether no container of the pod is alive: it is ending, or between an init container and the next.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.containers.values().all(|entry| entry.life == Life::Stopped)
+    }
+
+    /// CPUs that the pod keeps free, by count, for containers of its own that have not been seen yet.
+    ///
+    /// Without this a container that comes late (after init containers, in a pod with many) could find the CPUs gone
+    /// that the scheduler counted for it.
+    pub(super) fn promise(&self) -> usize {
+        if self.refused || self.pod.qos != Qos::Guaranteed {
+            return 0;
+        }
+        let seen: u64 = self
+            .containers
+            .values()
+            .filter_map(|entry| entry.cpu.amount())
+            .map(|milli| milli.0)
+            .sum();
+        self.pod.budget.map_or(0, |budget| MilliCpu(budget.0.saturating_sub(seen)).cpus_floor())
+    }
+
+    /// Whether `n` exclusive CPUs for container `name` fit the pod's budget beside what its other containers hold.
+    pub(super) fn room(&self, name: &str, n: usize) -> Room {
+        let Some(budget) = self.pod.budget.map(MilliCpu::cpus_floor) else { return Room::Fresh };
+        let (mut running, mut ended) = (0, CpuSet::EMPTY);
+        for (_, entry) in self.containers.iter().filter(|(other, _)| *other != name) {
+            match (entry.claim, entry.life) {
+                (Some(claim), Life::Stopped) => ended |= claim,
+                (Some(claim), _) => running += claim.len(),
+                (None, _) => {}
+            }
+        }
+        match running + n {
+            needed if needed + ended.len() <= budget => Room::Fresh,
+            needed if needed <= budget => Room::Reuse(ended),
+            _ => Room::None,
+        }
+    }
+
+    /// Takes `cpus` out of the claims of all containers but `name`.
+    pub(super) fn hand_over(&mut self, name: &str, cpus: CpuSet) {
+        for (_, entry) in self.containers.iter_mut().filter(|(other, _)| *other != name) {
+            entry.claim = entry.claim.map(|claim| claim - cpus).filter(|rest| !rest.is_empty());
+        }
+    }
+
+    /// The exclusive CPUs that `container` asks for by the kubelet's rule: whole CPUs in a Guaranteed pod.
+    pub(super) fn whole_cpus(&self, cpu: &CpuRequest) -> Option<usize> {
+        (self.pod.qos == Qos::Guaranteed).then(|| cpu.amount()?.whole_cpus()).flatten()
+    }
+}
+
+impl Entry {
+    pub(super) fn new(container: &Container, life: Life) -> Entry {
+        Entry {
+            id: container.id.clone(),
+            cpu: container.cpu,
+            claim: None,
+            life,
+            restarted: false,
+            told: container.cpus,
+        }
+    }
+
+    /// A container that has ended and kept its CPUs.
+    pub(super) fn ended(id: ContainerId, claim: CpuSet) -> Entry {
+        Entry {
+            id,
+            cpu: CpuRequest::default(),
+            claim: Some(claim),
+            life: Life::Stopped,
+            restarted: false,
+            told: None,
+        }
+    }
+
+    /// Whether its exclusive CPUs are the shared pool's for the time being.
+    ///
+    /// They are when nothing of the pod runs, which is the moment before it ends: so the CPUs come back with the last
+    /// answer that can carry updates. Not for a container that has already come back once: shared containers would be
+    /// moved to and fro by each of its crashes.
+    pub(super) fn is_lent(&self, pod_is_quiet: bool) -> bool {
+        pod_is_quiet && self.life == Life::Stopped && !self.restarted
+    }
+}
+
+impl CpuRequest {
+    /// The amount asked for, where request and limit do not differ.
+    ///
+    /// One of them suffices: without CFS quotas the kubelet sends no limit, and the limit of an exclusive container has
+    /// been lifted.
+    pub(super) fn amount(&self) -> Option<MilliCpu> {
+        match (self.request, self.limit) {
+            (Some(request), Some(limit)) => (request == limit).then_some(limit),
+            (request, limit) => limit.or(request),
+        }
+    }
+}

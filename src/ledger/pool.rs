@@ -1,0 +1,192 @@
+//! The sums: the shared pool, what is free, what must hold.
+
+use super::event::{Pin, Update};
+use super::model::ContainerId;
+use super::pods::{Entry, Life};
+use super::{Ledger, Policy};
+use crate::cpuset::CpuSet;
+
+impl Ledger {
+    /// The shared pool: online CPUs that are exclusive to nobody, without the reserved ones under strict reservation.
+    ///
+    /// CPUs of a container that has ended are in it while they are lent out, see `Entry::is_lent`.
+    pub fn pool(&self) -> CpuSet {
+        self.pool
+    }
+
+    /// All CPUs that are exclusive to somebody, those that are lent out too.
+    pub fn exclusive(&self) -> CpuSet {
+        self.entries().filter_map(|(_, _, entry)| entry.claim).collect()
+    }
+
+    /// CPUs that could become exclusive now.
+    pub(super) fn free(&self) -> CpuSet {
+        let reserved = self.settings.placement.reserved;
+        self.topology.online() - reserved - self.exclusive() - self.waiting()
+    }
+
+    /// CPUs of an earlier life whose containers have not been reported yet. Nobody gets them: some runtimes never tell a
+    /// plugin that they launched what runs already.
+    fn waiting(&self) -> CpuSet {
+        self.remembered.iter().map(|claim| claim.cpus).collect()
+    }
+
+    /// Where a shared container runs.
+    ///
+    /// With strict reservation the pool can be empty. A container without a cpuset would then run on the exclusive CPUs
+    /// of others (the kubelet lets it, kubernetes/kubernetes#141196); the reserved ones are the lesser evil.
+    pub(super) fn shared_cpus(&self) -> CpuSet {
+        if self.pool.is_empty() { self.settings.placement.reserved } else { self.pool }
+    }
+
+    /// What a container must be told, given what it was told before.
+    ///
+    /// Under policy none a container that may run everywhere is left as it is.
+    pub(super) fn wish(&self, entry: &Entry) -> Option<Pin> {
+        if let Some(claim) = entry.claim {
+            return Pin::exclusive(claim);
+        }
+        let cpus = self.shared_cpus();
+        let unset = entry.told.is_none();
+        let everywhere = self.settings.policy == Policy::None && cpus == self.topology.online();
+        if unset && everywhere { None } else { Pin::shared(cpus) }
+    }
+
+    /// Recomputes the pool after claims or their use have changed.
+    pub(super) fn refresh_pool(&mut self) {
+        let mut pool = self.topology.online() - (self.waiting() - self.settings.placement.reserved);
+        if self.settings.placement.options.strict_cpu_reservation {
+            pool -= self.settings.placement.reserved;
+        }
+        for pod in self.pods.values() {
+            let quiet = pod.is_quiet();
+            for entry in pod.containers.values().filter(|entry| !entry.is_lent(quiet)) {
+                pool -= entry.claim.unwrap_or_default();
+            }
+        }
+        if pool != self.pool {
+            self.pool = pool;
+            self.pending = true;
+        }
+    }
+
+    /// Everything that containers which exist must be told now, each thing once.
+    ///
+    /// Shared containers come first: they leave CPUs before somebody else is put there.
+    pub(super) fn take_updates(&mut self) -> Vec<Update> {
+        if !std::mem::take(&mut self.pending) {
+            return Vec::new();
+        }
+        let mut updates: Vec<Update> = self
+            .entries()
+            .filter(|(_, _, entry)| entry.life != Life::Stopped)
+            .filter_map(|(_, _, entry)| Some((entry, self.wish(entry)?)))
+            .filter(|(entry, pin)| entry.told != Some(pin.cpus()))
+            .map(|(entry, pin)| Update { container: entry.id.clone(), pin })
+            .collect();
+        updates.sort_by_key(|update| update.pin.is_exclusive());
+        for update in &updates {
+            self.mark_told(update);
+        }
+        updates
+    }
+
+    fn mark_told(&mut self, update: &Update) {
+        let Some((uid, name)) = self.ids.get(&update.container) else { return };
+        let Some(entry) = self.pods.get_mut(uid).and_then(|pod| pod.containers.get_mut(name))
+        else {
+            return;
+        };
+        entry.told = Some(update.pin.cpus());
+        if let Life::Created { updated } = &mut entry.life {
+            *updated = true;
+        }
+    }
+
+    /// The runtime has not heard these changes: they go along with the next answer that can carry them.
+    pub fn unheard(&mut self, updates: &[Update]) {
+        for update in updates {
+            let Some((uid, name)) = self.ids.get(&update.container).cloned() else { continue };
+            let Some(entry) = self.entry_mut(&uid, &name) else { continue };
+            if entry.told == Some(update.pin.cpus()) {
+                entry.told = None;
+                self.pending = true;
+            }
+        }
+    }
+
+    /// A creation was decided but cannot be answered with: the container gets nothing, as if it had been refused.
+    pub fn revoke(&mut self, container: &ContainerId, updates: &[Update]) {
+        let Some((uid, name)) = self.ids.remove(container) else { return };
+        if let Some(pod) = self.pods.get_mut(&uid) {
+            pod.containers.remove(&name);
+            pod.refused = true;
+        }
+        self.revision += 1;
+        self.unheard(updates);
+        self.refresh_pool();
+    }
+
+    /// How many pods there are.
+    pub fn pod_count(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// Whether something waits for the next answer that can carry updates.
+    pub fn is_pending(&self) -> bool {
+        self.pending
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&super::PodUid, &String, &Entry)> {
+        self.pods.iter().flat_map(|(uid, pod)| {
+            pod.containers.iter().map(move |(name, entry)| (uid, name, entry))
+        })
+    }
+
+    /// Whether what must always hold does: no CPU exclusive twice, none reserved or offline, and every online CPU
+    /// either shared, exclusive, or reserved.
+    ///
+    /// # Errors
+    /// What does not hold, for the message of a failed assertion.
+    pub fn check(&self) -> Result<(), String> {
+        let mut held = CpuSet::EMPTY;
+        for (uid, name, entry) in self.entries() {
+            let Some(claim) = entry.claim else { continue };
+            if claim.is_empty() {
+                return Err(format!("{uid}/{name} has an empty claim"));
+            }
+            if !claim.is_disjoint(&held) {
+                return Err(format!(
+                    "CPUs {} of {uid}/{name} are exclusive to another one too",
+                    claim & held
+                ));
+            }
+            held |= claim;
+        }
+        if !held.is_disjoint(&self.settings.placement.reserved) {
+            return Err(format!(
+                "reserved CPUs {} are exclusive",
+                held & self.settings.placement.reserved
+            ));
+        }
+        if !held.is_subset(&self.topology.online()) {
+            return Err(format!("offline CPUs {} are exclusive", held - self.topology.online()));
+        }
+        let waiting = self.waiting() & self.topology.online();
+        let everything = self.pool | held | self.settings.placement.reserved | waiting;
+        if everything != self.topology.online() {
+            return Err(format!("pool {} and exclusive {held} are not all online CPUs", self.pool));
+        }
+        for (uid, name, entry) in self.entries() {
+            if entry.life != Life::Stopped
+                && !entry.claim.unwrap_or_default().is_disjoint(&self.pool)
+            {
+                return Err(format!("CPUs of {uid}/{name}, which runs, are shared"));
+            }
+            if self.ids.get(&entry.id) != Some(&(uid.clone(), name.clone())) {
+                return Err(format!("{uid}/{name} cannot be found by its id {}", entry.id));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,351 @@
+//! Histories of one small machine: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
+
+use super::*;
+use crate::placement::{self, Options, TopologyManager};
+use crate::topology::{Cpu, Facts};
+
+fn machine(caches: usize, per_cache: usize) -> Topology {
+    let cpus = (0..caches * per_cache)
+        .map(|id| Cpu {
+            id,
+            core: id,
+            uncore: id / per_cache * per_cache,
+            numa: 0,
+            socket: 0,
+            die: None,
+            kind: None,
+        })
+        .collect();
+    Topology::build(Facts { cpus, ..Facts::default() }).unwrap()
+}
+
+fn settings() -> Settings {
+    let options = Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() };
+    let reserved = "0-1".parse().unwrap();
+    let topology_manager = TopologyManager::default();
+    Settings {
+        policy: Policy::Static,
+        placement: placement::Settings { options, topology_manager, reserved },
+    }
+}
+
+/// A node under test: a ledger, and what the runtime believes of each container.
+struct Node {
+    ledger: Ledger,
+    set: BTreeMap<String, CpuSet>,
+}
+
+impl Node {
+    fn new() -> Node {
+        Node::with(settings(), Vec::new())
+    }
+
+    fn with(settings: Settings, remembered: Vec<Claim>) -> Node {
+        Node { ledger: Ledger::new(machine(2, 8), settings, remembered), set: BTreeMap::new() }
+    }
+
+    fn event(&mut self, event: Event) -> Result<Option<Pin>, String> {
+        let decision = self.ledger.handle(event).map_err(|rejection| rejection.to_string())?;
+        for update in decision.updates {
+            self.set.insert(update.container.0, update.pin.cpus());
+        }
+        Ok(decision.pin)
+    }
+
+    /// Creates and starts a container; returns where it was put.
+    fn create(&mut self, pod: &Pod, name: &str, id: &str, milli: u64) -> Result<String, String> {
+        let pin = self.event(Event::Create {
+            pod: pod.clone(),
+            container: container(pod, name, id, milli),
+        })?;
+        if let Some(pin) = pin {
+            self.set.insert(id.to_owned(), pin.cpus());
+        }
+        self.start(pod, name, id, milli);
+        Ok(pin.map_or_else(String::new, |pin| pin.cpus().to_string()))
+    }
+
+    fn start(&mut self, pod: &Pod, name: &str, id: &str, milli: u64) {
+        self.event(Event::Started { pod: pod.clone(), container: container(pod, name, id, milli) })
+            .unwrap();
+    }
+
+    fn stop(&mut self, id: &str) {
+        self.event(Event::Stop(ContainerId(id.to_owned()))).unwrap();
+        self.set.remove(id);
+    }
+
+    fn stop_pod(&mut self, pod: &Pod) {
+        self.event(Event::StopPod(pod.sandbox.clone())).unwrap();
+    }
+
+    #[track_caller]
+    fn check(&self, id: &str, cpus: &str) {
+        assert_eq!(
+            self.set.get(id).map(CpuSet::to_string).as_deref(),
+            Some(cpus),
+            "container {id}"
+        );
+    }
+
+    /// What the runtime would report of these containers.
+    fn running(&self, containers: &[(&Pod, &str, &str, u64)]) -> Event {
+        let report = |(pod, name, id, milli): &(&Pod, &str, &str, u64)| Container {
+            cpus: self.set.get(*id).copied(),
+            ..container(pod, name, id, *milli)
+        };
+        let mut pods: Vec<Pod> = containers.iter().map(|(pod, ..)| (*pod).clone()).collect();
+        pods.dedup();
+        Event::Synchronize { pods, containers: containers.iter().map(report).collect() }
+    }
+}
+
+fn pod(name: &str, qos: Qos, milli: u64) -> Pod {
+    Pod {
+        sandbox: SandboxId(format!("sandbox-{name}")),
+        uid: PodUid(format!("uid-{name}")),
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+        qos,
+        budget: Some(MilliCpu(milli)),
+    }
+}
+
+fn container(pod: &Pod, name: &str, id: &str, milli: u64) -> Container {
+    let amount = Some(MilliCpu(milli));
+    Container {
+        id: ContainerId(id.to_owned()),
+        sandbox: pod.sandbox.clone(),
+        name: name.to_owned(),
+        kind: ContainerKind::Unknown,
+        cpu: CpuRequest { request: amount, limit: amount },
+        cpus: None,
+        created_at: None,
+    }
+}
+
+fn guaranteed(name: &str, milli: u64) -> Pod {
+    pod(name, Qos::Guaranteed, milli)
+}
+
+#[test]
+fn whole_cpus_of_guaranteed_pods_are_exclusive_and_all_else_is_shared() {
+    let mut node = Node::new();
+    let burstable = pod("b", Qos::Burstable, 2000);
+    assert_eq!(node.create(&burstable, "c", "b", 2000).unwrap(), "0-15");
+    assert_eq!(node.create(&guaranteed("g", 4000), "c", "g", 4000).unwrap(), "2-5");
+    node.check("b", "0-1,6-15");
+    assert_eq!(node.create(&guaranteed("f", 1500), "c", "f", 1500).unwrap(), "0-1,6-15");
+    assert_eq!(node.create(&pod("u", Qos::Unknown, 2000), "c", "u", 2000).unwrap(), "0-1,6-15");
+}
+
+#[test]
+fn a_restarted_container_gets_the_same_cpus_and_a_late_stop_of_its_predecessor_frees_nothing() {
+    let mut node = Node::new();
+    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+    assert_eq!(node.create(&a, "c", "a1", 4000).unwrap(), "2-5");
+    assert_eq!(node.create(&b, "c", "b1", 4000).unwrap(), "8-11");
+    assert_eq!(node.create(&a, "c", "a2", 4000).unwrap(), "2-5");
+    node.stop("a1");
+    assert_eq!(node.ledger.pool().to_string(), "0-1,6-7,12-15");
+    node.stop("a2");
+    assert_eq!(node.create(&a, "c", "a3", 4000).unwrap(), "2-5");
+}
+
+#[test]
+fn cpus_come_back_when_the_last_container_of_a_pod_stops_and_are_free_when_the_pod_does() {
+    let mut node = Node::new();
+    let (a, shared) = (guaranteed("a", 14_000), pod("s", Qos::Burstable, 100));
+    node.create(&shared, "c", "s", 100).unwrap();
+    node.create(&a, "c", "a", 14_000).unwrap();
+    node.check("s", "0-1");
+    node.stop("a");
+    node.check("s", "0-15");
+    let refused = node.create(&guaranteed("b", 2000), "c", "b", 2000).unwrap_err();
+    assert_eq!(
+        refused,
+        "UnexpectedAdmissionError: Allocate failed due to not enough cpus available to satisfy request: \
+         requested=2, available=0, which is unexpected"
+    );
+    node.stop_pod(&a);
+    assert_eq!(node.create(&guaranteed("b", 2000), "c", "b", 2000).unwrap(), "2-3");
+    node.check("s", "0-1,4-15");
+}
+
+#[test]
+fn a_container_that_crashes_again_lends_its_cpus_no_more() {
+    let mut node = Node::new();
+    let (a, shared) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
+    node.create(&shared, "c", "s", 100).unwrap();
+    for (id, pool) in [("a1", "0-15"), ("a2", "0-1,6-15"), ("a3", "0-1,6-15")] {
+        assert_eq!(node.create(&a, "c", id, 4000).unwrap(), "2-5");
+        node.check("s", "0-1,6-15");
+        node.stop(id);
+        node.check("s", pool);
+    }
+}
+
+#[test]
+fn a_refused_container_leaves_nothing_behind_and_gets_in_when_there_is_room() {
+    let mut node = Node::new();
+    let (a, b) = (guaranteed("a", 10_000), guaranteed("b", 10_000));
+    node.create(&a, "c", "a", 10_000).unwrap();
+    let before = node.ledger.claims().collect::<Vec<_>>();
+    node.event(Event::RunPod(b.clone())).unwrap();
+    assert!(
+        node.create(&b, "c", "b", 10_000).unwrap_err().starts_with("UnexpectedAdmissionError: ")
+    );
+    assert_eq!(node.ledger.claims().collect::<Vec<_>>(), before);
+    // Nor does its pod keep CPUs free that a smaller one could use.
+    assert_eq!(node.create(&guaranteed("s", 4000), "c", "s", 4000).unwrap(), "4-7");
+    node.stop("a");
+    node.stop_pod(&a);
+    assert_eq!(node.create(&b, "c", "b", 10_000).unwrap().parse::<CpuSet>().unwrap().len(), 10);
+}
+
+#[test]
+fn a_pod_keeps_room_for_its_later_containers() {
+    let mut node = Node::new();
+    let (big, other) = (guaranteed("big", 12_000), guaranteed("other", 4000));
+    node.event(Event::RunPod(big.clone())).unwrap();
+    assert!(node.create(&other, "c", "o", 4000).unwrap_err().contains("available=2"));
+    node.create(&big, "one", "1", 6000).unwrap();
+    assert!(node.create(&other, "c", "o", 4000).unwrap_err().contains("available=2"));
+    node.create(&big, "two", "2", 6000).unwrap();
+    assert!(node.create(&other, "c", "o", 2000).is_ok());
+}
+
+#[test]
+fn a_later_container_of_a_pod_reuses_the_cpus_of_an_ended_one_within_the_budget() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 6000);
+    let init = node.create(&a, "init", "i", 4000).unwrap();
+    node.stop("i");
+    let app = node.create(&a, "app", "p", 6000).unwrap();
+    let (init, app): (CpuSet, CpuSet) = (init.parse().unwrap(), app.parse().unwrap());
+    assert!(init.is_subset(&app), "{init} {app}");
+    assert_eq!(node.ledger.exclusive(), app);
+}
+
+/// Seen on real nodes: in a pod with resources of its own, a container without any arrives with the pod's limit.
+#[test]
+fn a_container_that_inherited_its_pods_limit_is_shared() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 4000);
+    assert_eq!(node.create(&a, "explicit", "e", 2000).unwrap(), "2-3");
+    assert_eq!(node.create(&a, "inherits", "i", 4000).unwrap(), "0-1,4-15");
+}
+
+#[test]
+fn an_update_before_the_process_runs_is_sent_again() {
+    let mut node = Node::new();
+    let (s, a) = (pod("s", Qos::Burstable, 100), guaranteed("a", 4000));
+    node.event(Event::Create { pod: s.clone(), container: container(&s, "c", "s", 100) }).unwrap();
+    node.create(&a, "c", "a", 4000).unwrap();
+    node.check("s", "0-1,6-15");
+    node.set.clear();
+    node.start(&s, "c", "s", 100);
+    node.stop("unknown");
+    node.check("s", "0-1,6-15");
+}
+
+#[test]
+fn under_strict_reservation_nothing_shared_runs_on_reserved_cpus_unless_there_is_nothing_else() {
+    let mut strict = settings();
+    strict.placement.options.strict_cpu_reservation = true;
+    let mut node = Node::with(strict, Vec::new());
+    let shared = pod("s", Qos::BestEffort, 0);
+    assert_eq!(node.create(&shared, "c", "s", 0).unwrap(), "2-15");
+    node.create(&guaranteed("a", 14_000), "c", "a", 14_000).unwrap();
+    node.check("s", "0-1");
+}
+
+#[test]
+fn policy_none_leaves_containers_alone() {
+    let mut node = Node::with(Settings { policy: Policy::None, ..settings() }, Vec::new());
+    assert_eq!(node.create(&guaranteed("a", 4000), "c", "a", 4000).unwrap(), "");
+    assert_eq!(node.create(&pod("s", Qos::BestEffort, 0), "c", "s", 0).unwrap(), "");
+    assert!(node.set.is_empty());
+}
+
+#[test]
+fn a_new_life_adopts_what_runs_and_moves_nothing() {
+    let mut node = Node::new();
+    let (a, b, s) = (guaranteed("a", 4000), guaranteed("b", 6000), pod("s", Qos::Burstable, 100));
+    node.create(&a, "c", "a", 4000).unwrap();
+    node.create(&b, "c", "b", 6000).unwrap();
+    node.create(&s, "c", "s", 100).unwrap();
+    let running = [(&s, "c", "s", 100), (&b, "c", "b", 6000), (&a, "c", "a", 4000)];
+    for remembered in [Vec::new(), node.ledger.claims().collect()] {
+        let mut next = Node::with(settings(), remembered);
+        next.set = node.set.clone();
+        next.event(next.running(&running)).unwrap();
+        assert_eq!(next.set, node.set);
+        assert!(next.ledger.claims().eq(node.ledger.claims()));
+    }
+}
+
+#[test]
+fn a_new_life_pins_what_was_created_meanwhile_and_forgets_what_is_gone() {
+    let mut node = Node::new();
+    let (a, b, gone) = (guaranteed("a", 4000), guaranteed("b", 4000), guaranteed("gone", 2000));
+    node.create(&gone, "c", "gone", 2000).unwrap();
+    node.create(&a, "c", "a", 4000).unwrap();
+    let mut next = Node::with(settings(), node.ledger.claims().collect());
+    next.set = node.set.clone();
+    next.set.remove("gone");
+    next.event(next.running(&[(&b, "c", "b", 4000), (&a, "c", "a", 4000)])).unwrap();
+    next.check("a", "4-7");
+    next.check("b", "8-11");
+    assert_eq!(next.ledger.pool().to_string(), "0-3,12-15");
+}
+
+#[test]
+fn an_instance_made_meanwhile_gets_the_cpus_of_its_predecessor() {
+    let mut node = Node::new();
+    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+    node.create(&a, "c", "a1", 4000).unwrap();
+    node.create(&b, "c", "b1", 4000).unwrap();
+    node.check("b1", "8-11");
+    let mut next = Node::with(settings(), node.ledger.claims().collect());
+    next.event(next.running(&[(&b, "c", "b2", 4000)])).unwrap();
+    next.check("b2", "8-11");
+}
+
+#[test]
+fn conflicting_cpus_are_mended_by_moving_one() {
+    let mut node = Node::new();
+    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+    node.set.insert("a".to_owned(), "4-7".parse().unwrap());
+    node.set.insert("b".to_owned(), "6-9".parse().unwrap());
+    node.event(node.running(&[(&a, "c", "a", 4000), (&b, "c", "b", 4000)])).unwrap();
+    node.check("a", "4-7");
+    node.check("b", "8-11");
+    assert_eq!(node.ledger.take_notes().iter().filter(|note| note.warning).count(), 1);
+}
+
+#[test]
+fn a_container_that_has_ended_keeps_its_cpus_across_a_new_life() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 6000);
+    node.create(&a, "one", "1", 2000).unwrap();
+    node.create(&a, "two", "2", 4000).unwrap();
+    let two = node.set["2"];
+    node.stop("2");
+    let mut next = Node::with(settings(), node.ledger.claims().collect());
+    next.set = node.set.clone();
+    next.event(next.running(&[(&a, "one", "1", 2000)])).unwrap();
+    assert_eq!(next.create(&a, "two", "2b", 4000).unwrap(), two.to_string());
+}
+
+#[test]
+fn the_kubelets_own_writes_are_put_right_in_the_answer() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 4000);
+    node.create(&a, "c", "a", 4000).unwrap();
+    node.set.clear();
+    let wanted = Wanted { sets_quota: true, ..Wanted::default() };
+    node.event(Event::Update { pod: a.clone(), container: container(&a, "c", "a", 4000), wanted })
+        .unwrap();
+    node.check("a", "2-5");
+}

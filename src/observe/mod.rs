@@ -1,0 +1,3 @@
+//! What the outside can see of the daemon.
+
+pub mod log;

@@ -1,0 +1,403 @@
+//! The nearest set of NUMA nodes of a given size (KEP-3545): least total distance, then lowest binary number.
+//!
+//! Trying all sets doubles with each node. Here nodes that are equally far from every other node form a *group* (the
+//! nodes of a socket, as a rule), since for distance it does not matter which of them are chosen, only how many. The
+//! search goes over the numbers of nodes per group, from the group with the highest node down, smallest numbers first,
+//! and leaves a branch
+//!
+//! * if even its fullest completion cannot hold the request, or touches the wrong number of sockets;
+//! * if its distances, with every node still to come as near to the chosen ones and to its nearest companions as it
+//!   can be, exceed the best found;
+//! * if they equal it and the lowest nodes it can have are already a higher binary number.
+//!
+//! No branch with a better set is left, so the answer is the one full enumeration has. Inside the groups
+//! [`Demand::lowest`] picks the nodes. A greedy choice gives the first bound.
+//!
+//! Which sets of nodes are nearest is a hard problem in general; on distances without any structure and dozens of
+//! nodes the search would not end. It stops after [`EFFORT`] steps, and the best set so far stands: one that holds the
+//! request with the fewest nodes, if perhaps not the nearest ones. On machines with up to ten nodes this cannot
+//! happen.
+
+use super::hints::{Demand, Node};
+use super::nodes::NodeSet;
+
+/// Steps (one looks at one pair of groups) before the best set so far stands: a few milliseconds.
+const EFFORT: usize = 1_500_000;
+
+/// Nodes that are equally far from every other node.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Group {
+    /// Indices, ascending.
+    pub(super) members: Vec<usize>,
+    /// The sockets of its nodes, if sockets matter.
+    sockets: u128,
+    /// Distance of a member to itself, counted twice: all figures here are doubled, so that half a pair is whole.
+    own: u64,
+    /// Distance to a member of each group and back, by position of the group; inside the group for its own.
+    to: Vec<u64>,
+}
+
+impl Group {
+    /// All nodes, where distances do not count.
+    pub(super) fn all(nodes: usize) -> Group {
+        Group { members: (0..nodes).collect(), ..Group::default() }
+    }
+}
+
+/// Puts nodes into groups, the group with the highest node first.
+pub(super) fn group_by_distance(
+    nodes: &[Node],
+    by_socket: bool,
+    distance: impl Fn(usize, usize) -> u64,
+) -> Vec<Group> {
+    let numbers: Vec<usize> = nodes.iter().map(|node| node.number).collect();
+    let pair = |one: usize, other: usize| match (numbers.get(one), numbers.get(other)) {
+        (Some(&one), Some(&other)) => distance(one, other) + distance(other, one),
+        _ => 0,
+    };
+    let count = nodes.len();
+    let matrix: Vec<Vec<u64>> =
+        (0..count).map(|one| (0..count).map(|other| pair(one, other)).collect()).collect();
+    let at = |one: usize, other: usize| {
+        matrix.get(one).and_then(|row| row.get(other)).copied().unwrap_or(0)
+    };
+    let alike = |one: usize, other: usize| {
+        at(one, one) == at(other, other)
+            && (0..count)
+                .all(|third| third == one || third == other || at(one, third) == at(other, third))
+    };
+    let mut groups: Vec<Group> = Vec::new();
+    for (index, node) in nodes.iter().enumerate().rev() {
+        let sockets = if by_socket { node.sockets } else { 0 };
+        let same = |group: &&mut Group| {
+            group.sockets == sockets
+                && group.members.first().is_some_and(|&first| alike(first, index))
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.members.push(index),
+            None => groups.push(Group { members: vec![index], sockets, ..Group::default() }),
+        }
+    }
+    let heads: Vec<Vec<usize>> =
+        groups.iter().map(|group| group.members.iter().copied().take(2).collect()).collect();
+    for group in &mut groups {
+        group.members.reverse();
+    }
+    for (group, head) in groups.iter_mut().zip(&heads) {
+        let Some(&first) = head.first() else { continue };
+        group.own = at(first, first);
+        group.to = heads
+            .iter()
+            .map(|other| match other.first() == Some(&first) {
+                true => head.get(1).map_or(0, |&second| at(first, second)),
+                false => other.first().map_or(0, |&other| at(first, other)),
+            })
+            .collect();
+    }
+    groups
+}
+
+/// The search for so many nodes, on exactly so many sockets if any number is given.
+pub(super) struct Search<'d> {
+    demand: &'d Demand,
+    groups: Vec<Group>,
+    size: usize,
+    sockets: Option<usize>,
+    /// By group: the others and itself, nearest first.
+    nearest: Vec<Vec<usize>>,
+    /// By group and number of nodes: most free CPUs they can have, nodes that must be in among them.
+    own_reach: Vec<Vec<usize>>,
+    /// By group and number of nodes: most free CPUs so many nodes of this group and those after it can have.
+    rest_reach: Vec<Vec<usize>>,
+    /// By group: how many of its nodes must be in.
+    must: Vec<usize>,
+    /// Nodes chosen of each group the walk has passed.
+    counts: Vec<usize>,
+    effort: usize,
+    best: Option<(u64, NodeSet)>,
+}
+
+/// What the groups passed so far amount to.
+#[derive(Clone, Copy)]
+struct Passed {
+    /// Nodes still to be chosen.
+    left: usize,
+    /// Total distance of the chosen, doubled.
+    cost: u64,
+    /// Most free CPUs they can have.
+    reach: usize,
+    sockets: u128,
+    /// The lowest set they can be.
+    lowest: NodeSet,
+}
+
+impl<'d> Search<'d> {
+    pub(super) fn new(
+        demand: &'d Demand,
+        groups: Vec<Group>,
+        size: usize,
+        sockets: Option<usize>,
+    ) -> Search<'d> {
+        let free = |&index: &usize| demand.nodes.get(index).map_or(0, |node| node.free);
+        let must = |&index: &usize| demand.nodes.get(index).is_some_and(|node| node.must);
+        let nearest = groups.iter().map(|group| {
+            let mut order: Vec<usize> = (0..groups.len()).collect();
+            order.sort_by_key(|&other| group.to.get(other).copied());
+            order
+        });
+        let own_reach = groups.iter().map(|group| {
+            let mut members: Vec<(bool, usize)> =
+                group.members.iter().map(|index| (must(index), free(index))).collect();
+            members.sort_unstable_by(|one, other| other.cmp(one));
+            running_sums(members.into_iter().map(|(_, free)| free))
+        });
+        let rest_reach = (0..=groups.len()).map(|at| {
+            let rest = groups.iter().skip(at);
+            let mut members: Vec<usize> =
+                rest.flat_map(|group| group.members.iter().map(free)).collect();
+            members.sort_unstable_by(|one, other| other.cmp(one));
+            running_sums(members)
+        });
+        let must =
+            groups.iter().map(|group| group.members.iter().filter(|&index| must(index)).count());
+        Search {
+            nearest: nearest.collect(),
+            own_reach: own_reach.collect(),
+            rest_reach: rest_reach.collect(),
+            must: must.collect(),
+            demand,
+            groups,
+            size,
+            sockets,
+            counts: Vec::new(),
+            effort: 0,
+            best: None,
+        }
+    }
+
+    /// The best set by index, if any holds the request.
+    pub(super) fn run(mut self) -> Option<NodeSet> {
+        for start in 0..self.groups.len() {
+            let first = self.groups.get(start).and_then(|group| group.members.first().copied());
+            self.offer(first.and_then(|first| self.greedy(first)));
+        }
+        let all = Passed { left: self.size, cost: 0, reach: 0, sockets: 0, lowest: NodeSet::EMPTY };
+        self.walk(all);
+        self.best.map(|(_, set)| set)
+    }
+
+    fn offer(&mut self, found: Option<(u64, NodeSet)>) {
+        if let Some(found) = found
+            && self.best.is_none_or(|best| found < best)
+        {
+            self.best = Some(found);
+        }
+    }
+
+    /// Goes on behind the groups passed, whose numbers are in `counts`.
+    fn walk(&mut self, passed: Passed) {
+        let at = self.counts.len();
+        self.effort += self.groups.len();
+        if self.effort > EFFORT || !self.can_hold(at, passed) || self.is_no_better(at, passed) {
+            return;
+        }
+        let Some(group) = self.groups.get(at) else {
+            let set = self.demand.lowest(&self.groups, &self.counts);
+            self.offer(set.map(|set| (passed.cost, set)));
+            return;
+        };
+        let (own, sockets) = (group.own, group.sockets);
+        let inside = group.to.get(at).copied().unwrap_or(0);
+        let to_chosen: u64 =
+            group.to.iter().zip(&self.counts).map(|(to, &count)| to * count as u64).sum();
+        let must = self.must.get(at).copied().unwrap_or(0);
+        let members = group.members.clone();
+        for count in must..=members.len().min(passed.left) {
+            let nodes = count as u64;
+            let reach = self.own_reach.get(at).and_then(|reach| reach.get(count)).copied();
+            let next = Passed {
+                left: passed.left - count,
+                cost: passed.cost
+                    + nodes * own
+                    + 2 * nodes * to_chosen
+                    + nodes * nodes.saturating_sub(1) * inside,
+                reach: passed.reach + reach.unwrap_or(0),
+                sockets: if count > 0 { passed.sockets | sockets } else { passed.sockets },
+                lowest: passed.lowest.union(self.lowest_of(&members, count, must)),
+            };
+            self.counts.push(count);
+            self.walk(next);
+            self.counts.pop();
+        }
+    }
+
+    /// The lowest set of so many members that has those that must be in.
+    fn lowest_of(&self, members: &[usize], count: usize, must: usize) -> NodeSet {
+        let is_must = |index: usize| self.demand.nodes.get(index).is_some_and(|node| node.must);
+        let mut free_choice = count.saturating_sub(must);
+        let chosen = members.iter().copied().filter(|&index| {
+            let chosen = is_must(index) || free_choice > 0;
+            free_choice -= usize::from(chosen && !is_must(index));
+            chosen
+        });
+        chosen.collect()
+    }
+
+    /// Whether the groups still to come could complete what was passed to a set that holds the request.
+    fn can_hold(&self, at: usize, passed: Passed) -> bool {
+        let rest = self.rest_reach.get(at).and_then(|reach| reach.get(passed.left));
+        let Some(&rest) = rest.filter(|&&rest| self.demand.n <= passed.reach + rest) else {
+            return false;
+        };
+        if self.must.iter().skip(at).sum::<usize>() > passed.left {
+            return false;
+        }
+        let Some(wanted) = self.sockets else { return true };
+        let touched = passed.sockets.count_ones() as usize;
+        let later = self.groups.iter().skip(at).fold(0, |all, group| all | group.sockets);
+        let new = (later & !passed.sockets).count_ones() as usize;
+        let enough = wanted <= touched + new.min(passed.left);
+        touched <= wanted
+            && enough
+            && (rest == 0 || self.fits_sockets(at, passed, wanted - touched))
+    }
+
+    /// Whether so many more sockets, the fullest ones, could hold what is missing.
+    fn fits_sockets(&self, at: usize, passed: Passed, more: usize) -> bool {
+        let mut old = 0;
+        let mut new: Vec<(u128, usize)> = Vec::new();
+        for (group, reach) in self.groups.iter().zip(&self.own_reach).skip(at) {
+            let most = reach.get(passed.left.min(group.members.len())).copied().unwrap_or(0);
+            match new.iter_mut().find(|(sockets, _)| *sockets == group.sockets) {
+                _ if group.sockets & !passed.sockets == 0 => old += most,
+                Some((_, sum)) => *sum += most,
+                None => new.push((group.sockets, most)),
+            }
+        }
+        new.sort_unstable_by_key(|&(_, sum)| std::cmp::Reverse(sum));
+        let most: usize = new.iter().take(more).map(|(_, sum)| sum).sum();
+        self.demand.n <= passed.reach + old + most
+    }
+
+    /// Whether no completion can be better than the best set found.
+    fn is_no_better(&mut self, at: usize, passed: Passed) -> bool {
+        let Some((cost, set)) = self.best else { return false };
+        let least = self.least_cost(at, passed);
+        cost < least || (cost == least && set <= passed.lowest)
+    }
+
+    /// A doubled distance no completion can be below.
+    fn least_cost(&mut self, at: usize, passed: Passed) -> u64 {
+        if passed.left == 0 {
+            return passed.cost;
+        }
+        let mut nodes: Vec<(u64, usize)> = Vec::with_capacity(self.groups.len() - at);
+        for (group, nearest) in self.groups.iter().zip(&self.nearest).skip(at) {
+            let chosen = group.to.iter().zip(&self.counts);
+            let to_chosen: u64 = chosen.map(|(to, &count)| to * count as u64).sum();
+            let mut companions = passed.left - 1;
+            let mut to_companions = 0;
+            for &other in nearest.iter().filter(|&&other| other >= at) {
+                self.effort += 1;
+                if companions == 0 {
+                    break;
+                }
+                let Some(there) = self.groups.get(other) else { continue };
+                let itself = usize::from(there.members.first() == group.members.first());
+                let count = (there.members.len() - itself).min(companions);
+                companions -= count;
+                to_companions += group.to.get(other).copied().unwrap_or(0) * count as u64;
+            }
+            nodes.push((group.own + 2 * to_chosen + to_companions, group.members.len()));
+        }
+        nodes.sort_unstable();
+        let mut left = passed.left;
+        let mut least = passed.cost;
+        for (cost, count) in nodes {
+            let count = count.min(left);
+            left -= count;
+            least += cost * count as u64;
+        }
+        least
+    }
+
+    /// A set that begins with the nodes that must be in and `first`, and grows by the node nearest to those in it as
+    /// long as the request can still be held.
+    fn greedy(&self, first: usize) -> Option<(u64, NodeSet)> {
+        let nodes = &self.demand.nodes;
+        let group_of =
+            |index: usize| self.groups.iter().find(|group| group.members.contains(&index));
+        let position =
+            |index: usize| self.groups.iter().position(|group| group.members.contains(&index));
+        let mut chosen = NodeSet::EMPTY;
+        let mut cost = 0;
+        let mut free = 0;
+        let mut sockets = 0u128;
+        // Twice the distance to the chosen and back, plus that to itself, by index.
+        let own = |index: usize| group_of(index).map_or(0, |group| group.own);
+        let mut costs: Vec<u64> = (0..nodes.len()).map(own).collect();
+        let positions: Vec<Option<usize>> = (0..nodes.len()).map(position).collect();
+        let musts = nodes.iter().enumerate().filter(|(_, node)| node.must).map(|(index, _)| index);
+        let mut next: Vec<usize> = musts.chain([first]).rev().collect();
+        loop {
+            let index = match next.pop() {
+                Some(index) if chosen.contains(index) => continue,
+                Some(index) => index,
+                None if chosen.len() == self.size => break,
+                None => self.nearest_to(chosen, free, sockets, &costs)?,
+            };
+            if chosen.len() == self.size {
+                return None;
+            }
+            let node = nodes.get(index)?;
+            chosen = chosen.union(NodeSet::of(index));
+            cost += costs.get(index)?;
+            free += node.free;
+            sockets |= node.sockets;
+            let to = &group_of(index)?.to;
+            for (cost, position) in costs.iter_mut().zip(&positions) {
+                *cost += 2 * position.and_then(|at| to.get(at)).copied().unwrap_or(0);
+            }
+        }
+        let aligned = self.sockets.is_none_or(|wanted| sockets.count_ones() as usize == wanted);
+        (self.demand.n <= free && aligned).then_some((cost, chosen))
+    }
+
+    /// The node with the least cost that leaves the request possible.
+    fn nearest_to(
+        &self,
+        chosen: NodeSet,
+        free: usize,
+        sockets: u128,
+        costs: &[u64],
+    ) -> Option<usize> {
+        let left = self.size - chosen.len();
+        let nodes = self.demand.nodes.iter().enumerate();
+        let others = || nodes.clone().filter(|&(index, _)| !chosen.contains(index));
+        let mut frees: Vec<usize> = others().map(|(_, node)| node.free).collect();
+        frees.sort_unstable_by(|one, other| other.cmp(one));
+        // With this node, and the fullest of the rest.
+        let most = |node: &Node| {
+            let fullest: usize = frees.iter().take(left - 1).sum();
+            match frees.get(left - 1).is_some_and(|&last| node.free > last) {
+                true => fullest + frees.get(left - 1).copied().unwrap_or(0),
+                false => fullest + node.free,
+            }
+        };
+        let may = |node: &Node| match self.sockets {
+            Some(wanted) => (sockets | node.sockets).count_ones() as usize <= wanted,
+            None => true,
+        };
+        let fitting = others().filter(|(_, node)| self.demand.n <= free + most(node) && may(node));
+        fitting.min_by_key(|&(index, _)| (costs.get(index).copied(), index)).map(|(index, _)| index)
+    }
+}
+
+/// 0, the first, the first two ... together.
+fn running_sums(values: impl IntoIterator<Item = usize>) -> Vec<usize> {
+    let sums = values.into_iter().scan(0, |sum, value| {
+        *sum += value;
+        Some(*sum)
+    });
+    std::iter::once(0).chain(sums).collect()
+}

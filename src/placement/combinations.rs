@@ -1,0 +1,31 @@
+//! Combinations in lexicographic order, for the plain enumerations the kubelet's answers are defined by.
+
+/// Moves ascending indices below `len` on to the next combination in lexicographic order, if there is one.
+pub(super) fn next_combination(indices: &mut [usize], len: usize) -> bool {
+    let size = indices.len();
+    let movable = |at: &usize| indices.get(*at).is_some_and(|&index| index < len - size + at);
+    let Some(at) = (0..size).rev().find(movable) else {
+        return false;
+    };
+    let next = indices.get(at).map_or(0, |&index| index + 1);
+    for (index, next) in indices.iter_mut().skip(at).zip(next..) {
+        *index = next;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next_combination;
+
+    #[test]
+    fn two_of_four() {
+        let mut indices = vec![0, 1];
+        let mut all = vec![indices.clone()];
+        while next_combination(&mut indices, 4) {
+            all.push(indices.clone());
+        }
+        assert_eq!(all, [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]);
+        assert!(!next_combination(&mut [], 4));
+    }
+}

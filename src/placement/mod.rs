@@ -1,0 +1,33 @@
+//! Which CPUs: the kubelet's CPU Manager as pure functions of a machine and a set of free CPUs.
+//!
+//! [`take()`] is one allocation. Nothing here keeps state, reads a file or a clock, or logs: who holds what is the
+//! ledger's business.
+
+mod best;
+mod closest;
+mod combinations;
+mod distributed;
+mod free;
+pub mod hints;
+#[cfg(test)]
+mod machines;
+pub mod merge;
+pub mod nodes;
+pub mod options;
+mod order;
+mod packed;
+pub mod reserve;
+pub mod settings;
+mod spread;
+pub mod take;
+pub mod topology_manager;
+mod uncore;
+
+pub use hints::{Demand, Hint};
+pub use merge::{Affinity, merge};
+pub use nodes::{NodeSet, Numa};
+pub use options::Options;
+pub use reserve::Reservation;
+pub use settings::Settings;
+pub use take::{NotEnough, Strategy, UncoreOrder, take};
+pub use topology_manager::{NodeLimit, Scope, TopologyManager, TopologyPolicy};

@@ -1,0 +1,191 @@
+//! [`TopologyManager`]: the topology manager's policy, scope and options, by the kubelet's names (KEP-693).
+
+use super::options::{NotABool, parse_bool};
+use crate::topology::Topology;
+use std::fmt;
+
+/// What the topology manager is told to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TopologyManager {
+    /// `topologyManagerPolicy`.
+    pub policy: TopologyPolicy,
+    /// `topologyManagerScope`.
+    pub scope: Scope,
+    /// Of equally many NUMA nodes, the ones nearest to each other (option `prefer-closest-numa-nodes`, KEP-3545).
+    pub prefer_closest_numa_nodes: bool,
+    /// The kubelet refuses machines with more NUMA nodes than this (option `max-allowable-numa-nodes`, KEP-4622).
+    pub max_allowable_numa_nodes: usize,
+}
+
+/// What happens to a container whose CPUs cannot all be in the NUMA nodes that would do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TopologyPolicy {
+    /// NUMA nodes are not looked at.
+    #[default]
+    None,
+    /// It is admitted, with the best NUMA nodes there are.
+    BestEffort,
+    /// It is refused.
+    Restricted,
+    /// It is refused, also if one NUMA node would never do.
+    SingleNumaNode,
+}
+
+/// What gets a NUMA affinity of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scope {
+    /// Each container.
+    #[default]
+    Container,
+    /// The pod as a whole.
+    Pod,
+}
+
+/// Whether `max-allowable-numa-nodes` is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeLimit {
+    /// As the kubelet does, whose search doubles with each node.
+    Held,
+    /// No limit: the search here stays short with every number of nodes ([`Demand::best`](super::Demand::best)). The option is read and checked, nothing more.
+    Lifted,
+}
+
+/// The smallest limit the kubelet lets one set, and its default.
+const LOWEST_LIMIT: i64 = 8;
+
+const CLOSEST: &str = "prefer-closest-numa-nodes";
+const MAX_NODES: &str = "max-allowable-numa-nodes";
+
+/// Why the topology manager's configuration is refused, in the kubelet's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TopologyManagerError {
+    /// No option has this name.
+    #[error("unknown Topology Manager Policy option: {0:?}")]
+    UnknownOption(String),
+    /// The value of an option is no boolean.
+    #[error("bad value for option {0:?}: {1}")]
+    Value(String, NotABool),
+    /// The limit of NUMA nodes is no number, or too large for one.
+    #[error(
+        "unable to convert policy option to integer {MAX_NODES:?}: strconv.Atoi: parsing {0:?}: {1}"
+    )]
+    NotANumber(String, &'static str),
+    /// The limit of NUMA nodes is lower than the kubelet allows.
+    #[error("the minimum value of {MAX_NODES:?} should not be less than {LOWEST_LIMIT}")]
+    LimitTooLow,
+    /// Nearness is asked for, but the machine does not tell distances.
+    #[error("cannot discover NUMA topology: error getting NUMA distances from cadvisor")]
+    NoDistances,
+    /// More NUMA nodes than the limit, memory-only ones counted.
+    #[error("unsupported on machines with more than {0} NUMA Nodes")]
+    TooManyNodes(usize),
+    /// No policy has this name.
+    #[error("unknown policy: {0:?}")]
+    UnknownPolicy(String),
+    /// No scope has this name.
+    #[error("unknown scope: {0:?}")]
+    UnknownScope(String),
+}
+
+impl Default for TopologyManager {
+    fn default() -> TopologyManager {
+        TopologyManager {
+            policy: TopologyPolicy::default(),
+            scope: Scope::default(),
+            prefer_closest_numa_nodes: false,
+            max_allowable_numa_nodes: LOWEST_LIMIT as usize,
+        }
+    }
+}
+
+impl fmt::Display for TopologyManager {
+    /// Policy, scope and options in the configuration's own words.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let policy = match self.policy {
+            TopologyPolicy::None => return f.write_str("topologyManagerPolicy none"),
+            TopologyPolicy::BestEffort => "best-effort",
+            TopologyPolicy::Restricted => "restricted",
+            TopologyPolicy::SingleNumaNode => "single-numa-node",
+        };
+        let scope = match self.scope {
+            Scope::Container => "container",
+            Scope::Pod => "pod",
+        };
+        let closest =
+            if self.prefer_closest_numa_nodes { ", prefer-closest-numa-nodes" } else { "" };
+        write!(f, "topologyManagerPolicy {policy} (scope {scope}{closest})")
+    }
+}
+
+impl TopologyManager {
+    /// Reads `topologyManagerPolicy`, `topologyManagerScope` and `topologyManagerPolicyOptions`.
+    ///
+    /// With policy `none` the rest is not looked at, as in the kubelet.
+    ///
+    /// # Errors
+    /// If a name or value is unknown, or the machine lacks what is asked for.
+    pub fn parse<'a>(
+        policy: &str,
+        scope: &str,
+        options: impl IntoIterator<Item = (&'a str, &'a str)>,
+        topology: &Topology,
+        limit: NodeLimit,
+    ) -> Result<TopologyManager, TopologyManagerError> {
+        let mut parsed = TopologyManager::default();
+        if policy == "none" {
+            return Ok(parsed);
+        }
+        for (name, value) in options {
+            parsed.set(name, value)?;
+        }
+        let nodes = topology.nodes();
+        let told = |node: &crate::topology::NumaNode| !node.distances.is_empty();
+        if parsed.prefer_closest_numa_nodes && !nodes.iter().all(told) {
+            return Err(TopologyManagerError::NoDistances);
+        }
+        if limit == NodeLimit::Held && nodes.len() > parsed.max_allowable_numa_nodes {
+            return Err(TopologyManagerError::TooManyNodes(parsed.max_allowable_numa_nodes));
+        }
+        parsed.policy = match policy {
+            "best-effort" => TopologyPolicy::BestEffort,
+            "restricted" => TopologyPolicy::Restricted,
+            "single-numa-node" => TopologyPolicy::SingleNumaNode,
+            _ => return Err(TopologyManagerError::UnknownPolicy(policy.to_owned())),
+        };
+        parsed.scope = match scope {
+            "container" => Scope::Container,
+            "pod" => Scope::Pod,
+            _ => return Err(TopologyManagerError::UnknownScope(scope.to_owned())),
+        };
+        Ok(parsed)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), TopologyManagerError> {
+        match name {
+            CLOSEST => {
+                let bad = |error| TopologyManagerError::Value(name.to_owned(), error);
+                self.prefer_closest_numa_nodes = parse_bool(value).map_err(bad)?;
+            }
+            MAX_NODES => {
+                let number = parse_int(value);
+                let number = number
+                    .map_err(|why| TopologyManagerError::NotANumber(value.to_owned(), why))?;
+                let large_enough = usize::try_from(number).ok().filter(|_| LOWEST_LIMIT <= number);
+                self.max_allowable_numa_nodes =
+                    large_enough.ok_or(TopologyManagerError::LimitTooLow)?;
+            }
+            _ => return Err(TopologyManagerError::UnknownOption(name.to_owned())),
+        }
+        Ok(())
+    }
+}
+
+/// Reads a decimal number as Go does, whose words the error is in.
+fn parse_int(text: &str) -> Result<i64, &'static str> {
+    text.parse().map_err(|error: std::num::ParseIntError| match error.kind() {
+        std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => {
+            "value out of range"
+        }
+        _ => "invalid syntax",
+    })
+}

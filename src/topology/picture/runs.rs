@@ -1,0 +1,105 @@
+//! Cores and CPUs in few characters.
+
+use crate::cpuset::CpuSet;
+
+/// A CPU list longer than this is drawn as runs.
+const LONGEST_LIST: usize = 64;
+
+/// The kernel's list; as runs where every second CPU would make it endless.
+pub(super) fn list(cpus: &CpuSet) -> String {
+    let list = cpus.to_string();
+    if list.len() <= LONGEST_LIST {
+        return list;
+    }
+    let single: Vec<CpuSet> = cpus.iter().flat_map(CpuSet::of).collect();
+    let runs = joined_runs(&single);
+    if runs.len() < list.len() { runs } else { list }
+}
+
+/// Cores: as a list without SMT, else as runs.
+pub(super) fn runs(cores: &[CpuSet]) -> String {
+    if cores.iter().all(|core| core.len() == 1) {
+        return list(&cores.iter().copied().collect());
+    }
+    joined_runs(cores)
+}
+
+/// `0+8..3+11` for four cores whose threads' numbers all grow by one, `0+1 2+3..6+7` if they grow by more.
+fn joined_runs(cores: &[CpuSet]) -> String {
+    let mut words = Vec::new();
+    let mut rest = cores;
+    while let [first, tail @ ..] = rest {
+        let step = tail.first().and_then(|second| step(first, second));
+        let mut last = first;
+        let mut length = 1;
+        for next in tail {
+            if step.is_none() || self::step(last, next) != step {
+                break;
+            }
+            last = next;
+            length += 1;
+        }
+        let (shown, dotted) = match (length, step) {
+            (3.., Some(1)) => (1, true),
+            (4.., _) => (2, true),
+            // A pair is no run: its second core may start one.
+            _ => (1, false),
+        };
+        let mut word: Vec<String> = rest.iter().take(shown).map(joined).collect();
+        if dotted && let Some(word) = word.last_mut() {
+            *word = format!("{word}..{}", joined(last));
+        }
+        words.append(&mut word);
+        rest = rest.get(if dotted { length } else { shown }..).unwrap_or_default();
+    }
+    words.join(" ")
+}
+
+/// By how much the numbers of all threads grow from one core to the next, if by the same.
+fn step(a: &CpuSet, b: &CpuSet) -> Option<usize> {
+    let mut steps = a.iter().zip(b).map(|(a, b)| b.checked_sub(a));
+    let first = steps.next()??;
+    (a.len() == b.len() && steps.all(|step| step == Some(first))).then_some(first)
+}
+
+/// A core's threads: `0+64`.
+pub(super) fn joined(core: &CpuSet) -> String {
+    let cpus: Vec<String> = core.iter().map(|cpu| cpu.to_string()).collect();
+    cpus.join("+")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Cores as lists of their CPUs, separated by blanks.
+    #[track_caller]
+    fn check(cores: &str, expect: &str) {
+        let cores: Vec<CpuSet> =
+            cores.split_whitespace().map(|core| core.parse().unwrap()).collect();
+        assert_eq!(runs(&cores), expect);
+    }
+
+    #[test]
+    fn cores() {
+        check("", "");
+        check("0 1 2 3 8", "0-3,8");
+        check("0-1", "0+1");
+        check("0,8 1,9", "0+8 1+9");
+        check("0,8 1,9 2,10", "0+8..2+10");
+        check("0-1 2-3 4-5", "0+1 2+3 4+5");
+        check("0-1 2-3 4-5 6-7", "0+1 2+3..6+7");
+        check("0-3 4-7 8-11 12-15", "0+1+2+3 4+5+6+7..12+13+14+15");
+        // A thread is offline, then the numbers jump.
+        check("0 1,9 2,10 3,11 16,24 17,25", "0 1+9..3+11 16+24 17+25");
+        // The numbers of two threads grow by different steps.
+        check("0,8 1,10 2,12", "0+8 1+10 2+12");
+    }
+
+    #[test]
+    fn lists() {
+        let every_second: CpuSet = "0-127:1/2".parse().unwrap();
+        assert_eq!(list(&every_second), "0 2..126");
+        assert_eq!(list(&"0-7:1/2".parse().unwrap()), "0,2,4,6");
+    }
+}

@@ -1,0 +1,114 @@
+//! Uncore caches.
+
+use super::partition::{adopt, partition};
+use super::tree::{Format, Found, Tree};
+use super::warning::{Fact, Notes, Problem};
+use crate::cpuset::CpuSet;
+use crate::topology::sizes::CacheSize;
+use std::collections::BTreeMap;
+
+/// The socket and NUMA node of a CPU.
+pub(super) type Place = (usize, usize);
+
+/// The level that counts as uncore where it exists. What lies behind it (an L4 in front of the memory) is shared by
+/// so much of the machine that it separates nothing.
+const UNCORE_LEVEL: u32 = 3;
+
+/// Who shares which cache.
+pub(super) struct Caches {
+    /// The uncore cache of each CPU, by the lowest online CPU that shares it.
+    pub(super) of: BTreeMap<usize, usize>,
+    /// What is known of each.
+    pub(super) sizes: BTreeMap<usize, CacheSize>,
+}
+
+/// What a CPU's directory says of its uncore cache.
+struct Claim {
+    shared: CpuSet,
+    size: CacheSize,
+}
+
+/// Finds the uncore cache of each CPU that has a place.
+///
+/// Caches are told apart by the CPUs that share them: the `id` files are optional, and unique only in one level.
+pub(super) fn read(tree: &Tree, places: &BTreeMap<usize, Place>, notes: &mut Notes) -> Caches {
+    let online: CpuSet = places.keys().flat_map(|&cpu| CpuSet::of(cpu)).collect();
+    let mut claims = BTreeMap::new();
+    let mut sizes = BTreeMap::new();
+    let mut silent = CpuSet::EMPTY;
+    for &cpu in places.keys() {
+        match claim(tree, cpu, notes) {
+            Some(claim) => {
+                claims.insert(cpu, claim.shared & online);
+                sizes.insert(cpu, claim.size);
+            }
+            // It came out of a set, so it fits one.
+            None => silent.insert(cpu).unwrap_or_default(),
+        }
+    }
+    adopt(&mut claims, &silent);
+    let mut of = partition(&claims);
+    if let Some(example) = of.example.take() {
+        notes.of_all(of.conflicting, Fact::Caches, Problem::Conflicting, example);
+    }
+    let sizes = sizes_of_groups(&of.groups, &sizes);
+    let mut lowest_at = BTreeMap::new();
+    for (&cpu, &place) in places {
+        of.groups.entry(cpu).or_insert_with(|| *lowest_at.entry(place).or_insert(cpu));
+    }
+    Caches { of: of.groups, sizes }
+}
+
+/// The size of each group's cache, as its lowest CPU that tells one says.
+fn sizes_of_groups(
+    groups: &BTreeMap<usize, usize>,
+    sizes: &BTreeMap<usize, CacheSize>,
+) -> BTreeMap<usize, CacheSize> {
+    let mut of_groups = BTreeMap::new();
+    for (cpu, size) in sizes {
+        if let Some(&group) = groups.get(cpu) {
+            of_groups.entry(group).or_insert(*size);
+        }
+    }
+    of_groups
+}
+
+/// A CPU's own L3, or the last level it has.
+fn claim(tree: &Tree, cpu: usize, notes: &mut Notes) -> Option<Claim> {
+    let caches = format!("devices/system/cpu/cpu{cpu}/cache");
+    let found = tree.numbered(&caches, "index");
+    let mut trouble = found.trouble;
+    let mut best: Option<(u32, String)> = None;
+    for index in found.value.unwrap_or_default() {
+        let dir = format!("{caches}/index{index}");
+        if tree.text(&format!("{dir}/type")).value.as_deref() == Some("Instruction") {
+            continue;
+        }
+        let level = tree.number(&format!("{dir}/level"));
+        trouble = trouble.or(level.trouble);
+        let Some(level) = level.value.and_then(|level| u32::try_from(level).ok()) else { continue };
+        let rank = |level: u32| (level == UNCORE_LEVEL, level);
+        if best.as_ref().is_none_or(|(best, _)| rank(*best) < rank(level)) {
+            best = Some((level, dir));
+        }
+    }
+    let mut shared = match &best {
+        Some((_, dir)) => {
+            tree.cpus(dir, &[("shared_cpu_list", Format::List), ("shared_cpu_map", Format::Mask)])
+        }
+        None => Found { value: None, trouble: None },
+    };
+    shared.trouble = trouble.or(shared.trouble);
+    let shared = notes.judge(cpu, Fact::Caches, shared, || match &best {
+        Some((_, dir)) => format!("{dir}: neither shared_cpu_list nor shared_cpu_map"),
+        None => format!("{caches}: no cache is described"),
+    })?;
+    let (level, dir) = best?;
+    let bytes = tree.text(&format!("{dir}/size")).value.as_deref().and_then(bytes);
+    Some(Claim { shared, size: CacheSize { level, bytes } })
+}
+
+/// Reads a cache's `size`, `32768K`; the kernel always writes KiB.
+fn bytes(text: &str) -> Option<u64> {
+    text.strip_suffix('K')?.parse::<u64>().ok()?.checked_mul(1024)
+}

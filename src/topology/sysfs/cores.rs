@@ -1,0 +1,133 @@
+//! Cores, the sockets and dies they are in, and their kinds.
+
+use super::partition::{adopt, partition};
+use super::tree::{Format, Found, Tree};
+use super::warning::{Fact, Notes, Problem};
+use crate::cpuset::CpuSet;
+use crate::topology::CoreKind;
+use std::collections::BTreeMap;
+
+/// Who tells the threads of a core, the best file first. The `thread_siblings` names are older than Linux 5.3.
+const SIBLINGS: [(&str, Format); 4] = [
+    ("core_cpus_list", Format::List),
+    ("thread_siblings_list", Format::List),
+    ("core_cpus", Format::Mask),
+    ("thread_siblings", Format::Mask),
+];
+
+fn topology_dir(cpu: usize) -> String {
+    format!("devices/system/cpu/cpu{cpu}/topology")
+}
+
+/// The core of each online CPU, by the core's lowest online CPU.
+///
+/// From sibling lists only: the kernel's `core_id` repeats from die to die and from socket to socket.
+pub(super) fn read(tree: &Tree, online: CpuSet, notes: &mut Notes) -> BTreeMap<usize, usize> {
+    let mut claims = BTreeMap::new();
+    let mut silent = CpuSet::EMPTY;
+    for cpu in &online {
+        let dir = topology_dir(cpu);
+        let found = tree.cpus(&dir, &SIBLINGS);
+        let siblings =
+            notes.judge(cpu, Fact::Cores, found, || format!("{dir}: no list of siblings"));
+        match siblings {
+            Some(siblings) => {
+                claims.insert(cpu, siblings & online);
+            }
+            // It came out of a set, so it fits one.
+            None => silent.insert(cpu).unwrap_or_default(),
+        }
+    }
+    adopt(&mut claims, &silent);
+    let found = partition(&claims);
+    if let Some(example) = found.example {
+        notes.of_all(found.conflicting, Fact::Cores, Problem::Conflicting, example);
+    }
+    let mut cores = found.groups;
+    for cpu in &silent {
+        cores.entry(cpu).or_insert(cpu);
+    }
+    cores
+}
+
+/// The number of a CPU's socket. The kernel writes -1 where firmware does not tell.
+pub(super) fn package(tree: &Tree, cpu: usize) -> Found<usize> {
+    tree.number(&format!("{}/physical_package_id", topology_dir(cpu)))
+}
+
+/// The number of a CPU's die in its socket, where the kernel tells (since Linux 5.3, and not on all architectures).
+pub(super) fn die(tree: &Tree, cpu: usize) -> Option<usize> {
+    tree.number(&format!("{}/die_id", topology_dir(cpu))).value
+}
+
+/// The socket of each online CPU.
+pub(super) fn sockets(
+    tree: &Tree,
+    online: CpuSet,
+    cores: &BTreeMap<usize, usize>,
+    nodes: &BTreeMap<usize, usize>,
+    notes: &mut Notes,
+) -> BTreeMap<usize, usize> {
+    let mut known = BTreeMap::new();
+    let mut unknown = Vec::new();
+    for cpu in &online {
+        let absent = || format!("{}: no file physical_package_id", topology_dir(cpu));
+        match notes.judge(cpu, Fact::Sockets, package(tree, cpu), absent) {
+            Some(socket) => {
+                known.insert(cpu, socket);
+            }
+            None => unknown.push(cpu),
+        }
+    }
+    let mut sockets = known.clone();
+    for cpu in unknown {
+        // The socket of the lowest known CPU that shares the CPU's place on `map`.
+        let beside = |map: &BTreeMap<usize, usize>| {
+            let place = map.get(&cpu)?;
+            known.iter().find(|(other, _)| map.get(other) == Some(place)).map(|(_, &socket)| socket)
+        };
+        let socket = beside(cores)
+            .or_else(|| beside(nodes))
+            .or_else(|| known.values().min().copied())
+            .unwrap_or_default();
+        sockets.insert(cpu, socket);
+    }
+    sockets
+}
+
+/// The CPUs of each kind, on machines whose kernel tells.
+#[derive(Debug, Default)]
+pub(super) struct Kinds {
+    performance: CpuSet,
+    efficient: CpuSet,
+}
+
+impl Kinds {
+    pub(super) fn of(&self, cpu: usize) -> Option<CoreKind> {
+        match (self.performance.contains(cpu), self.efficient.contains(cpu)) {
+            (true, false) => Some(CoreKind::Performance),
+            (false, true) => Some(CoreKind::Efficient),
+            _ => None,
+        }
+    }
+}
+
+/// Reads the kinds of cores: hybrid machines have one performance monitoring unit a kind, which lists its CPUs.
+pub(super) fn kinds(tree: &Tree, notes: &mut Notes) -> Kinds {
+    let mut unit = |name: &str| {
+        let found = tree.cpus(&format!("devices/{name}"), &[("cpus", Format::List)]);
+        if let Some(trouble) = found.trouble {
+            notes.machine(Fact::Kinds, Problem::Missing, trouble);
+        }
+        found.value.unwrap_or_default()
+    };
+    let performance = unit("cpu_core");
+    // Some machines have a second, still slower sort, which has a unit of its own.
+    let efficient = unit("cpu_atom") | unit("cpu_lowpower");
+    let both = performance & efficient;
+    if !both.is_empty() {
+        let example = "devices/cpu_core/cpus and devices/cpu_atom/cpus both list them".to_owned();
+        notes.of_all(both, Fact::Kinds, Problem::Conflicting, example);
+    }
+    Kinds { performance, efficient }
+}

@@ -1,0 +1,86 @@
+//! Which CPUs there are.
+
+use super::ReadError;
+use super::tree::{Format, Found, Tree};
+use super::warning::{Fact, Notes, Problem};
+use crate::cpuset::{CpuSet, ParseError};
+
+const DIR: &str = "devices/system/cpu";
+
+/// The CPUs of a machine.
+pub(super) struct Population {
+    pub(super) online: CpuSet,
+    /// Present, but not online. Not the kernel's own file `offline`: that one also counts CPUs that could be
+    /// plugged in one day, and numbers past any the machine can have.
+    pub(super) offline: CpuSet,
+    /// As the kernel lists them.
+    pub(super) isolated: CpuSet,
+}
+
+pub(super) fn read(tree: &Tree, notes: &mut Notes) -> Result<Population, ReadError> {
+    let listed = list(tree, "online")?;
+    let online = match listed.value {
+        Some(online) if !online.is_empty() => online,
+        empty => {
+            let why = if empty.is_some() { "names no CPU" } else { "no such file" };
+            let example = listed.trouble.unwrap_or_else(|| format!("{DIR}/online: {why}"));
+            notes.machine(Fact::Online, Problem::Missing, example);
+            online_by_directory(tree)?
+        }
+    };
+    if online.is_empty() {
+        return Err(ReadError::NoCpus { path: tree.path(DIR) });
+    }
+    let listed = list(tree, "present")?;
+    if let Some(trouble) = listed.trouble {
+        notes.machine(Fact::Present, Problem::Missing, trouble);
+    }
+    let present = match listed.value {
+        Some(present) => present,
+        None => directories(tree)?,
+    };
+    let isolated = tree.cpus(DIR, &[("isolated", Format::List)]);
+    if let Some(trouble) = isolated.trouble {
+        notes.machine(Fact::Isolated, Problem::Missing, trouble);
+    }
+    Ok(Population {
+        online,
+        offline: present - online,
+        isolated: isolated.value.unwrap_or_default(),
+    })
+}
+
+/// A list the machine stands on: unlike elsewhere, a CPU past the limit is an error here, since leaving it out would
+/// hide a part of the machine.
+fn list(tree: &Tree, file: &str) -> Result<Found<CpuSet>, ReadError> {
+    let path = format!("{DIR}/{file}");
+    let Found { value, trouble } = tree.text(&path);
+    match value.map(|text| text.parse()) {
+        Some(Ok(set)) => Ok(Found { value: Some(set), trouble }),
+        Some(Err(error @ ParseError::PastLimit { .. })) => {
+            Err(ReadError::TooLarge { path: tree.path(&path), what: error.to_string() })
+        }
+        Some(Err(error)) => Ok(Found { value: None, trouble: Some(format!("{path}: {error}")) }),
+        None => Ok(Found { value: None, trouble }),
+    }
+}
+
+/// The CPUs that have a directory.
+fn directories(tree: &Tree) -> Result<CpuSet, ReadError> {
+    let mut set = CpuSet::EMPTY;
+    for cpu in tree.numbered(DIR, "cpu").value.unwrap_or_default() {
+        set.insert(cpu).map_err(|limit| ReadError::too_large(tree.path(DIR), limit))?;
+    }
+    Ok(set)
+}
+
+/// The CPUs that have a directory whose `online` does not say 0. CPUs that cannot go offline have no such file.
+fn online_by_directory(tree: &Tree) -> Result<CpuSet, ReadError> {
+    let mut set = directories(tree)?;
+    for cpu in &set.clone() {
+        if tree.text(&format!("{DIR}/cpu{cpu}/online")).value.as_deref() == Some("0") {
+            set.remove(cpu);
+        }
+    }
+    Ok(set)
+}

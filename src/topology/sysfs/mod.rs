@@ -1,0 +1,200 @@
+//! Reads a machine from sysfs, or from a copy of it.
+//!
+//! What is read, all below `/sys`, with the kernel document that describes it:
+//!
+//! ```text
+//! devices/
+//!   system/cpu/                       Documentation/ABI/testing/sysfs-devices-system-cpu
+//!     online  present  isolated         CPU lists
+//!     cpuN/online                       only if the list of online CPUs is missing
+//!     cpuN/nodeM                        a link; only for CPUs that no node lists (offline ones)
+//!     cpuN/topology/                  Documentation/admin-guide/cputopology.rst
+//!       core_cpus_list                  threads of the core; before Linux 5.3 thread_siblings_list; or masks
+//!       physical_package_id  die_id     -1 where the kernel does not know
+//!     cpuN/cache/indexK/              Documentation/ABI/testing/sysfs-devices-system-cpu
+//!       level  type  size               K says nothing about the level
+//!       shared_cpu_list                 or shared_cpu_map
+//!   system/node/nodeM/                Documentation/ABI/stable/sysfs-devices-node
+//!     cpulist  distance  meminfo        or cpumap
+//!   cpu_core/cpus  cpu_atom/cpus      core kinds of hybrid machines (the kernel's perf units)
+//! ```
+//!
+//! Real machines get much of this wrong: firmware lies, virtual machines invent, old kernels lack files. So only what
+//! leaves nothing to work with is a [`ReadError`]. Everything else is replaced by the most careful assumption, once,
+//! and comes back as a [`Warning`].
+//!
+//! An uncore cache is what the kernel says: the CPUs that share the L3, or the last level where there is no L3. It may
+//! be smaller or larger than a NUMA node.
+
+mod caches;
+mod cores;
+mod cpus;
+mod nodes;
+mod partition;
+mod tree;
+mod warning;
+
+pub use warning::{Fact, Problem, Warning};
+
+use super::model::{Cpu, Facts, OfflineCpu};
+use super::sizes::Sizes;
+use crate::cpuset::{CpuSet, PastLimit};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use tree::Tree;
+use warning::Notes;
+
+/// What was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reading {
+    /// The machine, fit for [`Topology::build`](super::Topology::build).
+    pub facts: Facts,
+    /// Sizes of caches and memories, for people.
+    pub sizes: Sizes,
+    /// What could not be believed, by fact; empty on a sane machine.
+    pub warnings: Vec<Warning>,
+}
+
+/// Why there is no machine to read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// Neither the directory nor `sys` in it looks like `/sys`.
+    #[error(
+        "no machine under {root}: there is no directory devices/system/cpu in it, nor in {root}/sys; \
+         name a directory that stands for /sys, or a copy of a machine's files that has sys in it",
+        root = root.display()
+    )]
+    NoMachine {
+        /// The directory that was given.
+        root: PathBuf,
+    },
+    /// A directory cannot be looked into.
+    #[error(
+        "cannot read {path}: {source}; it must be readable for the user this runs as",
+        path = path.display()
+    )]
+    Unreadable {
+        /// The directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// No CPU is online as far as files tell.
+    #[error(
+        "no online CPU in {path}: neither its file online nor directories cpuN name one; \
+         is the directory a complete copy of /sys?",
+        path = path.display()
+    )]
+    NoCpus {
+        /// The directory that should name CPUs.
+        path: PathBuf,
+    },
+    /// The machine has more CPUs than can be handled.
+    #[error(
+        "{path} is too large a machine: {what}; run this on a machine with fewer CPUs or raise \
+         MAX_CPUS in a build of your own",
+        path = path.display()
+    )]
+    TooLarge {
+        /// The directory or file that names the CPU.
+        path: PathBuf,
+        /// The number at fault and the limit.
+        what: String,
+    },
+}
+
+/// Reads the machine whose `/sys` is `root`, or `root/sys`.
+///
+/// # Errors
+/// If `root` is no such directory, cannot be read, names no online CPU, or names one past
+/// [`MAX_CPUS`](crate::cpuset::MAX_CPUS). Never for anything else that is wrong with it.
+pub fn read(root: &Path) -> Result<Reading, ReadError> {
+    let tree = Tree::at(find_sys(root)?);
+    let mut notes = Notes::default();
+    let cpus::Population { online, offline, isolated } = cpus::read(&tree, &mut notes)?;
+    let nodes = nodes::read(&tree, online | offline, online, &mut notes);
+    let cores = cores::read(&tree, online, &mut notes);
+    let sockets = cores::sockets(&tree, online, &cores, &nodes.of, &mut notes);
+    let places: BTreeMap<usize, caches::Place> = sockets
+        .iter()
+        .map(|(&cpu, &socket)| (cpu, (socket, nodes.of.get(&cpu).copied().unwrap_or_default())))
+        .collect();
+    let caches = caches::read(&tree, &places, &mut notes);
+    let kinds = cores::kinds(&tree, &mut notes);
+
+    let lookup =
+        |map: &BTreeMap<usize, usize>, cpu, otherwise| map.get(&cpu).copied().unwrap_or(otherwise);
+    let cpus: Vec<Cpu> = online
+        .iter()
+        .map(|id| Cpu {
+            id,
+            core: lookup(&cores, id, id),
+            uncore: lookup(&caches.of, id, id),
+            numa: lookup(&nodes.of, id, 0),
+            socket: lookup(&sockets, id, 0),
+            die: cores::die(&tree, id),
+            kind: kinds.of(id),
+        })
+        .collect();
+    let offline = offline
+        .iter()
+        .map(|id| OfflineCpu {
+            id,
+            numa: nodes.of.get(&id).copied(),
+            socket: cores::package(&tree, id).value,
+        })
+        .collect();
+    note_spanning_cores(&cpus, &mut notes);
+    Ok(Reading {
+        facts: Facts { cpus, offline, nodes: nodes.nodes, isolated },
+        sizes: Sizes { caches: caches.sizes, memory: nodes.memory },
+        warnings: notes.into_warnings(),
+    })
+}
+
+/// The directory that stands for `/sys`: `root` itself or `root/sys`, as copies of whole machines have it.
+fn find_sys(root: &Path) -> Result<PathBuf, ReadError> {
+    for candidate in [root.to_owned(), root.join("sys")] {
+        let path = candidate.join("devices/system/cpu");
+        match std::fs::read_dir(&path) {
+            Ok(_) => return Ok(candidate),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) => {}
+            Err(source) => return Err(ReadError::Unreadable { path, source }),
+        }
+    }
+    Err(ReadError::NoMachine { root: root.to_owned() })
+}
+
+/// Notes cores that are in two uncore caches, nodes or sockets: virtual machines are told such things.
+fn note_spanning_cores(cpus: &[Cpu], notes: &mut Notes) {
+    let by_id: BTreeMap<usize, &Cpu> = cpus.iter().map(|cpu| (cpu.id, cpu)).collect();
+    for cpu in cpus {
+        let Some(first) = by_id.get(&cpu.core) else { continue };
+        let places = [
+            ("uncore caches", first.uncore, cpu.uncore),
+            ("NUMA nodes", first.numa, cpu.numa),
+            ("sockets", first.socket, cpu.socket),
+        ];
+        for (what, a, b) in places {
+            if a != b {
+                let example = format!(
+                    "CPUs {} and {} are one core, but in {what} {a} and {b}",
+                    first.id, cpu.id
+                );
+                let both = [first.id, cpu.id].into_iter().flat_map(CpuSet::of).collect();
+                notes.of_all(both, Fact::Cores, Problem::Spanning, example);
+            }
+        }
+    }
+}
+
+impl ReadError {
+    fn too_large(path: PathBuf, limit: PastLimit) -> ReadError {
+        ReadError::TooLarge { path, what: limit.to_string() }
+    }
+}

@@ -1,0 +1,135 @@
+//! NUMA nodes, their distances and memory.
+
+use super::tree::{Format, Tree};
+use super::warning::{Fact, Notes, Problem};
+use crate::cpuset::CpuSet;
+use crate::topology::model::NodeFacts;
+use std::collections::BTreeMap;
+
+const DIR: &str = "devices/system/node";
+
+/// The distance of a node to itself, by the definition of ACPI's SLIT.
+const LOCAL: u32 = 10;
+
+/// The NUMA side of a machine.
+pub(super) struct Nodes {
+    /// The node of each online CPU, and of those offline ones that are still known in a node.
+    pub(super) of: BTreeMap<usize, usize>,
+    /// All nodes, ascending.
+    pub(super) nodes: Vec<NodeFacts>,
+    /// Bytes of memory by node.
+    pub(super) memory: BTreeMap<usize, u64>,
+}
+
+pub(super) fn read(tree: &Tree, present: CpuSet, online: CpuSet, notes: &mut Notes) -> Nodes {
+    let found = tree.numbered(DIR, "node");
+    if let Some(trouble) = found.trouble {
+        notes.machine(Fact::Nodes, Problem::Missing, trouble);
+    }
+    let ids = found.value.unwrap_or_default();
+    if ids.is_empty() {
+        // A kernel built without NUMA has no such directory: its one node needs no file.
+        return Nodes {
+            of: online.iter().map(|cpu| (cpu, 0)).collect(),
+            nodes: vec![NodeFacts { id: 0, distances: vec![LOCAL] }],
+            memory: BTreeMap::new(),
+        };
+    }
+    let of = members(tree, &ids, present, online, notes);
+    let nodes = ids
+        .iter()
+        .map(|&id| NodeFacts { id, distances: distances(tree, id, &ids, notes) })
+        .collect();
+    let memory = ids.iter().filter_map(|&id| Some((id, memory(tree, id)?))).collect();
+    Nodes { of, nodes, memory }
+}
+
+/// The node of each CPU.
+fn members(
+    tree: &Tree,
+    ids: &[usize],
+    present: CpuSet,
+    online: CpuSet,
+    notes: &mut Notes,
+) -> BTreeMap<usize, usize> {
+    let mut of = BTreeMap::new();
+    let mut unknown = None;
+    for &id in ids {
+        let dir = format!("{DIR}/node{id}");
+        let found = tree.cpus(&dir, &[("cpulist", Format::List), ("cpumap", Format::Mask)]);
+        match (found.value, found.trouble) {
+            (Some(_), None) => {}
+            (Some(_), Some(trouble)) => notes.machine(Fact::Nodes, Problem::Garbled, trouble),
+            (None, trouble) => {
+                unknown = unknown.or(Some(id));
+                let absent = || format!("{dir}: neither cpulist nor cpumap");
+                notes.machine(Fact::Nodes, Problem::Missing, trouble.unwrap_or_else(absent));
+            }
+        }
+        for cpu in &(found.value.unwrap_or_default() & present) {
+            if let Some(first) = of.get(&cpu) {
+                let example = format!("nodes {first} and {id} both list CPU {cpu}");
+                notes.of(cpu, Fact::Nodes, Problem::Conflicting, example);
+            } else {
+                of.insert(cpu, id);
+            }
+        }
+    }
+    let lowest = ids.first().copied();
+    for cpu in &present {
+        if of.contains_key(&cpu) {
+            continue;
+        }
+        // The kernel takes a CPU that goes offline out of its node's list, but leaves the link in its directory.
+        let dir = format!("devices/system/cpu/cpu{cpu}");
+        let links = tree.numbered(&dir, "node").value.unwrap_or_default();
+        let link = links.into_iter().find(|link| ids.contains(link));
+        if online.contains(cpu) {
+            let example = format!("no node lists CPU {cpu}");
+            notes.of(cpu, Fact::Nodes, Problem::Missing, example);
+            of.extend(link.or(unknown).or(lowest).map(|node| (cpu, node)));
+        } else {
+            of.extend(link.map(|node| (cpu, node)));
+        }
+    }
+    of
+}
+
+/// The distances from one node to all, in ascending order of their numbers; empty if they cannot be known.
+fn distances(tree: &Tree, id: usize, ids: &[usize], notes: &mut Notes) -> Vec<u32> {
+    let path = format!("{DIR}/node{id}/distance");
+    let found = tree.parsed(&path, |text| {
+        let distances: Vec<u32> = text
+            .split_whitespace()
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .map_err(|_| format!("{text:?} is not a row of distances"))?;
+        if distances.len() != ids.len() {
+            return Err(format!("{} distances for {} nodes", distances.len(), ids.len()));
+        }
+        Ok(distances)
+    });
+    if found.value.is_none() && found.trouble.is_none() && ids.len() == 1 {
+        // One node needs no file to know its own distance.
+        return vec![LOCAL];
+    }
+    let absent = || format!("{path}: no such file");
+    let Some(distances) = notes.judge(id, Fact::Distances, found, absent) else {
+        return Vec::new();
+    };
+    let own = ids.iter().position(|&other| other == id);
+    let local = own.and_then(|at| distances.get(at).copied()).unwrap_or(LOCAL);
+    let as_near = |(at, &distance): (usize, &u32)| Some(at) != own && distance <= local;
+    if distances.iter().enumerate().any(as_near) {
+        let example = format!("{path}: another node is said to be as near as the node itself");
+        notes.of(id, Fact::Distances, Problem::Conflicting, example);
+    }
+    distances
+}
+
+/// The line `Node 0 MemTotal:  65536 kB` of a node's `meminfo`, in bytes.
+fn memory(tree: &Tree, id: usize) -> Option<u64> {
+    let text = tree.text(&format!("{DIR}/node{id}/meminfo")).value?;
+    let rest = text.lines().find_map(|line| line.split_once("MemTotal:").map(|(_, rest)| rest))?;
+    rest.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}

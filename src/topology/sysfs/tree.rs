@@ -1,0 +1,142 @@
+//! [`Tree`]: small files under a directory that stands for `/sys`.
+
+use crate::cpuset::CpuSet;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// No file read here is longer in a kernel; a longer one is something else and not worth its memory.
+const LONGEST: u64 = 64 * 1024;
+
+/// A directory that stands for `/sys`. Paths given to its methods are relative to it.
+#[derive(Debug)]
+pub(super) struct Tree {
+    root: PathBuf,
+}
+
+/// What was asked of one or several files.
+#[derive(Debug)]
+pub(super) struct Found<T> {
+    /// The answer, if a file has it.
+    pub(super) value: Option<T>,
+    /// The first file that exists but could not be used, and why.
+    pub(super) trouble: Option<String>,
+}
+
+impl<T> Found<T> {
+    fn nothing() -> Found<T> {
+        Found { value: None, trouble: None }
+    }
+}
+
+/// How a file writes down a CPU set.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Format {
+    /// `0-3,8`
+    List,
+    /// `00000000,0000010f`
+    Mask,
+}
+
+impl Tree {
+    pub(super) fn at(root: PathBuf) -> Tree {
+        Tree { root }
+    }
+
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
+    /// A file's text without white space around it.
+    pub(super) fn text(&self, path: &str) -> Found<String> {
+        match read_small(&self.path(path)) {
+            Ok(text) => Found { value: Some(text.trim().to_owned()), trouble: None },
+            Err(error) if is_absence(&error) => Found::nothing(),
+            Err(error) => Found { value: None, trouble: Some(format!("{path}: {error}")) },
+        }
+    }
+
+    /// A file's text, understood by `parse`; what `parse` refuses is trouble.
+    pub(super) fn parsed<T>(
+        &self,
+        path: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Found<T> {
+        let Found { value, trouble } = self.text(path);
+        match value.as_deref().map(parse) {
+            None => Found { value: None, trouble },
+            Some(Ok(value)) => Found { value: Some(value), trouble },
+            Some(Err(why)) => Found { value: None, trouble: Some(format!("{path}: {why}")) },
+        }
+    }
+
+    /// A number, as in `physical_package_id`.
+    pub(super) fn number(&self, path: &str) -> Found<usize> {
+        self.parsed(path, |text| match text.parse() {
+            Ok(number) => Ok(number),
+            Err(_) if text == "-1" => Err("-1, which stands for unknown".to_owned()),
+            Err(_) => Err(format!("{text:?} is not a number")),
+        })
+    }
+
+    /// A CPU set from the first of `files` in directory `dir` that can be read and understood.
+    pub(super) fn cpus(&self, dir: &str, files: &[(&str, Format)]) -> Found<CpuSet> {
+        let mut trouble = None;
+        for (file, format) in files {
+            let found = self.parsed(&format!("{dir}/{file}"), |text| {
+                let set = match format {
+                    Format::List => text.parse(),
+                    Format::Mask => CpuSet::from_mask(text),
+                };
+                set.map_err(|error| error.to_string())
+            });
+            trouble = trouble.or(found.trouble);
+            if let Some(value) = found.value {
+                return Found { value: Some(value), trouble };
+            }
+        }
+        Found { value: None, trouble }
+    }
+
+    /// The numbers `N` of the entries of directory `dir` that are called `<prefix>N`, ascending.
+    pub(super) fn numbered(&self, dir: &str, prefix: &str) -> Found<Vec<usize>> {
+        let entries = match fs::read_dir(self.path(dir)) {
+            Ok(entries) => entries,
+            Err(error) if is_absence(&error) => return Found::nothing(),
+            Err(error) => {
+                return Found { value: None, trouble: Some(format!("{dir}: {error}")) };
+            }
+        };
+        let mut numbers: Vec<usize> = entries
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.file_name();
+                let digits = name.to_str()?.strip_prefix(prefix)?;
+                digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())?
+            })
+            .collect();
+        numbers.sort_unstable();
+        // `cpu01` beside `cpu1`: no kernel has it, but then the second one is no other CPU.
+        numbers.dedup();
+        Found { value: Some(numbers), trouble: None }
+    }
+}
+
+/// Whether an error says that there is no such file, rather than that it cannot be read.
+fn is_absence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn read_small(path: &Path) -> io::Result<String> {
+    // Opening a named pipe would wait for a writer; a real sysfs has none, a directory somebody gave us might.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
+    if LONGEST < bytes.len() as u64 {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "longer than any file of its kind"));
+    }
+    String::from_utf8(bytes)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not text (invalid UTF-8)"))
+}

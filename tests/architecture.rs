@@ -1,0 +1,113 @@
+//! The rooms keep to themselves: reads the imports and holds ARCHITECTURE.md's list of absences.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Which texts may not stand in the code of a room; tests (from `#[cfg(test)]` on) may do as they like.
+struct Room {
+    path: &'static str,
+    except: &'static [&'static str],
+    absent: &'static [&'static str],
+}
+
+const OUTSIDE: &[&str] = &[
+    "std::fs",
+    "std::io",
+    "std::net",
+    "std::env",
+    "std::process",
+    "std::thread",
+    "std::time",
+    "SystemTime",
+    "Instant::now",
+    "tokio",
+    "log::",
+    "protobuf",
+    "ttrpc",
+    "serde",
+    "crate::nri",
+    "crate::config",
+    "crate::checkpoint",
+    "crate::daemon",
+    "crate::cli",
+    "crate::observe",
+    "println!",
+    "async fn",
+    ".await",
+];
+
+const ROOMS: &[Room] = &[
+    Room { path: "src/cpuset.rs", except: &[], absent: OUTSIDE },
+    Room { path: "src/topology", except: &["src/topology/sysfs"], absent: OUTSIDE },
+    Room { path: "src/placement", except: &[], absent: OUTSIDE },
+    Room { path: "src/ledger", except: &["src/ledger/tests.rs"], absent: OUTSIDE },
+    Room { path: "src", except: &["src/nri"], absent: &["protobuf", "ttrpc"] },
+    Room {
+        path: "src",
+        // CRI-O tells a container's name in an annotation of JSON.
+        except: &["src/checkpoint.rs", "src/cli", "src/config", "src/nri/incoming.rs"],
+        absent: &["serde::", "serde_json", "serde_yaml"],
+    },
+    Room { path: "src/topology/sysfs", except: &[], absent: &["log::", "tokio", "crate::ledger"] },
+    Room { path: "src/topology", except: &[], absent: &["crate::placement", "crate::ledger"] },
+    Room { path: "src/placement", except: &[], absent: &["crate::ledger"] },
+    Room { path: "src", except: &[], absent: &["unsafe {", "unsafe fn", "Mutex<", "RwLock<"] },
+];
+
+fn sources(path: &Path) -> Vec<PathBuf> {
+    if path.is_file() {
+        return vec![path.to_owned()];
+    }
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(path).unwrap().flat_map(|entry| sources(&entry.unwrap().path())).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "rs"));
+    files.sort();
+    files
+}
+
+/// The code of a file: without comments and without its tests.
+fn code(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    code.lines()
+        .map(|line| line.split("//").next().unwrap_or_default())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[test]
+fn rooms_keep_to_themselves() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut broken = Vec::new();
+    for room in ROOMS {
+        let files = sources(&root.join(room.path));
+        assert!(!files.is_empty(), "{} is empty", room.path);
+        for file in files {
+            let name = file.strip_prefix(root).unwrap().display().to_string();
+            if room.except.iter().any(|except| name.starts_with(except)) {
+                continue;
+            }
+            let code = code(&file);
+            let found = room.absent.iter().filter(|absent| code.contains(**absent));
+            broken.extend(found.map(|found| format!("{name} has {found:?}")));
+        }
+    }
+    assert!(broken.is_empty(), "see ARCHITECTURE.md, what is not there:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn files_are_of_a_size_that_can_be_read() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let long: Vec<String> = ["src", "lab/src", "tests", "lab/tests"]
+        .iter()
+        .map(|dir| root.join(dir))
+        .filter(|dir| dir.exists())
+        .flat_map(|dir| sources(&dir))
+        .map(|file| (code(&file).lines().count(), file))
+        .filter(|(lines, _)| *lines > 450)
+        .map(|(lines, file)| format!("{}: {lines} lines", file.display()))
+        .collect();
+    assert!(long.is_empty(), "one room or two?\n{}", long.join("\n"));
+}

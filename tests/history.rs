@@ -1,0 +1,338 @@
+//! Random histories of a node: whatever happens, and however often the plugin starts anew, what must always hold does.
+//!
+//! A small model of a container runtime stands beside the ledger: it believes what it is told, loses nothing, and
+//! reports what it believes when the plugin starts anew.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
+use nri_cpu_manager::ledger::{
+    Claim, Container, ContainerKind, CpuRequest, Decision, Event, Ledger, MilliCpu, Pin, Pod,
+    Policy, Qos, Settings,
+};
+use nri_cpu_manager::placement::{self, Options, TopologyManager, UncoreOrder};
+use nri_cpu_manager::topology::Topology;
+use nri_cpu_manager::topology::synthetic::Machine;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// What happens next. Numbers are taken modulo what exists.
+#[derive(Debug, Clone)]
+enum Op {
+    RunPod {
+        qos: u8,
+        cpus: [u8; 2],
+    },
+    Create {
+        pod: usize,
+        container: usize,
+    },
+    Start {
+        container: usize,
+    },
+    Stop {
+        container: usize,
+    },
+    LateStop {
+        container: usize,
+    },
+    StopPod {
+        pod: usize,
+    },
+    Twice,
+    /// The plugin dies and starts anew, with its checkpoint, without one, or with an old one.
+    Restart {
+        memory: u8,
+    },
+    /// Containers that appear while the plugin is away, then it starts anew.
+    Away {
+        pod: usize,
+        container: usize,
+    },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let (pod, container) = (0..8usize, 0..16usize);
+    prop_oneof![
+        3 => (0..5u8, [0..9u8, 0..9u8]).prop_map(|(qos, cpus)| Op::RunPod { qos, cpus }),
+        6 => (pod.clone(), 0..2usize).prop_map(|(pod, container)| Op::Create { pod, container }),
+        5 => container.clone().prop_map(|container| Op::Start { container }),
+        3 => container.clone().prop_map(|container| Op::Stop { container }),
+        1 => container.prop_map(|container| Op::LateStop { container }),
+        2 => pod.clone().prop_map(|pod| Op::StopPod { pod }),
+        1 => Just(Op::Twice),
+        1 => (0..3u8).prop_map(|memory| Op::Restart { memory }),
+        1 => (pod, 0..2usize).prop_map(|(pod, container)| Op::Away { pod, container }),
+    ]
+}
+
+fn machine() -> impl Strategy<Value = (Topology, Settings)> {
+    let shape = (1..3usize, 1..3usize, 1..3usize, 2..5usize, 1..3usize);
+    let options = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    (shape, options, 1..4usize).prop_map(
+        |((sockets, nodes, caches, cores, threads), o, reserved)| {
+            let machine =
+                Machine { sockets, nodes, caches, cores: cores * 2, threads, ..Machine::default() };
+            let topology = machine.topology().unwrap();
+            let options = Options {
+                prefer_align_cpus_by_uncorecache: o.0,
+                strict_cpu_reservation: o.1,
+                full_pcpus_only: o.2,
+                uncore_order: if o.3 { UncoreOrder::Numerical } else { UncoreOrder::FewestFree },
+                ..Options::default()
+            };
+            let reserved = topology.online().lowest(reserved);
+            let topology_manager = TopologyManager::default();
+            let placement = placement::Settings { options, topology_manager, reserved };
+            (topology, Settings { policy: Policy::Static, placement })
+        },
+    )
+}
+
+#[derive(Debug, Clone)]
+struct Instance {
+    pod: Pod,
+    container: Container,
+    /// What the runtime has set; `None` if nothing.
+    pin: Option<Pin>,
+    running: bool,
+    stopped: bool,
+}
+
+struct Node {
+    topology: Topology,
+    settings: Settings,
+    ledger: Ledger,
+    pods: Vec<(Pod, [u8; 2])>,
+    instances: BTreeMap<String, Instance>,
+    serial: usize,
+    last: Option<Event>,
+    old_memory: Vec<Claim>,
+}
+
+impl Node {
+    fn new(topology: Topology, settings: Settings) -> Node {
+        let ledger = Ledger::new(topology.clone(), settings.clone(), Vec::new());
+        let (pods, instances) = (Vec::new(), BTreeMap::new());
+        Node {
+            topology,
+            settings,
+            ledger,
+            pods,
+            instances,
+            serial: 0,
+            last: None,
+            old_memory: Vec::new(),
+        }
+    }
+
+    fn next(&mut self) -> usize {
+        self.serial += 1;
+        self.serial
+    }
+
+    /// Hands an event to the ledger and does what it answers. `None`: refused.
+    fn event(&mut self, event: Event) -> Option<Decision> {
+        self.last = Some(event.clone());
+        let decision = self.ledger.handle(event).ok()?;
+        let mut told = std::collections::HashSet::new();
+        for update in &decision.updates {
+            assert!(
+                told.insert(update.container.clone()),
+                "{} is told twice in one answer",
+                update.container
+            );
+            if let Some(instance) = self.instances.get_mut(&update.container.0) {
+                instance.pin = Some(update.pin);
+            }
+        }
+        Some(decision)
+    }
+
+    fn run(&mut self, op: &Op) {
+        match *op {
+            Op::RunPod { qos, cpus } => {
+                let serial = self.next();
+                let pod = Pod {
+                    sandbox: SandboxId(format!("sandbox-{serial}")),
+                    uid: PodUid(format!("uid-{serial}")),
+                    namespace: "ns".to_owned(),
+                    name: format!("pod-{serial}"),
+                    qos: if qos > 1 { Qos::Guaranteed } else { Qos::Burstable },
+                    budget: (qos != 4).then(|| MilliCpu(u64::from(cpus[0] + cpus[1]) * 500)),
+                };
+                self.event(Event::RunPod(pod.clone()));
+                self.pods.push((pod, cpus));
+            }
+            Op::Create { pod, container } => {
+                let Some(instance) = self.instance(pod, container) else { return };
+                self.create(instance);
+            }
+            Op::Start { container } => {
+                let Some(id) = self.pick(container) else { return };
+                let instance = self.instances.get_mut(&id).unwrap();
+                instance.running = !instance.stopped;
+                let event = Event::Started {
+                    pod: instance.pod.clone(),
+                    container: instance.container.clone(),
+                };
+                if instance.running {
+                    self.event(event);
+                }
+            }
+            Op::Stop { container } => {
+                let Some(id) = self.pick(container) else { return };
+                let instance = self.instances.get_mut(&id).unwrap();
+                (instance.running, instance.stopped) = (false, true);
+                self.event(Event::Stop(ContainerId(id)));
+            }
+            Op::LateStop { container } => {
+                let id = ContainerId(format!("id-{container}"));
+                if !self.instances.contains_key(&id.0) {
+                    self.event(Event::Stop(id));
+                }
+            }
+            Op::StopPod { pod } => {
+                if self.pods.is_empty() {
+                    return;
+                }
+                let (pod, _) = self.pods.remove(pod % self.pods.len());
+                self.instances.retain(|_, instance| instance.pod.uid != pod.uid);
+                self.event(Event::StopPod(pod.sandbox));
+            }
+            Op::Twice => {
+                if let Some(event @ (Event::Stop(_) | Event::StopPod(_) | Event::Started { .. })) =
+                    self.last.clone()
+                {
+                    self.event(event);
+                }
+            }
+            Op::Restart { memory } => self.restart(memory),
+            Op::Away { pod, container } => {
+                if let Some(mut instance) = self.instance(pod, container) {
+                    instance.running = true;
+                    self.replace(instance);
+                }
+                self.restart(0);
+            }
+        }
+    }
+
+    /// A new instance of a pod's container, not yet created.
+    fn instance(&mut self, pod: usize, container: usize) -> Option<Instance> {
+        let serial = self.next();
+        let (pod, cpus) = self.pods.get(pod % self.pods.len().max(1))?.clone();
+        let amount = Some(MilliCpu(u64::from(cpus[container]) * 500));
+        let container = Container {
+            id: ContainerId(format!("id-{serial}")),
+            sandbox: pod.sandbox.clone(),
+            name: format!("c{container}"),
+            kind: ContainerKind::Unknown,
+            cpu: CpuRequest { request: amount, limit: amount },
+            cpus: None,
+            created_at: Some(serial as i64),
+        };
+        Some(Instance { pod, container, pin: None, running: false, stopped: false })
+    }
+
+    /// The runtime has one instance of a container at a time.
+    fn replace(&mut self, instance: Instance) {
+        self.instances.retain(|_, other| {
+            (&other.pod.uid, &other.container.name) != (&instance.pod.uid, &instance.container.name)
+        });
+        self.instances.insert(instance.container.id.0.clone(), instance);
+    }
+
+    fn create(&mut self, instance: Instance) {
+        let (pod, container) = (instance.pod.clone(), instance.container.clone());
+        let before: Vec<Claim> = self.ledger.claims().collect();
+        // The process of an earlier instance has ended before the runtime is asked for the next one.
+        self.instances.retain(|_, other| {
+            (&other.pod.uid, &other.container.name) != (&instance.pod.uid, &instance.container.name)
+        });
+        match self.event(Event::Create { pod, container }) {
+            Some(Decision { pin, .. }) => self.replace(Instance { pin, ..instance }),
+            None => assert!(
+                self.ledger.claims().eq(before),
+                "a refused container left something behind"
+            ),
+        }
+    }
+
+    fn restart(&mut self, memory: u8) {
+        let claims: Vec<Claim> = self.ledger.claims().collect();
+        let memory = match memory {
+            0 => claims.clone(),
+            1 => Vec::new(),
+            _ => std::mem::replace(&mut self.old_memory, claims),
+        };
+        let before = self.instances.clone();
+        self.ledger = Ledger::new(self.topology.clone(), self.settings.clone(), memory);
+        let report = |instance: &Instance| Container {
+            cpus: instance.pin.map(|pin| pin.cpus()),
+            ..instance.container.clone()
+        };
+        let pods = self.pods.iter().map(|(pod, _)| pod.clone()).collect();
+        let containers =
+            self.instances.values().filter(|instance| !instance.stopped).map(report).collect();
+        self.event(Event::Synchronize { pods, containers });
+        for (id, instance) in before {
+            let was = instance.pin.filter(Pin::is_exclusive).map(|pin| pin.cpus());
+            let is = self.instances[&id].pin.map(|pin| pin.cpus());
+            assert!(
+                was.is_none() || is == was,
+                "{id} was moved from {was:?} to {is:?} by a restart"
+            );
+        }
+    }
+
+    fn pick(&self, at: usize) -> Option<String> {
+        self.instances.keys().nth(at % self.instances.len().max(1)).cloned()
+    }
+
+    /// The invariants, on what the runtime believes.
+    fn check(&self) {
+        assert_eq!(self.ledger.check(), Ok(()));
+        let mut taken = CpuSet::EMPTY;
+        let alive: Vec<&Instance> =
+            self.instances.values().filter(|instance| !instance.stopped).collect();
+        for pin in alive.iter().filter_map(|instance| instance.pin).filter(Pin::is_exclusive) {
+            assert!(pin.cpus().is_disjoint(&taken), "exclusive twice: {}", pin.cpus() & taken);
+            assert!(pin.cpus().is_disjoint(&self.settings.placement.reserved));
+            assert!(pin.cpus().is_subset(&self.topology.online()));
+            taken |= pin.cpus();
+        }
+        for instance in alive {
+            let Some(pin) = instance.pin.filter(|pin| !pin.is_exclusive()) else { continue };
+            let overlap = pin.cpus() & taken;
+            assert!(
+                overlap.is_empty(),
+                "shared {} runs on exclusive CPUs {overlap}",
+                instance.container.id
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_must_always_hold_does(machine in machine(), ops in prop::collection::vec(op(), 1..80)) {
+        let mut node = Node::new(machine.0, machine.1);
+        for op in &ops {
+            node.run(op);
+            node.check();
+        }
+        // In the end every pod goes, and every CPU is back.
+        for (pod, _) in node.pods.clone() {
+            node.event(Event::StopPod(pod.sandbox));
+        }
+        prop_assert!(node.ledger.exclusive().is_empty());
+        let reserved = node.settings.placement.reserved;
+        let strict = node.settings.placement.options.strict_cpu_reservation;
+        let all = node.topology.online() - if strict { reserved } else { CpuSet::EMPTY };
+        prop_assert_eq!(node.ledger.pool(), all);
+    }
+}

@@ -89,7 +89,11 @@ async fn connected(
     let mut serving = pin!(serving);
     tokio::select! {
         biased;
-        end = &mut mux => return Ok(end.map(|()| Ended::Closed)?),
+        end = &mut mux => {
+            // What arrived before the end has happened, and is told; answering it fails.
+            let _ = serving.await;
+            return Ok(end.map(|()| Ended::Closed)?);
+        }
         end = &mut serving => return Ok(end.map(|()| Ended::Closed)?),
         end = handshake(&runtime, identity, progress) => match end? {},
         _ = stop => {}

@@ -1,0 +1,415 @@
+//! Events: each becomes what the ledger understands, by whichever call it came; answers, refusals, lateness.
+
+use crate::owner::{at_once, connect, content, refuse, shared};
+use crate::runtime::{ALL, Generation, container, cpu, of, pod};
+use nri_cpu_manager::ledger::{
+    ContainerId, CpuRequest, Decision, Event, MilliCpu, Pin, Qos, SandboxId, Wanted,
+};
+use nri_cpu_manager::nri::wire;
+use protobuf::Message as _;
+use std::time::Duration;
+use tokio::time::Instant;
+use ttrpc::proto::{Code, Request, Status};
+use wire::Event as Kind;
+
+fn code(status: &Status) -> Code {
+    status.code.enum_value_or_default()
+}
+
+/// One life of a pod, as every generation tells it.
+#[tokio::test(start_paused = true)]
+async fn a_pods_life() {
+    for generation in ALL {
+        let (mut runtime, plugin) = connect(generation, content);
+        runtime.handshake().await;
+        let (pod, container) = (pod("uid", 4000), container("c", "uid", 4000));
+        runtime.tell(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
+        runtime.create(&pod, &container).await.unwrap();
+        for event in [
+            Kind::POST_CREATE_CONTAINER,
+            Kind::START_CONTAINER,
+            Kind::POST_START_CONTAINER,
+            Kind::POST_UPDATE_CONTAINER,
+        ] {
+            runtime.tell(event, &pod, Some(&container)).await.unwrap();
+        }
+        runtime.stop(&pod, &container).await.unwrap();
+        runtime.tell(Kind::REMOVE_CONTAINER, &pod, Some(&container)).await.unwrap();
+        runtime.tell(Kind::POST_UPDATE_POD_SANDBOX, &pod, None).await.unwrap();
+        runtime.tell(Kind::STOP_POD_SANDBOX, &pod, None).await.unwrap();
+        runtime.tell(Kind::REMOVE_POD_SANDBOX, &pod, None).await.unwrap();
+        assert_eq!(runtime.fallbacks, 0, "{generation:?}");
+
+        let events = plugin.log.events();
+        let [
+            Event::Synchronize { .. },
+            Event::RunPod(run),
+            Event::Create { pod: of, container },
+            Event::Started { pod: also, container: same },
+            Event::Stop(stopped),
+            Event::Remove(removed),
+            Event::StopPod(stopped_pod),
+            Event::RemovePod(removed_pod),
+        ] = &events[..]
+        else {
+            panic!("{generation:?}: {events:?}")
+        };
+        assert_eq!((run, also), (of, of));
+        assert_eq!((&*of.uid.0, &*of.sandbox.0, of.qos), ("uid", "sandbox-uid", Qos::Guaranteed));
+        assert_eq!((&*of.namespace, &*of.name), ("default", "pod-uid"));
+        assert_eq!(of.budget, Some(MilliCpu(4000)));
+        assert_eq!(container, same);
+        assert_eq!((&*container.name, &container.sandbox), ("name-c", &of.sandbox));
+        let four = Some(MilliCpu(4000));
+        assert_eq!(container.cpu, CpuRequest { request: four, limit: four });
+        assert_eq!((stopped, removed), (&container.id, &container.id));
+        assert_eq!((stopped_pod, removed_pod), (&of.sandbox, &of.sandbox));
+    }
+}
+
+/// Containers that stop or go are known by their id: the pod may be empty by then.
+#[tokio::test(start_paused = true)]
+async fn empty_pods() {
+    let (mut runtime, plugin) = connect(Generation::V0_8, content);
+    runtime.handshake().await;
+    let empty = wire::PodSandbox::new();
+    let bare = wire::Container { id: "c".into(), ..Default::default() };
+    runtime.stop(&empty, &bare).await.unwrap();
+    runtime.tell(Kind::REMOVE_CONTAINER, &empty, Some(&bare)).await.unwrap();
+    let id = || ContainerId("c".into());
+    assert_eq!(plugin.log.events()[1..], [Event::Stop(id()), Event::Remove(id())]);
+}
+
+/// An event that names nothing is no event, and no reason for an error; a creation that names nothing is one.
+#[tokio::test(start_paused = true)]
+async fn events_without_a_name() {
+    for generation in ALL {
+        let (mut runtime, plugin) = connect(generation, content);
+        runtime.handshake().await;
+        let (pod, container) = (wire::PodSandbox::new(), wire::Container::new());
+        for kind in [Kind::RUN_POD_SANDBOX, Kind::STOP_POD_SANDBOX, Kind::REMOVE_POD_SANDBOX] {
+            runtime.tell(kind, &pod, None).await.unwrap();
+        }
+        for kind in [Kind::POST_START_CONTAINER, Kind::REMOVE_CONTAINER] {
+            runtime.tell(kind, &pod, Some(&container)).await.unwrap();
+        }
+        runtime.stop(&pod, &container).await.unwrap();
+        let update = wire::UpdatePodSandboxRequest::new();
+        runtime.call::<wire::Empty>("UpdatePodSandbox", &update).await.unwrap();
+        let refused = runtime.create(&pod, &container).await.unwrap_err();
+        assert_eq!(code(&refused), Code::INVALID_ARGUMENT);
+        assert_eq!(plugin.log.events().len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn creations_are_pinned_and_others_moved() {
+    let decide = |event: &Event| match event {
+        Event::Create { .. } => at_once(Decision {
+            pin: Pin::exclusive("8-17".parse().unwrap()),
+            updates: vec![shared("s2", "0-1"), shared("s1", "0-1,18-23"), shared("new", "5")],
+        }),
+        _ => content(event),
+    };
+    let (mut runtime, _plugin) = connect(Generation::V0_8, decide);
+    runtime.handshake().await;
+    let made = runtime.create(&pod("a", 10_000), &container("new", "a", 10_000)).await.unwrap();
+    let cpu = &made.adjust.linux.resources.cpu;
+    assert_eq!((&*cpu.cpus, cpu.quota.value), ("8-17", -1));
+    let moved: Vec<_> =
+        made.update.iter().map(|u| (&*u.container_id, &*u.linux.resources.cpu.cpus)).collect();
+    // The runtime fails a creation that comes with a change of the container itself.
+    assert_eq!(moved, [("s2", "0-1"), ("s1", "0-1,18-23")]);
+    assert!(made.update.iter().all(|update| update.ignore_failure));
+}
+
+/// A container that nothing is said about is left alone: an empty list of CPUs is never sent.
+#[tokio::test(start_paused = true)]
+async fn nothing_to_say() {
+    let (mut runtime, _plugin) = connect(Generation::V0_8, content);
+    runtime.handshake().await;
+    let made = runtime.create(&pod("a", 500), &container("c", "a", 500)).await.unwrap();
+    assert!(made.adjust.is_none() && made.update.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn growth_rides_on_stop() {
+    let decide = |event: &Event| match event {
+        Event::Stop(_) => at_once(Decision { pin: None, updates: vec![shared("s", "0-31")] }),
+        _ => content(event),
+    };
+    let (mut runtime, _plugin) = connect(Generation::V0_8, decide);
+    runtime.handshake().await;
+    let answer = runtime.stop(&pod("a", 1000), &container("c", "a", 1000)).await.unwrap();
+    assert_eq!(answer.update.len(), 1);
+    assert_eq!(answer.update[0].linux.resources.cpu.cpus, "0-31");
+}
+
+#[tokio::test(start_paused = true)]
+async fn updates_are_told_and_overridden() {
+    let decide = |event: &Event| match event {
+        Event::Update { container, .. } => at_once(Decision {
+            pin: None,
+            updates: vec![shared("s", "0"), shared(&container.id.0, "1-2")],
+        }),
+        _ => content(event),
+    };
+    let (mut runtime, plugin) = connect(Generation::V0_8, decide);
+    runtime.handshake().await;
+    let mut wanted = cpu(4000);
+    wanted.cpu.as_mut().unwrap().cpus = "4-7".into();
+    let request = wire::UpdateContainerRequest {
+        pod: Some(pod("a", 4000)).into(),
+        container: Some(container("c", "a", 2000)).into(),
+        linux_resources: Some(wanted).into(),
+        ..Default::default()
+    };
+    let answer: wire::UpdateContainerResponse =
+        runtime.call("UpdateContainer", &request).await.unwrap();
+    let ids: Vec<_> = answer.update.iter().map(|update| &*update.container_id).collect();
+    assert_eq!(ids, ["s", "c"]);
+    let [_, Event::Update { container, wanted, .. }] = &plugin.log.events()[..] else { panic!() };
+    assert_eq!(container.cpu.limit, Some(MilliCpu(2000)), "as it was before");
+    let four = Some(MilliCpu(4000));
+    let cpu = CpuRequest { request: four, limit: four };
+    assert_eq!(*wanted, Wanted { cpu, sets_quota: true, cpus: Some("4-7".parse().unwrap()) });
+}
+
+/// A resized pod keeps what it was created with in its own fields; the new budget comes beside.
+#[tokio::test(start_paused = true)]
+async fn resized_pods() {
+    let (mut runtime, plugin) = connect(Generation::V0_12, content);
+    runtime.handshake().await;
+    for (resources, budget) in [(Some(cpu(4000)), 4000), (None, 2000)] {
+        let request = wire::UpdatePodSandboxRequest {
+            pod: Some(pod("a", 2000)).into(),
+            linux_resources: resources.into(),
+            ..Default::default()
+        };
+        runtime.call::<wire::Empty>("UpdatePodSandbox", &request).await.unwrap();
+        let events = plugin.log.events();
+        let Some(Event::RunPod(pod)) = events.last() else { panic!("{events:?}") };
+        assert_eq!(pod.budget, Some(MilliCpu(budget)));
+        assert_eq!(pod.sandbox, SandboxId("sandbox-a".into()));
+    }
+}
+
+/// The reason reaches the runtime where it fails the call, and only there.
+#[tokio::test(start_paused = true)]
+async fn refusals() {
+    let why =
+        "SMTAlignmentError: SMT Alignment Error: requested 5 cpus not multiple cpus per core = 2";
+    for generation in ALL {
+        let decide = move |event: &Event| match event {
+            Event::Synchronize { .. } => content(event),
+            _ => refuse(why),
+        };
+        let (mut runtime, plugin) = connect(generation, decide);
+        runtime.handshake().await;
+        let (pod, container) = (pod("a", 5000), container("c", "a", 5000));
+        let refused = runtime.create(&pod, &container).await.unwrap_err();
+        assert_eq!(refused.message, why);
+        let update = wire::UpdateContainerRequest {
+            pod: Some(pod.clone()).into(),
+            container: Some(container.clone()).into(),
+            ..Default::default()
+        };
+        let refused = runtime
+            .call::<wire::UpdateContainerResponse>("UpdateContainer", &update)
+            .await
+            .unwrap_err();
+        assert_eq!(refused.message, why);
+        // Codes that make a runtime take the call for not made, or for timed out.
+        let misread = [Code::UNIMPLEMENTED, Code::DEADLINE_EXCEEDED, Code::CANCELLED];
+        assert!(!misread.contains(&code(&refused)));
+
+        runtime.tell(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
+        runtime.tell(Kind::POST_START_CONTAINER, &pod, Some(&container)).await.unwrap();
+        assert!(runtime.stop(&pod, &container).await.unwrap().update.is_empty());
+        runtime.tell(Kind::REMOVE_CONTAINER, &pod, Some(&container)).await.unwrap();
+        runtime.tell(Kind::STOP_POD_SANDBOX, &pod, None).await.unwrap();
+        runtime.tell(Kind::REMOVE_POD_SANDBOX, &pod, None).await.unwrap();
+        assert_eq!(plugin.log.events().len(), 9);
+    }
+}
+
+/// An owner who takes too long: the runtime gets an answer in time all the same, and the owner learns that it was late.
+#[tokio::test(start_paused = true)]
+async fn late_decisions() {
+    let slow = |event: &Event| match event {
+        Event::Create { .. } | Event::Stop(_) => {
+            let updates = vec![shared("s", "0-1")];
+            (Duration::from_secs(5), Ok(Decision { pin: None, updates }))
+        }
+        _ => content(event),
+    };
+    let (mut runtime, plugin) = connect(Generation::V0_8, slow);
+    runtime.handshake().await;
+    let (pod, container) = (pod("a", 1000), container("c", "a", 1000));
+
+    let asked = Instant::now();
+    let late = runtime.create(&pod, &container).await.unwrap_err();
+    assert!(late.message.contains("did not decide in time"), "{late}");
+    let due = 1190..=1200; // 60 % of almost 2 s
+    assert!(due.contains(&asked.elapsed().as_millis()), "{:?}", asked.elapsed());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+
+    let asked = Instant::now();
+    let answer = runtime.stop(&pod, &container).await.unwrap();
+    assert!(answer.update.is_empty());
+    assert!(due.contains(&asked.elapsed().as_millis()), "{:?}", asked.elapsed());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(plugin.log.in_time(), [true, false, false]);
+
+    // Nothing of the late answers comes afterwards; `reply` would stumble over it.
+    runtime.tell(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
+}
+
+/// The time limit is the least of what the runtime told at first and what it says with the call.
+#[tokio::test(start_paused = true)]
+async fn time_limits() {
+    for (generation, told, with_call, expected) in [
+        (Generation::V0_6_1, 0, 0, 1200),
+        (Generation::V0_8, 2000, 0, 1200),
+        (Generation::V0_8, 10_000, 0, 6000),
+        (Generation::V0_8, 2000, 500, 300),
+        (Generation::V0_8, 2000, 60_000, 1200),
+        (Generation::V0_8, i64::MAX, i64::MAX / 1_000_000, 360_000),
+        (Generation::V0_8, -1, -1, 1200),
+    ] {
+        let slow = |event: &Event| match event {
+            Event::RunPod(_) => (Duration::from_secs(100_000), Ok(Decision::default())),
+            _ => content(event),
+        };
+        let (mut runtime, _plugin) = connect(generation, slow);
+        runtime.registration().await;
+        let mut configure = generation.configure();
+        configure.request_timeout = told;
+        runtime.call::<wire::ConfigureResponse>("Configure", &configure).await.unwrap();
+        let change = wire::StateChangeEvent {
+            event: Kind::RUN_POD_SANDBOX.into(),
+            pod: Some(pod("a", 1000)).into(),
+            ..Default::default()
+        };
+        let mut request = Request::new();
+        request.service = "nri.pkg.api.v1alpha1.Plugin".into();
+        request.method = "StateChange".into();
+        request.payload = change.write_to_bytes().unwrap();
+        request.timeout_nano = with_call * 1_000_000;
+        let asked = Instant::now();
+        let stream = runtime.send_request(&request).await;
+        runtime.reply(stream).await.unwrap();
+        let took = asked.elapsed().as_millis();
+        assert!(took.abs_diff(expected) < 10, "{told} ms, {with_call} ms: {took} ms");
+    }
+}
+
+/// The runtime gives up on a call and makes the next: both events are told, in order, and each answer goes to its call.
+#[tokio::test(start_paused = true)]
+async fn cancelled_calls() {
+    let slow = |event: &Event| match event {
+        Event::Create { container, .. } => {
+            let pin = Pin::shared(container.id.0.parse().unwrap());
+            (Duration::from_millis(700), Ok(Decision { pin, updates: Vec::new() }))
+        }
+        _ => content(event),
+    };
+    let (mut runtime, plugin) = connect(Generation::V0_8, slow);
+    runtime.handshake().await;
+    let mut streams = Vec::new();
+    for id in ["1", "2"] {
+        let request = of(&pod("a", 1000), &container(id, "a", 1000)).write_to_bytes().unwrap();
+        streams.push(runtime.send("CreateContainer", &request).await);
+        tokio::time::sleep(Duration::from_millis(400)).await;
+    }
+    // The second waits 300 ms for the first and takes 700 ms itself: in time, as its clock began when it came.
+    for (stream, cpus) in streams.into_iter().zip(["1", "2"]) {
+        let answer = runtime.reply(stream).await.unwrap();
+        let answer = wire::CreateContainerResponse::parse_from_bytes(&answer).unwrap();
+        assert_eq!(answer.adjust.linux.resources.cpu.cpus, cpus);
+    }
+    let ids: Vec<_> = plugin.log.events()[1..]
+        .iter()
+        .map(|event| match event {
+            Event::Create { container, .. } => container.id.0.clone(),
+            event => panic!("{event:?}"),
+        })
+        .collect();
+    assert_eq!(ids, ["1", "2"]);
+}
+
+/// Many more calls at once than may wait: all are answered, in order.
+#[tokio::test(start_paused = true)]
+async fn many_calls_at_once() {
+    let slow = |event: &Event| match event {
+        Event::Stop(_) => (Duration::from_millis(3), Ok(Decision::default())),
+        _ => content(event),
+    };
+    let (mut runtime, plugin) = connect(Generation::V0_8, slow);
+    runtime.handshake().await;
+    let mut streams = Vec::new();
+    for index in 0..300 {
+        let request = of(&pod("a", 1000), &container(&index.to_string(), "a", 1000));
+        streams.push(runtime.send("StopContainer", &request.write_to_bytes().unwrap()).await);
+    }
+    for stream in streams {
+        runtime.reply(stream).await.unwrap();
+    }
+    let expected: Vec<_> =
+        (0..300).map(|index| Event::Stop(ContainerId(index.to_string()))).collect();
+    assert_eq!(plugin.log.events()[1..], expected);
+    assert!(plugin.log.in_time().into_iter().all(|in_time| in_time));
+}
+
+/// What is not there is UNIMPLEMENTED: on any other code a newer runtime does not fall back to `StateChange`.
+#[tokio::test(start_paused = true)]
+async fn unknown_calls() {
+    let (mut runtime, _plugin) = connect(Generation::V0_12, content);
+    runtime.handshake().await;
+    for (service, method) in [
+        ("nri.pkg.api.v1alpha1.Plugin", "AdjustTheMoon"),
+        ("nri.pkg.api.v1alpha1.Plugin", ""),
+        ("nri.pkg.api.v1alpha1.Runtime", "RegisterPlugin"),
+        ("", ""),
+    ] {
+        let mut request = Request::new();
+        request.service = service.into();
+        request.method = method.into();
+        let stream = runtime.send_request(&request).await;
+        let status = runtime.reply(stream).await.unwrap_err();
+        assert_eq!(code(&status), Code::UNIMPLEMENTED, "{service} {method}");
+    }
+    runtime.create(&pod("a", 1000), &container("c", "a", 1000)).await.unwrap();
+}
+
+/// Events of a later protocol, and ones that never come this way, are heard and nothing more.
+#[tokio::test(start_paused = true)]
+async fn unknown_events() {
+    let (mut runtime, plugin) = connect(Generation::V0_8, content);
+    runtime.handshake().await;
+    for number in [0, 4, 8, 12, 14, 15, 99, -1] {
+        let change = wire::StateChangeEvent {
+            event: protobuf::EnumOrUnknown::from_i32(number),
+            pod: Some(pod("a", 1000)).into(),
+            container: Some(container("c", "a", 1000)).into(),
+            ..Default::default()
+        };
+        runtime.call::<wire::Empty>("StateChange", &change).await.unwrap();
+    }
+    assert_eq!(plugin.log.events().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn validation_accepts() {
+    let (mut runtime, plugin) = connect(Generation::V0_10, content);
+    runtime.handshake().await;
+    let request = wire::ValidateContainerAdjustmentRequest {
+        container: Some(container("c", "a", 1000)).into(),
+        ..Default::default()
+    };
+    let answer: wire::ValidateContainerAdjustmentResponse =
+        runtime.call("ValidateContainerAdjustment", &request).await.unwrap();
+    assert!(!answer.reject && answer.reason.is_empty());
+    runtime.call::<wire::Empty>("Shutdown", &wire::Empty::new()).await.unwrap();
+    assert_eq!(plugin.log.events().len(), 1);
+}

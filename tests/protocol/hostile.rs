@@ -1,0 +1,238 @@
+//! A peer that breaks the protocol: no panic, no hang, bounded memory, and a clear end.
+
+use crate::go::Message;
+use crate::owner::{connect, content};
+use crate::runtime::{Generation, PLUGIN, RUNTIME, container, frame, of, pod};
+use nri_cpu_manager::ledger::{Decision, Event};
+use nri_cpu_manager::nri::frame::FrameError;
+use nri_cpu_manager::nri::mux::MuxError;
+use nri_cpu_manager::nri::{Ended, SessionError};
+use proptest::prelude::*;
+use protobuf::Message as _;
+use std::time::Duration;
+use ttrpc::proto::{Code, Request};
+
+/// Bytes that end the connection, and how.
+#[tokio::test(start_paused = true)]
+async fn broken_frames() {
+    type Check = fn(&SessionError) -> bool;
+    let table: [(Vec<u8>, Check); 5] = [
+        (frame(0, b"hello"), |error| {
+            matches!(error, SessionError::Mux(MuxError::Frame(FrameError::ReservedConnection)))
+        }),
+        ([0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff].to_vec(), |error| {
+            matches!(error, SessionError::Mux(MuxError::Frame(FrameError::TooLong(0xffff_ffff))))
+        }),
+        ([0, 0, 0, 9, 1, 0, 0x10, 1].to_vec(), |error| {
+            matches!(error, SessionError::Mux(MuxError::Frame(FrameError::TooLong(_))))
+        }),
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), |error| {
+            matches!(error, SessionError::Mux(MuxError::Frame(FrameError::TooLong(_))))
+        }),
+        // A message of 4 GiB.
+        (frame(PLUGIN, &[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 1, 1, 0]), |error| {
+            matches!(error, SessionError::Serve(_))
+        }),
+    ];
+    for handshake in [false, true] {
+        for (bytes, check) in &table {
+            let (mut runtime, plugin) = connect(Generation::V0_8, content);
+            if handshake {
+                runtime.handshake().await;
+            }
+            runtime.raw(bytes).await;
+            assert!(runtime.closed().await);
+            let (_, ended) = plugin.ended().await;
+            let error = ended.expect_err("a broken connection");
+            assert!(check(&error), "{error:?}");
+        }
+    }
+}
+
+/// The end of the stream inside of a frame is told from an orderly one.
+#[tokio::test(start_paused = true)]
+async fn cut_short() {
+    for (bytes, orderly) in [
+        (&[][..], true),
+        (&[0, 0, 0, 1, 0, 0, 0, 0], true),
+        (&[0, 0, 0], false),
+        (&[0, 0, 0, 1, 0, 0, 0, 9], false),
+        (&[0, 0, 0, 1, 0, 0, 0, 2, 7], false),
+        (&[0, 0, 0, 5, 0, 0, 0, 2, 7], false),
+        // Half a message in a whole frame: the runtime died, frames are as they should be.
+        (&[0, 0, 0, 1, 0, 0, 0, 2, 7, 7], true),
+    ] {
+        let (mut runtime, plugin) = connect(Generation::V0_8, content);
+        runtime.handshake().await;
+        runtime.raw(bytes).await;
+        drop(runtime);
+        let (_, ended) = plugin.ended().await;
+        match ended {
+            Ok(Ended::Closed) => assert!(orderly, "{bytes:?}"),
+            Err(SessionError::Mux(MuxError::Truncated)) => assert!(!orderly, "{bytes:?}"),
+            ended => panic!("{bytes:?}: {ended:?}"),
+        }
+    }
+}
+
+/// Calls that are no protobuf, or hold no text where text should be, fail alone; the connection goes on.
+#[tokio::test(start_paused = true)]
+async fn broken_messages() {
+    let (mut runtime, plugin) = connect(Generation::V0_8, content);
+    runtime.handshake().await;
+    let methods = [
+        "Configure",
+        "Synchronize",
+        "RunPodSandbox",
+        "UpdatePodSandbox",
+        "PostUpdatePodSandbox",
+        "StopPodSandbox",
+        "RemovePodSandbox",
+        "CreateContainer",
+        "PostCreateContainer",
+        "StartContainer",
+        "PostStartContainer",
+        "UpdateContainer",
+        "PostUpdateContainer",
+        "StopContainer",
+        "RemoveContainer",
+        "StateChange",
+        "ValidateContainerAdjustment",
+    ];
+    for method in methods {
+        for garbage in [
+            &b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"[..],
+            // A field of a type that there is not.
+            b"\x0f\x00",
+            // Field 1 with a text that is no UTF-8 inside (as id of a pod or name of a plugin's configuration).
+            b"\x0a\x03\x0a\x01\xff\x12\x02\x0a\xff",
+        ] {
+            let stream = runtime.send(method, garbage).await;
+            let Err(status) = runtime.reply(stream).await else {
+                panic!("{method} takes {garbage:x?}")
+            };
+            assert_eq!(status.code.enum_value_or_default(), Code::INVALID_ARGUMENT, "{method}");
+        }
+    }
+    // The envelope itself.
+    for payload in [&b"\xff\xff"[..], b"\x0a\x01\xff"] {
+        let message = Message { stream: 9001, kind: 1, payload: payload.to_vec() };
+        runtime.stream(PLUGIN, &message.bytes()).await;
+        let status = runtime.reply(9001).await.unwrap_err();
+        assert_eq!(status.code.enum_value_or_default(), Code::INVALID_ARGUMENT);
+    }
+    runtime.create(&pod("a", 1000), &container("c", "a", 1000)).await.unwrap();
+    assert_eq!(plugin.log.events().len(), 2);
+}
+
+/// Messages that are no calls, and answers to calls that nobody made.
+#[tokio::test(start_paused = true)]
+async fn messages_that_mean_nothing() {
+    let (mut runtime, _plugin) = connect(Generation::V0_8, content);
+    runtime.handshake().await;
+    for kind in [0, 2, 3, 77] {
+        let message = Message { stream: 5, kind, payload: b"whatever".to_vec() };
+        runtime.stream(PLUGIN, &message.bytes()).await;
+        runtime.stream(RUNTIME, &message.bytes()).await;
+    }
+    runtime.create(&pod("a", 1000), &container("c", "a", 1000)).await.unwrap();
+}
+
+/// An answer to our registration that is no protobuf.
+#[tokio::test(start_paused = true)]
+async fn broken_answers() {
+    let (mut runtime, plugin) = connect(Generation::V0_8, content);
+    let (stream, _) = runtime.called().await.unwrap();
+    let message = Message { stream, kind: 2, payload: b"\xff\xff\xff".to_vec() };
+    runtime.stream(RUNTIME, &message.bytes()).await;
+    assert!(runtime.closed().await);
+    let (_, ended) = plugin.ended().await;
+    assert!(matches!(ended, Err(SessionError::Registration(_))), "{ended:?}");
+}
+
+/// Calls without end, none of which is ever answered: what waits is bounded.
+#[tokio::test]
+async fn floods() {
+    let never = |event: &Event| match event {
+        Event::Stop(_) => (Duration::from_secs(86_400), Ok(Decision::default())),
+        _ => content(event),
+    };
+    for piece in [1 << 20, 1] {
+        let (mut runtime, plugin) = connect(Generation::V0_8, never);
+        runtime.handshake().await;
+        let mut request = Request::new();
+        request.service = "nri.pkg.api.v1alpha1.Plugin".into();
+        request.method = "StopContainer".into();
+        request.payload = of(&pod("a", 1), &container("c", "a", 1)).write_to_bytes().unwrap();
+        for _ in 0..100 {
+            runtime.send_request(&request).await;
+        }
+        let flood = frame(PLUGIN, &vec![0; piece]);
+        let flood = flood.repeat((1_usize << 16).div_ceil(flood.len()));
+        let mut sent = 0_usize;
+        while tokio::io::AsyncWriteExt::write_all(&mut runtime.trunk, &flood).await.is_ok() {
+            sent += flood.len();
+            assert!(sent < 256 << 20, "{sent} bytes in frames of {piece} are waiting somewhere");
+        }
+        // A byte in a frame of its own costs more than itself, and counts as more.
+        assert!(sent > if piece == 1 { 2 << 20 } else { 16 << 20 }, "only {sent} bytes may wait");
+        let (_, ended) = plugin.ended_now().await;
+        assert!(matches!(ended, Err(SessionError::Mux(MuxError::Overrun(PLUGIN)))), "{ended:?}");
+    }
+}
+
+fn in_paused_time(test: impl Future<Output = ()>) {
+    let clock = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    clock.block_on(test);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Any bytes at all, before or after the handshake.
+    #[test]
+    fn noise(bytes in prop::collection::vec(any::<u8>(), 0..300), handshake in any::<bool>()) {
+        in_paused_time(async {
+            let (mut runtime, plugin) = connect(Generation::V0_8, content);
+            if handshake {
+                runtime.handshake().await;
+            }
+            runtime.raw(&bytes).await;
+            drop(runtime);
+            // However it ends, it ends, and without a panic.
+            let (log, _) = plugin.ended().await;
+            assert_eq!(log.events().len(), usize::from(handshake));
+        });
+    }
+
+    /// Any calls in proper frames: the connection outlives them.
+    #[test]
+    fn nonsense(calls in prop::collection::vec((method(), prop::collection::vec(any::<u8>(), 0..80)), 1..20)) {
+        in_paused_time(async {
+            let (mut runtime, _plugin) = connect(Generation::V0_8, content);
+            runtime.handshake().await;
+            for (method, payload) in calls {
+                let stream = runtime.send(&method, &payload).await;
+                let _ = runtime.reply(stream).await;
+            }
+            runtime.create(&pod("a", 1000), &container("c", "a", 1000)).await.unwrap();
+        });
+    }
+}
+
+fn method() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("Configure".to_owned()),
+        Just("Synchronize".to_owned()),
+        Just("CreateContainer".to_owned()),
+        Just("UpdateContainer".to_owned()),
+        Just("StopContainer".to_owned()),
+        Just("StateChange".to_owned()),
+        Just("UpdatePodSandbox".to_owned()),
+        "[A-Za-z]{0,12}",
+    ]
+}

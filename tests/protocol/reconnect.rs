@@ -1,0 +1,171 @@
+//! A connection that comes back, over real sockets.
+
+use crate::owner::{Answer, Log, Told, content, owner, shared};
+use crate::runtime::{Generation, Runtime, container, of, pod};
+use nri_cpu_manager::ledger::{Decision, Event};
+use nri_cpu_manager::nri::{Endpoint, Identity, RunError, Session, run};
+use protobuf::Message as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+struct Daemon {
+    log: Log,
+    stop: oneshot::Sender<()>,
+    ended: JoinHandle<Result<(), RunError>>,
+}
+
+fn daemon(endpoint: Endpoint, script: impl FnMut(&Event) -> Answer + Send + 'static) -> Daemon {
+    let (owner, log) = owner(script);
+    let (stop, stopped) = oneshot::channel();
+    let ended =
+        tokio::spawn(async move { run(endpoint, &Identity::default(), owner, stopped).await });
+    Daemon { log, stop, ended }
+}
+
+/// The socket, made anew as a runtime does when it starts.
+fn listen(path: &Path) -> UnixListener {
+    let _ = std::fs::remove_file(path);
+    UnixListener::bind(path).unwrap()
+}
+
+async fn accept(listener: &UnixListener) -> Runtime<UnixStream> {
+    let accepted = tokio::time::timeout(Duration::from_secs(5), listener.accept()).await;
+    Runtime::new(accepted.expect("a connection within 5 s").unwrap().0, Generation::V0_8)
+}
+
+fn socket() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("nri.sock");
+    (directory, path)
+}
+
+async fn within<T>(seconds: u64, what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(seconds), what).await.expect("in time")
+}
+
+/// The runtime restarts twice, once between two messages and once before it has said a word.
+#[tokio::test]
+async fn comes_back_to_a_new_socket() {
+    let (_directory, path) = socket();
+    let listener = listen(&path);
+    let daemon = daemon(Endpoint::Socket(path.clone()), content);
+    let mut runtime = accept(&listener).await;
+    runtime.handshake().await;
+    drop((runtime, listener));
+
+    let listener = listen(&path);
+    drop((accept(&listener).await, listener));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+
+    let listener = listen(&path);
+    let mut runtime = accept(&listener).await;
+    runtime.handshake().await;
+    runtime.create(&pod("a", 1000), &container("c", "a", 1000)).await.unwrap();
+    daemon.stop.send(()).unwrap();
+    assert!(runtime.closed().await);
+    within(5, daemon.ended).await.unwrap().unwrap();
+
+    let numbers: Vec<_> = daemon
+        .log
+        .told()
+        .iter()
+        .map(|told| match told {
+            Told::Configure { session, .. } => (session.0, "configure"),
+            Told::Event { session, event: Event::Synchronize { .. }, .. } => (session.0, "sync"),
+            Told::Event { session, .. } => (session.0, "event"),
+            Told::Disconnected(session) => (session.0, "end"),
+        })
+        .collect();
+    let expected = [
+        (1, "configure"),
+        (1, "sync"),
+        (1, "end"),
+        (2, "end"),
+        (3, "configure"),
+        (3, "sync"),
+        (3, "event"),
+        (3, "end"),
+    ];
+    assert_eq!(numbers, expected);
+}
+
+/// A decision that comes when its connection has ended reaches nobody, least of all the next connection.
+#[tokio::test]
+async fn decisions_die_with_their_connection() {
+    let slow = |event: &Event| match event {
+        Event::Create { .. } => {
+            let updates = vec![shared("s", "0")];
+            (Duration::from_millis(900), Ok(Decision { pin: None, updates }))
+        }
+        _ => content(event),
+    };
+    let (_directory, path) = socket();
+    let listener = listen(&path);
+    let daemon = daemon(Endpoint::Socket(path), slow);
+    let mut runtime = accept(&listener).await;
+    runtime.handshake().await;
+    let request = of(&pod("a", 1000), &container("c", "a", 1000)).write_to_bytes().unwrap();
+    runtime.send("CreateContainer", &request).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    drop(runtime);
+
+    // Every message of this connection is looked at: an answer to the old call would not be the one that is awaited.
+    let mut runtime = accept(&listener).await;
+    runtime.handshake().await;
+    let answer = runtime.stop(&pod("a", 1000), &container("c", "a", 1000)).await.unwrap();
+    assert!(answer.update.is_empty());
+    assert_eq!(daemon.log.in_time(), [true, false, true, true]);
+}
+
+/// No socket at all: an error that says what to look at, after a little patience.
+#[tokio::test(start_paused = true)]
+async fn no_socket() {
+    let (_directory, path) = socket();
+    let daemon = daemon(Endpoint::Socket(path.clone()), content);
+    let error = daemon.ended.await.unwrap().unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, RunError::Dial { .. }));
+    assert!(text.contains(path.to_str().unwrap()) && text.contains("Is NRI enabled"), "{text}");
+    assert!(daemon.log.told().is_empty());
+}
+
+/// A runtime that comes up a moment after us.
+#[tokio::test]
+async fn a_socket_that_comes_late() {
+    let (_directory, path) = socket();
+    let _daemon = daemon(Endpoint::Socket(path.clone()), content);
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let listener = listen(&path);
+    accept(&listener).await.handshake().await;
+}
+
+/// Told to stop while nobody is there.
+#[tokio::test]
+async fn stops_between_connections() {
+    let (_directory, path) = socket();
+    let listener = listen(&path);
+    let daemon = daemon(Endpoint::Socket(path), content);
+    accept(&listener).await.handshake().await;
+    drop(listener);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let asked = Instant::now();
+    daemon.stop.send(()).unwrap();
+    within(1, daemon.ended).await.unwrap().unwrap();
+    assert!(asked.elapsed() < Duration::from_millis(500));
+}
+
+/// A plugin that the runtime launched has one connection, and ends with it.
+#[tokio::test]
+async fn launched_plugins_end_with_their_connection() {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    let daemon = daemon(Endpoint::Launched(ours), content);
+    let mut runtime = Runtime::new(UnixStream::from_std(theirs).unwrap(), Generation::V0_8);
+    runtime.handshake().await;
+    drop(runtime);
+    within(5, daemon.ended).await.unwrap().unwrap();
+    assert_eq!(daemon.log.told().last(), Some(&Told::Disconnected(Session(1))));
+}

@@ -1,0 +1,110 @@
+//! Changes of containers without an event.
+
+use crate::owner::{Plugin, connect, content, shared};
+use crate::runtime::{Generation, RUNTIME, Runtime, container, pod};
+use nri_cpu_manager::ledger::ContainerId;
+use nri_cpu_manager::nri::{UpdateError, Updater, wire};
+use protobuf::Message as _;
+use std::time::Duration;
+use tokio::io::DuplexStream;
+use tokio::time::Instant;
+use ttrpc::proto::Code;
+
+async fn connected() -> (Runtime<DuplexStream>, Plugin, Updater) {
+    let (mut runtime, plugin) = connect(Generation::V0_12, content);
+    runtime.handshake().await;
+    let updater = plugin.log.updater().expect("safe with this generation");
+    (runtime, plugin, updater)
+}
+
+/// Which runtimes can be locked up by it is in the capabilities' table; here, that they cannot be asked.
+#[tokio::test(start_paused = true)]
+async fn only_where_it_is_safe() {
+    for generation in [Generation::V0_6_1, Generation::V0_8, Generation::V0_10] {
+        let (mut runtime, plugin) = connect(generation, content);
+        runtime.handshake().await;
+        assert!(plugin.log.updater().is_none(), "{generation:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn asked_and_answered() {
+    let (mut runtime, _plugin, updater) = connected().await;
+    let asked = tokio::spawn(async move {
+        updater.update(&[shared("b", "0-1"), shared("a", "2"), shared("b", "3")]).await
+    });
+    let (stream, request) = runtime.called().await.unwrap();
+    assert_eq!(request.method, "UpdateContainers");
+    let request = wire::UpdateContainersRequest::parse_from_bytes(&request.payload).unwrap();
+    let seen: Vec<_> = request
+        .update
+        .iter()
+        .map(|up| (&*up.container_id, &*up.linux.resources.cpu.cpus, up.ignore_failure))
+        .collect();
+    assert_eq!(seen, [("a", "2", true), ("b", "3", true)]);
+    let failed = wire::UpdateContainersResponse {
+        failed: vec![request.update[0].clone()],
+        ..Default::default()
+    };
+    runtime.respond(stream, Ok(failed.write_to_bytes().unwrap())).await;
+    assert_eq!(asked.await.unwrap(), Ok(vec![ContainerId("a".into())]));
+}
+
+/// A whole node's containers at once: calls of a size that the runtime can read.
+#[tokio::test(start_paused = true)]
+async fn thirty_thousand_containers() {
+    let (mut runtime, _plugin, updater) = connected().await;
+    let updates: Vec<_> =
+        (0..30_000).map(|index| shared(&format!("{index:064}"), "0-3,8-11,64-127")).collect();
+    let asked = tokio::spawn(async move { updater.update(&updates).await });
+    let pod = pod("a", 1000);
+    while !asked.is_finished() {
+        // Events go on meanwhile; the calls are answered on the way.
+        runtime.create(&pod, &container("c", "a", 1000)).await.unwrap();
+    }
+    assert_eq!(asked.await.unwrap(), Ok(Vec::new()));
+    let changed: usize = runtime.unsolicited.iter().map(|request| request.update.len()).sum();
+    assert_eq!(changed, 30_000);
+    assert!(runtime.readers[&RUNTIME].frames.iter().any(|&frame| frame > 4096));
+}
+
+/// A runtime that does not answer is not asked again, also when we have stopped waiting.
+#[tokio::test(start_paused = true)]
+async fn one_at_a_time() {
+    let (mut runtime, _plugin, updater) = connected().await;
+    let started = Instant::now();
+    let (a, b) = ([shared("a", "0")], [shared("b", "0")]);
+    let (first, second) = tokio::join!(updater.update(&a), updater.update(&b));
+    assert_eq!((first, second), (Err(UpdateError::Slow), Err(UpdateError::Busy)));
+    assert!(started.elapsed() >= Duration::from_secs(10));
+    assert_eq!(updater.update(&[shared("c", "0")]).await, Err(UpdateError::Busy));
+
+    let (stream, _) = runtime.called().await.unwrap();
+    runtime.respond(stream, Ok(Vec::new())).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let asked = tokio::spawn(async move { updater.update(&[shared("d", "0")]).await });
+    let (stream, request) = runtime.called().await.unwrap();
+    let request = wire::UpdateContainersRequest::parse_from_bytes(&request.payload).unwrap();
+    assert_eq!(request.update[0].container_id, "d", "what was refused must not come later");
+    runtime.respond(stream, Ok(Vec::new())).await;
+    assert_eq!(asked.await.unwrap(), Ok(Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors() {
+    let (mut runtime, plugin, updater) = connected().await;
+    let again = updater.clone();
+    let asked = tokio::spawn(async move { again.update(&[shared("a", "0")]).await });
+    let (stream, _) = runtime.called().await.unwrap();
+    runtime.respond(stream, Err(ttrpc::get_status(Code::UNKNOWN, "no such luck"))).await;
+    assert_eq!(asked.await.unwrap(), Err(UpdateError::Failed("no such luck".into())));
+
+    let again = updater.clone();
+    let asked = tokio::spawn(async move { again.update(&[shared("a", "0")]).await });
+    runtime.called().await.unwrap();
+    drop(runtime);
+    assert!(matches!(asked.await.unwrap(), Err(UpdateError::Failed(_))));
+    plugin.ended().await.1.unwrap();
+    // The connection is gone for good.
+    assert!(matches!(updater.update(&[shared("a", "0")]).await, Err(UpdateError::Failed(_))));
+}

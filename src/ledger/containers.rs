@@ -1,12 +1,12 @@
 //! The life of a container, event by event.
 
-use super::Rejection;
 use super::event::{Decision, Wanted};
 use super::model::{Container, ContainerId, Pod, PodUid, SandboxId};
 use super::note::{Note, Subject, What};
 use super::pods::{Entry, Life, PodEntry, Room};
 use super::{Ledger, Policy};
 use crate::cpuset::CpuSet;
+use crate::placement::{NotEnough, Rejection, Supply, allocate};
 
 impl Ledger {
     /// Takes note of a pod, known or not, and says whose it is.
@@ -80,25 +80,38 @@ impl Ledger {
             return Ok(None);
         }
         let free = self.free() | held.unwrap_or_default();
-        let others = self.pods.iter().filter(|(other, _)| *other != uid);
-        let available = free.len().saturating_sub(others.map(|(_, pod)| pod.promise()).sum());
         match pod.room(&container.name, n) {
             Room::None => Ok(None),
-            Room::Fresh => self.place(free, available, n).map(Some),
+            Room::Fresh => self.place(free, self.available(uid, &free), n).map(Some),
             // What the pod has already comes first: the rest of it would lie idle until the pod ends.
             Room::Reuse(ended) if ended.len() >= n => self.place(ended, ended.len(), n).map(Some),
-            Room::Reuse(ended) => Ok(Some(ended | self.place(free, available, n - ended.len())?)),
+            Room::Reuse(ended) => {
+                let more = self.place(free, self.available(uid, &free), n - ended.len())?;
+                Ok(Some(ended | more))
+            }
         }
     }
 
-    /// Chooses `n` CPUs of `free`, of which `available` may be used (the rest is promised to other pods).
+    /// How many of `free` a container of this pod may use: the rest is promised to other pods.
+    pub(super) fn available(&self, uid: &PodUid, free: &CpuSet) -> usize {
+        let others = self.pods.iter().filter(|(other, _)| *other != uid);
+        free.len().saturating_sub(others.map(|(_, pod)| pod.promise()).sum())
+    }
+
+    /// Chooses `n` CPUs of `free`, of which `available` may be used.
     pub(super) fn place(
         &self,
         free: CpuSet,
         available: usize,
         n: usize,
     ) -> Result<CpuSet, Rejection> {
-        self.settings.place(&self.topology, &free, available, n)
+        let supply = Supply { free, reusable: CpuSet::EMPTY };
+        let allocation = allocate(&self.topology, &self.settings.placement, &supply, n, None)?;
+        // Only now: what the kubelet would say of the request as such comes first.
+        if n > available {
+            return Err(NotEnough { requested: n, available }.into());
+        }
+        Ok(allocation.cpus)
     }
 
     pub(super) fn started(&mut self, pod: Pod, container: Container) {
@@ -129,6 +142,7 @@ impl Ledger {
             self.adopt_late(&uid, &container);
         }
         self.contested(&uid, &container, wanted.cpus);
+        self.resize(&uid, &container, wanted.cpu)?;
         if let Some(entry) = self.entry_mut(&uid, &container.name) {
             // What the kubelet asks for is written over what was set: its quota would throttle exclusive CPUs, its
             // CPUs are not the ones decided here.

@@ -15,7 +15,7 @@ pub mod model;
 pub mod note;
 mod pods;
 mod pool;
-pub mod rejection;
+mod resize;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -28,9 +28,9 @@ pub use note::{Note, What};
 pub use settings::{Policy, Settings};
 
 use crate::cpuset::CpuSet;
+use crate::placement::Rejection;
 use crate::topology::Topology;
 use pods::PodEntry;
-pub use rejection::Rejection;
 use std::collections::{BTreeMap, HashMap};
 
 /// Exclusive CPUs and whose they are: all that must outlive the process.

@@ -52,6 +52,13 @@ pub enum What {
         /// Why.
         why: &'static str,
     },
+    /// It was resized in place.
+    Resized {
+        /// Its exclusive CPUs before; `None` if it was a shared one.
+        from: Option<CpuSet>,
+        /// Its exclusive CPUs from now on; `None` if it is a shared one.
+        to: Option<CpuSet>,
+    },
     /// It asks for exclusive CPUs but runs in the shared pool.
     LeftShared(String),
     /// Its exclusive CPUs are free again.
@@ -71,6 +78,16 @@ impl fmt::Display for Note {
             What::Moved { from: Some(from), to, why } => {
                 write!(f, "moved from CPUs {from} to exclusive CPUs {to}: {why}")
             }
+            What::Resized { from: Some(from), to: Some(to) } => {
+                write!(f, "resized from exclusive CPUs {from} to {to}")
+            }
+            What::Resized { from: None, to: Some(to) } => {
+                write!(f, "resized, from the shared pool to exclusive CPUs {to}")
+            }
+            What::Resized { from: Some(from), to: None } => {
+                write!(f, "resized, from exclusive CPUs {from} to the shared pool")
+            }
+            What::Resized { from: None, to: None } => f.write_str("resized in the shared pool"),
             What::LeftShared(why) => write!(f, "runs in the shared pool: {why}"),
             What::Released(cpus) => write!(f, "exclusive CPUs {cpus} are free again"),
             What::Contested(cpus) => write!(

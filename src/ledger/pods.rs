@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 pub(super) struct PodEntry {
     /// The pod as last heard of.
     pub(super) pod: Pod,
+    /// The budget that events told last. A resize changes the pod's budget, and events go on telling the old one.
+    told_budget: Option<MilliCpu>,
     /// Its containers by name: one that is restarted keeps its entry, and with it its CPUs.
     pub(super) containers: BTreeMap<String, Entry>,
     /// Whether its last container was refused. Such a pod keeps nothing free for itself: two pods that wait for the
@@ -58,12 +60,15 @@ pub(super) enum Room {
 
 impl PodEntry {
     pub(super) fn new(pod: Pod) -> PodEntry {
-        PodEntry { pod, containers: BTreeMap::new(), refused: false }
+        let told_budget = pod.budget;
+        PodEntry { pod, told_budget, containers: BTreeMap::new(), refused: false }
     }
 
     /// Takes over what an event says of the pod. Stubs (some events know little more than an id) change nothing.
     pub(super) fn refresh(&mut self, pod: Pod) {
-        let budget = pod.budget.or(self.pod.budget);
+        let news = pod.budget.filter(|&budget| self.told_budget != Some(budget));
+        self.told_budget = pod.budget.or(self.told_budget);
+        let budget = news.or(self.pod.budget);
         let qos = if pod.qos == Qos::Unknown { self.pod.qos } else { pod.qos };
         self.pod = Pod { budget, qos, ..pod };
     }
@@ -92,7 +97,12 @@ impl PodEntry {
 
     /// Whether `n` exclusive CPUs for container `name` fit the pod's budget beside what its other containers hold.
     pub(super) fn room(&self, name: &str, n: usize) -> Room {
-        let Some(budget) = self.pod.budget.map(MilliCpu::cpus_floor) else { return Room::Fresh };
+        self.room_within(self.pod.budget, name, n)
+    }
+
+    /// As [`room`](Self::room), with another budget than the one last heard of.
+    pub(super) fn room_within(&self, budget: Option<MilliCpu>, name: &str, n: usize) -> Room {
+        let Some(budget) = budget.map(MilliCpu::cpus_floor) else { return Room::Fresh };
         let (mut running, mut ended) = (0, CpuSet::EMPTY);
         for (_, entry) in self.containers.iter().filter(|(other, _)| *other != name) {
             match (entry.claim, entry.life) {

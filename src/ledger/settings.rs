@@ -1,9 +1,6 @@
 //! What an administrator decides about the ledger.
 
-use super::rejection::Rejection;
-use crate::cpuset::CpuSet;
-use crate::placement::{self, NotEnough, take};
-use crate::topology::Topology;
+use crate::placement;
 use std::fmt;
 
 /// Who may have exclusive CPUs (the kubelet's `cpuManagerPolicy`).
@@ -39,38 +36,5 @@ impl fmt::Display for Settings {
                 )
             }
         }
-    }
-}
-
-impl Settings {
-    /// Chooses `n` CPUs of `free`, of which only `available` may be used.
-    ///
-    /// # Errors
-    /// If there is no room, or the options forbid the size.
-    pub(super) fn place(
-        &self,
-        topology: &Topology,
-        free: &CpuSet,
-        available: usize,
-        n: usize,
-    ) -> Result<CpuSet, Rejection> {
-        let options = &self.placement.options;
-        let per_core = topology.cpus_per_core();
-        if options.full_pcpus_only && !n.is_multiple_of(per_core) {
-            return Err(Rejection {
-                reason: "SMTAlignmentError",
-                message: format!(
-                    "SMT Alignment Error: requested {n} cpus not multiple cpus per core = {per_core}"
-                ),
-            });
-        }
-        let not_enough = |error: NotEnough| Rejection {
-            reason: "UnexpectedAdmissionError",
-            message: format!("Allocate failed due to {error}, which is unexpected"),
-        };
-        if available < n {
-            return Err(not_enough(NotEnough { requested: n, available }));
-        }
-        take(topology, free, n, options.strategy(topology)).map_err(not_enough)
     }
 }

@@ -1,0 +1,92 @@
+//! In-place resize: a running container gets more or fewer CPUs, or becomes exclusive or shared.
+//!
+//! The kubelet refuses this for exclusive CPUs under its own static policy; with policy none it asks the runtime, and so
+//! us. A refusal fails the resize and changes nothing.
+
+use super::model::{Container, CpuRequest, MilliCpu, PodUid};
+use super::note::{Note, What};
+use super::pods::Room;
+use super::{Ledger, Policy};
+use crate::cpuset::CpuSet;
+use crate::placement::allocate::check_whole_cores;
+use crate::placement::resize::{grow, shrink};
+use crate::placement::{NotEnough, Rejection, Supply};
+
+impl Ledger {
+    /// Makes a container's claim fit what it shall have from now on.
+    pub(super) fn resize(
+        &mut self,
+        uid: &PodUid,
+        container: &Container,
+        wanted: CpuRequest,
+    ) -> Result<(), Rejection> {
+        let Some(entry) = self.entry(uid, &container.name) else { return Ok(()) };
+        let (before, held) = (entry.cpu, entry.claim);
+        let cpu = CpuRequest {
+            request: wanted.request.or(before.request),
+            limit: wanted.limit.or(before.limit),
+        };
+        if cpu.amount() == before.amount() {
+            return Ok(());
+        }
+        let budget = self.resized_budget(uid, before, cpu);
+        let claim = self.resized_claim(uid, container, cpu, budget)?;
+        let subject = self.subject(uid, container);
+        let Some(pod) = self.pods.get_mut(uid) else { return Ok(()) };
+        pod.pod.budget = budget;
+        let Some(entry) = pod.containers.get_mut(&container.name) else { return Ok(()) };
+        (entry.cpu, entry.claim) = (cpu, claim);
+        if claim != held {
+            // Its quota comes with the same request: it has to be told in any case.
+            entry.told = None;
+            self.pending = true;
+            self.revision += 1;
+            let what = What::Resized { from: held, to: claim };
+            self.notes.push(Note { warning: false, subject, what });
+        }
+        self.refresh_pool();
+        Ok(())
+    }
+
+    /// The pod's budget after the resize: the events of a resize still carry the old one.
+    fn resized_budget(
+        &self,
+        uid: &PodUid,
+        before: CpuRequest,
+        after: CpuRequest,
+    ) -> Option<MilliCpu> {
+        let budget = self.pods.get(uid)?.pod.budget?;
+        let amount = |cpu: CpuRequest| cpu.amount().map_or(0, |milli| milli.0);
+        Some(MilliCpu(budget.0.saturating_sub(amount(before)).saturating_add(amount(after))))
+    }
+
+    fn resized_claim(
+        &self,
+        uid: &PodUid,
+        container: &Container,
+        cpu: CpuRequest,
+        budget: Option<MilliCpu>,
+    ) -> Result<Option<CpuSet>, Rejection> {
+        let Some(pod) = self.pods.get(uid) else { return Ok(None) };
+        let held = pod.containers.get(&container.name).and_then(|entry| entry.claim);
+        let Some(n) = pod.whole_cpus(&cpu) else { return Ok(None) };
+        if self.settings.policy == Policy::None {
+            return Ok(None);
+        }
+        let free = self.free();
+        let available = self.available(uid, &free);
+        let Some(held) = held else {
+            let fits = pod.room_within(budget, &container.name, n) == Room::Fresh;
+            return if fits { self.place(free, available, n).map(Some) } else { Ok(None) };
+        };
+        let supply = Supply { free: free | held, reusable: CpuSet::EMPTY };
+        check_whole_cores(&self.topology, &self.settings.placement, &supply, n)?;
+        let Some(more) = n.checked_sub(held.len()) else {
+            return Ok(Some(shrink(&self.topology, &held, n)));
+        };
+        if more > available {
+            return Err(NotEnough { requested: more, available }.into());
+        }
+        Ok(Some(grow(&self.topology, &held, &free, more)?))
+    }
+}

@@ -3,6 +3,8 @@
 //! [`take()`] is one allocation. Nothing here keeps state, reads a file or a clock, or logs: who holds what is the
 //! ledger's business.
 
+pub mod allocate;
+mod balance;
 mod best;
 mod closest;
 mod combinations;
@@ -16,6 +18,7 @@ pub mod nodes;
 pub mod options;
 mod order;
 mod packed;
+pub mod rejection;
 pub mod reserve;
 pub mod settings;
 mod spread;
@@ -23,10 +26,12 @@ pub mod take;
 pub mod topology_manager;
 mod uncore;
 
+pub use allocate::{Allocation, Supply, affinity, allocate};
 pub use hints::{Demand, Hint};
 pub use merge::{Affinity, merge};
 pub use nodes::{NodeSet, Numa};
 pub use options::Options;
+pub use rejection::{Reason, Rejection};
 pub use reserve::Reservation;
 pub use settings::Settings;
 pub use take::{NotEnough, Strategy, UncoreOrder, take};

@@ -1,18 +1,114 @@
-//! Our decisions against the kubelet's own, all vectors of `tests/conformance`.
+//! Our decisions against the kubelet's own, all vectors of `tests/conformance`, and random histories on their machines.
 
-use std::path::Path;
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::placement::{
+    Options, Reservation, Settings, Supply, TopologyManager, TopologyPolicy, UncoreOrder, allocate,
+};
+use std::path::{Path, PathBuf};
 
 #[path = "../examples/conformance/runner.rs"]
 mod runner;
 
+fn vectors() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance")
+}
+
 #[test]
 fn every_vector() {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance");
-    let reports = runner::run(&dir).unwrap();
-    assert!(!reports.is_empty());
+    let reports = runner::run(&vectors()).unwrap();
+    assert_eq!(reports.len(), 5);
     for report in reports {
         println!("{report}");
         let failures: Vec<&String> = report.failures.iter().take(5).collect();
         assert!(failures.is_empty(), "{report}: {failures:#?}");
     }
+}
+
+/// Numbers that look random and are the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        // Xorshift; Marsaglia 2003.
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end.max(1) as u64) as usize
+    }
+
+    fn coin(&mut self) -> bool {
+        self.below(2) == 0
+    }
+
+    fn options(&mut self) -> Options {
+        loop {
+            let options = Options {
+                full_pcpus_only: self.coin(),
+                strict_cpu_reservation: self.coin(),
+                prefer_align_cpus_by_uncorecache: self.coin(),
+                distribute_cpus_across_numa: self.below(4) == 0,
+                align_by_socket: self.coin(),
+                distribute_cpus_across_cores: self.below(4) == 0,
+                uncore_order: if self.coin() {
+                    UncoreOrder::Numerical
+                } else {
+                    UncoreOrder::FewestFree
+                },
+            };
+            if options.check_exclusive().is_ok() {
+                return options;
+            }
+        }
+    }
+}
+
+/// On every machine, hybrid ones and those with offline CPUs too: no CPU is given to two containers, none that is
+/// reserved or offline to any, and each container gets exactly what it asked for, or a refusal.
+#[test]
+fn random_histories_keep_cpus_exclusive() {
+    let (machines, _) = runner::machines(&vectors()).unwrap();
+    let mut random = Random(88_172_645_463_325_252);
+    let policies = [
+        TopologyPolicy::None,
+        TopologyPolicy::BestEffort,
+        TopologyPolicy::Restricted,
+        TopologyPolicy::SingleNumaNode,
+    ];
+    let (mut placed, mut refused) = (0, 0);
+    for (name, topology) in &machines {
+        for policy in policies {
+            let options = random.options();
+            let reservation = Reservation::amount(1000 * (1 + random.below(3) as u64));
+            let Ok(reserved) = reservation.resolve(topology, &options) else { continue };
+            let topology_manager = TopologyManager { policy, ..TopologyManager::default() };
+            let settings = Settings { options, topology_manager, reserved };
+            let mut free = topology.online();
+            let mut held: Vec<CpuSet> = Vec::new();
+            for _ in 0..100 {
+                if random.below(3) == 0 && !held.is_empty() {
+                    free |= held.swap_remove(random.below(held.len()));
+                    continue;
+                }
+                let largest = if random.coin() { 8 } else { topology.cpus().len() };
+                let n = 1 + random.below(largest);
+                let supply = Supply { free, reusable: CpuSet::EMPTY };
+                match allocate(topology, &settings, &supply, n, None) {
+                    Err(_) => refused += 1,
+                    Ok(allocation) => {
+                        let cpus = allocation.cpus;
+                        assert_eq!(cpus.len(), n, "{name} {settings:?}");
+                        assert!(cpus.is_subset(&free), "{name} {settings:?}");
+                        assert!(cpus.is_disjoint(&reserved), "{name} {settings:?}");
+                        free -= cpus;
+                        held.push(cpus);
+                        placed += 1;
+                    }
+                }
+                let all: usize = held.iter().map(CpuSet::len).sum();
+                assert_eq!(all + free.len(), topology.cpus().len(), "{name} {settings:?}");
+            }
+        }
+    }
+    println!("{placed} placed, {refused} refused");
+    assert!(placed > 10_000, "{placed}");
 }

@@ -46,15 +46,25 @@ impl fmt::Display for Report {
     }
 }
 
-/// Reads the machines of a directory, then runs all its vector files.
+/// Reads the machines of a directory.
 ///
 /// # Errors
-/// If a file cannot be read, is not of its form, or the directory has none.
-pub(crate) fn run(dir: &Path) -> io::Result<Vec<Report>> {
+/// If there are none, or their file cannot be read or is not of its form.
+pub(crate) fn machines(dir: &Path) -> io::Result<(Machines, Report)> {
     let file = find(dir, "topologies")
         .ok_or_else(|| io::Error::other(format!("{}: no topologies.jsonl[.gz]", dir.display())))?;
     let mut machines = Machines::new();
-    let mut reports = vec![each(&file, |machine| topologies::check(machine, &mut machines))?];
+    let report = each(&file, |machine| topologies::check(machine, &mut machines))?;
+    Ok((machines, report))
+}
+
+/// Reads the machines of a directory, then runs all its vector files.
+///
+/// # Errors
+/// If a file cannot be read or is not of its form, or the machines are missing.
+pub(crate) fn run(dir: &Path) -> io::Result<Vec<Report>> {
+    let (machines, report) = machines(dir)?;
+    let mut reports = vec![report];
     if let Some(file) = find(dir, "take") {
         reports.push(each(&file, |vector| take::check(vector, &machines))?);
     }

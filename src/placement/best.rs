@@ -49,18 +49,22 @@ impl Demand {
 
     fn narrowest_and_nearest(&self, numa: &Numa) -> Option<Hint> {
         let narrowest = self.narrowest()?;
-        let hint = |set, preferred| Hint { nodes: Some(set), preferred };
-        if narrowest == self.width {
-            return Some(hint(self.choose(numa, narrowest, None)?, true));
-        }
-        if let Some(sockets) = self.sockets {
+        let hint = |set, preferred| Hint { nodes: Some(self.numbers(set)), preferred };
+        if narrowest > self.width
+            && let Some(sockets) = self.sockets
+        {
+            let mut search = Search::new(self, self.groups(numa, true));
             let sizes = narrowest..=self.nodes.len();
-            let aligned = sizes.filter_map(|size| self.choose(numa, size, Some(sockets))).next();
+            let aligned = sizes.filter_map(|size| search.run(size, Some(sockets))).next();
             if let Some(set) = aligned {
                 return Some(hint(set, true));
             }
         }
-        Some(hint(self.choose(numa, narrowest, None)?, false))
+        let set = match numa.distances {
+            None => self.lowest(&[Group::all(self.nodes.len())], &[narrowest]),
+            Some(_) => Search::new(self, self.groups(numa, false)).run(narrowest, None),
+        };
+        Some(hint(set?, narrowest == self.width))
     }
 
     /// The fewest nodes that can hold the request.
@@ -81,22 +85,12 @@ impl Demand {
         Some(size)
     }
 
-    /// The best set of so many nodes that can hold the request, on exactly so many sockets if any number is given.
-    fn choose(&self, numa: &Numa, size: usize, sockets: Option<usize>) -> Option<NodeSet> {
-        let groups = match (&numa.distances, sockets) {
-            (None, None) => {
-                let all = Group::all(self.nodes.len());
-                return self.lowest(&[all], &[size]).map(|chosen| self.numbers(chosen));
-            }
-            (Some(distances), _) => {
-                group_by_distance(&self.nodes, sockets.is_some(), |from, to| {
-                    u64::from(distances.between(from, to))
-                })
-            }
-            (None, Some(_)) => group_by_distance(&self.nodes, true, |_, _| 0),
-        };
-        let chosen = Search::new(self, groups, size, sockets).run()?;
-        Some(self.numbers(chosen))
+    /// The nodes in groups of equal distance, or of equal sockets if distances do not count.
+    fn groups(&self, numa: &Numa, by_socket: bool) -> Vec<Group> {
+        group_by_distance(&self.nodes, by_socket, |from, to| match &numa.distances {
+            Some(distances) => u64::from(distances.between(from, to)),
+            None => 0,
+        })
     }
 
     /// Node numbers of a set of node indices.

@@ -4,6 +4,7 @@
 //! ledger's business.
 
 pub mod allocate;
+mod balance;
 mod best;
 mod closest;
 mod combinations;
@@ -26,7 +27,7 @@ pub mod take;
 pub mod topology_manager;
 mod uncore;
 
-pub use allocate::{Allocation, Supply, allocate};
+pub use allocate::{Allocation, Supply, affinity, allocate};
 pub use hints::{Demand, Hint};
 pub use merge::{Affinity, merge};
 pub use nodes::{NodeSet, Numa};

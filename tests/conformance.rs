@@ -16,7 +16,7 @@ fn vectors() -> PathBuf {
 #[test]
 fn every_vector() {
     let reports = runner::run(&vectors()).unwrap();
-    assert_eq!(reports.len(), 5);
+    assert_eq!(reports.len(), 6);
     for report in reports {
         println!("{report}");
         let failures: Vec<&String> = report.failures.iter().take(5).collect();

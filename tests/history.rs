@@ -9,9 +9,11 @@ use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
 use nri_cpu_manager::ledger::{
     Claim, Container, ContainerKind, CpuRequest, Decision, Event, Ledger, MilliCpu, Pin, Pod,
-    Policy, Qos, Settings,
+    Policy, Qos, Settings, Wanted,
 };
-use nri_cpu_manager::placement::{self, Options, TopologyManager, UncoreOrder};
+use nri_cpu_manager::placement::{
+    self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder,
+};
 use nri_cpu_manager::topology::Topology;
 use nri_cpu_manager::topology::synthetic::Machine;
 use proptest::prelude::*;
@@ -23,6 +25,7 @@ enum Op {
     RunPod {
         qos: u8,
         cpus: [u8; 2],
+        kinds: u8,
     },
     Create {
         pod: usize,
@@ -40,6 +43,11 @@ enum Op {
     StopPod {
         pod: usize,
     },
+    /// In-place resize, in halves of a CPU.
+    Resize {
+        container: usize,
+        halves: u8,
+    },
     Twice,
     /// The plugin dies and starts anew, with its checkpoint, without one, or with an old one.
     Restart {
@@ -55,12 +63,15 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     let (pod, container) = (0..8usize, 0..16usize);
     prop_oneof![
-        3 => (0..5u8, [0..9u8, 0..9u8]).prop_map(|(qos, cpus)| Op::RunPod { qos, cpus }),
+        3 => (0..5u8, [0..9u8, 0..9u8], 0..4u8)
+            .prop_map(|(qos, cpus, kinds)| Op::RunPod { qos, cpus, kinds }),
         6 => (pod.clone(), 0..2usize).prop_map(|(pod, container)| Op::Create { pod, container }),
         5 => container.clone().prop_map(|container| Op::Start { container }),
         3 => container.clone().prop_map(|container| Op::Stop { container }),
-        1 => container.prop_map(|container| Op::LateStop { container }),
+        1 => container.clone().prop_map(|container| Op::LateStop { container }),
         2 => pod.clone().prop_map(|pod| Op::StopPod { pod }),
+        3 => (container.clone(), 0..13u8)
+            .prop_map(|(container, halves)| Op::Resize { container, halves }),
         1 => Just(Op::Twice),
         1 => (0..3u8).prop_map(|memory| Op::Restart { memory }),
         1 => (pod, 0..2usize).prop_map(|(pod, container)| Op::Away { pod, container }),
@@ -69,25 +80,54 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn machine() -> impl Strategy<Value = (Topology, Settings)> {
     let shape = (1..3usize, 1..3usize, 1..3usize, 2..5usize, 1..3usize);
-    let options = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
-    (shape, options, 1..4usize).prop_map(
-        |((sockets, nodes, caches, cores, threads), o, reserved)| {
+    (shape, options(), topology_manager(), 1..4usize).prop_map(
+        |((sockets, nodes, caches, cores, threads), mut options, topology_manager, reserved)| {
             let machine =
                 Machine { sockets, nodes, caches, cores: cores * 2, threads, ..Machine::default() };
             let topology = machine.topology().unwrap();
-            let options = Options {
-                prefer_align_cpus_by_uncorecache: o.0,
-                strict_cpu_reservation: o.1,
-                full_pcpus_only: o.2,
-                uncore_order: if o.3 { UncoreOrder::Numerical } else { UncoreOrder::FewestFree },
-                ..Options::default()
-            };
+            options.align_by_socket &=
+                options.check_machine(&topology, topology_manager.policy).is_ok();
             let reserved = topology.online().lowest(reserved);
-            let topology_manager = TopologyManager::default();
             let placement = placement::Settings { options, topology_manager, reserved };
             (topology, Settings { policy: Policy::Static, placement })
         },
     )
+}
+
+/// All that may be used together.
+fn options() -> impl Strategy<Value = Options> {
+    (any::<[bool; 5]>(), 0..4u8).prop_map(|(o, spread)| {
+        let options = Options {
+            full_pcpus_only: o[0],
+            strict_cpu_reservation: o[1],
+            prefer_align_cpus_by_uncorecache: o[2],
+            uncore_order: if o[3] { UncoreOrder::Numerical } else { UncoreOrder::FewestFree },
+            align_by_socket: o[4],
+            ..Options::default()
+        };
+        let other = match spread {
+            0 => Options { distribute_cpus_across_numa: true, ..options },
+            1 => Options { distribute_cpus_across_cores: true, ..options },
+            _ => options,
+        };
+        if other.check_exclusive().is_ok() { other } else { options }
+    })
+}
+
+fn topology_manager() -> impl Strategy<Value = TopologyManager> {
+    let policy = prop_oneof![
+        Just(TopologyPolicy::None),
+        Just(TopologyPolicy::BestEffort),
+        Just(TopologyPolicy::Restricted),
+        Just(TopologyPolicy::SingleNumaNode),
+    ];
+    let scope = prop_oneof![Just(Scope::Container), Just(Scope::Pod)];
+    (policy, scope, any::<bool>()).prop_map(|(policy, scope, closest)| TopologyManager {
+        policy,
+        scope,
+        prefer_closest_numa_nodes: closest,
+        ..TopologyManager::default()
+    })
 }
 
 #[derive(Debug, Clone)]
@@ -100,11 +140,20 @@ struct Instance {
     stopped: bool,
 }
 
+/// A pod with two containers.
+#[derive(Debug, Clone)]
+struct PodSpec {
+    pod: Pod,
+    /// In halves of a CPU.
+    cpus: [u8; 2],
+    kinds: [ContainerKind; 2],
+}
+
 struct Node {
     topology: Topology,
     settings: Settings,
     ledger: Ledger,
-    pods: Vec<(Pod, [u8; 2])>,
+    pods: Vec<PodSpec>,
     instances: BTreeMap<String, Instance>,
     serial: usize,
     last: Option<Event>,
@@ -152,7 +201,7 @@ impl Node {
 
     fn run(&mut self, op: &Op) {
         match *op {
-            Op::RunPod { qos, cpus } => {
+            Op::RunPod { qos, cpus, kinds } => {
                 let serial = self.next();
                 let pod = Pod {
                     sandbox: SandboxId(format!("sandbox-{serial}")),
@@ -163,7 +212,12 @@ impl Node {
                     budget: (qos != 4).then(|| MilliCpu(u64::from(cpus[0] + cpus[1]) * 500)),
                 };
                 self.event(Event::RunPod(pod.clone()));
-                self.pods.push((pod, cpus));
+                let kinds = match kinds {
+                    0 => [ContainerKind::Init, ContainerKind::App],
+                    1 => [ContainerKind::RestartableInit, ContainerKind::App],
+                    _ => [ContainerKind::Unknown; 2],
+                };
+                self.pods.push(PodSpec { pod, cpus, kinds });
             }
             Op::Create { pod, container } => {
                 let Some(instance) = self.instance(pod, container) else { return };
@@ -197,10 +251,11 @@ impl Node {
                 if self.pods.is_empty() {
                     return;
                 }
-                let (pod, _) = self.pods.remove(pod % self.pods.len());
+                let PodSpec { pod, .. } = self.pods.remove(pod % self.pods.len());
                 self.instances.retain(|_, instance| instance.pod.uid != pod.uid);
                 self.event(Event::StopPod(pod.sandbox));
             }
+            Op::Resize { container, halves } => self.resize(container, halves),
             Op::Twice => {
                 if let Some(event @ (Event::Stop(_) | Event::StopPod(_) | Event::Started { .. })) =
                     self.last.clone()
@@ -222,13 +277,13 @@ impl Node {
     /// A new instance of a pod's container, not yet created.
     fn instance(&mut self, pod: usize, container: usize) -> Option<Instance> {
         let serial = self.next();
-        let (pod, cpus) = self.pods.get(pod % self.pods.len().max(1))?.clone();
+        let PodSpec { pod, cpus, kinds } = self.pods.get(pod % self.pods.len().max(1))?.clone();
         let amount = Some(MilliCpu(u64::from(cpus[container]) * 500));
         let container = Container {
             id: ContainerId(format!("id-{serial}")),
             sandbox: pod.sandbox.clone(),
             name: format!("c{container}"),
-            kind: ContainerKind::Unknown,
+            kind: kinds[container],
             cpu: CpuRequest { request: amount, limit: amount },
             cpus: None,
             created_at: Some(serial as i64),
@@ -260,6 +315,39 @@ impl Node {
         }
     }
 
+    /// Growth keeps every CPU, shrinking adds none, nobody else's exclusive CPUs change, and a refusal changes nothing.
+    fn resize(&mut self, container: usize, halves: u8) {
+        let Some(id) = self.pick(container).filter(|id| !self.instances[id].stopped) else {
+            return;
+        };
+        let Instance { pod, container, pin: was, .. } = self.instances[&id].clone();
+        let (before, claims) = (self.instances.clone(), self.claims());
+        let amount = Some(MilliCpu(u64::from(halves) * 500));
+        let cpu = CpuRequest { request: amount, limit: amount };
+        let wanted = Wanted { cpu, sets_quota: true, cpus: None };
+        if self.event(Event::Update { pod, container, wanted }).is_none() {
+            assert_eq!(self.claims(), claims, "a refused resize changed something");
+            return;
+        }
+        self.instances.get_mut(&id).unwrap().container.cpu = cpu;
+        let exclusive = |pin: Option<Pin>| pin.filter(Pin::is_exclusive).map(|pin| pin.cpus());
+        if let (Some(was), Some(is)) = (exclusive(was), exclusive(self.instances[&id].pin)) {
+            assert!(was.is_subset(&is) || is.is_subset(&was), "{id} from {was} to {is}");
+        }
+        for (other, instance) in before.iter().filter(|(other, _)| **other != id) {
+            let was = exclusive(instance.pin);
+            let is = exclusive(self.instances[other].pin);
+            assert!(
+                was.is_none() || instance.stopped || is == was,
+                "{other} from {was:?} to {is:?}"
+            );
+        }
+    }
+
+    fn claims(&self) -> Vec<Claim> {
+        self.ledger.claims().collect()
+    }
+
     fn restart(&mut self, memory: u8) {
         let claims: Vec<Claim> = self.ledger.claims().collect();
         let memory = match memory {
@@ -273,7 +361,7 @@ impl Node {
             cpus: instance.pin.map(|pin| pin.cpus()),
             ..instance.container.clone()
         };
-        let pods = self.pods.iter().map(|(pod, _)| pod.clone()).collect();
+        let pods = self.pods.iter().map(|spec| spec.pod.clone()).collect();
         let containers =
             self.instances.values().filter(|instance| !instance.stopped).map(report).collect();
         self.event(Event::Synchronize { pods, containers });
@@ -326,8 +414,8 @@ proptest! {
             node.check();
         }
         // In the end every pod goes, and every CPU is back.
-        for (pod, _) in node.pods.clone() {
-            node.event(Event::StopPod(pod.sandbox));
+        for spec in node.pods.clone() {
+            node.event(Event::StopPod(spec.pod.sandbox));
         }
         prop_assert!(node.ledger.exclusive().is_empty());
         let reserved = node.settings.placement.reserved;

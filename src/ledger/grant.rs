@@ -1,5 +1,5 @@
 //! What a container may have: its pod's budget, its NUMA affinity and the CPUs its pod can use again, put to
-//! [`placement`](crate::placement).
+//! [`placement`].
 
 use super::model::{Container, PodUid};
 use super::pods::Room;
@@ -67,19 +67,30 @@ impl Ledger {
             Room::Fresh(reusable) => place(free, reusable).map(Some),
             // What the pod has already comes first: the rest of it would lie idle until the pod ends. That it lies
             // badly is no reason to refuse: the pod would wait for ever.
-            Room::Reuse(ended) if ended.len() >= n => {
-                let first = place(ended, CpuSet::EMPTY);
-                first.or_else(|_| place(free, ended)).map(Some)
-            }
             Room::Reuse(ended) => {
-                let supply = Supply { free, reusable: ended };
-                let hint = self.affinity(uid, placement, &supply, n)?;
-                let fresh = Supply { free, reusable: CpuSet::EMPTY };
-                let more = n - ended.len();
-                let more = allocate(&self.topology, placement, &fresh, more, Some(hint))?;
-                Ok(Some(Allocation { cpus: more.cpus | ended, hint }))
+                let first = match n.checked_sub(ended.len()) {
+                    None | Some(0) => place(ended, CpuSet::EMPTY),
+                    Some(more) => self.add_to(uid, placement, &free, &ended, more),
+                };
+                first.or_else(|_| place(free | ended, CpuSet::EMPTY)).map(Some)
             }
         }
+    }
+
+    /// All CPUs of `ended`, and `more` of `free`.
+    fn add_to(
+        &self,
+        uid: &PodUid,
+        placement: &placement::Settings,
+        free: &CpuSet,
+        ended: &CpuSet,
+        more: usize,
+    ) -> Result<Allocation, Rejection> {
+        let all = Supply { free: *free, reusable: *ended };
+        let hint = self.affinity(uid, placement, &all, ended.len() + more)?;
+        let fresh = Supply { free: *free, reusable: CpuSet::EMPTY };
+        let added = allocate(&self.topology, placement, &fresh, more, Some(hint))?;
+        Ok(Allocation { cpus: added.cpus | *ended, hint })
     }
 
     /// Chooses `n` exclusive CPUs of a supply.
@@ -137,5 +148,54 @@ impl Ledger {
             true => Ok(()),
             false => Err(NotEnough { requested, available }.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Node, guaranteed, settings};
+    use crate::ledger::{Claim, Ledger};
+    use crate::placement::{Scope, TopologyManager, TopologyPolicy};
+    use crate::topology::synthetic::Machine;
+    use std::collections::BTreeMap;
+
+    /// Two NUMA nodes of eight CPUs, 0 and 1 are reserved, and a container or pod is in one node or refused.
+    fn single(scope: Scope, remembered: Vec<Claim>) -> Ledger {
+        let mut settings = settings();
+        let policy = TopologyPolicy::SingleNumaNode;
+        settings.placement.topology_manager =
+            TopologyManager { policy, scope, ..TopologyManager::default() };
+        let machine = Machine { nodes: 2, caches: 2, cores: 16, ..Machine::default() };
+        Ledger::new(machine.topology().unwrap(), settings, remembered)
+    }
+
+    #[test]
+    fn a_new_life_keeps_a_pods_numa_node() {
+        let mut node = Node { ledger: single(Scope::Pod, Vec::new()), set: BTreeMap::new() };
+        let (a, gone) = (guaranteed("a", 4000), guaranteed("gone", 4000));
+        assert_eq!(node.create(&gone, "c", "g", 4000).unwrap(), "2-5");
+        assert_eq!(node.create(&a, "one", "1", 2000).unwrap(), "8-9");
+        node.ledger = single(Scope::Pod, node.ledger.claims().collect());
+        node.event(node.running(&[(&a, "one", "1", 2000)])).unwrap();
+        // Node 0 has room for the whole pod again.
+        assert_eq!(node.create(&a, "two", "2", 2000).unwrap(), "10-11");
+    }
+
+    #[test]
+    fn badly_lying_cpus_of_ended_containers_do_not_keep_their_pod_out() {
+        let mut node = Node { ledger: single(Scope::Container, Vec::new()), set: BTreeMap::new() };
+        let a = guaranteed("a", 12_000);
+        for (name, expect) in [("one", "2-7"), ("two", "8-13")] {
+            assert_eq!(node.create(&a, name, name, 6000).unwrap(), expect);
+            node.stop(name);
+        }
+        // The pod has six CPUs of each node; its budget is used up.
+        assert_eq!(node.create(&a, "app", "p", 8000).unwrap(), "8-15");
+
+        let mut node = Node { ledger: single(Scope::Container, Vec::new()), set: BTreeMap::new() };
+        let a = guaranteed("a", 8000);
+        assert_eq!(node.create(&a, "init", "i", 4000).unwrap(), "2-5");
+        node.stop("i");
+        assert_eq!(node.create(&a, "app", "p", 8000).unwrap(), "8-15");
     }
 }

@@ -19,7 +19,7 @@ fn machine(caches: usize, per_cache: usize) -> Topology {
     Topology::build(Facts { cpus, ..Facts::default() }).unwrap()
 }
 
-fn settings() -> Settings {
+pub(super) fn settings() -> Settings {
     let options = Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() };
     let reserved = "0-1".parse().unwrap();
     let topology_manager = TopologyManager::default();
@@ -30,21 +30,21 @@ fn settings() -> Settings {
 }
 
 /// A node under test: a ledger, and what the runtime believes of each container.
-struct Node {
-    ledger: Ledger,
-    set: BTreeMap<String, CpuSet>,
+pub(super) struct Node {
+    pub(super) ledger: Ledger,
+    pub(super) set: BTreeMap<String, CpuSet>,
 }
 
 impl Node {
-    fn new() -> Node {
+    pub(super) fn new() -> Node {
         Node::with(settings(), Vec::new())
     }
 
-    fn with(settings: Settings, remembered: Vec<Claim>) -> Node {
+    pub(super) fn with(settings: Settings, remembered: Vec<Claim>) -> Node {
         Node { ledger: Ledger::new(machine(2, 8), settings, remembered), set: BTreeMap::new() }
     }
 
-    fn event(&mut self, event: Event) -> Result<Option<Pin>, String> {
+    pub(super) fn event(&mut self, event: Event) -> Result<Option<Pin>, String> {
         let decision = self.ledger.handle(event).map_err(|rejection| rejection.to_string())?;
         for update in decision.updates {
             self.set.insert(update.container.0, update.pin.cpus());
@@ -53,7 +53,13 @@ impl Node {
     }
 
     /// Creates and starts a container; returns where it was put.
-    fn create(&mut self, pod: &Pod, name: &str, id: &str, milli: u64) -> Result<String, String> {
+    pub(super) fn create(
+        &mut self,
+        pod: &Pod,
+        name: &str,
+        id: &str,
+        milli: u64,
+    ) -> Result<String, String> {
         let pin = self.event(Event::Create {
             pod: pod.clone(),
             container: container(pod, name, id, milli),
@@ -70,17 +76,17 @@ impl Node {
             .unwrap();
     }
 
-    fn stop(&mut self, id: &str) {
+    pub(super) fn stop(&mut self, id: &str) {
         self.event(Event::Stop(ContainerId(id.to_owned()))).unwrap();
         self.set.remove(id);
     }
 
-    fn stop_pod(&mut self, pod: &Pod) {
+    pub(super) fn stop_pod(&mut self, pod: &Pod) {
         self.event(Event::StopPod(pod.sandbox.clone())).unwrap();
     }
 
     #[track_caller]
-    fn check(&self, id: &str, cpus: &str) {
+    pub(super) fn check(&self, id: &str, cpus: &str) {
         assert_eq!(
             self.set.get(id).map(CpuSet::to_string).as_deref(),
             Some(cpus),
@@ -89,7 +95,7 @@ impl Node {
     }
 
     /// What the runtime would report of these containers.
-    fn running(&self, containers: &[(&Pod, &str, &str, u64)]) -> Event {
+    pub(super) fn running(&self, containers: &[(&Pod, &str, &str, u64)]) -> Event {
         let report = |(pod, name, id, milli): &(&Pod, &str, &str, u64)| Container {
             cpus: self.set.get(*id).copied(),
             ..container(pod, name, id, *milli)
@@ -100,7 +106,7 @@ impl Node {
     }
 }
 
-fn pod(name: &str, qos: Qos, milli: u64) -> Pod {
+pub(super) fn pod(name: &str, qos: Qos, milli: u64) -> Pod {
     Pod {
         sandbox: SandboxId(format!("sandbox-{name}")),
         uid: PodUid(format!("uid-{name}")),
@@ -111,7 +117,7 @@ fn pod(name: &str, qos: Qos, milli: u64) -> Pod {
     }
 }
 
-fn container(pod: &Pod, name: &str, id: &str, milli: u64) -> Container {
+pub(super) fn container(pod: &Pod, name: &str, id: &str, milli: u64) -> Container {
     let amount = Some(MilliCpu(milli));
     Container {
         id: ContainerId(id.to_owned()),
@@ -124,7 +130,7 @@ fn container(pod: &Pod, name: &str, id: &str, milli: u64) -> Container {
     }
 }
 
-fn guaranteed(name: &str, milli: u64) -> Pod {
+pub(super) fn guaranteed(name: &str, milli: u64) -> Pod {
     pod(name, Qos::Guaranteed, milli)
 }
 
@@ -348,66 +354,4 @@ fn the_kubelets_own_writes_are_put_right_in_the_answer() {
     node.event(Event::Update { pod: a.clone(), container: container(&a, "c", "a", 4000), wanted })
         .unwrap();
     node.check("a", "2-5");
-}
-
-/// What a kubelet sends for an in-place resize.
-fn resize(
-    node: &mut Node,
-    pod: &Pod,
-    name: &str,
-    id: &str,
-    from: u64,
-    to: u64,
-) -> Result<(), String> {
-    let amount = Some(MilliCpu(to));
-    let wanted =
-        Wanted { cpu: CpuRequest { request: amount, limit: amount }, sets_quota: true, cpus: None };
-    let container = container(pod, name, id, from);
-    node.event(Event::Update { pod: pod.clone(), container, wanted }).map(|_| ())
-}
-
-#[test]
-fn resize_in_place_both_ways_and_between_exclusive_and_shared() {
-    let mut node = Node::new();
-    let (a, s) = (guaranteed("a", 2000), pod("s", Qos::Burstable, 100));
-    node.create(&s, "c", "s", 100).unwrap();
-    assert_eq!(node.create(&a, "c", "a", 2000).unwrap(), "2-3");
-    for (from, to, ours, others) in [
-        (2000, 4000, "2-5", "0-1,6-15"),
-        (4000, 1000, "2", "0-1,3-15"),
-        (1000, 500, "0-15", "0-15"),
-        (500, 2000, "2-3", "0-1,4-15"),
-    ] {
-        resize(&mut node, &a, "c", "a", from, to).unwrap();
-        node.check("a", ours);
-        node.check("s", others);
-    }
-}
-
-#[test]
-fn a_growth_that_is_refused_changes_nothing() {
-    let mut node = Node::new();
-    let (a, b) = (guaranteed("a", 2000), guaranteed("b", 10_000));
-    node.create(&a, "c", "a", 2000).unwrap();
-    node.create(&b, "c", "b", 10_000).unwrap();
-    let before = node.ledger.claims().collect::<Vec<_>>();
-    let refused = resize(&mut node, &a, "c", "a", 2000, 8000).unwrap_err();
-    assert!(refused.starts_with("UnexpectedAdmissionError: "), "{refused}");
-    assert_eq!(node.ledger.claims().collect::<Vec<_>>(), before);
-    resize(&mut node, &a, "c", "a", 2000, 4000).unwrap();
-}
-
-#[test]
-fn a_container_resized_back_and_forth_keeps_room_in_its_pods_budget() {
-    let mut node = Node::new();
-    let a = guaranteed("a", 4000);
-    node.create(&a, "one", "1", 2000).unwrap();
-    node.create(&a, "two", "2", 2000).unwrap();
-    resize(&mut node, &a, "one", "1", 2000, 4000).unwrap();
-    resize(&mut node, &a, "two", "2", 2000, 500).unwrap();
-    resize(&mut node, &a, "two", "2", 500, 2000).unwrap();
-    assert_eq!(node.ledger.exclusive().len(), 6);
-    // Restarted, it asks for what it was resized to.
-    node.stop("1");
-    assert_eq!(node.create(&a, "one", "1b", 4000).unwrap().parse::<CpuSet>().unwrap().len(), 4);
 }

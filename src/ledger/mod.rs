@@ -106,6 +106,10 @@ impl Ledger {
                 self.upsert_pod(pod);
                 Ok(Decision::default())
             }
+            Event::UpdatePod(pod) => {
+                self.update_pod(pod);
+                Ok(Decision::default())
+            }
             Event::Create { pod, container } => self.create(pod, container),
             Event::Started { pod, container } => {
                 self.started(pod, container);

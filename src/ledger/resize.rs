@@ -3,7 +3,7 @@
 //! The kubelet refuses this for exclusive CPUs under its own static policy; with policy none it asks the runtime, and so
 //! us. A refusal fails the resize and changes nothing.
 
-use super::model::{Container, CpuRequest, MilliCpu, PodUid};
+use super::model::{Container, CpuRequest, MilliCpu, Pod, PodUid};
 use super::note::{Note, What};
 use super::pods::Room;
 use super::{Ledger, Policy};
@@ -48,14 +48,28 @@ impl Ledger {
         Ok(())
     }
 
-    /// The pod's budget after the resize: the events of a resize still carry the old one.
+    /// A pod's new budget, if the runtime tells of it: containerd 2.3 and newer, CRI-O 1.33 and newer.
+    pub(super) fn update_pod(&mut self, pod: Pod) {
+        let budget = pod.budget;
+        let uid = self.upsert_pod(pod);
+        if let Some(entry) = self.pods.get_mut(&uid).filter(|_| budget.is_some()) {
+            entry.pod.budget = budget;
+            entry.resized = true;
+        }
+    }
+
+    /// The pod's budget after one of its containers is resized. Where the runtime tells of resized pods it has done so.
     fn resized_budget(
         &self,
         uid: &PodUid,
         before: CpuRequest,
         after: CpuRequest,
     ) -> Option<MilliCpu> {
-        let budget = self.pods.get(uid)?.pod.budget?;
+        let entry = self.pods.get(uid)?;
+        let budget = entry.pod.budget?;
+        if entry.resized {
+            return Some(budget);
+        }
         let amount = |cpu: CpuRequest| cpu.amount().map_or(0, |milli| milli.0);
         Some(MilliCpu(budget.0.saturating_sub(amount(before)).saturating_add(amount(after))))
     }

@@ -411,3 +411,19 @@ fn a_container_resized_back_and_forth_keeps_room_in_its_pods_budget() {
     node.stop("1");
     assert_eq!(node.create(&a, "one", "1b", 4000).unwrap().parse::<CpuSet>().unwrap().len(), 4);
 }
+
+/// Recorded with containerd 2.4: the pod's resize comes first, later events still carry the old budget.
+#[test]
+fn a_resized_pods_budget_outlives_events_that_carry_the_old_one() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 2000);
+    node.create(&a, "c", "a", 2000).unwrap();
+    node.event(Event::UpdatePod(guaranteed("a", 4000))).unwrap();
+    resize(&mut node, &a, "c", "a", 2000, 4000).unwrap();
+    node.check("a", "2-5");
+    node.stop("a");
+    assert_eq!(node.create(&a, "c", "a2", 4000).unwrap(), "2-5");
+    // Its budget is used up: nothing is kept free for it, and no more is given.
+    assert_eq!(node.create(&a, "d", "d", 4000).unwrap(), "0-1,6-15");
+    assert_eq!(node.create(&guaranteed("b", 10_000), "c", "b", 10_000).unwrap(), "6-15");
+}

@@ -218,9 +218,8 @@ impl Service {
             return nothing();
         }
         let mut pod = incoming::pod(&request.pod, None);
-        let budget = request.linux_resources.cpu.as_ref().and_then(incoming::budget);
-        pod.budget = budget.or(pod.budget);
-        self.ask(Event::RunPod(pod), Outcome::Heard, deadline)
+        pod.budget = request.linux_resources.cpu.as_ref().and_then(incoming::budget);
+        self.ask(Event::UpdatePod(pod), Outcome::Heard, deadline)
     }
 
     fn pod_event(

@@ -151,6 +151,7 @@ fn line(event: &Event) -> String {
         Event::RunPod(pod) => {
             format!("pod     {} {:?} budget {}", name(pod), pod.qos, told(pod.budget))
         }
+        Event::UpdatePod(pod) => format!("resize  {} to {}", name(pod), told(pod.budget)),
         Event::Create { pod, container } => {
             format!("create  {} {}", of(pod, container), cpu(container.cpu))
         }

@@ -105,6 +105,18 @@ impl Node {
         Ok(RunningContainer { name: container.name.clone(), id, pid })
     }
 
+    /// Stops one container of a pod; the pod goes on.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses.
+    pub fn stop_container(&self, container: &RunningContainer) -> Result<()> {
+        self.cri.stop_container(wire::StopContainerRequest {
+            container_id: container.id.clone(),
+            timeout: 0,
+        })?;
+        Ok(())
+    }
+
     /// Stops and removes a pod, as a kubelet does: containers first, at the end the pod's cgroup.
     ///
     /// # Errors

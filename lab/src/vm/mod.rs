@@ -42,6 +42,8 @@ pub fn run(
     patience: Duration,
 ) -> Result<Vec<Outcome>> {
     let base = images::base()?;
+    // Emulated CPUs need real ones: two servers at a time would each take more than twice as long.
+    let _turn = cache::lock_file(Path::new("/run/nri-cpu-manager-lab-vm.lock"))?;
     let directory = tempfile::Builder::new()
         .prefix(&format!("{}-", machine.name))
         .tempdir_in(cache::directory("runs")?)

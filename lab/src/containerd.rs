@@ -154,6 +154,8 @@ impl Containerd {
             .arg(self.setup.run.join("config.toml"))
             // containerd looks for its shim in PATH.
             .env("PATH", format!("{}:{path}", self.setup.programs.display()))
+            // On many emulated CPUs the Go runtime spends its time waking threads; this is inherited by shims and runc.
+            .env("GOMAXPROCS", "2")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

@@ -11,7 +11,7 @@ use lab::containerd::Version;
 use lab::pod::{Container, Pod};
 use lab::process;
 use nix::sys::signal::Signal;
-use support::{Bench, Spinner, exclusive, shared};
+use support::{Bench, Spinner, eventually, exclusive, shared};
 
 /// Every test, for each generation of containerd.
 macro_rules! on_both {
@@ -64,12 +64,9 @@ fn without_the_plugin_they_meet() {
     let mut bench = Bench::new(Version::V2_1);
     let spinner = Spinner::start(&mut bench, "busy");
     let first = bench.run_first("not-alone", spinner.pid);
-    std::thread::sleep(Duration::from_millis(300));
     for cpu in bench.online().iter() {
-        assert!(
-            spinner.last_run(cpu) > first.start,
-            "the busy container did not run on CPU {cpu} any more"
-        );
+        let meet = || spinner.last_run(cpu) > first.start;
+        assert!(eventually(meet), "the busy container did not run on CPU {cpu} any more");
     }
     assert!(first.threads.iter().all(|(_, cpus)| *cpus == bench.online()));
 }

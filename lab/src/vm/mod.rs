@@ -44,10 +44,7 @@ pub fn run(
     let base = images::base()?;
     // Emulated CPUs need real ones: two servers at a time would each take more than twice as long.
     let _turn = cache::lock_file(Path::new("/run/nri-cpu-manager-lab-vm.lock"))?;
-    let directory = tempfile::Builder::new()
-        .prefix(&format!("{}-", machine.name))
-        .tempdir_in(cache::directory("runs")?)
-        .context("cannot make a directory for the run")?;
+    let directory = run_directory(&machine.name)?;
     let job = Job { version, offline: machine.offline.clone(), steps: steps.to_vec() };
     let job = serde_json::to_string(&job).context("cannot write down the steps")?;
     let image = images::make_run(&base, binaries, &job, directory.path())?;
@@ -70,6 +67,21 @@ pub fn run(
         }
     }
     bail!("unreachable: both attempts returned")
+}
+
+/// A new directory for a run. While it is our turn nobody else uses those of earlier runs: they were interrupted.
+fn run_directory(machine: &str) -> Result<tempfile::TempDir> {
+    let runs = cache::directory("runs")?;
+    let prefix = format!("{machine}-");
+    for entry in fs::read_dir(&runs).context("cannot read the directory of the runs")?.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            cache::remove(&entry.path())?;
+        }
+    }
+    tempfile::Builder::new()
+        .prefix(&prefix)
+        .tempdir_in(runs)
+        .context("cannot make a directory for the run")
 }
 
 /// A QEMU process.

@@ -108,11 +108,8 @@ impl Spinner {
             .mounting(reports.display().to_string(), OUT);
         let running = bench.run(&Pod::new(name, [container]));
         let spinner = Self { pid: running.containers[0].pid, record };
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while bench.online().iter().any(|cpu| spinner.last_run(cpu) == 0) {
-            assert!(Instant::now() < deadline, "the busy container has not reached every CPU");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let everywhere = || bench.online().iter().all(|cpu| spinner.last_run(cpu) > 0);
+        assert!(eventually(everywhere), "the busy container has not reached every CPU");
         spinner
     }
 
@@ -159,12 +156,18 @@ impl First {
 }
 
 fn wait_for(path: &std::path::Path) -> String {
+    assert!(eventually(|| path.exists()), "no report {}", path.display());
+    fs::read_to_string(path).unwrap()
+}
+
+/// Whether something becomes true within ten seconds.
+pub fn eventually(condition: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
-        match fs::read_to_string(path) {
-            Ok(text) => return text,
-            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
-            Err(error) => panic!("no report {}: {error}", path.display()),
+    while !condition() {
+        if Instant::now() > deadline {
+            return false;
         }
+        std::thread::sleep(Duration::from_millis(5));
     }
+    true
 }

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 
 use crate::command::{command, last_lines, run};
 use crate::cri::{Cri, wire};
-use crate::process;
+use crate::{image, process};
 
 mod config;
 mod leftovers;
@@ -99,10 +99,10 @@ impl Containerd {
         Cri::connect(&self.socket())
     }
 
-    /// Makes the images of an archive known to the CRI.
+    /// Makes the image of an archive known to the CRI, and waits until it is: containerd 1.7 learns of it later.
     ///
     /// # Errors
-    /// When ctr fails.
+    /// When ctr fails, or the image does not arrive.
     pub fn import(&self, archive: &Path) -> Result<()> {
         run(command(self.setup.programs.join("ctr"), ["-a"])
             .arg(self.socket())
@@ -117,6 +117,14 @@ impl Containerd {
             // The CRI unpacks with its own snapshotter when the first container needs it.
             .arg("--no-unpack")
             .arg(archive))?;
+        let cri = self.connect()?;
+        let start = Instant::now();
+        while !cri.knows_image(image::NAME)? {
+            if start.elapsed() > READY {
+                bail!("containerd does not know the image {} that was imported", image::NAME);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
 
+use wire::image_service_client::ImageServiceClient;
 use wire::runtime_service_client::RuntimeServiceClient;
 
 /// The messages, generated from `proto/cri.proto`.
@@ -25,6 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Cri {
     runtime: Runtime,
     client: RuntimeServiceClient<Channel>,
+    images: ImageServiceClient<Channel>,
 }
 
 /// Makes a blocking method out of an RPC: request in, response out, the RPC's name in the error.
@@ -62,8 +64,9 @@ impl Cri {
             .block_on(endpoint.connect())
             .with_context(|| format!("no container runtime answers at {}", socket.display()))?;
         // Verbose container status carries the whole OCI specification.
+        let images = ImageServiceClient::new(channel.clone());
         let client = RuntimeServiceClient::new(channel).max_decoding_message_size(16 << 20);
-        Ok(Self { runtime, client })
+        Ok(Self { runtime, client, images })
     }
 
     rpc!(
@@ -102,6 +105,20 @@ impl Cri {
     rpc!(
         /// Changes a running container's resources: what the kubelet does for an in-place resize.
         update_container_resources, UpdateContainerResourcesRequest -> UpdateContainerResourcesResponse);
+
+    /// Whether pods can use an image of this name.
+    ///
+    /// # Errors
+    /// The runtime's own words.
+    pub fn knows_image(&self, name: &str) -> Result<bool> {
+        let mut images = self.images.clone();
+        let image = Some(wire::ImageSpec { image: name.to_owned() });
+        let answer = self
+            .runtime
+            .block_on(async move { images.image_status(wire::ImageStatusRequest { image }).await });
+        let answer = answer.map_err(|status| anyhow!("image_status: {}", status.message()))?;
+        Ok(answer.into_inner().image.is_some())
+    }
 
     /// The process id of a container's first process.
     ///

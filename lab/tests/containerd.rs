@@ -3,6 +3,8 @@
 //! CPU 0 is reserved here, and one-CPU containers are exclusive on another, so two CPUs are enough. Each test starts a
 //! containerd of its own (half a second) and leaves nothing behind. They take turns.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+
 mod support;
 
 use std::time::Duration;

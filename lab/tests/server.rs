@@ -2,6 +2,8 @@
 //!
 //! A boot takes ten to twenty seconds, so each server plays several scenarios, one after the other.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+
 mod support;
 
 use std::time::Duration;

@@ -20,7 +20,7 @@ pub(super) fn remove(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// containerd itself and its shims have the run directory in their command lines; containers are their children, and
+/// containerd itself, its shims and its plugins have the run directory in their command lines; containers are their children, and
 /// are found by the shims' ids in their cgroups.
 fn end_processes(setup: &Setup) -> Result<()> {
     let marker = format!("{}/", setup.run.display());
@@ -48,7 +48,8 @@ fn ours(marker: &str) -> Vec<u32> {
         let line = String::from_utf8_lossy(&line);
         let words: Vec<&str> = line.split('\0').collect();
         let program = words.first().map(|w| w.rsplit('/').next().unwrap_or(w)).unwrap_or_default();
-        if !program.starts_with("containerd") || !words.iter().any(|word| word.starts_with(marker))
+        if !["containerd", "nri-cpu-manager"].iter().any(|name| program.starts_with(name))
+            || !words.iter().any(|word| word.starts_with(marker))
         {
             continue;
         }

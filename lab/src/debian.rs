@@ -75,23 +75,23 @@ impl Debian {
         let missing = HOST.iter().filter(|(program, _)| !is_installed(program));
         let (qemu, others): (Vec<&str>, Vec<&str>) =
             missing.map(|(_, package)| *package).partition(|package| package.starts_with("qemu"));
-        self.install(&others, &self.codename)?;
+        self.install(&others, None)?;
         // Debian 12's own QEMU is too old for several caches a socket.
-        let backports = self.codename == "bookworm";
-        self.install(&qemu, if backports { "bookworm-backports" } else { &self.codename })
+        self.install(&qemu, (self.codename == "bookworm").then_some("bookworm-backports"))
     }
 
-    fn install(&self, packages: &[&str], suite: &str) -> Result<()> {
+    /// Without a suite the best version of all that may be installed is taken: a release may hold an older one than its
+    /// security fixes, which what is on the machine already may depend on.
+    fn install(&self, packages: &[&str], suite: Option<&str>) -> Result<()> {
         if packages.is_empty() {
             return Ok(());
         }
-        progress(format!("installing {} from {suite}", packages.join(" ")));
+        progress(format!("installing {}", packages.join(" ")));
         self.update()?;
         let install = |mode: &str| {
             let mut command = self.apt("apt-get", Purpose::Install);
-            command
-                .args(["install", mode, "--no-install-recommends", "--no-remove", "-t", suite])
-                .args(packages);
+            command.args(["install", mode, "--no-install-recommends", "--no-remove"]);
+            command.args(suite.iter().flat_map(|suite| ["-t", suite])).args(packages);
             command.env("DEBIAN_FRONTEND", "noninteractive");
             run(&mut command)
         };

@@ -3,6 +3,8 @@
 mod hints;
 pub(crate) mod merge;
 mod options;
+mod sequence;
+mod simulated;
 mod take;
 pub(crate) mod topologies;
 
@@ -73,6 +75,9 @@ pub(crate) fn run(dir: &Path) -> io::Result<Vec<Report>> {
     }
     if let Some(file) = find(dir, "merge") {
         reports.push(each(&file, merge::check)?);
+    }
+    if let Some(file) = find(dir, "sequence") {
+        reports.push(each(&file, |vector| sequence::check(vector, &machines))?);
     }
     if let Some(file) = find(dir, "options") {
         reports.push(each(&file, |vector| options::check(vector, &machines))?);

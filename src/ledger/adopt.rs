@@ -10,6 +10,7 @@ use super::note::{Note, Subject, What};
 use super::pods::{Entry, Life, Room};
 use super::{Claim, Ledger, Policy};
 use crate::cpuset::CpuSet;
+use crate::placement::{Allocation, Supply};
 use std::collections::{HashMap, HashSet};
 
 /// Claims of an earlier life.
@@ -145,14 +146,11 @@ impl Ledger {
         let Some(pod) = self.pods.get(uid) else { return };
         let Some(n) = pod.whole_cpus(&container.cpu) else { return };
         let placed = self.entry(uid, &container.name).is_some_and(|entry| entry.claim.is_some());
-        if placed
-            || self.settings.policy == Policy::None
-            || pod.room(&container.name, n) == Room::None
-        {
+        if placed || self.settings.policy == Policy::None || pod.room(container, n) == Room::None {
             return;
         }
-        let free = self.free();
-        let result = self.place(free, free.len(), n);
+        let supply = Supply { free: self.free(), reusable: CpuSet::EMPTY };
+        let result = self.place(uid, &self.settings.placement, &supply, n);
         let subject = self.subject(uid, container);
         let known = remembered.contains_key(&(uid.clone(), container.name.clone()));
         let why = match container.cpus {
@@ -163,7 +161,10 @@ impl Ledger {
             Some(_) => "it asks for exclusive CPUs and ran on others",
         };
         let note = match result {
-            Ok(to) => {
+            Ok(Allocation { cpus: to, hint }) => {
+                if let Some(pod) = self.pods.get_mut(uid) {
+                    pod.affinity = pod.budget_cpus().map(|total| (total, hint));
+                }
                 if let Some(entry) = self.entry_mut(uid, &container.name) {
                     entry.claim = Some(to);
                 }

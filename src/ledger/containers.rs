@@ -1,12 +1,13 @@
 //! The life of a container, event by event.
 
+use super::Ledger;
 use super::event::{Decision, Wanted};
+use super::grant::Grant;
 use super::model::{Container, ContainerId, Pod, PodUid, SandboxId};
 use super::note::{Note, Subject, What};
-use super::pods::{Entry, Life, PodEntry, Room};
-use super::{Ledger, Policy};
+use super::pods::{Entry, Life, PodEntry};
 use crate::cpuset::CpuSet;
-use crate::placement::{NotEnough, Rejection, Supply, allocate};
+use crate::placement::{Allocation, Rejection};
 
 impl Ledger {
     /// Takes note of a pod, known or not, and says whose it is.
@@ -25,8 +26,8 @@ impl Ledger {
 
     pub(super) fn create(&mut self, pod: Pod, container: Container) -> Result<Decision, Rejection> {
         let uid = self.upsert_pod(pod);
-        let claim = match self.claim_for(&uid, &container) {
-            Ok(claim) => claim,
+        let grant = match self.grant(&uid, &container) {
+            Ok(grant) => grant,
             Err(rejection) => {
                 if let Some(pod) = self.pods.get_mut(&uid) {
                     pod.refused = true;
@@ -34,6 +35,7 @@ impl Ledger {
                 return Err(rejection);
             }
         };
+        let claim = grant.claim();
         self.contested(&uid, &container, container.cpus);
         let subject = self.subject(&uid, &container);
         if let Some(pod) = self.pods.get_mut(&uid) {
@@ -43,12 +45,16 @@ impl Ledger {
             entry.restarted = before
                 .as_ref()
                 .is_some_and(|before| before.life == Life::Stopped || before.restarted);
-            if let Some(cpus) = claim {
-                pod.hand_over(&container.name, cpus);
-                let kept = before.as_ref().and_then(|before| before.claim) == claim;
-                let what = if kept { What::Kept(cpus) } else { What::Assigned(cpus) };
-                self.notes.push(Note { warning: false, subject, what });
-            }
+            let what = match grant {
+                Grant::Shared => None,
+                Grant::Kept(cpus) => Some(What::Kept(cpus)),
+                Grant::Chosen(Allocation { cpus, hint }) => {
+                    pod.hand_over(&container.name, cpus);
+                    pod.affinity = pod.budget_cpus().map(|total| (total, hint));
+                    Some(What::Assigned { cpus, within: hint })
+                }
+            };
+            self.notes.extend(what.map(|what| Note { warning: false, subject, what }));
             if claim.is_some() || before.as_ref().is_some_and(|before| before.claim.is_some()) {
                 self.revision += 1;
             }
@@ -66,52 +72,6 @@ impl Ledger {
             entry.told = Some(pin.cpus());
         }
         Ok(Decision { pin, updates: self.take_updates() })
-    }
-
-    /// The exclusive CPUs a container that is being created gets; `None` if it is a shared one.
-    fn claim_for(&self, uid: &PodUid, container: &Container) -> Result<Option<CpuSet>, Rejection> {
-        let Some(pod) = self.pods.get(uid) else { return Ok(None) };
-        let held = pod.containers.get(&container.name).and_then(|entry| entry.claim);
-        let Some(n) = pod.whole_cpus(&container.cpu) else { return Ok(None) };
-        if held.is_some_and(|held| held.len() == n) {
-            return Ok(held);
-        }
-        if self.settings.policy == Policy::None {
-            return Ok(None);
-        }
-        let free = self.free() | held.unwrap_or_default();
-        match pod.room(&container.name, n) {
-            Room::None => Ok(None),
-            Room::Fresh => self.place(free, self.available(uid, &free), n).map(Some),
-            // What the pod has already comes first: the rest of it would lie idle until the pod ends.
-            Room::Reuse(ended) if ended.len() >= n => self.place(ended, ended.len(), n).map(Some),
-            Room::Reuse(ended) => {
-                let more = self.place(free, self.available(uid, &free), n - ended.len())?;
-                Ok(Some(ended | more))
-            }
-        }
-    }
-
-    /// How many of `free` a container of this pod may use: the rest is promised to other pods.
-    pub(super) fn available(&self, uid: &PodUid, free: &CpuSet) -> usize {
-        let others = self.pods.iter().filter(|(other, _)| *other != uid);
-        free.len().saturating_sub(others.map(|(_, pod)| pod.promise()).sum())
-    }
-
-    /// Chooses `n` CPUs of `free`, of which `available` may be used.
-    pub(super) fn place(
-        &self,
-        free: CpuSet,
-        available: usize,
-        n: usize,
-    ) -> Result<CpuSet, Rejection> {
-        let supply = Supply { free, reusable: CpuSet::EMPTY };
-        let allocation = allocate(&self.topology, &self.settings.placement, &supply, n, None)?;
-        // Only now: what the kubelet would say of the request as such comes first.
-        if n > available {
-            return Err(NotEnough { requested: n, available }.into());
-        }
-        Ok(allocation.cpus)
     }
 
     pub(super) fn started(&mut self, pod: Pod, container: Container) {

@@ -11,6 +11,7 @@
 mod adopt;
 mod containers;
 pub mod event;
+mod grant;
 pub mod model;
 pub mod note;
 mod pods;

@@ -128,7 +128,9 @@ pub struct Pod {
     pub name: String,
     /// Its quality of service class.
     pub qos: Qos,
-    /// The CPU time of the whole pod: no more than this can be exclusive in it. `None` if the event does not say.
+    /// No more than this can be exclusive in the pod at a time, and its NUMA affinity in pod scope is for that many
+    /// CPUs. The runtime tells the CPU time of the whole pod; a source that knows the containers, the sum of their
+    /// requests for whole CPUs. `None` if the event does not say.
     pub budget: Option<MilliCpu>,
 }
 

@@ -2,6 +2,7 @@
 
 use super::model::ContainerId;
 use crate::cpuset::CpuSet;
+use crate::placement::Hint;
 use std::fmt;
 
 /// Names a container for people.
@@ -38,7 +39,12 @@ pub struct Note {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// It got exclusive CPUs.
-    Assigned(CpuSet),
+    Assigned {
+        /// The CPUs.
+        cpus: CpuSet,
+        /// The NUMA affinity they were chosen under.
+        within: Hint,
+    },
     /// It came back and got the CPUs it had.
     Kept(CpuSet),
     /// It was found running with these exclusive CPUs, and keeps them.
@@ -71,7 +77,13 @@ impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.subject)?;
         match &self.what {
-            What::Assigned(cpus) => write!(f, "exclusive CPUs {cpus}"),
+            What::Assigned { cpus, within } => match within.nodes {
+                None => write!(f, "exclusive CPUs {cpus}"),
+                Some(nodes) => {
+                    let fit = if within.preferred { "" } else { ", not the best there could be" };
+                    write!(f, "exclusive CPUs {cpus} (NUMA affinity {nodes}{fit})")
+                }
+            },
             What::Kept(cpus) => write!(f, "restarted, keeps exclusive CPUs {cpus}"),
             What::Adopted(cpus) => write!(f, "found running, keeps exclusive CPUs {cpus}"),
             What::Moved { from: None, to, why } => write!(f, "moved to exclusive CPUs {to}: {why}"),

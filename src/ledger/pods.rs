@@ -1,7 +1,8 @@
 //! What the ledger remembers of a pod and its containers.
 
-use super::model::{Container, ContainerId, CpuRequest, MilliCpu, Pod, Qos};
+use super::model::{Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, Qos};
 use crate::cpuset::CpuSet;
+use crate::placement::Hint;
 use std::collections::BTreeMap;
 
 /// A pod that exists.
@@ -16,6 +17,9 @@ pub(super) struct PodEntry {
     /// Whether its last container was refused. Such a pod keeps nothing free for itself: two pods that wait for the
     /// same CPUs would otherwise keep each other out.
     pub(super) refused: bool,
+    /// The NUMA affinity its last exclusive CPUs were chosen under, and the budget at that time. In pod scope its other
+    /// containers get the same.
+    pub(super) affinity: Option<(usize, Hint)>,
 }
 
 /// A container that exists, or will be restarted.
@@ -23,6 +27,7 @@ pub(super) struct PodEntry {
 pub(super) struct Entry {
     /// The runtime's id of the present or last instance.
     pub(super) id: ContainerId,
+    pub(super) kind: ContainerKind,
     pub(super) cpu: CpuRequest,
     /// CPUs that are this container's alone for the life of its pod.
     pub(super) claim: Option<CpuSet>,
@@ -50,9 +55,10 @@ pub(super) enum Life {
 /// How a container of a pod can get exclusive CPUs within the pod's budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Room {
-    /// All from the node's free CPUs.
-    Fresh,
-    /// With the help of CPUs of containers of the pod that have ended; init containers, as a rule.
+    /// From the node's free CPUs and from these, as they fit best.
+    Fresh(CpuSet),
+    /// From these first: together with others the pod would hold more than its budget. They are the CPUs of containers
+    /// of the pod that have ended; init containers, as a rule.
     Reuse(CpuSet),
     /// Not at all: the rest of the pod uses the budget up. The container has inherited the pod's own limit.
     None,
@@ -60,7 +66,8 @@ pub(super) enum Room {
 
 impl PodEntry {
     pub(super) fn new(pod: Pod) -> PodEntry {
-        PodEntry { pod, resized: false, containers: BTreeMap::new(), refused: false }
+        let containers = BTreeMap::new();
+        PodEntry { pod, resized: false, containers, refused: false, affinity: None }
     }
 
     /// Takes over what an event says of the pod. Stubs (some events know little more than an id) change nothing.
@@ -93,27 +100,54 @@ impl PodEntry {
         self.pod.budget.map_or(0, |budget| MilliCpu(budget.0.saturating_sub(seen)).cpus_floor())
     }
 
-    /// Whether `n` exclusive CPUs for container `name` fit the pod's budget beside what its other containers hold.
-    pub(super) fn room(&self, name: &str, n: usize) -> Room {
-        self.room_within(self.pod.budget, name, n)
+    /// Whether and how `n` exclusive CPUs for `container` fit the pod's budget beside what its other containers hold.
+    ///
+    /// If its kind is known, the CPUs of init containers are the later ones' to use, with no preference for them, and
+    /// those of sidecars and of the pod's other containers never are: so the kubelet. Otherwise, and for a container
+    /// that comes back after others used its CPUs, what is left of the budget decides.
+    pub(super) fn room(&self, container: &Container, n: usize) -> Room {
+        self.room_within(self.budget_cpus(), container, n)
     }
 
     /// As [`room`](Self::room), with another budget than the one last heard of.
-    pub(super) fn room_within(&self, budget: Option<MilliCpu>, name: &str, n: usize) -> Room {
-        let Some(budget) = budget.map(MilliCpu::cpus_floor) else { return Room::Fresh };
-        let (mut running, mut ended) = (0, CpuSet::EMPTY);
-        for (_, entry) in self.containers.iter().filter(|(other, _)| *other != name) {
-            match (entry.claim, entry.life) {
-                (Some(claim), Life::Stopped) => ended |= claim,
-                (Some(claim), _) => running += claim.len(),
-                (None, _) => {}
+    pub(super) fn room_within(
+        &self,
+        budget: Option<usize>,
+        container: &Container,
+        n: usize,
+    ) -> Room {
+        let (mut running, mut ended, mut init) = (0, CpuSet::EMPTY, CpuSet::EMPTY);
+        for (_, entry) in self.containers.iter().filter(|(other, _)| **other != container.name) {
+            match (entry.claim, entry.life, entry.kind) {
+                (None, ..) => {}
+                (Some(claim), Life::Stopped, ContainerKind::Init) => init |= claim,
+                (Some(claim), Life::Stopped, _) => ended |= claim,
+                (Some(claim), ..) => running += claim.len(),
             }
         }
-        match running + n {
-            needed if needed + ended.len() <= budget => Room::Fresh,
-            needed if needed <= budget => Room::Reuse(ended),
-            _ => Room::None,
+        let budget = budget.unwrap_or(usize::MAX);
+        if running + n > budget {
+            return Room::None;
         }
+        let known = container.kind != ContainerKind::Unknown;
+        if known && !self.containers.contains_key(&container.name) {
+            return Room::Fresh(init);
+        }
+        ended |= init;
+        match running + ended.len() + n <= budget {
+            true => Room::Fresh(CpuSet::EMPTY),
+            false => Room::Reuse(ended),
+        }
+    }
+
+    /// The whole CPUs in the pod's budget.
+    pub(super) fn budget_cpus(&self) -> Option<usize> {
+        self.pod.budget.map(MilliCpu::cpus_floor)
+    }
+
+    /// All CPUs that are exclusive to containers of the pod.
+    pub(super) fn held(&self) -> CpuSet {
+        self.containers.values().filter_map(|entry| entry.claim).collect()
     }
 
     /// Takes `cpus` out of the claims of all containers but `name`.
@@ -133,6 +167,7 @@ impl Entry {
     pub(super) fn new(container: &Container, life: Life) -> Entry {
         Entry {
             id: container.id.clone(),
+            kind: container.kind,
             cpu: container.cpu,
             claim: None,
             life,
@@ -145,6 +180,7 @@ impl Entry {
     pub(super) fn ended(id: ContainerId, claim: CpuSet) -> Entry {
         Entry {
             id,
+            kind: ContainerKind::Unknown,
             cpu: CpuRequest::default(),
             claim: Some(claim),
             life: Life::Stopped,

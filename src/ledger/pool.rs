@@ -121,6 +121,7 @@ impl Ledger {
         if let Some(pod) = self.pods.get_mut(&uid) {
             pod.containers.remove(&name);
             pod.refused = true;
+            pod.affinity = None;
         }
         self.revision += 1;
         self.unheard(updates);

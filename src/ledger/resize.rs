@@ -2,15 +2,17 @@
 //!
 //! The kubelet refuses this for exclusive CPUs under its own static policy; with policy none it asks the runtime, and so
 //! us. A refusal fails the resize and changes nothing.
+//!
+//! A resize is never refused for its NUMA affinity. The topology manager's policy is about where a container may start
+//! (KEP-693); this one runs already, and keeps the CPUs it has. It gets the nearest ones there are instead.
 
 use super::model::{Container, CpuRequest, MilliCpu, Pod, PodUid};
 use super::note::{Note, What};
-use super::pods::Room;
 use super::{Ledger, Policy};
 use crate::cpuset::CpuSet;
 use crate::placement::allocate::check_whole_cores;
 use crate::placement::resize::{grow, shrink};
-use crate::placement::{NotEnough, Rejection, Supply};
+use crate::placement::{self, Rejection, Supply, TopologyPolicy};
 
 impl Ledger {
     /// Makes a container's claim fit what it shall have from now on.
@@ -34,6 +36,9 @@ impl Ledger {
         let subject = self.subject(uid, container);
         let Some(pod) = self.pods.get_mut(uid) else { return Ok(()) };
         pod.pod.budget = budget;
+        if let Some(cpus) = claim {
+            pod.hand_over(&container.name, cpus);
+        }
         let Some(entry) = pod.containers.get_mut(&container.name) else { return Ok(()) };
         (entry.cpu, entry.claim) = (cpu, claim);
         if claim != held {
@@ -88,19 +93,46 @@ impl Ledger {
             return Ok(None);
         }
         let free = self.free();
-        let available = self.available(uid, &free);
         let Some(held) = held else {
-            let fits = pod.room_within(budget, &container.name, n) == Room::Fresh;
-            return if fits { self.place(free, available, n).map(Some) } else { Ok(None) };
+            let budget = budget.map(MilliCpu::cpus_floor);
+            let room = pod.room_within(budget, container, n);
+            let Some(allocation) = self.choose(uid, &self.any_affinity(), free, room, n)? else {
+                return Ok(None);
+            };
+            self.keep_promises(uid, &free, &allocation.cpus)?;
+            return Ok(Some(allocation.cpus));
         };
-        let supply = Supply { free: free | held, reusable: CpuSet::EMPTY };
+        let near = self.growable(&free, &held);
+        let supply = Supply { free: near | held, reusable: CpuSet::EMPTY };
         check_whole_cores(&self.topology, &self.settings.placement, &supply, n)?;
         let Some(more) = n.checked_sub(held.len()) else {
             return Ok(Some(shrink(&self.topology, &held, n)));
         };
-        if more > available {
-            return Err(NotEnough { requested: more, available }.into());
+        let grown = grow(&self.topology, &held, &near, more)?;
+        self.keep_promises(uid, &free, &grown)?;
+        Ok(Some(grown))
+    }
+
+    /// The settings in force, with a topology manager that admits every affinity.
+    fn any_affinity(&self) -> placement::Settings {
+        let mut placement = self.settings.placement;
+        if placement.topology_manager.policy != TopologyPolicy::None {
+            placement.topology_manager.policy = TopologyPolicy::BestEffort;
         }
-        Ok(Some(grow(&self.topology, &held, &free, more)?))
+        placement
+    }
+
+    /// What of `free` may be added to `held`: with `full-pcpus-only` (KEP-2625) whole cores, so that nobody else comes
+    /// to run on their siblings.
+    ///
+    /// Where cores have one CPU on average, that option asks for nothing.
+    fn growable(&self, free: &CpuSet, held: &CpuSet) -> CpuSet {
+        let whole_cores = self.settings.placement.options.full_pcpus_only;
+        if !whole_cores || self.topology.cpus_per_core() < 2 {
+            return *free;
+        }
+        let ours = *free | *held;
+        let cores = self.topology.cores().iter().map(|core| core.cpus);
+        cores.filter(|core| core.is_subset(&ours)).collect::<CpuSet>() & *free
     }
 }

@@ -1,0 +1,150 @@
+//! `sequence.jsonl`: the life of a node, pod by pod, told to the ledger as a runtime that knows its containers' kinds
+//! would tell it.
+
+use super::options::Config;
+use super::simulated::{Admitted, Node, PodSpec};
+use super::{Machines, Outcome};
+use nri_cpu_manager::placement::Hint;
+use nri_cpu_manager::placement::reserve::whole_cores;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Vector {
+    id: String,
+    #[serde(flatten)]
+    config: Config,
+    gates: BTreeMap<String, bool>,
+    initial: Option<Initial>,
+    start_error: Option<String>,
+    steps: Vec<Step>,
+    /// From here on the kubelet's own books are wrong.
+    unsafe_from_step: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Initial {
+    default: String,
+    reserved: String,
+    reserved_physical: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+enum Step {
+    Admit { pod: PodSpec, expect: Expect },
+    Remove { name: String, expect: Expect },
+    Restart,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Expect {
+    admitted: bool,
+    reason: Option<String>,
+    message: Option<String>,
+    assigned: BTreeMap<String, String>,
+    hints: BTreeMap<String, (Option<Vec<usize>>, u8)>,
+    default: String,
+}
+
+impl Vector {
+    /// The first step that is only checked for legality and size.
+    fn first_excepted(&self) -> usize {
+        if self.gates.get("PodLevelResourceManagers") == Some(&true) {
+            return 0;
+        }
+        let restart = self.steps.iter().position(|step| matches!(step, Step::Restart));
+        let end = self.steps.len();
+        restart.unwrap_or(end).min(self.unsafe_from_step.unwrap_or(end))
+    }
+
+    fn run(&self, machines: &Machines) -> Result<(), String> {
+        let topology = self.config.machine(machines).ok_or("no such machine")?;
+        let settings = match self.config.settings(&topology).ok_or("not a configuration")? {
+            Ok(settings) => settings,
+            Err(error) => return same("error", Some(error.to_string()), self.start_error.clone()),
+        };
+        same("error", None, self.start_error.clone())?;
+        let initial = self.initial.as_ref().ok_or("no initial state")?;
+        same("reserved", &settings.reserved.to_string(), &initial.reserved)?;
+        let physical = whole_cores(&topology, &settings.reserved);
+        same("reserved_physical", &physical.to_string(), &initial.reserved_physical)?;
+        let mut node = Node::new(topology, settings);
+        same("default", &node.ledger.pool().to_string(), &initial.default)?;
+        for (number, step) in self.steps.iter().enumerate() {
+            let exact = number < self.first_excepted();
+            step.run(&mut node, exact)
+                .and_then(|()| node.ledger.check())
+                .map_err(|error| format!("step {number}: {error}, {step:?}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Step {
+    fn run(&self, node: &mut Node, exact: bool) -> Result<(), String> {
+        let expect = match self {
+            Step::Admit { pod, expect } => {
+                let answer = node.admit(pod)?;
+                if exact {
+                    expect.compare(&answer)?;
+                }
+                if let Ok(admitted) = answer {
+                    pod.check_sizes(&admitted)?;
+                }
+                expect
+            }
+            Step::Remove { name, expect } => {
+                node.remove(name)?;
+                expect
+            }
+            Step::Restart => return node.restart(),
+        };
+        match exact {
+            true => same("default", &node.ledger.pool().to_string(), &expect.default),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Expect {
+    fn compare(
+        &self,
+        answer: &Result<Admitted, nri_cpu_manager::placement::Rejection>,
+    ) -> Result<(), String> {
+        same("admitted", answer.is_ok(), self.admitted)?;
+        let admitted = match answer {
+            Ok(admitted) => admitted,
+            Err(rejection) => {
+                same("reason", Some(rejection.reason.name()), self.reason.as_deref())?;
+                return same("message", Some(&rejection.message), self.message.as_ref());
+            }
+        };
+        let assigned = admitted.iter().map(|(name, (cpus, _))| (name.clone(), cpus.to_string()));
+        same("assigned", assigned.collect(), self.assigned.clone())?;
+        for (name, (_, hint)) in admitted {
+            let expect = self.hints.get(name).map_or(Hint::ANY, |(nodes, preferred)| {
+                let nodes = nodes.as_ref().map(|nodes| nodes.iter().copied().collect());
+                Hint { nodes, preferred: *preferred == 1 }
+            });
+            same(&format!("hint of {name}"), *hint, expect)?;
+        }
+        Ok(())
+    }
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, ours: T, theirs: T) -> Result<(), String> {
+    match ours == theirs {
+        true => Ok(()),
+        false => Err(format!("{what} is {ours:?}, expected {theirs:?}")),
+    }
+}
+
+pub(super) fn check(vector: Vector, machines: &Machines) -> Outcome {
+    match vector.run(machines) {
+        Err(error) => Outcome::Failed(format!("{}: {error}, {:?}", vector.id, vector.config)),
+        Ok(()) if vector.first_excepted() < vector.steps.len() => Outcome::Excepted,
+        Ok(()) => Outcome::Passed,
+    }
+}

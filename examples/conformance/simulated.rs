@@ -1,0 +1,228 @@
+//! A node's kubelet and runtime in one: whole pods go in, the ledger's events come out of it one by one.
+
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::ledger::{
+    Container, ContainerId, ContainerKind, CpuRequest, Decision, Event, Ledger, MilliCpu, Pod,
+    PodUid, Policy, Qos, SandboxId, Settings, What,
+};
+use nri_cpu_manager::placement::{self, Hint, Rejection};
+use nri_cpu_manager::topology::Topology;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// A pod's specification.
+#[derive(Debug, Deserialize)]
+pub(super) struct PodSpec {
+    name: String,
+    qos: String,
+    #[serde(default)]
+    init: Vec<ContainerSpec>,
+    containers: Vec<ContainerSpec>,
+    pod_cpu: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ContainerSpec {
+    name: String,
+    cpu: Option<String>,
+    #[serde(default)]
+    restartable: bool,
+}
+
+/// Exclusive CPUs by container, and the NUMA affinity they were chosen under.
+pub(super) type Admitted = BTreeMap<String, (CpuSet, Hint)>;
+
+impl ContainerSpec {
+    fn milli(&self) -> Option<MilliCpu> {
+        let cpu = self.cpu.as_ref()?;
+        let milli = match cpu.strip_suffix('m') {
+            Some(milli) => milli.parse().ok()?,
+            None => cpu.parse::<u64>().ok()? * 1000,
+        };
+        Some(MilliCpu(milli))
+    }
+
+    fn whole_cpus(&self) -> usize {
+        self.milli().and_then(MilliCpu::whole_cpus).unwrap_or(0)
+    }
+}
+
+impl PodSpec {
+    /// All containers in the order in which they are created.
+    fn all(&self) -> impl Iterator<Item = (ContainerKind, &ContainerSpec)> {
+        let init = self.init.iter().map(|spec| match spec.restartable {
+            true => (ContainerKind::RestartableInit, spec),
+            false => (ContainerKind::Init, spec),
+        });
+        init.chain(self.containers.iter().map(|spec| (ContainerKind::App, spec)))
+    }
+
+    /// Whether containers of the pod that ask for whole CPUs get exclusive ones. In a pod with resources of its own none
+    /// does, unless an alpha feature is on.
+    fn is_exclusive(&self) -> bool {
+        self.qos == "guaranteed" && self.pod_cpu.is_none()
+    }
+
+    /// The most CPUs that its containers have exclusively at a time: sidecars stay, init containers come and go.
+    fn budget(&self) -> usize {
+        let (mut sidecars, mut most) = (0, 0);
+        for spec in &self.init {
+            match spec.restartable {
+                true => sidecars += spec.whole_cpus(),
+                false => most = most.max(sidecars + spec.whole_cpus()),
+            }
+        }
+        let apps: usize = self.containers.iter().map(ContainerSpec::whole_cpus).sum();
+        if self.is_exclusive() { most.max(sidecars + apps) } else { 0 }
+    }
+
+    /// Whether each container has as many exclusive CPUs as it asks for.
+    pub(super) fn check_sizes(&self, admitted: &Admitted) -> Result<(), String> {
+        for (_, spec) in self.all() {
+            let expect = if self.is_exclusive() { spec.whole_cpus() } else { 0 };
+            let found = admitted.get(&spec.name).map_or(0, |(cpus, _)| cpus.len());
+            if found != expect {
+                return Err(format!("{} has {found} CPUs, not {expect}", spec.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A node on which nothing goes wrong.
+pub(super) struct Node {
+    pub(super) ledger: Ledger,
+    /// Pods that were admitted, and their containers that run, as the runtime sees them.
+    live: BTreeMap<String, (Pod, Vec<Container>)>,
+    serial: usize,
+}
+
+impl Node {
+    pub(super) fn new(topology: Topology, placement: placement::Settings) -> Node {
+        let settings = Settings { policy: Policy::Static, placement };
+        Node {
+            ledger: Ledger::new(topology, settings, Vec::new()),
+            live: BTreeMap::new(),
+            serial: 0,
+        }
+    }
+
+    /// Starts a pod, all its containers in a row. One that is refused stops the pod, as the kubelet does.
+    pub(super) fn admit(&mut self, spec: &PodSpec) -> Result<Result<Admitted, Rejection>, String> {
+        self.serial += 1;
+        let pod = Pod {
+            sandbox: SandboxId(format!("sandbox-{}", self.serial)),
+            uid: PodUid(format!("uid-{}", self.serial)),
+            namespace: "default".to_owned(),
+            name: spec.name.clone(),
+            qos: match spec.qos.as_str() {
+                "guaranteed" => Qos::Guaranteed,
+                "burstable" => Qos::Burstable,
+                "besteffort" => Qos::BestEffort,
+                other => return Err(format!("unknown class {other}")),
+            },
+            budget: Some(MilliCpu(spec.budget() as u64 * 1000)),
+        };
+        self.event(Event::RunPod(pod.clone()))?.map_err(|error| error.to_string())?;
+        self.live.insert(spec.name.clone(), (pod.clone(), Vec::new()));
+        let mut admitted = Admitted::new();
+        for (kind, spec) in spec.all() {
+            let container = self.container(&pod, kind, spec);
+            match self.start(&pod, container)? {
+                Ok(Some(exclusive)) => {
+                    admitted.insert(spec.name.clone(), exclusive);
+                }
+                Ok(None) => {}
+                Err(rejection) => {
+                    self.remove(&pod.name)?;
+                    return Ok(Err(rejection));
+                }
+            }
+        }
+        Ok(Ok(admitted))
+    }
+
+    /// Creates and starts a container; an init container runs to its end.
+    fn start(
+        &mut self,
+        pod: &Pod,
+        container: Container,
+    ) -> Result<Result<Option<(CpuSet, Hint)>, Rejection>, String> {
+        self.ledger.take_notes();
+        let create = Event::Create { pod: pod.clone(), container: container.clone() };
+        let decision = match self.event(create)? {
+            Ok(decision) => decision,
+            Err(rejection) => return Ok(Err(rejection)),
+        };
+        let pin = decision.pin.ok_or("not pinned")?;
+        let assigned = self.ledger.take_notes().into_iter().find_map(|note| match note.what {
+            What::Assigned { cpus, within } => Some((cpus, within)),
+            _ => None,
+        });
+        if pin.is_exclusive() != assigned.is_some_and(|(cpus, _)| cpus == pin.cpus()) {
+            return Err(format!("{} is pinned to {:?}, noted {assigned:?}", container.name, pin));
+        }
+        let started = Event::Started { pod: pod.clone(), container: container.clone() };
+        self.event(started)?.map_err(|error| error.to_string())?;
+        if container.kind == ContainerKind::Init {
+            self.event(Event::Stop(container.id))?.map_err(|error| error.to_string())?;
+        } else if let Some((_, running)) = self.live.get_mut(&pod.name) {
+            running.push(Container { cpus: Some(pin.cpus()), ..container });
+        }
+        Ok(Ok(assigned))
+    }
+
+    pub(super) fn remove(&mut self, name: &str) -> Result<(), String> {
+        let Some((pod, _)) = self.live.remove(name) else { return Ok(()) };
+        self.event(Event::StopPod(pod.sandbox))?.map_err(|error| error.to_string())?;
+        Ok(())
+    }
+
+    /// The plugin dies and starts anew with its claims: what runs exclusively stays where it is.
+    pub(super) fn restart(&mut self) -> Result<(), String> {
+        let claims = self.ledger.claims().collect();
+        let (topology, settings) = (self.ledger.topology().clone(), self.ledger.settings().clone());
+        self.ledger = Ledger::new(topology, settings, claims);
+        let pods = self.live.values().map(|(pod, _)| pod.clone()).collect();
+        let containers = self.live.values().flat_map(|(_, running)| running.clone()).collect();
+        let synchronize = Event::Synchronize { pods, containers };
+        let decision = self.event(synchronize)?.map_err(|error| error.to_string())?;
+        match decision.updates.iter().find(|update| update.pin.is_exclusive()) {
+            Some(update) => Err(format!("a restart moves {update:?}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Hands an event to the ledger and does what it answers. The outer error is a broken answer.
+    fn event(&mut self, event: Event) -> Result<Result<Decision, Rejection>, String> {
+        let answer = self.ledger.handle(event);
+        self.ledger.check()?;
+        let updates = answer.iter().flat_map(|decision| &decision.updates);
+        for update in updates {
+            let mut running = self.live.values_mut().flat_map(|(_, running)| running);
+            if let Some(found) = running.find(|found| found.id == update.container) {
+                found.cpus = Some(update.pin.cpus());
+            }
+        }
+        Ok(answer)
+    }
+
+    fn container(&mut self, pod: &Pod, kind: ContainerKind, spec: &ContainerSpec) -> Container {
+        self.serial += 1;
+        let milli = spec.milli();
+        let cpu = match pod.qos {
+            Qos::Guaranteed => CpuRequest { request: milli, limit: milli },
+            Qos::Burstable => CpuRequest { request: milli, limit: None },
+            _ => CpuRequest::default(),
+        };
+        Container {
+            id: ContainerId(format!("id-{}", self.serial)),
+            sandbox: pod.sandbox.clone(),
+            name: spec.name.clone(),
+            kind,
+            cpu,
+            cpus: None,
+            created_at: None,
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What a container may have: its pod's budget, its NUMA affinity and the CPUs its pod can use again, put to
+//! [`placement`](crate::placement).
+
+use super::model::{Container, PodUid};
+use super::pods::Room;
+use super::{Ledger, Policy};
+use crate::cpuset::CpuSet;
+use crate::placement::{
+    self, Allocation, Hint, NotEnough, Rejection, Scope, Supply, affinity, allocate,
+};
+
+/// What a container gets that is being created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Grant {
+    /// The shared pool.
+    Shared,
+    /// The exclusive CPUs it had before.
+    Kept(CpuSet),
+    /// Exclusive CPUs that have just been chosen.
+    Chosen(Allocation),
+}
+
+impl Grant {
+    /// Its exclusive CPUs.
+    pub(super) fn claim(&self) -> Option<CpuSet> {
+        match self {
+            Grant::Shared => None,
+            Grant::Kept(cpus) => Some(*cpus),
+            Grant::Chosen(allocation) => Some(allocation.cpus),
+        }
+    }
+}
+
+impl Ledger {
+    /// What a container gets that is being created. Changes nothing.
+    pub(super) fn grant(&self, uid: &PodUid, container: &Container) -> Result<Grant, Rejection> {
+        let Some(pod) = self.pods.get(uid) else { return Ok(Grant::Shared) };
+        let Some(n) = pod.whole_cpus(&container.cpu) else { return Ok(Grant::Shared) };
+        let held = pod.containers.get(&container.name).and_then(|entry| entry.claim);
+        if let Some(held) = held.filter(|held| held.len() == n) {
+            return Ok(Grant::Kept(held));
+        }
+        if self.settings.policy == Policy::None {
+            return Ok(Grant::Shared);
+        }
+        let free = self.free() | held.unwrap_or_default();
+        let room = pod.room(container, n);
+        let Some(allocation) = self.choose(uid, &self.settings.placement, free, room, n)? else {
+            return Ok(Grant::Shared);
+        };
+        self.keep_promises(uid, &free, &allocation.cpus)?;
+        Ok(Grant::Chosen(allocation))
+    }
+
+    /// Chooses `n` exclusive CPUs of `free` and of what the pod can use again; `None` without room in its budget.
+    pub(super) fn choose(
+        &self,
+        uid: &PodUid,
+        placement: &placement::Settings,
+        free: CpuSet,
+        room: Room,
+        n: usize,
+    ) -> Result<Option<Allocation>, Rejection> {
+        let place = |free, reusable| self.place(uid, placement, &Supply { free, reusable }, n);
+        match room {
+            Room::None => Ok(None),
+            Room::Fresh(reusable) => place(free, reusable).map(Some),
+            // What the pod has already comes first: the rest of it would lie idle until the pod ends. That it lies
+            // badly is no reason to refuse: the pod would wait for ever.
+            Room::Reuse(ended) if ended.len() >= n => {
+                let first = place(ended, CpuSet::EMPTY);
+                first.or_else(|_| place(free, ended)).map(Some)
+            }
+            Room::Reuse(ended) => {
+                let supply = Supply { free, reusable: ended };
+                let hint = self.affinity(uid, placement, &supply, n)?;
+                let fresh = Supply { free, reusable: CpuSet::EMPTY };
+                let more = n - ended.len();
+                let more = allocate(&self.topology, placement, &fresh, more, Some(hint))?;
+                Ok(Some(Allocation { cpus: more.cpus | ended, hint }))
+            }
+        }
+    }
+
+    /// Chooses `n` exclusive CPUs of a supply.
+    pub(super) fn place(
+        &self,
+        uid: &PodUid,
+        placement: &placement::Settings,
+        supply: &Supply,
+        n: usize,
+    ) -> Result<Allocation, Rejection> {
+        let hint = self.affinity(uid, placement, supply, n)?;
+        allocate(&self.topology, placement, supply, n, Some(hint))
+    }
+
+    /// The NUMA affinity of a container; in pod scope (KEP-693) that of its pod.
+    ///
+    /// A pod's affinity is chosen with its first container that has exclusive CPUs, for as many as its budget. It is
+    /// chosen anew if the budget has changed, or nobody remembers it since the plugin started anew: then all NUMA nodes
+    /// on which the pod has CPUs are in it. A pod without a known budget has none, its containers each their own.
+    fn affinity(
+        &self,
+        uid: &PodUid,
+        placement: &placement::Settings,
+        supply: &Supply,
+        n: usize,
+    ) -> Result<Hint, Rejection> {
+        let pod = self.pods.get(uid).filter(|_| placement.topology_manager.scope == Scope::Pod);
+        let Some((pod, total)) = pod.and_then(|pod| Some((pod, pod.budget_cpus()?))) else {
+            return affinity(&self.topology, placement, supply, n);
+        };
+        match pod.affinity {
+            Some((of, hint)) if of == total => Ok(hint),
+            _ => {
+                let supply = Supply { free: self.free(), reusable: pod.held() };
+                affinity(&self.topology, placement, &supply, total)
+            }
+        }
+    }
+
+    /// Whether the rest of `free` is enough for what is promised to other pods.
+    ///
+    /// # Errors
+    /// If not. What the kubelet would say of the request as such comes first, so this is asked last.
+    pub(super) fn keep_promises(
+        &self,
+        uid: &PodUid,
+        free: &CpuSet,
+        chosen: &CpuSet,
+    ) -> Result<(), Rejection> {
+        let others = self.pods.iter().filter(|(other, _)| *other != uid);
+        let promised = others.map(|(_, pod)| pod.promise()).sum();
+        let available = free.len().saturating_sub(promised);
+        let requested = (*chosen & *free).len();
+        match requested <= available {
+            true => Ok(()),
+            false => Err(NotEnough { requested, available }.into()),
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Random lives of a node on every machine of the conformance vectors, hybrid ones and those with offline CPUs too: the
+//! kubelet hands CPUs out twice, or reserved ones, in one of ten such lives.
+//!
+//! `STEPS=1000000 cargo test --release --test every_machine -- --nocapture` runs a million steps.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::ledger::{
+    Container, ContainerId, ContainerKind, CpuRequest, Decision, Event, Ledger, MilliCpu, Pin, Pod,
+    PodUid, Policy, Qos, SandboxId, Settings, Wanted,
+};
+use nri_cpu_manager::placement::{
+    self, Rejection, Reservation, Scope, TopologyManager, TopologyPolicy,
+};
+use nri_cpu_manager::topology::Topology;
+use random::Random;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+#[path = "../examples/conformance/runner.rs"]
+#[allow(dead_code, reason = "only the machines are wanted here")]
+mod runner;
+
+mod random;
+
+/// Steps in an ordinary test run, without `STEPS`.
+const FEW: usize = 100_000;
+
+/// Lives of each machine, each with a configuration of its own.
+const LIVES: usize = 4;
+
+#[derive(Debug, Default)]
+struct Counts {
+    steps: usize,
+    exclusive: usize,
+    shared: usize,
+    refused: usize,
+    released: usize,
+    resized: usize,
+    resizes_refused: usize,
+}
+
+struct Live {
+    pod: Pod,
+    containers: Vec<Container>,
+}
+
+struct Node<'a> {
+    ledger: Ledger,
+    live: Vec<Live>,
+    /// What the runtime has set, by container; of those that run only.
+    pins: BTreeMap<ContainerId, Pin>,
+    random: &'a mut Random,
+    counts: &'a mut Counts,
+}
+
+fn settings(topology: &Topology, random: &mut Random, life: usize) -> Option<Settings> {
+    let policies = [
+        TopologyPolicy::None,
+        TopologyPolicy::BestEffort,
+        TopologyPolicy::Restricted,
+        TopologyPolicy::SingleNumaNode,
+    ];
+    let policy = policies[life % policies.len()];
+    let scope = if random.coin() { Scope::Pod } else { Scope::Container };
+    let topology_manager = TopologyManager { policy, scope, ..TopologyManager::default() };
+    let mut options = random.options();
+    options.align_by_socket &= options.check_machine(topology, policy).is_ok();
+    let reserved = match random.coin() {
+        true => Reservation::amount(1000 * (1 + random.below(3) as u64)),
+        false => {
+            let cpus = topology.cpus();
+            let pick = |_| CpuSet::of(cpus[random.below(cpus.len())].id).unwrap();
+            Reservation::list((0..3).map(pick).collect())
+        }
+    };
+    let reserved = reserved.resolve(topology, &options).ok()?;
+    let placement = placement::Settings { options, topology_manager, reserved };
+    Some(Settings { policy: Policy::Static, placement })
+}
+
+impl Node<'_> {
+    fn step(&mut self) {
+        match self.random.below(12) {
+            0..=3 => self.release(),
+            4..=5 => self.resize(),
+            6 => self.pod(Qos::Burstable),
+            _ => self.pod(Qos::Guaranteed),
+        }
+        self.check();
+    }
+
+    /// A pod comes with all its containers; if one is refused the pod goes.
+    fn pod(&mut self, qos: Qos) {
+        // No step has two pods.
+        let serial = self.counts.steps;
+        let kinds: &[ContainerKind] = match self.random.below(6) {
+            0 => &[ContainerKind::Init, ContainerKind::RestartableInit, ContainerKind::App],
+            1 => &[ContainerKind::Init, ContainerKind::Init, ContainerKind::App],
+            2 => &[ContainerKind::Unknown, ContainerKind::Unknown],
+            3 => &[ContainerKind::Unknown],
+            _ => &[ContainerKind::App],
+        };
+        let sizes: Vec<u64> = kinds.iter().map(|_| self.milli()).collect();
+        let whole: u64 = sizes.iter().sum();
+        let budget = match self.random.below(4) {
+            0 => None,
+            1 => sizes.iter().max().copied(),
+            _ => Some(whole),
+        };
+        let pod = Pod {
+            sandbox: SandboxId(format!("sandbox-{serial}")),
+            uid: PodUid(format!("uid-{serial}")),
+            namespace: "default".to_owned(),
+            name: format!("pod-{serial}"),
+            qos,
+            budget: budget.map(MilliCpu),
+        };
+        self.event(Event::RunPod(pod.clone())).unwrap();
+        self.live.push(Live { pod: pod.clone(), containers: Vec::new() });
+        for (number, (&kind, milli)) in kinds.iter().zip(sizes).enumerate() {
+            let amount = Some(MilliCpu(milli));
+            let container = Container {
+                id: ContainerId(format!("id-{serial}-{number}")),
+                sandbox: pod.sandbox.clone(),
+                name: format!("c{number}"),
+                kind,
+                cpu: CpuRequest { request: amount, limit: amount },
+                cpus: None,
+                created_at: None,
+            };
+            if !self.container(&pod, container) {
+                let last = self.live.len() - 1;
+                return self.end(last);
+            }
+        }
+    }
+
+    /// Whether it was let in.
+    fn container(&mut self, pod: &Pod, container: Container) -> bool {
+        let before = self.ledger.exclusive();
+        let create = Event::Create { pod: pod.clone(), container: container.clone() };
+        let Ok(Decision { pin, .. }) = self.event(create) else {
+            self.counts.refused += 1;
+            assert_eq!(self.ledger.exclusive(), before, "a refused container leaves something");
+            return false;
+        };
+        let pin = pin.unwrap();
+        if pin.is_exclusive() {
+            self.counts.exclusive += 1;
+            assert_eq!(Some(pin.cpus().len()), container.cpu.limit.unwrap().whole_cpus());
+        } else {
+            self.counts.shared += 1;
+        }
+        self.pins.insert(container.id.clone(), pin);
+        self.event(Event::Started { pod: pod.clone(), container: container.clone() }).unwrap();
+        if container.kind == ContainerKind::Init {
+            self.check();
+            self.pins.remove(&container.id);
+            self.event(Event::Stop(container.id)).unwrap();
+        } else if let Some(live) = self.live.last_mut() {
+            live.containers.push(container);
+        }
+        true
+    }
+
+    fn release(&mut self) {
+        if !self.live.is_empty() {
+            self.counts.released += 1;
+            let at = self.random.below(self.live.len());
+            self.end(at);
+        }
+    }
+
+    fn end(&mut self, at: usize) {
+        let Live { pod, containers } = self.live.swap_remove(at);
+        for container in containers {
+            self.pins.remove(&container.id);
+        }
+        self.event(Event::StopPod(pod.sandbox)).unwrap();
+    }
+
+    fn resize(&mut self) {
+        let at = self.random.below(self.live.len());
+        let Some(live) = self.live.get(at).filter(|live| !live.containers.is_empty()) else {
+            return;
+        };
+        let number = self.random.below(live.containers.len());
+        let (pod, container) = (live.pod.clone(), live.containers[number].clone());
+        let amount = Some(MilliCpu(self.milli()));
+        let cpu = CpuRequest { request: amount, limit: amount };
+        let (pins, before) = (self.pins.clone(), self.ledger.exclusive());
+        let wanted = Wanted { cpu, sets_quota: true, cpus: None };
+        let update = Event::Update { pod, container: container.clone(), wanted };
+        if self.event(update).is_err() {
+            self.counts.resizes_refused += 1;
+            assert_eq!((&self.pins, self.ledger.exclusive()), (&pins, before));
+            return;
+        }
+        self.counts.resized += 1;
+        self.live[at].containers[number].cpu = cpu;
+        let (was, is) = (pins[&container.id], self.pins[&container.id]);
+        if was.is_exclusive() && is.is_exclusive() {
+            let grown = was.cpus().is_subset(&is.cpus());
+            assert!(grown || is.cpus().is_subset(&was.cpus()), "{was:?} became {is:?}");
+        }
+        for (id, pin) in pins.iter().filter(|(_, pin)| pin.is_exclusive()) {
+            assert!(*id == container.id || self.pins[id] == *pin, "the neighbour {id} was moved");
+        }
+    }
+
+    fn event(&mut self, event: Event) -> Result<Decision, Rejection> {
+        let decision = self.ledger.handle(event)?;
+        for update in &decision.updates {
+            if let Some(pin) = self.pins.get_mut(&update.container) {
+                *pin = update.pin;
+            }
+        }
+        Ok(decision)
+    }
+
+    /// Mostly small and whole, at times as large as the machine or a fraction.
+    fn milli(&mut self) -> u64 {
+        let cpus = match self.random.below(8) {
+            0 => 1 + self.random.below(self.ledger.topology().cpus().len()),
+            1 => return 500 + 1000 * self.random.below(4) as u64,
+            2..=4 => 2 * (1 + self.random.below(4)),
+            _ => 1 + self.random.below(8),
+        };
+        cpus as u64 * 1000
+    }
+
+    /// Invariants 1, 2 and 6, on what the runtime has set.
+    fn check(&self) {
+        assert_eq!(self.ledger.check(), Ok(()));
+        let online = self.ledger.topology().online();
+        let placement = &self.ledger.settings().placement;
+        let mut exclusive = CpuSet::EMPTY;
+        for pin in self.pins.values().filter(|pin| pin.is_exclusive()) {
+            assert!(pin.cpus().is_disjoint(&exclusive), "exclusive twice");
+            exclusive |= pin.cpus();
+        }
+        assert!(exclusive.is_disjoint(&placement.reserved), "reserved CPUs are exclusive");
+        assert!(exclusive.is_subset(&online), "offline CPUs are exclusive");
+        for pin in self.pins.values() {
+            assert!(!pin.cpus().is_empty());
+            assert!(pin.cpus().is_subset(&online));
+            assert!(pin.is_exclusive() || pin.cpus().is_disjoint(&exclusive));
+        }
+        let held = self.ledger.exclusive();
+        assert!(exclusive.is_subset(&held));
+        let mut all = self.ledger.pool() | held;
+        if placement.options.strict_cpu_reservation {
+            assert!(self.ledger.pool().is_disjoint(&placement.reserved));
+            all |= placement.reserved;
+        }
+        assert_eq!(all, online);
+    }
+}
+
+#[test]
+fn what_must_always_hold_does_on_every_machine() {
+    let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance");
+    let (machines, _) = runner::machines(&vectors).unwrap();
+    let wanted = std::env::var("STEPS").map_or(FEW, |steps| steps.parse().unwrap());
+    let each = wanted.div_ceil(machines.len() * LIVES);
+    let (mut random, mut counts, mut used) = (Random::new(), Counts::default(), 0);
+    for topology in machines.values() {
+        for life in 0..LIVES {
+            let Some(settings) = (0..20).find_map(|_| settings(topology, &mut random, life)) else {
+                continue;
+            };
+            used += usize::from(life == 0);
+            let mut node = Node {
+                ledger: Ledger::new(topology.clone(), settings, Vec::new()),
+                live: Vec::new(),
+                pins: BTreeMap::new(),
+                random: &mut random,
+                counts: &mut counts,
+            };
+            for _ in 0..each {
+                node.counts.steps += 1;
+                node.step();
+            }
+            while !node.live.is_empty() {
+                node.end(0);
+            }
+            assert!(node.ledger.exclusive().is_empty());
+        }
+    }
+    println!("{used} machines: {counts:?}");
+    assert_eq!(used, machines.len());
+    assert!(counts.steps >= wanted);
+}

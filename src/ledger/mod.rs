@@ -122,7 +122,7 @@ impl Ledger {
                 Ok(Decision { pin: None, updates: self.take_updates() })
             }
             Event::Remove(id) => {
-                self.stop(&id);
+                self.remove(&id);
                 Ok(Decision::default())
             }
             Event::StopPod(sandbox) | Event::RemovePod(sandbox) => {

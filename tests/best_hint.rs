@@ -114,3 +114,38 @@ proptest! {
         }
     }
 }
+
+/// Listing the hints of 64 nodes would outlast the machine; the search is over before anybody notices.
+#[test]
+fn sixty_four_nodes_end_soon() {
+    let nodes = 64;
+    for sockets in [1, 2, 8, 16, 64] {
+        let socket = |node: usize| node * sockets / nodes;
+        let cpus = (0..nodes * 4).map(|id| {
+            let (numa, socket) = (id / 4, socket(id / 4));
+            Cpu { id, core: id, uncore: numa, numa, socket, die: None, kind: None }
+        });
+        let distance = |from: usize, to: usize| match from.abs_diff(to) {
+            0 => 10,
+            _ if socket(from) == socket(to) => 12,
+            apart => 20 + apart as u32,
+        };
+        let rows = (0..nodes).map(|from| NodeFacts {
+            id: from,
+            distances: (0..nodes).map(|to| distance(from, to)).collect(),
+        });
+        let facts = Facts { cpus: cpus.collect(), nodes: rows.collect(), ..Facts::default() };
+        let topology = Topology::build(facts).unwrap();
+        let mut available = topology.online();
+        (0..nodes * 4).filter(|cpu| cpu * cpu % 7 < cpu % 5).for_each(|cpu| available.remove(cpu));
+        let manager =
+            TopologyManager { prefer_closest_numa_nodes: true, ..TopologyManager::default() };
+        for (n, align) in [(1, false), (9, false), (30, true), (100, false), (100, true)] {
+            let demand = Demand::new(&topology, &available, &CpuSet::EMPTY, n, align);
+            let affinity = demand.best(TopologyPolicy::BestEffort, &Numa::of(&topology, &manager));
+            let chosen = affinity.hint.nodes.unwrap();
+            let held = available.iter().filter(|cpu| chosen.contains(cpu / 4)).count();
+            assert!(n <= held, "{n} CPUs, {held} on {chosen}");
+        }
+    }
+}

@@ -1,12 +1,12 @@
 //! Runs vector files: one JSON object a line, plain or gzipped, each with the kubelet's answer in it.
 
 mod hints;
-mod merge;
+pub(crate) mod merge;
 mod options;
 mod sequence;
 mod simulated;
 mod take;
-mod topologies;
+pub(crate) mod topologies;
 
 use nri_cpu_manager::topology::Topology;
 use serde::de::DeserializeOwned;
@@ -111,7 +111,7 @@ fn each<V: DeserializeOwned>(
     Ok(report)
 }
 
-fn open(path: &Path) -> io::Result<impl BufRead + use<>> {
+pub(crate) fn open(path: &Path) -> io::Result<impl BufRead + use<>> {
     let file = File::open(path)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
     let read: Box<dyn Read> = match path.extension().is_some_and(|extension| extension == "gz") {

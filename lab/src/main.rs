@@ -1,2 +1,39 @@
-//! Placeholder of the lab's command.
-fn main() {}
+//! The lab's command: arguments to subcommand to exit code.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Real containerd and virtual many-cache servers for nri-cpu-manager.
+#[derive(Parser)]
+#[command(name = "lab")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// KEP-4800's example on a virtual 32-CPU server, drawn.
+    Demo(lab::demo::Options),
+    /// How much memory and disk the plugin needs.
+    Measure,
+    /// Inside a virtual server: plays what the host has asked for.
+    #[command(hide = true)]
+    Guest,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Demo(options) => lab::demo::run(&options),
+        Command::Measure => lab::measure::run(),
+        Command::Guest => lab::guest::main(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lab: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

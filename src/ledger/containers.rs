@@ -122,6 +122,25 @@ impl Ledger {
         self.refresh_pool();
     }
 
+    /// A container is gone for good, not only between two instances: its CPUs are free. With its last container its pod
+    /// is over: of pods that are older than the runtime's last start containerd tells no end.
+    pub(super) fn remove(&mut self, id: &ContainerId) {
+        let Some((uid, name)) = self.ids.remove(id) else { return };
+        let Some(pod) = self.pods.get_mut(&uid) else { return };
+        let removed = pod.containers.remove(&name);
+        let (namespace, pod_name) = (pod.pod.namespace.clone(), pod.pod.name.clone());
+        if pod.containers.is_empty() {
+            self.sandboxes.remove(&pod.pod.sandbox);
+            self.pods.remove(&uid);
+        }
+        if let Some(cpus) = removed.and_then(|entry| entry.claim) {
+            let subject = Subject { namespace, pod: pod_name, container: name, id: id.clone() };
+            self.notes.push(Note { warning: false, subject, what: What::Released(cpus) });
+            self.revision += 1;
+        }
+        self.refresh_pool();
+    }
+
     pub(super) fn end_pod(&mut self, sandbox: &SandboxId) {
         let Some(uid) = self.sandboxes.remove(sandbox) else { return };
         let Some(pod) = self.pods.remove(&uid) else { return };

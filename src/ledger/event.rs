@@ -17,6 +17,8 @@ pub enum Event {
     },
     /// A pod's sandbox is being started.
     RunPod(Pod),
+    /// A pod is being resized in place; its budget is the new one. Other events go on telling the old one.
+    UpdatePod(Pod),
     /// A container is about to be created: the one moment at which it can be pinned before it runs.
     Create {
         /// Its pod.

@@ -107,6 +107,10 @@ impl Ledger {
                 self.upsert_pod(pod);
                 Ok(Decision::default())
             }
+            Event::UpdatePod(pod) => {
+                self.update_pod(pod);
+                Ok(Decision::default())
+            }
             Event::Create { pod, container } => self.create(pod, container),
             Event::Started { pod, container } => {
                 self.started(pod, container);
@@ -118,7 +122,7 @@ impl Ledger {
                 Ok(Decision { pin: None, updates: self.take_updates() })
             }
             Event::Remove(id) => {
-                self.stop(&id);
+                self.remove(&id);
                 Ok(Decision::default())
             }
             Event::StopPod(sandbox) | Event::RemovePod(sandbox) => {

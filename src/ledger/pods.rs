@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 pub(super) struct PodEntry {
     /// The pod as last heard of.
     pub(super) pod: Pod,
-    /// The budget that events told last. A resize changes the pod's budget, and events go on telling the old one.
-    told_budget: Option<MilliCpu>,
+    /// Whether the runtime told of a resize of the whole pod. Where it never does, resizes of its containers tell.
+    pub(super) resized: bool,
     /// Its containers by name: one that is restarted keeps its entry, and with it its CPUs.
     pub(super) containers: BTreeMap<String, Entry>,
     /// Whether its last container was refused. Such a pod keeps nothing free for itself: two pods that wait for the
@@ -66,16 +66,14 @@ pub(super) enum Room {
 
 impl PodEntry {
     pub(super) fn new(pod: Pod) -> PodEntry {
-        let told_budget = pod.budget;
         let containers = BTreeMap::new();
-        PodEntry { pod, told_budget, containers, refused: false, affinity: None }
+        PodEntry { pod, resized: false, containers, refused: false, affinity: None }
     }
 
     /// Takes over what an event says of the pod. Stubs (some events know little more than an id) change nothing.
     pub(super) fn refresh(&mut self, pod: Pod) {
-        let news = pod.budget.filter(|&budget| self.told_budget != Some(budget));
-        self.told_budget = pod.budget.or(self.told_budget);
-        let budget = news.or(self.pod.budget);
+        // The first budget told counts: later events repeat it, whatever became of it by resizes.
+        let budget = self.pod.budget.or(pod.budget);
         let qos = if pod.qos == Qos::Unknown { self.pod.qos } else { pod.qos };
         self.pod = Pod { budget, qos, ..pod };
     }

@@ -1,5 +1,8 @@
 //! Histories of one small machine: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
 
+mod grant;
+mod resize;
+
 use super::*;
 use crate::placement::{self, Options, TopologyManager};
 use crate::topology::{Cpu, Facts};
@@ -19,7 +22,7 @@ fn machine(caches: usize, per_cache: usize) -> Topology {
     Topology::build(Facts { cpus, ..Facts::default() }).unwrap()
 }
 
-pub(super) fn settings() -> Settings {
+fn settings() -> Settings {
     let options = Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() };
     let reserved = "0-1".parse().unwrap();
     let topology_manager = TopologyManager::default();
@@ -30,21 +33,21 @@ pub(super) fn settings() -> Settings {
 }
 
 /// A node under test: a ledger, and what the runtime believes of each container.
-pub(super) struct Node {
-    pub(super) ledger: Ledger,
-    pub(super) set: BTreeMap<String, CpuSet>,
+struct Node {
+    ledger: Ledger,
+    set: BTreeMap<String, CpuSet>,
 }
 
 impl Node {
-    pub(super) fn new() -> Node {
+    fn new() -> Node {
         Node::with(settings(), Vec::new())
     }
 
-    pub(super) fn with(settings: Settings, remembered: Vec<Claim>) -> Node {
+    fn with(settings: Settings, remembered: Vec<Claim>) -> Node {
         Node { ledger: Ledger::new(machine(2, 8), settings, remembered), set: BTreeMap::new() }
     }
 
-    pub(super) fn event(&mut self, event: Event) -> Result<Option<Pin>, String> {
+    fn event(&mut self, event: Event) -> Result<Option<Pin>, String> {
         let decision = self.ledger.handle(event).map_err(|rejection| rejection.to_string())?;
         for update in decision.updates {
             self.set.insert(update.container.0, update.pin.cpus());
@@ -53,13 +56,7 @@ impl Node {
     }
 
     /// Creates and starts a container; returns where it was put.
-    pub(super) fn create(
-        &mut self,
-        pod: &Pod,
-        name: &str,
-        id: &str,
-        milli: u64,
-    ) -> Result<String, String> {
+    fn create(&mut self, pod: &Pod, name: &str, id: &str, milli: u64) -> Result<String, String> {
         let pin = self.event(Event::Create {
             pod: pod.clone(),
             container: container(pod, name, id, milli),
@@ -76,17 +73,17 @@ impl Node {
             .unwrap();
     }
 
-    pub(super) fn stop(&mut self, id: &str) {
+    fn stop(&mut self, id: &str) {
         self.event(Event::Stop(ContainerId(id.to_owned()))).unwrap();
         self.set.remove(id);
     }
 
-    pub(super) fn stop_pod(&mut self, pod: &Pod) {
+    fn stop_pod(&mut self, pod: &Pod) {
         self.event(Event::StopPod(pod.sandbox.clone())).unwrap();
     }
 
     #[track_caller]
-    pub(super) fn check(&self, id: &str, cpus: &str) {
+    fn check(&self, id: &str, cpus: &str) {
         assert_eq!(
             self.set.get(id).map(CpuSet::to_string).as_deref(),
             Some(cpus),
@@ -95,7 +92,7 @@ impl Node {
     }
 
     /// What the runtime would report of these containers.
-    pub(super) fn running(&self, containers: &[(&Pod, &str, &str, u64)]) -> Event {
+    fn running(&self, containers: &[(&Pod, &str, &str, u64)]) -> Event {
         let report = |(pod, name, id, milli): &(&Pod, &str, &str, u64)| Container {
             cpus: self.set.get(*id).copied(),
             ..container(pod, name, id, *milli)
@@ -106,7 +103,7 @@ impl Node {
     }
 }
 
-pub(super) fn pod(name: &str, qos: Qos, milli: u64) -> Pod {
+fn pod(name: &str, qos: Qos, milli: u64) -> Pod {
     Pod {
         sandbox: SandboxId(format!("sandbox-{name}")),
         uid: PodUid(format!("uid-{name}")),
@@ -117,7 +114,7 @@ pub(super) fn pod(name: &str, qos: Qos, milli: u64) -> Pod {
     }
 }
 
-pub(super) fn container(pod: &Pod, name: &str, id: &str, milli: u64) -> Container {
+fn container(pod: &Pod, name: &str, id: &str, milli: u64) -> Container {
     let amount = Some(MilliCpu(milli));
     Container {
         id: ContainerId(id.to_owned()),
@@ -130,7 +127,7 @@ pub(super) fn container(pod: &Pod, name: &str, id: &str, milli: u64) -> Containe
     }
 }
 
-pub(super) fn guaranteed(name: &str, milli: u64) -> Pod {
+fn guaranteed(name: &str, milli: u64) -> Pod {
     pod(name, Qos::Guaranteed, milli)
 }
 
@@ -354,4 +351,31 @@ fn the_kubelets_own_writes_are_put_right_in_the_answer() {
     node.event(Event::Update { pod: a.clone(), container: container(&a, "c", "a", 4000), wanted })
         .unwrap();
     node.check("a", "2-5");
+}
+
+/// Seen with containerd: it tells no end of pods that are older than its own last start, only of their containers.
+#[test]
+fn a_pod_is_over_when_its_last_container_is_removed() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 14_000);
+    node.create(&a, "one", "1", 7000).unwrap();
+    node.create(&a, "two", "2", 7000).unwrap();
+    for (id, free) in [("1", 7), ("2", 14)] {
+        node.stop(id);
+        node.event(Event::Remove(ContainerId(id.to_owned()))).unwrap();
+        assert_eq!(14 - node.ledger.exclusive().len(), free);
+    }
+    assert_eq!(node.ledger.pod_count(), 0);
+    assert_eq!(node.create(&guaranteed("b", 14_000), "c", "b", 14_000).unwrap(), "2-15");
+}
+
+#[test]
+fn removing_the_old_instance_of_a_container_frees_nothing() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 4000);
+    node.create(&a, "c", "a1", 4000).unwrap();
+    node.stop("a1");
+    node.create(&a, "c", "a2", 4000).unwrap();
+    node.event(Event::Remove(ContainerId("a1".to_owned()))).unwrap();
+    assert_eq!(node.ledger.exclusive().to_string(), "2-5");
 }

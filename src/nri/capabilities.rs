@@ -217,6 +217,7 @@ mod tests {
             ("containerd", "v1.7.13", "", Some(v(0, 4, 0)), 0x7df, false, false),
             ("containerd", "1.7.15", "", Some(v(0, 6, 0)), 0x7df, false, false),
             ("containerd", "1.7.24-0ubuntu1~22.04", "", Some(v(0, 6, 1)), 0x7df, false, false),
+            ("containerd", "1.7.24~ds1", "", Some(v(0, 6, 1)), 0x7df, false, false),
             ("containerd", "v1.7.28", "", Some(v(0, 8, 0)), 0x7df, false, true),
             ("v2", "v2.0.0", "", Some(v(0, 8, 0)), 0x7df, false, false),
             ("v2", "v2.0.3", "", Some(v(0, 8, 0)), 0x7df, false, true),

@@ -46,12 +46,14 @@ pub(super) struct Service {
 type Later = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
 /// What a call's decision becomes.
+#[derive(Debug)]
 enum Outcome {
     Synchronize,
     Create(ContainerId),
     Update,
     Stop,
-    Nothing,
+    /// The call has no answer but that it was heard.
+    Heard,
 }
 
 impl Service {
@@ -216,9 +218,8 @@ impl Service {
             return nothing();
         }
         let mut pod = incoming::pod(&request.pod, None);
-        let budget = request.linux_resources.cpu.as_ref().and_then(incoming::budget);
-        pod.budget = budget.or(pod.budget);
-        self.ask(Event::RunPod(pod), Outcome::Nothing, deadline)
+        pod.budget = request.linux_resources.cpu.as_ref().and_then(incoming::budget);
+        self.ask(Event::UpdatePod(pod), Outcome::Heard, deadline)
     }
 
     fn pod_event(
@@ -265,7 +266,7 @@ impl Service {
             // Nothing in them that other events do not tell, or a later protocol's.
             _ => return nothing(),
         };
-        let outcome = if kind == Kind::STOP_CONTAINER { Outcome::Stop } else { Outcome::Nothing };
+        let outcome = if kind == Kind::STOP_CONTAINER { Outcome::Stop } else { Outcome::Heard };
         match event {
             Some(event) => self.ask(event, outcome, deadline),
             None => {
@@ -290,7 +291,7 @@ impl Service {
             if matches!(outcome, Outcome::Create(_) | Outcome::Update) {
                 return Err(problem);
             }
-            log::warn!("answered an event with nothing to do: {}", problem.message);
+            log::warn!("answered {outcome:?} with nothing to change: {}", problem.message);
             outcome.encode(&Decision::default())
         }))
     }
@@ -320,7 +321,7 @@ impl Outcome {
             Outcome::Stop => {
                 encode(&wire::StopContainerResponse { update: update(None), ..Default::default() })
             }
-            Outcome::Nothing => encode(&wire::Empty::new()),
+            Outcome::Heard => encode(&wire::Empty::new()),
         }
     }
 }

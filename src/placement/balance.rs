@@ -56,6 +56,7 @@ impl<'a> Search<'a> {
     pub(super) fn new(free: &'a [usize], groups: usize, group: usize, width: usize) -> Search<'a> {
         let mut fullest: Vec<usize> = (0..free.len()).collect();
         fullest.sort_by_key(|&node| std::cmp::Reverse(free.get(node).copied()));
+        let width = width.clamp(1, free.len().max(1));
         Search { free, fullest, groups, group, width, tries: 0, best: None, below: Balance::MAX }
     }
 

@@ -3,7 +3,7 @@
 /// Moves ascending indices below `len` on to the next combination in lexicographic order, if there is one.
 pub(super) fn next_combination(indices: &mut [usize], len: usize) -> bool {
     let size = indices.len();
-    let movable = |at: &usize| indices.get(*at).is_some_and(|&index| index < len - size + at);
+    let movable = |at: &usize| indices.get(*at).is_some_and(|&index| index + size < len + at);
     let Some(at) = (0..size).rev().find(movable) else {
         return false;
     };

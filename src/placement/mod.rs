@@ -1,7 +1,16 @@
 //! Which CPUs: the kubelet's CPU Manager as pure functions of a machine and a set of free CPUs.
 //!
-//! [`take()`] is one allocation. Nothing here keeps state, reads a file or a clock, or logs: who holds what is the
-//! ledger's business.
+//! [`allocate()`] is the whole decision for one container, and what the ledger calls:
+//!
+//! ```text
+//! request ── Demand ── best NUMA affinity ── admitted? ── whole cores? ── take inside ── take the rest ── CPUs
+//!            (hints, best, closest, merge)   (decide)     (allocate)      └ packed, uncore, spread, distributed
+//! ```
+//!
+//! [`take()`] is one allocation from a free set, [`Settings`] is what the node's configuration says, checked, and a
+//! [`Rejection`] is why a container may not run. The answers are the kubelet's wherever those are legal; each file says
+//! where they are not. Nothing here keeps state, reads a file or a clock, or logs: who holds what is the ledger's
+//! business.
 
 pub mod allocate;
 mod balance;

@@ -180,7 +180,7 @@ async fn updates_are_told_and_overridden() {
 async fn resized_pods() {
     let (mut runtime, plugin) = connect(Generation::V0_12, content);
     runtime.handshake().await;
-    for (resources, budget) in [(Some(cpu(4000)), 4000), (None, 2000)] {
+    for (resources, budget) in [(Some(cpu(4000)), Some(4000)), (None, None)] {
         let request = wire::UpdatePodSandboxRequest {
             pod: Some(pod("a", 2000)).into(),
             linux_resources: resources.into(),
@@ -188,8 +188,8 @@ async fn resized_pods() {
         };
         runtime.call::<wire::Empty>("UpdatePodSandbox", &request).await.unwrap();
         let events = plugin.log.events();
-        let Some(Event::RunPod(pod)) = events.last() else { panic!("{events:?}") };
-        assert_eq!(pod.budget, Some(MilliCpu(budget)));
+        let Some(Event::UpdatePod(pod)) = events.last() else { panic!("{events:?}") };
+        assert_eq!(pod.budget, budget.map(MilliCpu));
         assert_eq!(pod.sandbox, SandboxId("sandbox-a".into()));
     }
 }

@@ -7,6 +7,7 @@
     reason = "a test fails by panicking, in its helpers as well"
 )]
 
+mod captures;
 mod events;
 mod framing;
 mod go;

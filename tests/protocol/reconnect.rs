@@ -92,6 +92,20 @@ async fn comes_back_to_a_new_socket() {
     assert_eq!(numbers, expected);
 }
 
+/// Once there was a connection, a runtime may stay away for as long as it likes.
+#[tokio::test]
+async fn a_runtime_that_is_away_for_long() {
+    let (_directory, path) = socket();
+    let listener = listen(&path);
+    let daemon = daemon(Endpoint::Socket(path.clone()), content);
+    accept(&listener).await.handshake().await;
+    drop(listener);
+    tokio::time::sleep(Duration::from_millis(4500)).await;
+    let listener = listen(&path);
+    accept(&listener).await.handshake().await;
+    assert!(!daemon.ended.is_finished());
+}
+
 /// A decision that comes when its connection has ended reaches nobody, least of all the next connection.
 #[tokio::test]
 async fn decisions_die_with_their_connection() {

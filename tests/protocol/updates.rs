@@ -50,12 +50,12 @@ async fn asked_and_answered() {
     assert_eq!(asked.await.unwrap(), Ok(vec![ContainerId("a".into())]));
 }
 
-/// A whole node's containers at once: calls of a size that the runtime can read.
+/// More changes than fit into one message: calls of a size that the runtime can read.
 #[tokio::test(start_paused = true)]
-async fn thirty_thousand_containers() {
+async fn sixty_thousand_containers() {
     let (mut runtime, _plugin, updater) = connected().await;
     let updates: Vec<_> =
-        (0..30_000).map(|index| shared(&format!("{index:064}"), "0-3,8-11,64-127")).collect();
+        (0..60_000).map(|index| shared(&format!("{index:064}"), "0-3,8-11,64-127")).collect();
     let asked = tokio::spawn(async move { updater.update(&updates).await });
     let pod = pod("a", 1000);
     while !asked.is_finished() {
@@ -64,7 +64,7 @@ async fn thirty_thousand_containers() {
     }
     assert_eq!(asked.await.unwrap(), Ok(Vec::new()));
     let changed: usize = runtime.unsolicited.iter().map(|request| request.update.len()).sum();
-    assert_eq!(changed, 30_000);
+    assert_eq!(changed, 60_000);
     assert!(runtime.readers[&RUNTIME].frames.iter().any(|&frame| frame > 4096));
 }
 

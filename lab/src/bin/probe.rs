@@ -1,0 +1,93 @@
+//! The program that containers of the lab run: it tells, from inside, where it may run and where it did.
+//!
+//! * `probe first FILE [PID..]`: as its very first act notes the time and its own `Cpus_allowed_list`, then the lists
+//!   of every thread of the given processes (the pod shares the host's process ids); writes them to FILE, sleeps.
+//! * `probe spin FILE`: a thread a CPU, always busy, that writes for each CPU when it last ran there.
+//! * `probe sleep`: only waits, as the first process of a container that is to be looked at from outside.
+//!
+//! Both times are CLOCK_MONOTONIC's, which all containers of a machine share. If the last time the spinning process
+//! ran on a CPU lies before the start of the container that has this CPU for itself, they never met there.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use nix::sched::sched_getcpu;
+use nix::time::{ClockId, clock_gettime};
+
+fn main() -> ExitCode {
+    let start = monotonic();
+    let own = allowed("/proc/self/status");
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["first", file, pids @ ..] => first(start, &own, file, pids),
+        ["spin", file] => spin(file),
+        ["sleep"] => Ok(()),
+        _ => Err(std::io::Error::other("usage: probe first FILE [PID..] | spin FILE | sleep")),
+    };
+    if let Err(error) = result {
+        eprintln!("probe: {error}");
+        return ExitCode::FAILURE;
+    }
+    loop {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
+}
+
+/// One line `start_ns NUMBER`, one `own LIST`, and one `thread PID TID LIST` for each thread of the other processes.
+fn first(start: u64, own: &str, file: &str, pids: &[&str]) -> std::io::Result<()> {
+    let mut report = format!("start_ns {start}\nown {own}\n");
+    for pid in pids {
+        for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+            let tid = task?.file_name().to_string_lossy().into_owned();
+            let list = allowed(&format!("/proc/{pid}/task/{tid}/status"));
+            report.push_str(&format!("thread {pid} {tid} {list}\n"));
+        }
+    }
+    // Readers see the whole report or none.
+    let partial = format!("{file}.partial");
+    fs::write(&partial, report)?;
+    fs::rename(partial, file)
+}
+
+/// FILE is an array of native 64-bit times, indexed by CPU number.
+fn spin(file: &str) -> std::io::Result<()> {
+    let file = File::create(file)?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    for _ in 0..threads {
+        let file = file.try_clone()?;
+        std::thread::spawn(move || {
+            loop {
+                record(&file);
+            }
+        });
+    }
+    Ok(())
+}
+
+/// The time counts for a CPU only if the thread was on it both before and after reading the clock.
+fn record(file: &File) {
+    let (before, now, after) = (sched_getcpu(), monotonic(), sched_getcpu());
+    if let (Ok(before), Ok(after)) = (before, after)
+        && before == after
+    {
+        // A lost record shows as an older time; there is nobody to tell from here.
+        let _ = file.write_at(&now.to_ne_bytes(), before as u64 * 8);
+    }
+}
+
+fn monotonic() -> u64 {
+    clock_gettime(ClockId::CLOCK_MONOTONIC)
+        .map_or(0, |t| u64::try_from(t.tv_sec() * 1_000_000_000 + t.tv_nsec()).unwrap_or(0))
+}
+
+fn allowed(status: &str) -> String {
+    let text = fs::read_to_string(status).unwrap_or_default();
+    text.lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+        .unwrap_or("unknown")
+        .trim()
+        .to_owned()
+}

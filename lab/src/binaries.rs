@@ -1,0 +1,61 @@
+//! The programs under test and their helpers, built as they ship: static, so that they run in any container or guest.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::cache;
+use crate::command::{command, progress, run};
+
+/// The static programs that guests and containers need.
+#[derive(Debug, Clone)]
+pub struct Binaries {
+    /// The plugin, in the release profile.
+    pub plugin: PathBuf,
+    /// This crate's own command, for running scenarios inside a guest.
+    pub lab: PathBuf,
+    /// What containers run.
+    pub probe: PathBuf,
+}
+
+impl Binaries {
+    /// Builds what is not up to date.
+    ///
+    /// # Errors
+    /// When a build fails; the error ends with the compiler's last words.
+    pub fn build() -> Result<Self> {
+        progress("building the static programs (first time: some minutes)");
+        let plugin =
+            build(&["--release", "--package", "nri-cpu-manager", "--bin", "nri-cpu-manager"])?;
+        let lab = build(&["--profile", "lab", "--package", "lab", "--bins"])?;
+        Ok(Self {
+            plugin: find(&plugin, "nri-cpu-manager")?,
+            lab: find(&lab, "lab")?,
+            probe: find(&lab, "probe")?,
+        })
+    }
+}
+
+/// Builds statically and returns what cargo says it made, a JSON object a line.
+fn build(arguments: &[&str]) -> Result<String> {
+    // Naming the target keeps the flags away from build scripts and macros, which cannot be static.
+    let target = run(&mut command("rustc", ["--print", "host-tuple"]))?;
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    run(command(cargo, ["build"])
+        .args(arguments)
+        .args(["--target", target.trim(), "--message-format", "json-render-diagnostics"])
+        .current_dir(cache::repository())
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        // Set by an outer `cargo test`, and meant for that run only.
+        .env_remove("CARGO_ENCODED_RUSTFLAGS"))
+}
+
+fn find(messages: &str, name: &str) -> Result<PathBuf> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|message| message["target"]["name"] == name)
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .with_context(|| format!("cargo built no executable {name}"))
+}

@@ -1,0 +1,90 @@
+//! Where the lab keeps what it fetched and built: `target/lab` of the repository.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use nix::fcntl::{Flock, FlockArg};
+
+/// The repository this crate was built from.
+#[must_use]
+pub fn repository() -> PathBuf {
+    let lab = Path::new(env!("CARGO_MANIFEST_DIR"));
+    lab.parent().unwrap_or(lab).to_path_buf()
+}
+
+/// A directory below `target/lab`, made if it is missing.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn directory(name: &str) -> Result<PathBuf> {
+    let path = repository().join("target/lab").join(name);
+    fs::create_dir_all(&path)
+        .with_context(|| format!("cannot make the cache directory {}", path.display()))?;
+    Ok(path)
+}
+
+/// Held while one process uses a part of the lab that others must not use at the same time.
+#[derive(Debug)]
+pub struct Lock(
+    #[allow(dead_code, reason = "held, never read: dropping it releases the lock")] Flock<fs::File>,
+);
+
+/// Waits for the lock on a file of the cache; it is released when the returned value is dropped or the process ends.
+///
+/// # Errors
+/// When the lock file cannot be made or locked.
+pub fn lock(name: &str) -> Result<Lock> {
+    lock_file(&directory("locks")?.join(name))
+}
+
+/// As [`lock`], for a file anywhere: the whole machine's, for what other copies of the repository use as well.
+///
+/// # Errors
+/// When the lock file cannot be made or locked.
+pub fn lock_file(path: &Path) -> Result<Lock> {
+    let file = fs::File::create(path)
+        .with_context(|| format!("cannot make the lock file {}", path.display()))?;
+    match Flock::lock(file, FlockArg::LockExclusive) {
+        Ok(lock) => Ok(Lock(lock)),
+        Err((_, errno)) => Err(errno).with_context(|| format!("cannot lock {}", path.display())),
+    }
+}
+
+/// Makes `path` once: `make` writes to a temporary neighbour that is renamed when it is complete, so that an
+/// interrupted run leaves nothing half made behind. Works for files and directories.
+///
+/// # Errors
+/// What `make` reports, and failures of the file system.
+pub fn once(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let partial = path.with_file_name(format!(".partial-{name}"));
+    remove(&partial)?;
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+    }
+    make(&partial)?;
+    fs::rename(&partial, path)
+        .with_context(|| format!("cannot rename {} to its place", partial.display()))
+}
+
+/// Removes a file or a whole directory; missing is fine.
+///
+/// # Errors
+/// When it is there and cannot be removed.
+pub fn remove(path: &Path) -> Result<()> {
+    let result = if path.is_dir() && !path.is_symlink() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    };
+    match result {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}

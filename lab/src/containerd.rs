@@ -1,0 +1,237 @@
+//! A real containerd with NRI in a directory of its own: started, killed, restarted, and gone without a trace.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::Signal;
+
+use crate::command::{command, last_lines, run};
+use crate::cri::{Cri, wire};
+use crate::{image, process};
+
+mod config;
+mod leftovers;
+
+/// The containerd generations the lab knows.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize,
+)]
+pub enum Version {
+    /// 1.7, with NRI 0.6.
+    #[value(name = "1.7")]
+    V1_7,
+    /// 2.1, with NRI 0.8.
+    #[value(name = "2.1")]
+    V2_1,
+}
+
+/// Where one containerd lives and how it is set up.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Which generation the programs are of: it decides the format of the configuration.
+    pub version: Version,
+    /// Directory with `containerd`, `containerd-shim-runc-v2` and `ctr`.
+    pub programs: PathBuf,
+    /// The OCI runtime.
+    pub runc: PathBuf,
+    /// Images and snapshots. Removed at the end.
+    pub data: PathBuf,
+    /// Sockets and state; a short path, because the names of sockets are limited. Removed at the end.
+    pub run: PathBuf,
+    /// Which snapshotter: `overlayfs`, or `native` where overlays cannot be stacked.
+    pub snapshotter: &'static str,
+    /// Whether this machine may not lower OOM scores (a container or virtual machine without CAP_SYS_RESOURCE).
+    pub restrict_oom_score: bool,
+}
+
+/// A running containerd.
+#[derive(Debug)]
+pub struct Containerd {
+    setup: Setup,
+    child: Option<Child>,
+}
+
+/// A virtual server without hardware help needs seconds for what takes a tenth on the host.
+const READY: Duration = Duration::from_secs(60);
+
+impl Containerd {
+    /// Starts it and waits until it is ready for pods. What an earlier, interrupted run left in the same directories
+    /// is ended and removed first.
+    ///
+    /// # Errors
+    /// When it does not become ready; the error ends with the last lines of its log.
+    pub fn start(setup: Setup) -> Result<Self> {
+        leftovers::remove(&setup).context("cannot clear away what an earlier run left")?;
+        for directory in
+            [&setup.data, &setup.run, &setup.run.join("plugins"), &setup.run.join("conf.d")]
+        {
+            fs::create_dir_all(directory)
+                .with_context(|| format!("cannot make {}", directory.display()))?;
+        }
+        let path = setup.run.join("config.toml");
+        fs::write(&path, config::text(&setup))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        let mut containerd = Self { setup, child: None };
+        containerd.launch()?;
+        Ok(containerd)
+    }
+
+    /// The socket of the CRI.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.setup.run.join("containerd.sock")
+    }
+
+    /// The socket NRI plugins connect to.
+    #[must_use]
+    pub fn nri_socket(&self) -> PathBuf {
+        self.setup.run.join("nri.sock")
+    }
+
+    /// Connects to the CRI.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn connect(&self) -> Result<Cri> {
+        Cri::connect(&self.socket())
+    }
+
+    /// Makes the image of an archive known to the CRI, and waits until it is: containerd 1.7 learns of it later.
+    ///
+    /// # Errors
+    /// When ctr fails, or the image does not arrive.
+    pub fn import(&self, archive: &Path) -> Result<()> {
+        run(command(self.setup.programs.join("ctr"), ["-a"])
+            .arg(self.socket())
+            .args([
+                "-n",
+                "k8s.io",
+                "images",
+                "import",
+                "--label",
+                "io.cri-containerd.image=managed",
+            ])
+            // The CRI unpacks with its own snapshotter when the first container needs it.
+            .arg("--no-unpack")
+            .arg(archive))?;
+        let cri = self.connect()?;
+        let start = Instant::now();
+        while !cri.knows_image(image::NAME)? {
+            if start.elapsed() > READY {
+                bail!("containerd does not know the image {} that was imported", image::NAME);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Ends it as a crash would. Containers go on running.
+    ///
+    /// # Errors
+    /// When the process cannot be ended.
+    pub fn kill(&mut self) -> Result<()> {
+        self.end(Signal::SIGKILL)
+    }
+
+    /// Starts it again after [`kill`](Self::kill), with the same directories.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn restart(&mut self) -> Result<()> {
+        self.end(Signal::SIGTERM)?;
+        self.launch()
+    }
+
+    /// Its log so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    fn launch(&mut self) -> Result<()> {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log_path())
+            .context("cannot open the log")?;
+        let path = std::env::var("PATH").unwrap_or_default();
+        let child = command(self.setup.programs.join("containerd"), ["--config"])
+            .arg(self.setup.run.join("config.toml"))
+            // containerd looks for its shim in PATH.
+            .env("PATH", format!("{}:{path}", self.setup.programs.display()))
+            // On many emulated CPUs the Go runtime spends its time waking threads; this is inherited by shims and runc.
+            .env("GOMAXPROCS", "2")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .with_context(|| {
+                format!("cannot start containerd of {}", self.setup.programs.display())
+            })?;
+        self.child = Some(child);
+        self.wait_until_ready()
+    }
+
+    fn wait_until_ready(&mut self) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let failure = match self.readiness() {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            let ended = match &mut self.child {
+                Some(child) => child.try_wait().context("cannot look after containerd")?,
+                None => None,
+            };
+            if ended.is_some() || start.elapsed() > READY {
+                bail!(
+                    "containerd did not become ready ({}): {failure:#}\nits last words:\n{}",
+                    ended.map_or("still running".to_owned(), |status| status.to_string()),
+                    last_lines(&self.log(), 15)
+                );
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn readiness(&self) -> Result<()> {
+        if !self.nri_socket().exists() {
+            bail!("NRI does not listen yet");
+        }
+        let status = self.connect()?.status(wire::StatusRequest {})?.status.unwrap_or_default();
+        match status.conditions.iter().find(|c| c.r#type == "RuntimeReady") {
+            Some(condition) if condition.status => Ok(()),
+            Some(condition) => bail!("not ready: {} {}", condition.reason, condition.message),
+            None => bail!("the runtime does not report whether it is ready"),
+        }
+    }
+
+    fn end(&mut self, signal: Signal) -> Result<()> {
+        let Some(mut child) = self.child.take() else { return Ok(()) };
+        process::end(&mut child, signal, Duration::from_secs(15))
+            .context("cannot end containerd")?;
+        // Its successor makes them anew; until then nobody should take the old ones for a sign of life.
+        let _ = fs::remove_file(self.socket());
+        let _ = fs::remove_file(self.nri_socket());
+        Ok(())
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.setup.run.join("containerd.log")
+    }
+}
+
+/// Everything goes: process, shims, containers, mounts, directories. Failures can only be told, not handled, here.
+impl Drop for Containerd {
+    fn drop(&mut self) {
+        if let Err(error) = self.end(Signal::SIGTERM).and_then(|()| leftovers::remove(&self.setup))
+        {
+            crate::command::progress(format!(
+                "containerd was not cleaned up completely: {error:#}"
+            ));
+        }
+    }
+}

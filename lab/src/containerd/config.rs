@@ -1,0 +1,102 @@
+//! containerd's configuration: two generations of the file, the same meaning.
+
+use super::{Setup, Version};
+use crate::image;
+
+pub(super) fn text(setup: &Setup) -> String {
+    let common = common(setup);
+    let cri = match setup.version {
+        Version::V1_7 => cri_1_7(setup),
+        Version::V2_1 => cri_2_1(setup),
+    };
+    format!("{common}{cri}")
+}
+
+fn common(setup: &Setup) -> String {
+    let format = match setup.version {
+        Version::V1_7 => 2,
+        Version::V2_1 => 3,
+    };
+    let (data, run) = (setup.data.display(), setup.run.display());
+    format!(
+        r#"version = {format}
+root = "{data}/root"
+state = "{run}/state"
+
+[grpc]
+address = "{run}/containerd.sock"
+
+[ttrpc]
+address = "{run}/containerd.sock.ttrpc"
+
+[plugins."io.containerd.internal.v1.opt"]
+path = "{data}/opt"
+
+[plugins."io.containerd.nri.v1.nri"]
+disable = false
+disable_connections = false
+socket_path = "{run}/nri.sock"
+plugin_path = "{run}/plugins"
+plugin_config_path = "{run}/conf.d"
+"#
+    )
+}
+
+/// There are no network plugins: every pod uses the host's network.
+fn cri_1_7(setup: &Setup) -> String {
+    let Setup { snapshotter, restrict_oom_score, data, runc, .. } = setup;
+    let (data, runc, image) = (data.display(), runc.display(), image::NAME);
+    format!(
+        r#"
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "{image}"
+restrict_oom_score_adj = {restrict_oom_score}
+
+[plugins."io.containerd.grpc.v1.cri".containerd]
+snapshotter = "{snapshotter}"
+default_runtime_name = "runc"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+BinaryName = "{runc}"
+SystemdCgroup = false
+
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "{data}/cni"
+conf_dir = "{data}/cni.d"
+"#
+    )
+}
+
+fn cri_2_1(setup: &Setup) -> String {
+    let Setup { snapshotter, restrict_oom_score, data, runc, .. } = setup;
+    let (data, runc, image) = (data.display(), runc.display(), image::NAME);
+    format!(
+        r#"
+[plugins."io.containerd.cri.v1.images"]
+snapshotter = "{snapshotter}"
+
+[plugins."io.containerd.cri.v1.images".pinned_images]
+sandbox = "{image}"
+
+[plugins."io.containerd.cri.v1.runtime"]
+restrict_oom_score_adj = {restrict_oom_score}
+
+[plugins."io.containerd.cri.v1.runtime".containerd]
+default_runtime_name = "runc"
+
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+BinaryName = "{runc}"
+SystemdCgroup = false
+
+[plugins."io.containerd.cri.v1.runtime".cni]
+bin_dirs = ["{data}/cni"]
+conf_dir = "{data}/cni.d"
+"#
+    )
+}

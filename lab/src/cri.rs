@@ -1,0 +1,141 @@
+//! The container runtime interface, as the kubelet speaks it: gRPC over the runtime's unix socket.
+//!
+//! Calls block: the lab does one thing after the other, as the kubelet does for one pod.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use tokio::runtime::Runtime;
+use tonic::transport::{Channel, Endpoint};
+
+use wire::image_service_client::ImageServiceClient;
+use wire::runtime_service_client::RuntimeServiceClient;
+
+/// The messages, generated from `proto/cri.proto`.
+#[allow(missing_docs, unreachable_pub, clippy::pedantic, reason = "generated code")]
+pub mod wire {
+    tonic::include_proto!("runtime.v1");
+}
+
+/// No call of the lab takes longer on a healthy runtime, virtual servers without hardware help included.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A connection to one runtime.
+#[derive(Debug)]
+pub struct Cri {
+    runtime: Runtime,
+    client: RuntimeServiceClient<Channel>,
+    images: ImageServiceClient<Channel>,
+}
+
+/// Makes a blocking method out of an RPC: request in, response out, the RPC's name in the error.
+macro_rules! rpc {
+    ($(#[$doc:meta])* $name:ident, $request:ident -> $response:ident) => {
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// The runtime's own words.
+        pub fn $name(&self, request: wire::$request) -> Result<wire::$response> {
+            // Clones share the connection.
+            let mut client = self.client.clone();
+            let answer = self.runtime.block_on(async move { client.$name(request).await });
+            answer.map(tonic::Response::into_inner).map_err(|status| {
+                anyhow!("{}: {} ({:?})", stringify!($name), status.message(), status.code())
+            })
+        }
+    };
+}
+
+impl Cri {
+    /// Connects to the runtime listening at `socket`.
+    ///
+    /// # Errors
+    /// When nothing listens there.
+    pub fn connect(socket: &Path) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the asynchronous runtime of the CRI client")?;
+        let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))
+            .with_context(|| format!("{} cannot be the name of a socket", socket.display()))?
+            .timeout(TIMEOUT);
+        let channel = runtime
+            .block_on(endpoint.connect())
+            .with_context(|| format!("no container runtime answers at {}", socket.display()))?;
+        // Verbose container status carries the whole OCI specification.
+        let images = ImageServiceClient::new(channel.clone());
+        let client = RuntimeServiceClient::new(channel).max_decoding_message_size(16 << 20);
+        Ok(Self { runtime, client, images })
+    }
+
+    rpc!(
+        /// The runtime's name and version.
+        version, VersionRequest -> VersionResponse);
+    rpc!(
+        /// Whether the runtime is ready for pods.
+        status, StatusRequest -> StatusResponse);
+    rpc!(
+        /// Starts a pod's sandbox.
+        run_pod_sandbox, RunPodSandboxRequest -> RunPodSandboxResponse);
+    rpc!(
+        /// Stops a pod's sandbox and every container in it.
+        stop_pod_sandbox, StopPodSandboxRequest -> StopPodSandboxResponse);
+    rpc!(
+        /// Removes a stopped pod's sandbox.
+        remove_pod_sandbox, RemovePodSandboxRequest -> RemovePodSandboxResponse);
+    rpc!(
+        /// All pods.
+        list_pod_sandbox, ListPodSandboxRequest -> ListPodSandboxResponse);
+    rpc!(
+        /// Makes a container in a pod, not running yet.
+        create_container, CreateContainerRequest -> CreateContainerResponse);
+    rpc!(
+        /// Runs a container that was made.
+        start_container, StartContainerRequest -> StartContainerResponse);
+    rpc!(
+        /// Stops a container.
+        stop_container, StopContainerRequest -> StopContainerResponse);
+    rpc!(
+        /// Removes a container, by force if it still runs.
+        remove_container, RemoveContainerRequest -> RemoveContainerResponse);
+    rpc!(
+        /// What the runtime knows of a container.
+        container_status, ContainerStatusRequest -> ContainerStatusResponse);
+    rpc!(
+        /// Changes a running container's resources: what the kubelet does for an in-place resize.
+        update_container_resources, UpdateContainerResourcesRequest -> UpdateContainerResourcesResponse);
+
+    /// Whether pods can use an image of this name.
+    ///
+    /// # Errors
+    /// The runtime's own words.
+    pub fn knows_image(&self, name: &str) -> Result<bool> {
+        let mut images = self.images.clone();
+        let image = Some(wire::ImageSpec { image: name.to_owned() });
+        let answer = self
+            .runtime
+            .block_on(async move { images.image_status(wire::ImageStatusRequest { image }).await });
+        let answer = answer.map_err(|status| anyhow!("image_status: {}", status.message()))?;
+        Ok(answer.into_inner().image.is_some())
+    }
+
+    /// The process id of a container's first process.
+    ///
+    /// # Errors
+    /// When the container is unknown, or does not run.
+    pub fn pid(&self, container: &str) -> Result<u32> {
+        let request =
+            wire::ContainerStatusRequest { container_id: container.to_owned(), verbose: true };
+        let response = self.container_status(request)?;
+        let info = response.info.get("info").map_or("{}", String::as_str);
+        let info: serde_json::Value = serde_json::from_str(info).with_context(|| {
+            format!("the runtime's information on container {container} is not JSON")
+        })?;
+        let pid =
+            info["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
+        pid.with_context(|| {
+            format!("the runtime tells no process id of container {container}: it does not run")
+        })
+    }
+}

@@ -1,0 +1,256 @@
+//! Debian packages by name: installed on the host where that is needed, unpacked into the cache otherwise.
+//!
+//! Everything comes through a private apt directory: the host's package sources are read (for the mirror they name),
+//! never changed. Signatures are checked with the keyring every Debian machine has.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::cache;
+use crate::command::{command, progress, run};
+
+mod plan;
+mod sources;
+
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// What has to be installed on the host for virtual servers: program and package.
+const HOST: &[(&str, &str)] = &[
+    ("mke2fs", "e2fsprogs"),
+    ("xz", "xz-utils"),
+    ("cpio", "cpio"),
+    ("mmdebstrap", "mmdebstrap"),
+    ("qemu-system-x86_64", "qemu-system-x86"),
+];
+
+/// Access to Debian's packages. Making one checks that this machine can use them.
+#[derive(Debug)]
+pub struct Debian {
+    apt: PathBuf,
+    mirror: String,
+    security: Option<String>,
+    codename: String,
+}
+
+impl Debian {
+    /// Checks the machine, and finds out which mirror its own apt uses.
+    ///
+    /// # Errors
+    /// One paragraph saying what to do when this is not Debian 12, or not run by root.
+    pub fn new() -> Result<Self> {
+        let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+        let field = |name: &str| {
+            release.lines().find_map(|line| {
+                Some(line.strip_prefix(name)?.strip_prefix('=')?.trim_matches('"').to_owned())
+            })
+        };
+        let codename = field("VERSION_CODENAME").unwrap_or_default();
+        let old = field("VERSION_ID").and_then(|id| id.parse().ok()).is_some_and(|id: u32| id < 12);
+        if field("ID").as_deref() != Some("debian") || codename.is_empty() || old {
+            bail!(
+                "the lab runs on Debian 12 (bookworm) or newer: it takes containerd, QEMU and a kernel from Debian's \
+                 packages. This machine says it is {}. Run it in a Debian 12 machine or virtual machine.",
+                field("PRETTY_NAME").unwrap_or_else(|| "something else".to_owned())
+            );
+        }
+        if !nix::unistd::geteuid().is_root() {
+            bail!(
+                "the lab needs root: it installs packages, runs containers and writes cgroups. \
+                 Run the same command as root (for example with sudo)."
+            );
+        }
+        let mirror = sources::mirror(Path::new("/etc/apt"))?;
+        let security = sources::security(Path::new("/etc/apt"), &codename);
+        Ok(Self { apt: cache::directory("apt")?, mirror, security, codename })
+    }
+
+    /// Installs what virtual servers need on the host; what is there already stays untouched.
+    ///
+    /// # Errors
+    /// When apt-get fails, or when installing would change packages that are already on the machine.
+    pub fn install_host_tools(&self) -> Result<()> {
+        let missing = HOST.iter().filter(|(program, _)| !is_installed(program));
+        let (qemu, others): (Vec<&str>, Vec<&str>) =
+            missing.map(|(_, package)| *package).partition(|package| package.starts_with("qemu"));
+        self.install(&others, None)?;
+        // Debian 12's own QEMU is too old for several caches a socket.
+        self.install(&qemu, (self.codename == "bookworm").then_some("bookworm-backports"))
+    }
+
+    /// Without a suite the best version of all that may be installed is taken: a release may hold an older one than its
+    /// security fixes, which what is on the machine already may depend on.
+    fn install(&self, packages: &[&str], suite: Option<&str>) -> Result<()> {
+        if packages.is_empty() {
+            return Ok(());
+        }
+        progress(format!("installing {}", packages.join(" ")));
+        self.update()?;
+        let install = |mode: &str| {
+            let mut command = self.apt("apt-get", Purpose::Install);
+            command.args(["install", mode, "--no-install-recommends", "--no-remove"]);
+            command.args(suite.iter().flat_map(|suite| ["-t", suite])).args(packages);
+            command.env("DEBIAN_FRONTEND", "noninteractive");
+            run(&mut command)
+        };
+        plan::only_adds(&install("--simulate")?)?;
+        install("--yes").map(|_| ())
+    }
+
+    /// The content of a package of `suite`, unpacked in the cache; nothing is installed.
+    ///
+    /// # Errors
+    /// When the package cannot be fetched or unpacked.
+    pub fn unpacked(&self, package: &str, suite: &str) -> Result<PathBuf> {
+        let path = cache::directory("unpacked")?.join(format!("{suite}-{package}"));
+        cache::once(&path, |partial| {
+            let archive = self.download(package, suite)?;
+            run(&mut command("dpkg", [Path::new("-x"), &archive, partial]))?;
+            Ok(())
+        })?;
+        Ok(path)
+    }
+
+    /// The kernel package behind the metapackage `linux-image-cloud-amd64`, unpacked.
+    ///
+    /// # Errors
+    /// When it cannot be fetched, or the metapackage names no kernel.
+    pub fn kernel(&self) -> Result<PathBuf> {
+        let path = cache::directory("unpacked")?.join("kernel");
+        cache::once(&path, |partial| {
+            let meta = self.download("linux-image-cloud-amd64", "bookworm-backports")?;
+            let depends = run(&mut command(
+                "dpkg-deb",
+                ["-f".as_ref(), meta.as_os_str(), "Depends".as_ref()],
+            ))?;
+            let name = depends
+                .split([',', ' ', '\n'])
+                .find(|word| word.starts_with("linux-image-"))
+                .with_context(|| {
+                    format!("linux-image-cloud-amd64 depends on no kernel: {depends}")
+                })?;
+            let archive = self.download(name, "bookworm-backports")?;
+            run(&mut command("dpkg", [Path::new("-x"), &archive, partial]))?;
+            Ok(())
+        })?;
+        Ok(path)
+    }
+
+    /// The line of an apt source list for a suite.
+    #[must_use]
+    pub fn source(&self, suite: &str) -> String {
+        // A testing suite's Release file may be past its date; the signature is checked all the same.
+        let valid = if suite == "forky" { " check-valid-until=no" } else { "" };
+        format!("deb [signed-by={KEYRING}{valid}] {} {suite} main", self.mirror)
+    }
+
+    fn download(&self, package: &str, suite: &str) -> Result<PathBuf> {
+        let directory = self.apt.join("debs").join(suite).join(package);
+        if let Some(archive) = deb_in(&directory) {
+            return Ok(archive);
+        }
+        progress(format!("fetching {package} from {suite}"));
+        self.update()?;
+        fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        run(self
+            .apt("apt-get", Purpose::Fetch)
+            .args(["download", &format!("{package}/{suite}")])
+            .current_dir(&directory))?;
+        deb_in(&directory)
+            .with_context(|| format!("apt-get download left no .deb of {package}/{suite}"))
+    }
+
+    /// Fetches the package indexes, once for each cache.
+    fn update(&self) -> Result<()> {
+        let stamp = self.apt.join("updated");
+        cache::once(&stamp, |partial| {
+            progress("fetching Debian's package indexes");
+            for directory in ["lists/partial", "cache/archives/partial", "etc"] {
+                fs::create_dir_all(self.apt.join(directory))
+                    .context("cannot make the private apt directory")?;
+            }
+            let lines =
+                |suites: &[&str]| suites.iter().map(|s| self.source(s) + "\n").collect::<String>();
+            let fetch =
+                lines(&["bookworm", "bookworm-updates", "bookworm-backports", "trixie", "forky"]);
+            // Newer suites must be out of sight when something is installed on the host.
+            let updates = format!("{}-updates", self.codename);
+            let mut install = match self.codename.as_str() {
+                "bookworm" => lines(&["bookworm", "bookworm-updates", "bookworm-backports"]),
+                "forky" | "sid" => lines(&[&self.codename]),
+                codename => lines(&[codename, &updates]),
+            };
+            // What is installed may have come from there, and its parts must match.
+            if let Some(uri) = &self.security {
+                install +=
+                    &format!("deb [signed-by={KEYRING}] {uri} {}-security main\n", self.codename);
+            }
+            fs::write(self.apt.join(Purpose::Fetch.list()), fetch)
+                .context("cannot write the private source list")?;
+            fs::write(self.apt.join(Purpose::Install.list()), install)
+                .context("cannot write the private source list")?;
+            fs::write(self.apt.join("status"), "")
+                .context("cannot write the private package status")?;
+            for purpose in [Purpose::Fetch, Purpose::Install] {
+                run(self.apt("apt-get", purpose).arg("update"))?;
+            }
+            fs::write(partial, "").context("cannot write the stamp of the package indexes")
+        })
+    }
+
+    /// apt-get with everything it reads and writes redirected. Options come after the host's own configuration, so
+    /// that a proxy set there is still used.
+    fn apt(&self, program: &str, purpose: Purpose) -> Command {
+        let mut command = Command::new(program);
+        let at = |name: &str| self.apt.join(name).display().to_string();
+        let mut options = vec![
+            format!("Dir::Etc::sourcelist={}", at(purpose.list())),
+            "Dir::Etc::sourceparts=/dev/null".to_owned(),
+            "Dir::Etc::preferencesparts=/dev/null".to_owned(),
+            format!("Dir::State::lists={}", at("lists")),
+            format!("Dir::Cache={}", at("cache")),
+            "APT::Sandbox::User=root".to_owned(),
+            "APT::Get::List-Cleanup=0".to_owned(),
+            "Acquire::Languages=none".to_owned(),
+            "Dpkg::Use-Pty=0".to_owned(),
+        ];
+        if matches!(purpose, Purpose::Fetch) {
+            options.push(format!("Dir::State::status={}", at("status")));
+        }
+        for option in options {
+            command.args(["-o", &option]);
+        }
+        command.env("LC_ALL", "C");
+        command
+    }
+}
+
+/// What apt is asked for: it decides which suites it may see, and which packages it believes to be installed.
+#[derive(Clone, Copy)]
+enum Purpose {
+    /// To fetch archives, from any suite, as if nothing were installed.
+    Fetch,
+    /// To install on the host, from the host's own release only.
+    Install,
+}
+
+impl Purpose {
+    fn list(self) -> &'static str {
+        match self {
+            Self::Fetch => "fetch.list",
+            Self::Install => "install.list",
+        }
+    }
+}
+
+fn is_installed(program: &str) -> bool {
+    ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|d| Path::new(d).join(program).exists())
+}
+
+fn deb_in(directory: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(directory).ok()?;
+    entries.flatten().map(|e| e.path()).find(|path| path.extension().is_some_and(|e| e == "deb"))
+}

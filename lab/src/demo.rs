@@ -1,0 +1,55 @@
+//! The demonstration: KEP-4800's own example on a virtual server, pinned for real, and drawn.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::binaries::Binaries;
+use crate::command::progress;
+use crate::containerd::Version;
+use crate::picture;
+use crate::scenario::{self, Order, RESERVED};
+use crate::vm::{self, Machine};
+
+/// What the person at the terminal can choose.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// Which uncore cache is tried first: the KEP's numerical order, or the kubelet's fewest free CPUs.
+    #[arg(long, value_enum, default_value_t = Order::Numerical)]
+    pub order: Order,
+    /// Without prefer-align-cpus-by-uncorecache: shows caches split between containers.
+    #[arg(long)]
+    pub no_align: bool,
+    /// Which generation of containerd.
+    #[arg(long, value_enum, default_value_t = Version::V2_1)]
+    pub runtime: Version,
+}
+
+/// Runs it and prints the picture on standard output.
+///
+/// # Errors
+/// When the lab fails, a pod is refused, or processes and decisions disagree.
+pub fn run(options: &Options) -> Result<()> {
+    let binaries = Binaries::build()?;
+    let steps = scenario::kep_4800(options.order, !options.no_align);
+    let outcomes = vm::run(
+        &Machine::kep_4800(),
+        options.runtime,
+        &steps,
+        &binaries,
+        Duration::from_secs(180),
+    )?;
+    if let Some(refusal) = scenario::refusals(&outcomes).first() {
+        bail!("a pod of the example was refused: {refusal}");
+    }
+    let view = *scenario::views(&outcomes).first().context("the guest sent no picture")?;
+    progress("the node, as its processes tell it:");
+    let colour = std::io::stdout().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    println!("\n{}\n{}", picture::draw(view, RESERVED, colour), picture::verdict(view));
+    if !view.disagreements().is_empty() {
+        bail!("what was decided is not what is");
+    }
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! containerd on this very machine, out of Debian's packages.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::binaries::Binaries;
+use crate::cache::{self, Lock};
+use crate::containerd::{Setup, Version};
+use crate::debian::Debian;
+use crate::image;
+use crate::node::Node;
+
+/// Sockets and state; short, because the names of sockets are limited.
+const RUN: &str = "/run/nri-cpu-manager-lab";
+
+/// A node on this machine. One at a time: pods of two would have the same CPUs for themselves.
+#[derive(Debug)]
+pub struct Host {
+    /// The node.
+    pub node: Node,
+    _lock: Lock,
+}
+
+impl Host {
+    /// Starts containerd of the given generation, waiting for its turn.
+    ///
+    /// # Errors
+    /// When packages cannot be had, or containerd does not start.
+    pub fn start(version: Version, binaries: &Binaries) -> Result<Self> {
+        let lock = cache::lock_file(&Path::new(RUN).with_extension("lock"))?;
+        let debian = Debian::new()?;
+        let suite = match version {
+            Version::V1_7 => "trixie",
+            Version::V2_1 => "forky",
+        };
+        let containerd = debian.unpacked("containerd", suite)?;
+        // Newer ones than Debian 12's need newer libraries.
+        let runc = debian.unpacked("runc", "bookworm")?.join("usr/sbin/runc");
+        let busybox = debian.unpacked("busybox-static", "bookworm")?.join("bin/busybox");
+        let image = cache::directory("images")?.join("host.tar");
+        image::write(&image, &busybox, &binaries.probe)?;
+        let directory = cache::directory("host")?;
+        let setup = Setup {
+            version,
+            programs: containerd.join("usr/bin"),
+            runc,
+            data: directory.join("data"),
+            run: PathBuf::from(RUN),
+            snapshotter: "native",
+            restrict_oom_score: true,
+        };
+        let node = Node::start(setup, &image, &directory.join("node"))?;
+        Ok(Self { node, _lock: lock })
+    }
+}

@@ -1,0 +1,33 @@
+//! The lab: real containerd and virtual many-cache servers, for nri-cpu-manager's demo and tests.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`command`], [`process`], [`cache`] | running programs, looking at processes, what is kept in `target/lab` |
+//! | [`debian`], [`binaries`], [`image`] | Debian's packages, the static programs, the containers' image |
+//! | [`containerd`], [`plugin`] | the two programs under test, as processes |
+//! | [`cri`], [`pod`], [`cgroup`], [`node`] | the lab in the kubelet's place: a node with pods |
+//! | [`step`], [`view`] | what happens on a node, as data, and what it looks like then |
+//! | [`scenario`], [`picture`] | the scripts of demo and tests, and a node drawn for people |
+//! | [`demo`], [`measure`] | the command's subcommands |
+//! | [`host`], [`vm`], [`guest`] | such a node on this machine, and in a virtual server |
+pub mod binaries;
+pub mod cache;
+pub mod cgroup;
+pub mod command;
+pub mod containerd;
+pub mod cri;
+pub mod debian;
+pub mod demo;
+pub mod guest;
+pub mod host;
+pub mod image;
+pub mod measure;
+pub mod node;
+pub mod picture;
+pub mod plugin;
+pub mod pod;
+pub mod process;
+pub mod scenario;
+pub mod step;
+pub mod view;
+pub mod vm;

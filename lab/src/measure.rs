@@ -1,0 +1,83 @@
+//! What the plugin costs: its size, its memory with many containers, and whether it needs anything beside itself.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+
+use crate::binaries::Binaries;
+use crate::cache;
+use crate::command::{command, run as run_command};
+use crate::containerd::Version;
+use crate::pod::{Container, Pod};
+use crate::scenario::{Order, config, exclusive};
+use crate::step::{Outcome, Step};
+use crate::vm::{self, Machine};
+
+/// Containers in the measured node.
+const CONTAINERS: usize = 100;
+
+/// What was measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Measurement {
+    /// Size of the stripped static release binary in bytes.
+    pub binary_bytes: u64,
+    /// What it prints for `--version` in a directory tree that holds nothing but itself.
+    pub in_empty_root: String,
+    /// Resident memory in KiB, idle, with a hundred containers.
+    pub resident_kib: u64,
+    /// The same right after a start on a node where they are running already.
+    pub resident_after_restart_kib: u64,
+}
+
+/// Measures and prints one JSON object.
+///
+/// # Errors
+/// As [`measure`].
+pub fn run() -> Result<()> {
+    let measurement = measure(&Binaries::build()?)?;
+    println!(
+        "{}",
+        serde_json::to_string_pretty(&measurement).context("cannot print the measurement")?
+    );
+    Ok(())
+}
+
+/// Measures, in a virtual server with real containerd: 25 pods of four containers, two of the pods exclusive.
+///
+/// # Errors
+/// When the lab fails, or the plugin does not run without anything else.
+pub fn measure(binaries: &Binaries) -> Result<Measurement> {
+    let binary_bytes = fs::metadata(&binaries.plugin).context("there is no plugin binary")?.len();
+    let in_empty_root = in_empty_root(binaries)?;
+    let mut steps = vec![Step::StartPlugin(config(Order::Numerical, true))];
+    steps.extend([4, 6].map(|cpus| Step::Run(exclusive(&format!("cpus-{cpus}"), cpus))));
+    let rest = CONTAINERS - 2;
+    for pod in 0..rest / 7 {
+        let containers = (0..7).map(|number| Container::burstable(&format!("c{number}"), 10));
+        steps.push(Step::Run(Pod::new(&format!("shared-{pod}"), containers)));
+    }
+    steps.extend([Step::Measure, Step::KillPlugin, Step::Measure]);
+    let outcomes =
+        vm::run(&Machine::kep_4800(), Version::V2_1, &steps, binaries, Duration::from_secs(400))?;
+    let resident: Vec<u64> = outcomes
+        .iter()
+        .filter_map(|o| if let Outcome::Resident(kib) = o { Some(*kib) } else { None })
+        .collect();
+    let [resident_kib, resident_after_restart_kib] = resident[..] else {
+        bail!("the guest measured {} times instead of twice", resident.len());
+    };
+    Ok(Measurement { binary_bytes, in_empty_root, resident_kib, resident_after_restart_kib })
+}
+
+fn in_empty_root(binaries: &Binaries) -> Result<String> {
+    let root =
+        tempfile::tempdir_in(cache::directory("runs")?).context("cannot make an empty root")?;
+    let name = "nri-cpu-manager";
+    fs::copy(&binaries.plugin, root.path().join(name))
+        .context("cannot copy the plugin into the empty root")?;
+    let output =
+        run_command(command("chroot", [root.path()]).arg(format!("/{name}")).arg("--version"))?;
+    Ok(output.trim().to_owned())
+}

@@ -1,0 +1,342 @@
+//! Pods as a kubelet describes them to a container runtime.
+//!
+//! The formulas are the kubelet's: how milli-CPUs become shares and quotas, how the QoS class follows from requests
+//! and limits, which labels and cgroup parents go with it.
+
+use std::collections::HashMap;
+
+use crate::cri::wire;
+use crate::image;
+
+/// The period in which a quota of CPU time may be used, in microseconds.
+pub const CPU_PERIOD: i64 = 100_000;
+
+/// Kubernetes' quality-of-service class of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Qos {
+    /// Every container's limits equal its requests, for CPU and memory.
+    Guaranteed,
+    /// Something is requested or limited.
+    Burstable,
+    /// Nothing is.
+    BestEffort,
+}
+
+/// A container of a [`Pod`].
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+pub struct Container {
+    /// Its name, unique in the pod.
+    pub name: String,
+    /// Requested CPUs, in thousandths.
+    pub cpu_request: i64,
+    /// The most it may use, in thousandths; 0 means no limit.
+    pub cpu_limit: i64,
+    /// Requested memory in bytes.
+    pub memory_request: i64,
+    /// Memory limit in bytes; 0 means no limit.
+    pub memory_limit: i64,
+    /// What it runs; empty means the image's own entry point.
+    pub command: Vec<String>,
+    /// Directories of the host, as (path on the host, path in the container).
+    pub mounts: Vec<(String, String)>,
+}
+
+const MIB: i64 = 1 << 20;
+
+impl Container {
+    /// Requests and limits are equal: `milli` thousandths of a CPU and 64 MiB.
+    #[must_use]
+    pub fn guaranteed(name: &str, milli: i64) -> Self {
+        Self { cpu_limit: milli, memory_limit: 64 * MIB, ..Self::burstable(name, milli) }
+    }
+
+    /// `milli` thousandths of a CPU and 64 MiB are requested, nothing is limited.
+    #[must_use]
+    pub fn burstable(name: &str, milli: i64) -> Self {
+        Self { cpu_request: milli, memory_request: 64 * MIB, ..Self::best_effort(name) }
+    }
+
+    /// Nothing is requested.
+    #[must_use]
+    pub fn best_effort(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            cpu_request: 0,
+            cpu_limit: 0,
+            memory_request: 0,
+            memory_limit: 0,
+            command: Vec::new(),
+            mounts: Vec::new(),
+        }
+    }
+
+    /// The same container, running `command`.
+    #[must_use]
+    pub fn running<S: Into<String>>(mut self, command: impl IntoIterator<Item = S>) -> Self {
+        self.command = command.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The same container with a directory of the host in it.
+    #[must_use]
+    pub fn mounting(mut self, host: impl Into<String>, container: impl Into<String>) -> Self {
+        self.mounts.push((host.into(), container.into()));
+        self
+    }
+
+    /// What the kubelet asks the runtime for.
+    #[must_use]
+    pub fn resources(&self, qos: Qos, node_memory: i64) -> wire::LinuxContainerResources {
+        wire::LinuxContainerResources {
+            cpu_period: CPU_PERIOD,
+            cpu_quota: quota(self.cpu_limit),
+            cpu_shares: shares(if self.cpu_request == 0 {
+                self.cpu_limit
+            } else {
+                self.cpu_request
+            }),
+            memory_limit_in_bytes: self.memory_limit,
+            oom_score_adj: oom_score_adj(qos, self.memory_request, node_memory),
+            ..Default::default()
+        }
+    }
+}
+
+/// A pod, as a scheduler would hand it to the node.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+pub struct Pod {
+    /// Its name.
+    pub name: String,
+    /// Its unique id.
+    pub uid: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its containers, in the order in which they start.
+    pub containers: Vec<Container>,
+    /// CPU overhead of the pod itself, in thousandths; 0 means none.
+    pub overhead: i64,
+    /// Whether its containers see the host's processes.
+    pub host_pid: bool,
+}
+
+impl Pod {
+    /// A pod in the namespace `default`. Its uid follows from the name, so that runs can be compared.
+    #[must_use]
+    pub fn new(name: &str, containers: impl IntoIterator<Item = Container>) -> Self {
+        Self {
+            name: name.to_owned(),
+            uid: uid(name),
+            namespace: "default".to_owned(),
+            containers: containers.into_iter().collect(),
+            overhead: 0,
+            host_pid: false,
+        }
+    }
+
+    /// The same pod, seeing the host's processes.
+    #[must_use]
+    pub fn with_host_pid(mut self) -> Self {
+        self.host_pid = true;
+        self
+    }
+
+    /// What it asks for, in a person's words: `10 CPUs`.
+    #[must_use]
+    pub fn describe_cpus(&self) -> String {
+        match self.containers.iter().map(|c| c.cpu_request).sum::<i64>() {
+            milli if milli % 1000 == 0 => format!("{} CPUs", milli / 1000),
+            milli => format!("{milli}m CPU"),
+        }
+    }
+
+    /// The class that follows from the containers' requests and limits.
+    #[must_use]
+    pub fn qos(&self) -> Qos {
+        let guaranteed = |c: &Container| {
+            c.cpu_limit > 0
+                && c.memory_limit > 0
+                && c.cpu_request == c.cpu_limit
+                && c.memory_request == c.memory_limit
+        };
+        let nothing =
+            |c: &Container| c.cpu_request + c.cpu_limit + c.memory_request + c.memory_limit == 0;
+        if self.containers.iter().all(guaranteed) {
+            Qos::Guaranteed
+        } else if self.containers.iter().all(nothing) {
+            Qos::BestEffort
+        } else {
+            Qos::Burstable
+        }
+    }
+
+    /// The pod's cgroup, as the kubelet's cgroupfs driver names it.
+    #[must_use]
+    pub fn cgroup_parent(&self) -> String {
+        let class = match self.qos() {
+            Qos::Guaranteed => "",
+            Qos::Burstable => "/burstable",
+            Qos::BestEffort => "/besteffort",
+        };
+        format!("/kubepods{class}/pod{}", self.uid)
+    }
+
+    /// What all containers ask for together: it goes with the sandbox, and into the pod's cgroup.
+    #[must_use]
+    pub fn resources(&self) -> wire::LinuxContainerResources {
+        let sum = |field: fn(&Container) -> i64| self.containers.iter().map(field).sum::<i64>();
+        wire::LinuxContainerResources {
+            cpu_period: CPU_PERIOD,
+            cpu_quota: quota(sum(|c| c.cpu_limit)),
+            cpu_shares: shares(sum(|c| c.cpu_request)),
+            memory_limit_in_bytes: sum(|c| c.memory_limit),
+            ..Default::default()
+        }
+    }
+
+    /// The sandbox: the host's network (the lab installs no network plugins), everything else the pod's own.
+    #[must_use]
+    pub fn sandbox(&self) -> wire::PodSandboxConfig {
+        let overhead = if self.overhead == 0 {
+            wire::LinuxContainerResources::default()
+        } else {
+            wire::LinuxContainerResources {
+                cpu_period: CPU_PERIOD,
+                cpu_quota: quota(self.overhead),
+                cpu_shares: shares(self.overhead),
+                ..Default::default()
+            }
+        };
+        wire::PodSandboxConfig {
+            metadata: Some(wire::PodSandboxMetadata {
+                name: self.name.clone(),
+                uid: self.uid.clone(),
+                namespace: self.namespace.clone(),
+                attempt: 0,
+            }),
+            labels: self.labels(),
+            annotations: HashMap::from([
+                ("kubernetes.io/config.source".to_owned(), "api".to_owned()),
+                (
+                    "kubernetes.io/config.seen".to_owned(),
+                    "2026-01-01T00:00:00.000000000Z".to_owned(),
+                ),
+            ]),
+            linux: Some(wire::LinuxPodSandboxConfig {
+                cgroup_parent: self.cgroup_parent(),
+                security_context: Some(wire::LinuxSandboxSecurityContext {
+                    namespace_options: Some(self.namespaces()),
+                }),
+                overhead: Some(overhead),
+                resources: Some(self.resources()),
+            }),
+            ..Default::default()
+        }
+    }
+
+    /// One of the pod's containers.
+    #[must_use]
+    pub fn container(
+        &self,
+        container: &Container,
+        attempt: u32,
+        node_memory: i64,
+    ) -> wire::ContainerConfig {
+        let mount = |(host, inside): &(String, String)| wire::Mount {
+            container_path: inside.clone(),
+            host_path: host.clone(),
+            readonly: false,
+        };
+        let mut labels = self.labels();
+        labels.insert("io.kubernetes.container.name".to_owned(), container.name.clone());
+        wire::ContainerConfig {
+            metadata: Some(wire::ContainerMetadata { name: container.name.clone(), attempt }),
+            image: Some(wire::ImageSpec { image: image::NAME.to_owned() }),
+            command: container.command.clone(),
+            mounts: container.mounts.iter().map(mount).collect(),
+            labels,
+            annotations: HashMap::from([(
+                "io.kubernetes.container.restartCount".to_owned(),
+                attempt.to_string(),
+            )]),
+            linux: Some(wire::LinuxContainerConfig {
+                resources: Some(container.resources(self.qos(), node_memory)),
+                security_context: Some(wire::LinuxContainerSecurityContext {
+                    namespace_options: Some(self.namespaces()),
+                }),
+            }),
+            ..Default::default()
+        }
+    }
+
+    fn namespaces(&self) -> wire::NamespaceOption {
+        let pid =
+            if self.host_pid { wire::NamespaceMode::Node } else { wire::NamespaceMode::Container };
+        wire::NamespaceOption {
+            network: wire::NamespaceMode::Node.into(),
+            pid: pid.into(),
+            ipc: wire::NamespaceMode::Pod.into(),
+        }
+    }
+
+    fn labels(&self) -> HashMap<String, String> {
+        [("name", &self.name), ("namespace", &self.namespace), ("uid", &self.uid)]
+            .map(|(key, value)| (format!("io.kubernetes.pod.{key}"), value.clone()))
+            .into()
+    }
+}
+
+/// CPU shares of a request: 1024 a CPU, at least 2.
+#[must_use]
+pub fn shares(milli: i64) -> i64 {
+    (milli * 1024 / 1000).clamp(2, 262_144)
+}
+
+/// The quota of a limit, in microseconds a period: at least one millisecond; 0 (unset) without a limit.
+#[must_use]
+pub fn quota(milli: i64) -> i64 {
+    if milli == 0 { 0 } else { (milli * CPU_PERIOD / 1000).max(1000) }
+}
+
+fn oom_score_adj(qos: Qos, memory_request: i64, node_memory: i64) -> i64 {
+    match qos {
+        Qos::Guaranteed => -997,
+        Qos::BestEffort => 1000,
+        Qos::Burstable => (1000 - 1000 * memory_request / node_memory.max(1)).clamp(3, 999),
+    }
+}
+
+/// A uid in the usual form that depends on the name only.
+fn uid(name: &str) -> String {
+    use sha2::{Digest, Sha256};
+    let hex: String =
+        Sha256::digest(name).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_and_cgroups() {
+        let class = |containers: Vec<Container>| Pod::new("p", containers).qos();
+        assert_eq!(class(vec![Container::guaranteed("a", 2000)]), Qos::Guaranteed);
+        assert_eq!(
+            class(vec![Container::guaranteed("a", 2000), Container::burstable("b", 100)]),
+            Qos::Burstable
+        );
+        assert_eq!(class(vec![Container::best_effort("a")]), Qos::BestEffort);
+        let pod = Pod { uid: "u".into(), ..Pod::new("p", [Container::best_effort("a")]) };
+        assert_eq!(pod.cgroup_parent(), "/kubepods/besteffort/podu");
+    }
+
+    #[test]
+    fn the_kubelets_formulas() {
+        assert_eq!([0, 1, 100, 1000, 10_000].map(shares), [2, 2, 102, 1024, 10_240]);
+        assert_eq!([0, 1, 500, 10_000].map(quota), [0, 1000, 50_000, 1_000_000]);
+        // The capture of a real kubelet: 1 + 2 + 0.5 CPUs are a pod of 3.5.
+        let milli = [1000, 2000, 500];
+        let pod = Pod::new("p", milli.map(|m| Container::guaranteed(&m.to_string(), m)));
+        assert_eq!((pod.resources().cpu_quota, pod.resources().cpu_shares), (350_000, 3584));
+    }
+}

@@ -1,0 +1,83 @@
+//! Processes by their id: looking at them, and ending those that the lab started.
+
+use std::fs;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use nri_cpu_manager::cpuset::CpuSet;
+
+/// Sends a signal; a process that is gone already is fine.
+pub fn signal(pid: u32, signal: Signal) {
+    if let Ok(pid) = i32::try_from(pid) {
+        let _ = kill(Pid::from_raw(pid), signal);
+    }
+}
+
+/// Sends `first` to a child and waits for its end; SIGKILL follows after `patience`.
+///
+/// # Errors
+/// When its end cannot be observed.
+pub fn end(child: &mut Child, first: Signal, patience: Duration) -> Result<ExitStatus> {
+    signal(child.id(), first);
+    let deadline = Instant::now() + patience;
+    loop {
+        if let Some(status) = child.try_wait().context("cannot wait for a child process")? {
+            return Ok(status);
+        }
+        if Instant::now() > deadline {
+            signal(child.id(), Signal::SIGKILL);
+            return child.wait().context("cannot wait for a killed child process");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The ids of all processes.
+#[must_use]
+pub fn all() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Whether a process exists and is not merely waiting to be collected by its parent.
+#[must_use]
+pub fn is_alive(pid: u32) -> bool {
+    status_field(pid, "State").is_some_and(|state| !state.starts_with(['Z', 'X']))
+}
+
+/// The parent of a process.
+#[must_use]
+pub fn parent(pid: u32) -> Option<u32> {
+    status_field(pid, "PPid")?.parse().ok()
+}
+
+/// Where a process may run, in the kernel's own words: `Cpus_allowed_list` of its status.
+///
+/// # Errors
+/// When the process is gone.
+pub fn allowed(pid: u32) -> Result<CpuSet> {
+    let list =
+        status_field(pid, "Cpus_allowed_list").with_context(|| format!("process {pid} is gone"))?;
+    list.parse().with_context(|| format!("process {pid} has a strange Cpus_allowed_list"))
+}
+
+/// Resident memory of a process in KiB.
+///
+/// # Errors
+/// When the process is gone.
+pub fn resident_kib(pid: u32) -> Result<u64> {
+    let text = status_field(pid, "VmRSS").with_context(|| format!("process {pid} is gone"))?;
+    let Some(Ok(number)) = text.split_whitespace().next().map(str::parse) else {
+        bail!("process {pid} has a strange VmRSS: {text}");
+    };
+    Ok(number)
+}
+
+fn status_field(pid: u32, field: &str) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    text.lines()
+        .find_map(|line| Some(line.strip_prefix(field)?.strip_prefix(':')?.trim().to_owned()))
+}

@@ -1,0 +1,87 @@
+//! Scenarios: the scripts that the demo shows and the tests assert.
+
+use crate::pod::{Container, Pod};
+use crate::step::{Outcome, Step};
+use crate::view::View;
+
+/// Which uncore cache is tried first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Order {
+    /// The lowest-numbered one with room, as KEP-4800's text says.
+    #[default]
+    Numerical,
+    /// The one with the fewest free CPUs, as the kubelet does.
+    FewestFree,
+}
+
+/// CPUs that are never exclusive in KEP-4800's examples.
+pub const RESERVED: &str = "0-1";
+
+/// The plugin's configuration of KEP-4800's examples.
+#[must_use]
+pub fn config(order: Order, align: bool) -> String {
+    let order = match order {
+        Order::Numerical => "numerical",
+        Order::FewestFree => "fewest-free",
+    };
+    let options = if align {
+        format!(
+            "cpuManagerPolicyOptions: {{prefer-align-cpus-by-uncorecache: \"true\"}}\nuncoreCacheOrder: {order}\n"
+        )
+    } else {
+        String::new()
+    };
+    format!("cpuManagerPolicy: static\n{options}reservedSystemCPUs: \"{RESERVED}\"\n")
+}
+
+/// The configuration that lets only whole cores be exclusive; the first core is reserved.
+#[must_use]
+pub fn whole_cores() -> String {
+    format!(
+        "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {{full-pcpus-only: \"true\"}}\n\
+         reservedSystemCPUs: \"{RESERVED}\"\n"
+    )
+}
+
+/// A pod with one container that gets `cpus` CPUs for itself.
+#[must_use]
+pub fn exclusive(name: &str, cpus: i64) -> Pod {
+    Pod::new(name, [Container::guaranteed("main", cpus * 1000)])
+}
+
+/// A pod with one container that shares what is left.
+#[must_use]
+pub fn shared(name: &str) -> Pod {
+    Pod::new(name, [Container::burstable("main", 500)])
+}
+
+/// KEP-4800's worked example: two shared containers, then exclusive ones of 10, 8 and 6 CPUs; then a look.
+#[must_use]
+pub fn kep_4800(order: Order, align: bool) -> Vec<Step> {
+    let mut steps = vec![
+        Step::StartPlugin(config(order, align)),
+        Step::Run(shared("web")),
+        Step::Run(shared("batch")),
+    ];
+    steps.extend([10, 8, 6].map(|cpus| Step::Run(exclusive(&format!("cpus-{cpus}"), cpus))));
+    steps.push(Step::Look);
+    steps
+}
+
+/// The views among outcomes, in their order.
+#[must_use]
+pub fn views(outcomes: &[Outcome]) -> Vec<&View> {
+    outcomes
+        .iter()
+        .filter_map(|o| if let Outcome::View(view) = o { Some(view) } else { None })
+        .collect()
+}
+
+/// What runtimes said when they refused pods, in their order.
+#[must_use]
+pub fn refusals(outcomes: &[Outcome]) -> Vec<&str> {
+    outcomes
+        .iter()
+        .filter_map(|o| if let Outcome::Refused(text) = o { Some(text.as_str()) } else { None })
+        .collect()
+}

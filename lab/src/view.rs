@@ -1,0 +1,140 @@
+//! What a node looks like: where the processes may run, beside what the plugin decided.
+
+use anyhow::{Context, Result};
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::topology::{Topology, sysfs};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+use crate::node::Node;
+use crate::plugin::Plugin;
+use crate::pod::Qos;
+
+/// A node at one moment. CPU sets are in the kernel's list format.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
+    /// All online CPUs.
+    pub online: String,
+    /// The CPUs of each uncore cache, in order.
+    pub caches: Vec<String>,
+    /// Every running container, in the order in which they were started.
+    pub containers: Vec<ContainerView>,
+}
+
+/// A container at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerView {
+    /// The pod's name.
+    pub pod: String,
+    /// The container's name in the pod.
+    pub container: String,
+    /// The pod's class.
+    pub qos: Qos,
+    /// Requested CPUs, in thousandths.
+    pub request: i64,
+    /// `Cpus_allowed_list` of its first process.
+    pub allowed: String,
+    /// The exclusive CPUs in the plugin's state file; nothing for a shared container.
+    pub decided: Option<String>,
+}
+
+impl View {
+    /// Looks at a node. Without a plugin nothing is decided.
+    ///
+    /// # Errors
+    /// When a container does not run, or the plugin's state file cannot be read.
+    pub fn of(node: &Node, plugin: Option<&Plugin>) -> Result<Self> {
+        let reading =
+            sysfs::read(Path::new("/sys")).context("cannot read this machine's topology")?;
+        let topology =
+            Topology::build(reading.facts).context("this machine's topology makes no sense")?;
+        let mut containers = Vec::new();
+        for running in node.pods() {
+            for container in &running.containers {
+                let (pod, name) = (&running.pod.name, &container.name);
+                let wanted = running.pod.containers.iter().find(|c| c.name == *name);
+                let decided = plugin.map(|p| p.decided(pod, name)).transpose()?.flatten();
+                containers.push(ContainerView {
+                    pod: pod.clone(),
+                    container: name.clone(),
+                    qos: running.pod.qos(),
+                    request: wanted.map_or(0, |c| c.cpu_request),
+                    allowed: node.allowed(pod, name)?.to_string(),
+                    decided: decided.map(|cpus| cpus.to_string()),
+                });
+            }
+        }
+        Ok(Self {
+            online: topology.online().to_string(),
+            caches: topology.uncores().iter().map(|cache| cache.cpus.to_string()).collect(),
+            containers,
+        })
+    }
+
+    /// Where the process of a pod's first container may run.
+    #[must_use]
+    pub fn allowed(&self, pod: &str) -> &str {
+        self.containers.iter().find(|c| c.pod == pod).map_or("(not there)", |c| &c.allowed)
+    }
+
+    /// Every place where a process and a decision do not agree, in words; empty when all is well.
+    ///
+    /// An exclusive container has to run on exactly the CPUs decided for it, every other one on exactly those that
+    /// nobody has for himself.
+    #[must_use]
+    pub fn disagreements(&self) -> Vec<String> {
+        let parse = |text: &str| text.parse::<CpuSet>().unwrap_or_default();
+        let mut shared = parse(&self.online);
+        let mut found = Vec::new();
+        for container in &self.containers {
+            let decided = container.decided.as_deref().map(parse).unwrap_or_default();
+            if !(decided - shared).is_empty() {
+                found.push(format!(
+                    "{}: CPUs {} are given out twice",
+                    container.pod,
+                    decided - shared
+                ));
+            }
+            shared -= decided;
+        }
+        for container in &self.containers {
+            let expected = container.decided.as_deref().map_or(shared, parse);
+            if parse(&container.allowed) != expected {
+                found.push(format!(
+                    "{}: the process may run on {}, decided was {expected}",
+                    container.pod, container.allowed
+                ));
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(pod: &str, allowed: &str, decided: Option<&str>) -> ContainerView {
+        ContainerView {
+            pod: pod.into(),
+            container: "main".into(),
+            qos: Qos::Guaranteed,
+            request: 0,
+            allowed: allowed.into(),
+            decided: decided.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn agreement_and_its_absence() {
+        let view =
+            |containers| View { online: "0-7".into(), caches: vec!["0-7".into()], containers };
+        let good = view(vec![container("a", "2-3", Some("2-3")), container("b", "0-1,4-7", None)]);
+        assert!(good.disagreements().is_empty());
+        let stale = view(vec![container("a", "2-3", Some("2-3")), container("b", "0-7", None)]);
+        assert_eq!(stale.disagreements(), ["b: the process may run on 0-7, decided was 0-1,4-7"]);
+        let twice =
+            view(vec![container("a", "2-3", Some("2-3")), container("b", "3-4", Some("3-4"))]);
+        assert_eq!(twice.disagreements(), ["b: CPUs 3 are given out twice"]);
+    }
+}

@@ -1,0 +1,162 @@
+//! What a virtual server boots from: kernel, initramfs, root image (made once) and the image of one run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::binaries::Binaries;
+use crate::cache;
+use crate::command::{command, progress, run};
+use crate::debian::Debian;
+use crate::image;
+
+/// Paths of everything that stays the same from run to run.
+#[derive(Debug, Clone)]
+pub(super) struct Base {
+    pub(super) kernel: PathBuf,
+    pub(super) initramfs: PathBuf,
+    pub(super) root: PathBuf,
+    busybox: PathBuf,
+}
+
+/// In the guest's root: containerd 1.7 beside the 2.1 of its distribution.
+pub(crate) const CONTAINERD_1_7: &str = "/opt/containerd-1.7";
+
+/// What the root image has beyond the smallest Debian.
+const PACKAGES: &str = "containerd,runc,iproute2";
+
+/// Loaded before the root file system is mounted: the disk, and what container snapshots need.
+const MODULES: [&str; 2] = ["kernel/drivers/block/virtio_blk.ko", "kernel/fs/overlayfs/overlay.ko"];
+
+pub(super) fn base() -> Result<Base> {
+    // Two processes would build the same images.
+    let _lock = cache::lock("images")?;
+    let debian = Debian::new()?;
+    debian.install_host_tools()?;
+    let busybox = debian.unpacked("busybox-static", "bookworm")?.join("bin/busybox");
+    let package = debian.kernel()?;
+    let kernel = find(&package.join("boot"), "vmlinuz-")?;
+    let modules = find(&package.join("lib/modules"), "")?;
+    let images = cache::directory("images")?;
+    let (initramfs, root) = (images.join("initramfs.gz"), images.join("root.ext4"));
+    cache::once(&initramfs, |partial| make_initramfs(partial, &modules, &busybox))?;
+    cache::once(&root, |partial| make_root(partial, &debian))?;
+    Ok(Base { kernel, initramfs, root, busybox })
+}
+
+/// The image that carries what changes: the programs under test, the containers' image, and what to do.
+pub(super) fn make_run(
+    base: &Base,
+    binaries: &Binaries,
+    job: &str,
+    directory: &Path,
+) -> Result<PathBuf> {
+    let tree = directory.join("run");
+    fs::create_dir_all(&tree).with_context(|| format!("cannot make {}", tree.display()))?;
+    for (from, to) in [(&binaries.lab, "lab"), (&binaries.plugin, "nri-cpu-manager")] {
+        fs::copy(from, tree.join(to)).with_context(|| format!("cannot copy {}", from.display()))?;
+    }
+    image::write(&tree.join("image.tar"), &base.busybox, &binaries.probe)?;
+    fs::write(tree.join("job.json"), job).context("cannot write the job")?;
+    let path = directory.join("run.ext4");
+    make_file_system(&tree, &path, "96M")?;
+    Ok(path)
+}
+
+/// The smallest Debian with containerd, without documentation.
+fn make_root(path: &Path, debian: &Debian) -> Result<()> {
+    progress("building the guest's root image (once; about a minute)");
+    let tree = path.with_extension("tree");
+    cache::remove(&tree)?;
+    run(command("mmdebstrap", ["--variant=minbase", "--quiet"])
+        .arg(format!("--include={PACKAGES}"))
+        .args([
+            "--dpkgopt=path-exclude=/usr/share/doc/*",
+            "--dpkgopt=path-exclude=/usr/share/locale/*",
+        ])
+        .args(["--dpkgopt=path-exclude=/usr/share/man/*", "forky"])
+        .arg(&tree)
+        .arg(debian.source("forky"))
+        .env("LC_ALL", "C"))?;
+    let old = debian.unpacked("containerd", "trixie")?;
+    let place = tree.join(CONTAINERD_1_7.trim_start_matches('/'));
+    fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
+    for program in ["containerd", "containerd-shim-runc-v2", "ctr"] {
+        fs::copy(old.join("usr/bin").join(program), place.join(program))
+            .with_context(|| format!("cannot copy {program} of containerd 1.7"))?;
+    }
+    fs::create_dir_all(tree.join("lab"))
+        .context("cannot make the mount point of the run's image")?;
+    make_file_system(&tree, path, "1500M")?;
+    cache::remove(&tree)
+}
+
+/// An ext4 image with the content of a directory: no loop device is needed for that.
+fn make_file_system(tree: &Path, path: &Path, size: &str) -> Result<()> {
+    run(command("mke2fs", ["-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=1", "-d"])
+        .arg(tree)
+        .arg(path)
+        .arg(size))?;
+    Ok(())
+}
+
+fn make_initramfs(path: &Path, modules: &Path, busybox: &Path) -> Result<()> {
+    let tree = path.with_extension("tree");
+    cache::remove(&tree)?;
+    for directory in ["bin", "dev", "proc", "newroot"] {
+        fs::create_dir_all(tree.join(directory)).context("cannot make the initramfs")?;
+    }
+    fs::copy(busybox, tree.join("bin/busybox")).context("cannot copy busybox")?;
+    let mut loading = String::new();
+    for module in MODULES {
+        let name = module.rsplit('/').next().unwrap_or(module);
+        unpack_module(&modules.join(module), &tree.join(name))?;
+        loading += &format!("$b insmod /{name}\n");
+    }
+    // The shell is the guest's first process: it collects orphans, and powers off whatever becomes of the lab.
+    let init = format!(
+        r#"#!/bin/busybox sh
+b=/bin/busybox
+$b mount -t devtmpfs dev /dev
+$b mount -t proc proc /proc
+{loading}
+$b mount -t ext4 /dev/vda /newroot
+$b mount -t ext4 -o ro /dev/vdb /newroot/lab
+$b mount --move /dev /newroot/dev
+$b mount --move /proc /newroot/proc
+exec $b switch_root /newroot /bin/sh -c '/lab/lab guest; echo o > /proc/sysrq-trigger; sleep 60'
+"#
+    );
+    let script = tree.join("init");
+    fs::write(&script, init).context("cannot write the initramfs' script")?;
+    run(&mut command("chmod", ["+x".as_ref(), script.as_os_str()]))?;
+    run(command("sh", ["-c", "find . | cpio --quiet -o -H newc | gzip -1 > \"$0\""])
+        .arg(path)
+        .current_dir(&tree))?;
+    cache::remove(&tree)
+}
+
+/// Modules come compressed, or not, depending on the kernel package.
+fn unpack_module(module: &Path, target: &Path) -> Result<()> {
+    let compressed = module.with_extension("ko.xz");
+    if compressed.exists() {
+        run(command("sh", ["-c", "xz -dc \"$0\" > \"$1\""]).arg(compressed).arg(target))?;
+    } else {
+        fs::copy(module, target)
+            .with_context(|| format!("the kernel package has no {}", module.display()))?;
+    }
+    Ok(())
+}
+
+fn find(directory: &Path, prefix: &str) -> Result<PathBuf> {
+    let entries =
+        fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    entries
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
+        })
+        .with_context(|| format!("the kernel package has no {prefix}* in {}", directory.display()))
+}

@@ -1,0 +1,188 @@
+//! The plugin with real containerd, of both generations, on this machine: what the processes themselves say.
+//!
+//! CPU 0 is reserved here, and one-CPU containers are exclusive on another, so two CPUs are enough. Each test starts a
+//! containerd of its own (half a second) and leaves nothing behind. They take turns.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+
+mod support;
+
+use std::time::Duration;
+
+use lab::containerd::Version;
+use lab::pod::{Container, Pod};
+use lab::process;
+use nix::sys::signal::Signal;
+use support::{Bench, Spinner, eventually, exclusive, shared};
+
+/// Every test, for each generation of containerd.
+macro_rules! on_both {
+    ($($test:ident),* $(,)?) => {
+        mod containerd_1_7 { $(#[test] fn $test() { super::$test(super::Version::V1_7); })* }
+        mod containerd_2_1 { $(#[test] fn $test() { super::$test(super::Version::V2_1); })* }
+    };
+}
+
+on_both!(
+    the_exclusive_cpu_is_empty_when_its_container_starts,
+    removing_a_pod_gives_its_cpu_back,
+    a_killed_plugin_that_comes_back_moves_nothing,
+    a_killed_containerd_is_found_again,
+    sigterm_stops_the_plugin_and_nothing_else,
+    a_second_plugin_is_refused,
+    a_pod_that_does_not_fit_is_refused_with_a_reason,
+    containers_that_were_there_first_are_moved_too,
+    a_restarted_container_gets_the_same_cpu,
+);
+
+/// The proof of exclusivity: the shared container's last moment on the CPU lies before the first moment of the
+/// exclusive one's first process, and at that moment the kernel lets none of its threads onto it.
+fn the_exclusive_cpu_is_empty_when_its_container_starts(version: Version) {
+    let mut bench = Bench::new(version);
+    let _plugin = bench.plugin();
+    let spinner = Spinner::start(&mut bench, "busy");
+    let first = bench.run_first("lonely", spinner.pid);
+    let cpu = first.own_cpu();
+    assert!(!first.threads.is_empty(), "the report names no thread of the busy container");
+    for (thread, cpus) in &first.threads {
+        assert!(
+            !cpus.contains(cpu),
+            "thread {thread} of the busy container may still run on {cpus}"
+        );
+    }
+    let last_run = spinner.last_run(cpu);
+    assert!(
+        last_run < first.start,
+        "the busy container ran on CPU {cpu} {} us after the start of the container that has it for itself",
+        (last_run - first.start) / 1000
+    );
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(spinner.last_run(cpu), last_run, "the busy container came back to CPU {cpu}");
+}
+
+/// The proof's own proof: without the plugin the same two containers do meet, and the probe sees it.
+#[test]
+fn without_the_plugin_they_meet() {
+    let mut bench = Bench::new(Version::V2_1);
+    let spinner = Spinner::start(&mut bench, "busy");
+    let first = bench.run_first("not-alone", spinner.pid);
+    for cpu in bench.online().iter() {
+        let meet = || spinner.last_run(cpu) > first.start;
+        assert!(eventually(meet), "the busy container did not run on CPU {cpu} any more");
+    }
+    assert!(first.threads.iter().all(|(_, cpus)| *cpus == bench.online()));
+}
+
+fn removing_a_pod_gives_its_cpu_back(version: Version) {
+    let mut bench = Bench::new(version);
+    let plugin = bench.plugin();
+    bench.run(&shared("web"));
+    bench.run(&exclusive("db"));
+    let cpus = bench.allowed("db");
+    assert_eq!((cpus.len(), bench.allowed("web")), (1, bench.online() - cpus));
+    assert_eq!(plugin.decided("db", "main").unwrap(), Some(cpus));
+    bench.host.node.remove("db").unwrap();
+    assert_eq!(bench.allowed("web"), bench.online(), "the CPU of a removed pod is shared again");
+    assert_eq!(plugin.assignments().unwrap(), []);
+    bench.run(&exclusive("next"));
+    assert_eq!(bench.allowed("next"), cpus);
+}
+
+fn a_killed_plugin_that_comes_back_moves_nothing(version: Version) {
+    let mut bench = Bench::new(version);
+    let (setup, plugin) = bench.plugin_setup();
+    bench.run(&shared("web"));
+    bench.run(&exclusive("db"));
+    let before = (bench.allowed("web"), bench.allowed("db"));
+    plugin.end(Signal::SIGKILL).unwrap();
+    assert_eq!((bench.allowed("web"), bench.allowed("db")), before, "while there is no plugin");
+    let plugin = lab::plugin::Plugin::start(&setup).unwrap();
+    assert_eq!((bench.allowed("web"), bench.allowed("db")), before, "after it came back");
+    assert_eq!(plugin.decided("db", "main").unwrap(), Some(before.1));
+    bench.run(&shared("late"));
+    assert_eq!(bench.allowed("late"), before.0, "it knows what was given out before it was killed");
+}
+
+fn a_killed_containerd_is_found_again(version: Version) {
+    let mut bench = Bench::new(version);
+    let mut plugin = bench.plugin();
+    bench.run(&shared("web"));
+    bench.run(&exclusive("db"));
+    let before = (bench.allowed("web"), bench.allowed("db"));
+    bench.host.node.kill_runtime().unwrap();
+    bench.host.node.restart_runtime().unwrap();
+    let waited = plugin.wait_for_synchronisation(2, Duration::from_secs(5)).unwrap();
+    println!("reconnected {} ms after containerd was ready", waited.as_millis());
+    assert_eq!((bench.allowed("web"), bench.allowed("db")), before);
+    bench.host.node.remove("db").unwrap();
+    assert_eq!(bench.allowed("web"), bench.online(), "it still answers events");
+    // containerd tells nothing of the end of pods that are older than its own start, only of their containers'.
+    assert_eq!(
+        plugin.assignments().unwrap(),
+        [],
+        "the claims of a pod end with its last container"
+    );
+    bench.run(&exclusive("next"));
+    assert_eq!(bench.allowed("next"), before.1);
+}
+
+fn sigterm_stops_the_plugin_and_nothing_else(version: Version) {
+    let mut bench = Bench::new(version);
+    let plugin = bench.plugin();
+    bench.run(&exclusive("db"));
+    let (pid, before) = (plugin.pid(), bench.allowed("db"));
+    let log = plugin.log();
+    process::signal(pid, Signal::SIGTERM);
+    let status = plugin.end(Signal::SIGTERM).unwrap();
+    assert!(status.success(), "{status}; its log:\n{log}");
+    assert_eq!(bench.allowed("db"), before);
+}
+
+fn a_second_plugin_is_refused(version: Version) {
+    let mut bench = Bench::new(version);
+    let (setup, plugin) = bench.plugin_setup();
+    bench.run(&exclusive("db"));
+    let mut second = lab::plugin::Plugin::launch(&setup).unwrap();
+    let status = second.wait_for_end(Duration::from_secs(5)).unwrap();
+    assert!(!status.success(), "a second instance ended with {status}");
+    assert_eq!(plugin.synchronisations(), 1, "the first one is not disturbed");
+    bench.host.node.remove("db").unwrap();
+    assert_eq!(plugin.assignments().unwrap(), []);
+}
+
+fn a_pod_that_does_not_fit_is_refused_with_a_reason(version: Version) {
+    let mut bench = Bench::new(version);
+    let plugin = bench.plugin();
+    let cpus = i64::try_from(bench.online().len()).unwrap() + 1;
+    let large = Pod::new("large", [Container::guaranteed("main", cpus * 1000)]);
+    let error = format!("{:#}", bench.host.node.run(&large).unwrap_err());
+    println!("{error}");
+    assert!(error.starts_with("create_container"), "{error}");
+    assert!(error.contains("not enough") && error.contains(&cpus.to_string()), "{error}");
+    assert_eq!(plugin.assignments().unwrap(), []);
+    bench.run(&exclusive("small"));
+    assert_eq!(bench.allowed("small").len(), 1, "one that fits gets in");
+}
+
+fn containers_that_were_there_first_are_moved_too(version: Version) {
+    let mut bench = Bench::new(version);
+    bench.run(&shared("early"));
+    let _plugin = bench.plugin();
+    bench.run(&exclusive("db"));
+    assert_eq!(bench.allowed("early"), bench.online() - bench.allowed("db"));
+}
+
+fn a_restarted_container_gets_the_same_cpu(version: Version) {
+    let mut bench = Bench::new(version);
+    let plugin = bench.plugin();
+    let running = bench.run(&exclusive("db"));
+    let before = bench.allowed("db");
+    bench.host.node.stop_container(&running.containers[0]).unwrap();
+    let again = bench
+        .host
+        .node
+        .start_container(&running.pod, &running.pod.containers[0], &running.sandbox, 1)
+        .unwrap();
+    assert_eq!(process::allowed(again.pid).unwrap(), before);
+    assert_eq!(plugin.decided("db", "main").unwrap(), Some(before));
+}

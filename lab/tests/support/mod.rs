@@ -1,0 +1,173 @@
+//! What the tests with real containerd share: a node on this machine, a plugin, and the probe's reports.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    reason = "a module of several test files, each using its own part"
+)]
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use lab::binaries::Binaries;
+use lab::containerd::Version;
+use lab::host::Host;
+use lab::node::RunningPod;
+use lab::plugin::{Plugin, Setup};
+use lab::pod::{Container, Pod};
+use nri_cpu_manager::cpuset::CpuSet;
+
+/// The static programs, built once a test binary.
+pub fn binaries() -> &'static Binaries {
+    static BINARIES: OnceLock<Binaries> = OnceLock::new();
+    BINARIES.get_or_init(|| Binaries::build().unwrap())
+}
+
+/// Where containers find the directory for their reports.
+const OUT: &str = "/out";
+
+/// A containerd on this machine.
+pub struct Bench {
+    pub host: Host,
+}
+
+impl Bench {
+    pub fn new(version: Version) -> Self {
+        let host = Host::start(version, binaries()).unwrap_or_else(|error| panic!("{error:#}"));
+        let bench = Self { host };
+        assert!(bench.online().len() >= 2, "these tests need two CPUs");
+        bench
+    }
+
+    /// Starts the plugin, with CPU 0 reserved.
+    pub fn plugin(&self) -> Plugin {
+        self.plugin_setup().1
+    }
+
+    /// As [`plugin`](Self::plugin), with what is needed to start it again.
+    pub fn plugin_setup(&self) -> (Setup, Plugin) {
+        let config = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n";
+        let setup = self.host.node.plugin(&binaries().plugin, config).unwrap();
+        let plugin = Plugin::start(&setup).unwrap_or_else(|error| panic!("{error:#}"));
+        (setup, plugin)
+    }
+
+    pub fn online(&self) -> CpuSet {
+        fs::read_to_string("/sys/devices/system/cpu/online").unwrap().trim().parse().unwrap()
+    }
+
+    pub fn run(&mut self, pod: &Pod) -> RunningPod {
+        self.host.node.run(pod).unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    /// Where the process of a pod's container `main` may run.
+    pub fn allowed(&self, pod: &str) -> CpuSet {
+        self.host.node.allowed(pod, "main").unwrap()
+    }
+
+    /// Runs the probe as an exclusive container's first process; it also looks at the threads of `other`.
+    pub fn run_first(&mut self, name: &str, other: u32) -> First {
+        let reports = self.host.node.reports().unwrap();
+        let path = reports.join(name);
+        lab::cache::remove(&path).unwrap();
+        let container = Container::guaranteed("main", 1000)
+            .running(["/bin/probe", "first", &format!("{OUT}/{name}"), &other.to_string()])
+            .mounting(reports.display().to_string(), OUT);
+        self.run(&Pod::new(name, [container]).with_host_pid());
+        First::read(&wait_for(&path))
+    }
+}
+
+/// A pod that shares.
+pub fn shared(name: &str) -> Pod {
+    Pod::new(name, [Container::burstable("main", 100)])
+}
+
+/// A pod with one CPU for itself.
+pub fn exclusive(name: &str) -> Pod {
+    Pod::new(name, [Container::guaranteed("main", 1000)])
+}
+
+/// A shared container that is always busy, and records for each CPU when it last ran there.
+pub struct Spinner {
+    pub pid: u32,
+    record: PathBuf,
+}
+
+impl Spinner {
+    /// Starts it, and waits until it has been on every CPU.
+    pub fn start(bench: &mut Bench, name: &str) -> Self {
+        let reports = bench.host.node.reports().unwrap();
+        let record = reports.join(name);
+        lab::cache::remove(&record).unwrap();
+        let container = Container::burstable("main", 100)
+            .running(["/bin/probe", "spin", &format!("{OUT}/{name}")])
+            .mounting(reports.display().to_string(), OUT);
+        let running = bench.run(&Pod::new(name, [container]));
+        let spinner = Self { pid: running.containers[0].pid, record };
+        let everywhere = || bench.online().iter().all(|cpu| spinner.last_run(cpu) > 0);
+        assert!(eventually(everywhere), "the busy container has not reached every CPU");
+        spinner
+    }
+
+    /// When it last ran on a CPU, in CLOCK_MONOTONIC's nanoseconds; 0 for never.
+    pub fn last_run(&self, cpu: usize) -> u64 {
+        let content = fs::read(&self.record).unwrap_or_default();
+        let bytes = content.get(cpu * 8..cpu * 8 + 8).and_then(|slice| slice.try_into().ok());
+        bytes.map_or(0, u64::from_ne_bytes)
+    }
+}
+
+/// What a container's first process saw as its very first act.
+#[derive(Debug)]
+pub struct First {
+    /// CLOCK_MONOTONIC's nanoseconds.
+    pub start: u64,
+    /// Where it may run.
+    pub own: CpuSet,
+    /// Where the threads of the other process may run.
+    pub threads: Vec<(String, CpuSet)>,
+}
+
+impl First {
+    fn read(report: &str) -> Self {
+        let mut first = Self { start: 0, own: CpuSet::default(), threads: Vec::new() };
+        for line in report.lines() {
+            match line.split(' ').collect::<Vec<_>>().as_slice() {
+                ["start_ns", start] => first.start = start.parse().unwrap(),
+                ["own", cpus] => first.own = cpus.parse().unwrap(),
+                ["thread", _, thread, cpus] => {
+                    first.threads.push(((*thread).to_owned(), cpus.parse().unwrap()))
+                }
+                other => panic!("strange line in the probe's report: {other:?}"),
+            }
+        }
+        first
+    }
+
+    /// The one CPU it has for itself.
+    pub fn own_cpu(&self) -> usize {
+        assert_eq!(self.own.len(), 1, "the exclusive container may run on {}", self.own);
+        self.own.iter().next().unwrap()
+    }
+}
+
+fn wait_for(path: &std::path::Path) -> String {
+    assert!(eventually(|| path.exists()), "no report {}", path.display());
+    fs::read_to_string(path).unwrap()
+}
+
+/// Whether something becomes true within ten seconds.
+pub fn eventually(condition: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}

@@ -1,0 +1,133 @@
+//! In-place resizes.
+
+use super::*;
+use crate::topology::synthetic::Machine;
+
+/// What a kubelet sends for an in-place resize.
+fn resize(
+    node: &mut Node,
+    pod: &Pod,
+    name: &str,
+    id: &str,
+    from: u64,
+    to: u64,
+) -> Result<(), String> {
+    let amount = Some(MilliCpu(to));
+    let wanted =
+        Wanted { cpu: CpuRequest { request: amount, limit: amount }, sets_quota: true, cpus: None };
+    let container = container(pod, name, id, from);
+    node.event(Event::Update { pod: pod.clone(), container, wanted }).map(|_| ())
+}
+
+#[test]
+fn resize_in_place_both_ways_and_between_exclusive_and_shared() {
+    let mut node = Node::new();
+    let (a, s) = (guaranteed("a", 2000), pod("s", Qos::Burstable, 100));
+    node.create(&s, "c", "s", 100).unwrap();
+    assert_eq!(node.create(&a, "c", "a", 2000).unwrap(), "2-3");
+    for (from, to, ours, others) in [
+        (2000, 4000, "2-5", "0-1,6-15"),
+        (4000, 1000, "2", "0-1,3-15"),
+        (1000, 500, "0-15", "0-15"),
+        (500, 2000, "2-3", "0-1,4-15"),
+    ] {
+        resize(&mut node, &a, "c", "a", from, to).unwrap();
+        node.check("a", ours);
+        node.check("s", others);
+    }
+}
+
+#[test]
+fn a_growth_that_is_refused_changes_nothing() {
+    let mut node = Node::new();
+    let (a, b) = (guaranteed("a", 2000), guaranteed("b", 10_000));
+    node.create(&a, "c", "a", 2000).unwrap();
+    node.create(&b, "c", "b", 10_000).unwrap();
+    let before = node.ledger.claims().collect::<Vec<_>>();
+    let refused = resize(&mut node, &a, "c", "a", 2000, 8000).unwrap_err();
+    assert!(refused.starts_with("UnexpectedAdmissionError: "), "{refused}");
+    assert_eq!(node.ledger.claims().collect::<Vec<_>>(), before);
+    resize(&mut node, &a, "c", "a", 2000, 4000).unwrap();
+}
+
+#[test]
+fn a_container_resized_back_and_forth_keeps_room_in_its_pods_budget() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 4000);
+    node.create(&a, "one", "1", 2000).unwrap();
+    node.create(&a, "two", "2", 2000).unwrap();
+    resize(&mut node, &a, "one", "1", 2000, 4000).unwrap();
+    resize(&mut node, &a, "two", "2", 2000, 500).unwrap();
+    resize(&mut node, &a, "two", "2", 500, 2000).unwrap();
+    assert_eq!(node.ledger.exclusive().len(), 6);
+    // Restarted, it asks for what it was resized to.
+    node.stop("1");
+    assert_eq!(node.create(&a, "one", "1b", 4000).unwrap().parse::<CpuSet>().unwrap().len(), 4);
+}
+
+/// Recorded with containerd 2.4: the pod's resize comes first, later events still carry the old budget.
+#[test]
+fn a_resized_pods_budget_outlives_events_that_carry_the_old_one() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 2000);
+    node.create(&a, "c", "a", 2000).unwrap();
+    node.event(Event::UpdatePod(guaranteed("a", 4000))).unwrap();
+    resize(&mut node, &a, "c", "a", 2000, 4000).unwrap();
+    node.check("a", "2-5");
+    node.stop("a");
+    assert_eq!(node.create(&a, "c", "a2", 4000).unwrap(), "2-5");
+    // Its budget is used up: nothing is kept free for it, and no more is given.
+    assert_eq!(node.create(&a, "d", "d", 4000).unwrap(), "0-1,6-15");
+    assert_eq!(node.create(&guaranteed("b", 10_000), "c", "b", 10_000).unwrap(), "6-15");
+}
+
+/// Cores have two CPUs; of core 0, CPU 0 is reserved and CPU 1 is free.
+fn with_whole_cores() -> Node {
+    let mut settings = settings();
+    settings.placement.options.full_pcpus_only = true;
+    settings.placement.reserved = "0".parse().unwrap();
+    let machine = Machine { cores: 8, threads: 2, ..Machine::default() };
+    let ledger = Ledger::new(machine.topology().unwrap(), settings, Vec::new());
+    Node { ledger, set: BTreeMap::new() }
+}
+
+#[test]
+fn with_full_pcpus_only_a_container_grows_and_shrinks_by_whole_cores() {
+    let mut node = with_whole_cores();
+    let a = guaranteed("a", 2000);
+    assert_eq!(node.create(&a, "c", "a", 2000).unwrap(), "2-3");
+    for (from, to, expect) in [(2000, 4000, "2-5"), (4000, 8000, "2-9"), (8000, 2000, "2-3")] {
+        resize(&mut node, &a, "c", "a", from, to).unwrap();
+        node.check("a", expect);
+    }
+    let before = node.ledger.claims().collect::<Vec<_>>();
+    for odd in [3000, 1000, 16_000] {
+        let refused = resize(&mut node, &a, "c", "a", 2000, odd).unwrap_err();
+        assert!(refused.starts_with("SMTAlignmentError: "), "{refused}");
+        assert_eq!(node.ledger.claims().collect::<Vec<_>>(), before);
+    }
+    node.check("a", "2-3");
+}
+
+#[test]
+fn a_container_that_becomes_exclusive_uses_its_pods_ended_ones_cpus() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 2000);
+    assert_eq!(node.create(&a, "init", "i", 2000).unwrap(), "2-3");
+    node.stop("i");
+    assert_eq!(node.create(&a, "app", "p", 500).unwrap(), "0-1,4-15");
+    resize(&mut node, &a, "app", "p", 500, 2000).unwrap();
+    node.check("p", "2-3");
+}
+
+#[test]
+fn a_growth_takes_no_cpus_that_another_pod_waits_for() {
+    let mut node = Node::new();
+    let (a, late) = (guaranteed("a", 2000), guaranteed("late", 10_000));
+    node.create(&a, "c", "a", 2000).unwrap();
+    node.event(Event::RunPod(late.clone())).unwrap();
+    let refused = resize(&mut node, &a, "c", "a", 2000, 6000).unwrap_err();
+    assert!(refused.contains("requested=4, available=2"), "{refused}");
+    resize(&mut node, &a, "c", "a", 2000, 4000).unwrap();
+    assert!(node.create(&late, "c", "l", 10_000).is_ok());
+}

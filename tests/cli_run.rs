@@ -1,0 +1,140 @@
+//! What a person sees who starts the plugin wrongly: one paragraph, a non-zero exit, and no runtime that was spoken to.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+#[path = "support/fake_sysfs.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod fake_sysfs;
+
+use nri_cpu_manager::topology::synthetic::Machine;
+use std::fs;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// A machine of 16 CPUs with somebody who listens on the runtime's socket.
+struct Place {
+    dir: tempfile::TempDir,
+    listener: UnixListener,
+}
+
+impl Place {
+    fn new() -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        let machine = Machine { cores: 16, ..Machine::default() };
+        fake_sysfs::write(&dir.path().join("sys"), &fake_sysfs::files(&machine.facts().unwrap()));
+        let listener = UnixListener::bind(dir.path().join("nri.sock")).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Place { dir, listener }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn run(&self, config: &str, state_dir: PathBuf, socket: PathBuf) -> Output {
+        fs::write(self.path("config.yaml"), config).unwrap();
+        Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
+            .arg("run")
+            .args(["--config".into(), self.path("config.yaml")])
+            .args(["--state-dir".into(), state_dir])
+            .args(["--socket".into(), socket])
+            .args(["--sysfs-root".into(), self.path("sys")])
+            .env_remove("RUST_LOG")
+            .output()
+            .unwrap()
+    }
+
+    /// Runs it, and returns the paragraph it ends with.
+    #[track_caller]
+    fn refuses(&self, config: &str, state_dir: PathBuf, socket: PathBuf) -> String {
+        let output = self.run(config, state_dir, socket);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{config:?}: {stderr}");
+        assert!(self.listener.accept().is_err(), "{config:?}: it spoke to the runtime");
+        let errors: Vec<&str> =
+            stderr.lines().filter(|line| line.starts_with("nri-cpu-manager: ")).collect();
+        assert_eq!(errors.len(), 1, "{config:?}: not one paragraph: {stderr}");
+        assert_eq!(stderr.lines().last(), Some(errors[0]), "{config:?}");
+        errors[0].to_owned()
+    }
+}
+
+const GOOD: &str = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n";
+
+#[test]
+fn a_wrong_configuration() {
+    let place = Place::new();
+    let with_option = |option: &str| format!("{GOOD}cpuManagerPolicyOptions: {{{option}}}\n");
+    for (config, line, text) in [
+        ("cpuManagerPolicy: static\n  reservedSystemCPUs: 0\n".to_owned(), 2, "mapping values"),
+        ("cpuManagerPolicy: static\nreservedSystemCpu: \"0\"\n".to_owned(), 2, "did you mean"),
+        (with_option("full-pcpu-only: \"true\""), 3, "did you mean full-pcpus-only?"),
+        (
+            with_option(
+                "distribute-cpus-across-numa: true, prefer-align-cpus-by-uncorecache: true",
+            ),
+            3,
+            "can not be used at the same time",
+        ),
+        (
+            "cpuManagerPolicy: static\nreservedSystemCPUs: \"14-17\"\n".to_owned(),
+            2,
+            "CPUs 16-17 do not exist; online are 0-15",
+        ),
+        (
+            "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-3,2\"\n".to_owned(),
+            2,
+            "CPUs 2 are named twice",
+        ),
+        ("cpuManagerPolicy: static\nreservedSystemCPUs: \"\"\n".to_owned(), 2, "list is empty"),
+        ("cpuManagerPolicy: static\n".to_owned(), 1, "needs reserved CPUs"),
+    ] {
+        let error = place.refuses(&config, place.path("state"), place.path("nri.sock"));
+        assert!(error.contains(&format!("config.yaml, line {line}: ")), "{error}");
+        assert!(error.contains(text), "{error}");
+    }
+    assert!(!place.path("state").exists(), "the configuration is checked before anything is made");
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_written() {
+    let place = Place::new();
+    // Whatever the user's rights: no directory can be made where a file is.
+    let state = place.path("config.yaml").join("state");
+    let error = place.refuses(GOOD, state.clone(), place.path("nri.sock"));
+    assert!(
+        error.contains(&state.display().to_string()) && error.contains("--state-dir"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_second_instance() {
+    let place = Place::new();
+    let first = nri_cpu_manager::checkpoint::StateDir::open(&place.path("state")).unwrap();
+    let error = place.refuses(GOOD, place.path("state"), place.path("nri.sock"));
+    assert!(error.contains("another nri-cpu-manager is running"), "{error}");
+    drop(first);
+}
+
+#[test]
+fn a_socket_that_is_not_there() {
+    let place = Place::new();
+    let socket = place.path("no.sock");
+    let error = place.refuses(GOOD, place.path("state"), socket.clone());
+    assert!(error.contains(&socket.display().to_string()) && error.contains("NRI"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    let place = Place::new();
+    let output = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
+        .args(["run", "--config", "/nonexistent/config.yaml"])
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.contains("/nonexistent/config.yaml") && stderr.contains("--config"), "{stderr}");
+    drop(place);
+}

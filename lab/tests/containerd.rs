@@ -7,13 +7,15 @@
 
 mod support;
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use lab::containerd::Version;
 use lab::pod::{Container, Pod};
 use lab::process;
 use nix::sys::signal::Signal;
-use support::{Bench, Spinner, eventually, exclusive, shared};
+use support::{Bench, CONFIG, Spinner, binaries, eventually, exclusive, shared};
 
 /// Every test, for each generation of containerd.
 macro_rules! on_both {
@@ -33,6 +35,7 @@ on_both!(
     a_pod_that_does_not_fit_is_refused_with_a_reason,
     containers_that_were_there_first_are_moved_too,
     a_restarted_container_gets_the_same_cpu,
+    the_runtime_can_launch_it,
 );
 
 /// The proof of exclusivity: the shared container's last moment on the CPU lies before the first moment of the
@@ -185,4 +188,39 @@ fn a_restarted_container_gets_the_same_cpu(version: Version) {
         .unwrap();
     assert_eq!(process::allowed(again.pid).unwrap(), before);
     assert_eq!(plugin.decided("db", "main").unwrap(), Some(before));
+}
+
+/// From the runtime's plugin directory: on a socket it is born with, configured over that, ended with it.
+fn the_runtime_can_launch_it(version: Version) {
+    let mut bench = Bench::new(version);
+    let setup = bench.host.node.plugin(&binaries().plugin, "").unwrap();
+    let run = setup.socket.parent().unwrap();
+    let state = setup.directory.join("state");
+    for directory in [run.join("plugins"), run.join("conf.d"), setup.directory.clone()] {
+        fs::create_dir_all(directory).unwrap();
+    }
+    // Launched without arguments it would keep its state where a real one does.
+    let program = setup.program.display();
+    let script = format!("#!/bin/sh\nexec {program} run --state-dir {}\n", state.display());
+    let executable = run.join("plugins/10-pinner");
+    fs::write(&executable, script).unwrap();
+    fs::set_permissions(&executable, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(run.join("conf.d/pinner.conf"), CONFIG).unwrap();
+    bench.host.node.kill_runtime().unwrap();
+    bench.host.node.restart_runtime().unwrap();
+
+    bench.run(&shared("web"));
+    bench.run(&exclusive("db"));
+    let cpus = bench.allowed("db");
+    assert_eq!((cpus.len(), bench.allowed("web")), (1, bench.online() - cpus));
+    assert!(fs::read_to_string(state.join("checkpoint.json")).unwrap().contains("\"db\""));
+    bench.host.node.remove("db").unwrap();
+    assert_eq!(bench.allowed("web"), bench.online());
+
+    // It ends with its connection: its state is free for another instance.
+    fs::remove_dir_all(run.join("plugins")).unwrap();
+    bench.host.node.kill_runtime().unwrap();
+    bench.host.node.restart_runtime().unwrap();
+    let ended = || nri_cpu_manager::checkpoint::StateDir::open(&state).is_ok();
+    assert!(eventually(ended), "it outlives the runtime that launched it");
 }

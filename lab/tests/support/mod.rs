@@ -26,6 +26,9 @@ pub fn binaries() -> &'static Binaries {
     BINARIES.get_or_init(|| Binaries::build().unwrap())
 }
 
+/// The plugin's configuration: CPU 0 is reserved.
+pub const CONFIG: &str = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n";
+
 /// Where containers find the directory for their reports.
 const OUT: &str = "/out";
 
@@ -49,8 +52,7 @@ impl Bench {
 
     /// As [`plugin`](Self::plugin), with what is needed to start it again.
     pub fn plugin_setup(&self) -> (Setup, Plugin) {
-        let config = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n";
-        let setup = self.host.node.plugin(&binaries().plugin, config).unwrap();
+        let setup = self.host.node.plugin(&binaries().plugin, CONFIG).unwrap();
         let plugin = Plugin::start(&setup).unwrap_or_else(|error| panic!("{error:#}"));
         (setup, plugin)
     }

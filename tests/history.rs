@@ -37,16 +37,21 @@ enum Op {
     Stop {
         container: usize,
     },
+    /// A container that has ended is deleted.
+    Remove {
+        container: usize,
+    },
     LateStop {
         container: usize,
     },
     StopPod {
         pod: usize,
     },
-    /// In-place resize, in halves of a CPU.
+    /// In-place resize, in halves of a CPU. Newer runtimes tell of the pod's first.
     Resize {
         container: usize,
         halves: u8,
+        tells_pod: bool,
     },
     Twice,
     /// The plugin dies and starts anew, with its checkpoint, without one, or with an old one.
@@ -70,8 +75,10 @@ fn op() -> impl Strategy<Value = Op> {
         3 => container.clone().prop_map(|container| Op::Stop { container }),
         1 => container.clone().prop_map(|container| Op::LateStop { container }),
         2 => pod.clone().prop_map(|pod| Op::StopPod { pod }),
-        3 => (container.clone(), 0..13u8)
-            .prop_map(|(container, halves)| Op::Resize { container, halves }),
+        3 => (container.clone(), 0..13u8, any::<bool>()).prop_map(
+            |(container, halves, tells_pod)| Op::Resize { container, halves, tells_pod }
+        ),
+        1 => container.clone().prop_map(|container| Op::Remove { container }),
         1 => Just(Op::Twice),
         1 => (0..3u8).prop_map(|memory| Op::Restart { memory }),
         1 => (pod, 0..2usize).prop_map(|(pod, container)| Op::Away { pod, container }),
@@ -255,7 +262,16 @@ impl Node {
                 self.instances.retain(|_, instance| instance.pod.uid != pod.uid);
                 self.event(Event::StopPod(pod.sandbox));
             }
-            Op::Resize { container, halves } => self.resize(container, halves),
+            Op::Remove { container } => {
+                let Some(id) = self.pick(container).filter(|id| self.instances[id].stopped) else {
+                    return;
+                };
+                self.instances.remove(&id);
+                self.event(Event::Remove(ContainerId(id)));
+            }
+            Op::Resize { container, halves, tells_pod } => {
+                self.resize(container, halves, tells_pod);
+            }
             Op::Twice => {
                 if let Some(event @ (Event::Stop(_) | Event::StopPod(_) | Event::Started { .. })) =
                     self.last.clone()
@@ -316,11 +332,16 @@ impl Node {
     }
 
     /// Growth keeps every CPU, shrinking adds none, nobody else's exclusive CPUs change, and a refusal changes nothing.
-    fn resize(&mut self, container: usize, halves: u8) {
+    fn resize(&mut self, container: usize, halves: u8, tells_pod: bool) {
         let Some(id) = self.pick(container).filter(|id| !self.instances[id].stopped) else {
             return;
         };
         let Instance { pod, container, pin: was, .. } = self.instances[&id].clone();
+        if tells_pod {
+            let halves = u64::from(halves);
+            let budget = pod.budget.map(|budget| MilliCpu(budget.0.max(halves * 500)));
+            self.event(Event::UpdatePod(Pod { budget, ..pod.clone() }));
+        }
         let (before, claims) = (self.instances.clone(), self.claims());
         let amount = Some(MilliCpu(u64::from(halves) * 500));
         let cpu = CpuRequest { request: amount, limit: amount };

@@ -118,10 +118,11 @@ impl Ledger {
         let memory = memory.filter(|claim| claim.id == container.id || entitled(&claim.cpus));
         let memory = memory.map(|claim| claim.cpus);
         // CPUs that were never decided here count only for a container that is entitled to just as many. CPUs that
-        // were stay with their container even if today's policy would give it none.
+        // were and are set stay with their container even if today's policy would give it none. If they are not set,
+        // the memory may be older than a resize.
         let claim = match trust {
             Trust::Set => container.cpus.filter(|cpus| memory == Some(*cpus) || entitled(cpus)),
-            Trust::Remembered => memory,
+            Trust::Remembered => memory.filter(entitled),
         };
         let free = self.free();
         let Some(claim) = claim.filter(|cpus| !cpus.is_empty() && cpus.is_subset(&free)) else {

@@ -131,3 +131,19 @@ fn a_growth_takes_no_cpus_that_another_pod_waits_for() {
     resize(&mut node, &a, "c", "a", 2000, 4000).unwrap();
     assert!(node.create(&late, "c", "l", 10_000).is_ok());
 }
+
+/// Found by random histories: a checkpoint from before the resize gave the container its CPUs back.
+#[test]
+fn a_checkpoint_that_is_older_than_a_resize_does_not_undo_it() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 2000);
+    node.create(&a, "c", "a", 2000).unwrap();
+    let old = node.ledger.claims().collect();
+    resize(&mut node, &a, "c", "a", 2000, 500).unwrap();
+    node.check("a", "0-15");
+    let mut next = Node::with(settings(), old);
+    next.set = node.set.clone();
+    next.event(next.running(&[(&a, "c", "a", 500)])).unwrap();
+    next.check("a", "0-15");
+    assert!(next.ledger.exclusive().is_empty());
+}

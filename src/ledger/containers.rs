@@ -79,12 +79,11 @@ impl Ledger {
         match self.entry_mut(&uid, &container.name).filter(|entry| entry.id == container.id) {
             Some(entry) => {
                 // An update before this moment may have changed the runtime's books only: say it again.
-                if entry.life == (Life::Created { updated: true }) {
+                let again = entry.life == (Life::Created { updated: true });
+                entry.life = Life::Running;
+                if again {
                     entry.told = None;
                     self.pending = true;
-                }
-                if let Some(entry) = self.entry_mut(&uid, &container.name) {
-                    entry.life = Life::Running;
                 }
             }
             None => self.adopt_late(&uid, &container),
@@ -128,15 +127,13 @@ impl Ledger {
         let Some((uid, name)) = self.ids.remove(id) else { return };
         let Some(pod) = self.pods.get_mut(&uid) else { return };
         let removed = pod.containers.remove(&name);
-        let (namespace, pod_name) = (pod.pod.namespace.clone(), pod.pod.name.clone());
-        if pod.containers.is_empty() {
-            self.sandboxes.remove(&pod.pod.sandbox);
+        let (over, pod) = (pod.containers.is_empty(), pod.pod.clone());
+        if over {
+            self.sandboxes.remove(&pod.sandbox);
             self.pods.remove(&uid);
         }
-        if let Some(cpus) = removed.and_then(|entry| entry.claim) {
-            let subject = Subject { namespace, pod: pod_name, container: name, id: id.clone() };
-            self.notes.push(Note { warning: false, subject, what: What::Released(cpus) });
-            self.revision += 1;
+        if let Some(entry) = removed {
+            self.released(&pod, name, entry);
         }
         self.refresh_pool();
     }
@@ -146,14 +143,18 @@ impl Ledger {
         let Some(pod) = self.pods.remove(&uid) else { return };
         for (name, entry) in pod.containers {
             self.ids.remove(&entry.id);
-            if let Some(cpus) = entry.claim {
-                let (namespace, pod) = (pod.pod.namespace.clone(), pod.pod.name.clone());
-                let subject = Subject { namespace, pod, container: name, id: entry.id };
-                self.notes.push(Note { warning: false, subject, what: What::Released(cpus) });
-                self.revision += 1;
-            }
+            self.released(&pod.pod, name, entry);
         }
         self.refresh_pool();
+    }
+
+    /// Takes note that a container's exclusive CPUs, if it had any, are free again.
+    fn released(&mut self, pod: &Pod, container: String, entry: Entry) {
+        let Some(cpus) = entry.claim else { return };
+        let (namespace, pod) = (pod.namespace.clone(), pod.name.clone());
+        let subject = Subject { namespace, pod, container, id: entry.id };
+        self.notes.push(Note { warning: false, subject, what: What::Released(cpus) });
+        self.revision += 1;
     }
 
     /// Warns if somebody else names CPUs for a container.

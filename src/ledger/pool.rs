@@ -133,11 +133,6 @@ impl Ledger {
         self.pods.len()
     }
 
-    /// Whether something waits for the next answer that can carry updates.
-    pub fn is_pending(&self) -> bool {
-        self.pending
-    }
-
     pub(super) fn entries(&self) -> impl Iterator<Item = (&super::PodUid, &String, &Entry)> {
         self.pods.iter().flat_map(|(uid, pod)| {
             pod.containers.iter().map(move |(name, entry)| (uid, name, entry))

@@ -1,35 +1,63 @@
 //! How long placement takes, on the questions the kubelet's own code was timed with.
 //!
-//! `cargo run --release --example placement_bench -- FILE` reads one request a line (`take`, `hints` or `merge`; plain or
-//! gzipped) and prints one JSON line for each: `{"id","min_ns","median_ns"}`, nanoseconds per call.
+//! `cargo run --release --example placement_bench -- FILE` reads one request a line (`take`, `hints`, `merge` or `admit`;
+//! plain or gzipped) and prints one JSON line for each: `{"id","min_ns","median_ns"}`, nanoseconds per call. With
+//! `--against OTHER`, lines of the same form that something else needed, it prints a table of ratios instead.
 //!
-//! A call starts from the set of free CPUs and keeps nothing for the next one; only the machine is built before. For
-//! `hints` a call ends with the hint the topology manager would choose, as admission needs no list of all hints.
+//! What a call is:
+//!
+//! * `take`: one allocation from a set of free CPUs. Only the machine is built before, nothing is kept for the next call.
+//! * `hints`: the same start, and the end is the hint the topology manager would choose. The kubelet lists all hints
+//!   first; admission here needs no such list, so none is made.
+//! * `merge`: one hint from lists of hints.
+//! * `admit`: the last pod of a sequence, on a node where the others run: from the pod's first event to where its
+//!   container may run. The node is copied before each call, outside the time taken. Not in it either: what the kubelet's
+//!   admission has no part in (sandbox, runtime, protocol), and writing the checkpoint.
 
+use clap::Parser;
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::placement::{
     Demand, Numa, Strategy, TopologyManager, TopologyPolicy, UncoreOrder, merge, take,
 };
 use nri_cpu_manager::topology::Topology;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::error::Error;
 use std::hint::black_box;
 use std::io::BufRead;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
+#[path = "placement_bench/admission.rs"]
+mod admission;
+#[path = "placement_bench/against.rs"]
+mod against;
 #[allow(dead_code, reason = "shared with the conformance example, which uses the rest")]
 #[path = "conformance/runner.rs"]
 mod runner;
+#[path = "placement_bench/timing.rs"]
+mod timing;
 
 use runner::merge::Question;
+use timing::{Timing, time};
+
+/// Times placement, on requests as JSON lines.
+#[derive(Parser)]
+struct Args {
+    /// The requests, gzipped or not.
+    file: PathBuf,
+    /// Results of something else for the same requests: prints a table of how many times as long it took.
+    #[arg(long, value_name = "OTHER")]
+    against: Option<PathBuf>,
+}
 
 #[derive(Deserialize)]
 struct Request {
     id: String,
     op: String,
     topo: Option<Topo>,
+    /// Of a merge, which is without a machine: its NUMA nodes.
+    #[serde(default)]
+    nodes: Vec<usize>,
     #[serde(default)]
     available: String,
     #[serde(default)]
@@ -53,12 +81,16 @@ struct Topo {
     cpus: Vec<[usize; 5]>,
 }
 
+/// What one request took.
+#[derive(Serialize, Deserialize)]
+struct Answer {
+    id: String,
+    #[serde(flatten)]
+    timing: Timing,
+}
+
 fn main() -> ExitCode {
-    let Some(file) = std::env::args_os().nth(1) else {
-        eprintln!("usage: placement_bench FILE, requests as JSON lines, gzipped or not");
-        return ExitCode::from(64);
-    };
-    match run(Path::new(&file)) {
+    match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -67,21 +99,34 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(file: &Path) -> Result<(), Box<dyn Error>> {
-    for line in runner::open(file)?.lines() {
+fn run(args: &Args) -> Result<(), Box<dyn Error>> {
+    let mut table = args.against.as_deref().map(against::Table::read).transpose()?;
+    for line in runner::open(&args.file)?.lines() {
         let line = line?;
         let request: Request = serde_json::from_str(&line)?;
-        let timing = match request.op.as_str() {
-            "take" => time_take(&request)?,
-            "hints" => time_hints(&request)?,
-            "merge" => time_merge(&line)?,
-            // Admission is the ledger's to time.
-            _ => continue,
-        };
-        let Timing { min, median } = timing;
-        println!("{}", serde_json::json!({"id": request.id, "min_ns": min, "median_ns": median}));
+        let timing = call(&request, &line).map_err(|error| format!("{}: {error}", request.id))?;
+        match &mut table {
+            Some(table) => table.add(&request, timing)?,
+            None => {
+                let answer = Answer { id: request.id, timing };
+                println!("{}", serde_json::to_string(&answer)?);
+            }
+        }
+    }
+    if let Some(table) = table {
+        print!("{table}");
     }
     Ok(())
+}
+
+fn call(request: &Request, line: &str) -> Result<Timing, Box<dyn Error>> {
+    match request.op.as_str() {
+        "take" => time_take(request),
+        "hints" => time_hints(request),
+        "merge" => time_merge(line),
+        "admit" => admission::time_admission(&topology(request)?, line),
+        other => Err(format!("unknown operation {other}").into()),
+    }
 }
 
 fn topology(request: &Request) -> Result<Topology, Box<dyn Error>> {
@@ -117,30 +162,4 @@ fn time_merge(line: &str) -> Result<Timing, Box<dyn Error>> {
     let question = vector.question().ok_or("a merge without a known policy")?;
     let Question { policy, numa, resources } = question;
     Ok(time(|| merge(policy, &numa, black_box(&resources))))
-}
-
-/// Nanoseconds per call.
-struct Timing {
-    min: u128,
-    median: u128,
-}
-
-/// Times calls in rounds long enough for the clock, for a tenth of a second and at least ten rounds.
-fn time<T>(mut call: impl FnMut() -> T) -> Timing {
-    let mut round = |calls: u32| {
-        let started = Instant::now();
-        (0..calls).for_each(|_| drop(black_box(call())));
-        started.elapsed()
-    };
-    round(3);
-    let once = round(1).max(Duration::from_nanos(50));
-    let calls = (20_000 / once.as_nanos()).clamp(1, 400) as u32;
-    let started = Instant::now();
-    let mut rounds: Vec<u128> = Vec::new();
-    while rounds.len() < 10 || started.elapsed() < Duration::from_millis(100) {
-        rounds.push(round(calls).as_nanos() / u128::from(calls));
-    }
-    rounds.sort_unstable();
-    let at = |index: usize| rounds.get(index).copied().unwrap_or(0);
-    Timing { min: at(0), median: at(rounds.len() / 2) }
 }

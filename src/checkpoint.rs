@@ -17,7 +17,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The format that this version writes; it reads no other.
 pub const VERSION: u32 = 1;
 
-const FILE: &str = "checkpoint.json";
+/// The state file's name in its directory.
+pub const FILE: &str = "checkpoint.json";
 const NEW_FILE: &str = "checkpoint.json.new";
 const LOCK: &str = "lock";
 

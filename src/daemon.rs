@@ -7,14 +7,22 @@
 //! A decision is on disk before the runtime hears it. The disk is waited for outside the thread that serves the
 //! connection, and only if what must outlive the process has changed: never for a shared container.
 
+mod kernel;
+mod neighbour;
+mod strict;
+mod watch;
+
 use crate::checkpoint::{Loaded, StateDir, StateError};
 use crate::config::{Config, ConfigError};
 use crate::ledger::{Claim, ContainerId, Decision, Event, Ledger, Policy};
-use crate::nri::{Capabilities, Message, Refusal, Runtime, Session};
+use crate::nri::{Capabilities, Message, Refusal, Runtime, Session, Updater, Wishes};
 use crate::topology::{Topology, TopologyError, sysfs};
+use kernel::Kernel;
+use neighbour::Neighbour;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::mpsc;
+use watch::Watch;
 
 /// Where the daemon finds and keeps things.
 #[derive(Debug, Clone)]
@@ -25,6 +33,10 @@ pub struct Paths {
     pub state_dir: PathBuf,
     /// Where the machine is read from, `/sys` as a rule.
     pub sysfs_root: PathBuf,
+    /// Where control groups are, `/sys/fs/cgroup` as a rule.
+    pub cgroup_root: PathBuf,
+    /// Where processes are, `/proc` as a rule.
+    pub proc_root: PathBuf,
 }
 
 /// Why the daemon cannot start.
@@ -51,6 +63,15 @@ pub struct Owner {
     state: Arc<StateDir>,
     /// The revision of the ledger that is on disk; `None` before the first write.
     saved: Option<u64>,
+    /// The kernel's way to keep exclusivity, where it is in force.
+    kernel: Kernel,
+    /// The kubelet, which may assign CPUs itself.
+    neighbour: Neighbour,
+    watch: Watch,
+    /// For changes that no answer can carry; only where the runtime allows it.
+    updater: Option<Updater>,
+    /// Whether no container may run otherwise than decided.
+    strict: bool,
 }
 
 impl Owner {
@@ -66,7 +87,8 @@ impl Owner {
         for warning in warnings {
             log::warn!("{warning}");
         }
-        let settings = config.resolve(&topology)?;
+        let mut settings = config.resolve(&topology)?;
+        let kernel = Kernel::start(paths, config, &mut settings)?;
         let state = StateDir::open(&paths.state_dir)?;
         let claims = remembered(&state)?;
         log::info!(
@@ -79,7 +101,14 @@ impl Owner {
         );
         log::info!("in force: {settings}");
         let ledger = Ledger::new(topology, settings, claims);
-        Ok(Owner { ledger, state: Arc::new(state), saved: None })
+        let watch = Watch::new(paths, config, kernel.is_on());
+        let state = Arc::new(state);
+        let neighbour = Neighbour::new(config);
+        let strict = config.strict();
+        let mut owner =
+            Owner { ledger, state, saved: None, kernel, neighbour, watch, updater: None, strict };
+        owner.first_look();
+        Ok(owner)
     }
 
     /// Handles one event: decides, and writes what must outlive the process.
@@ -89,19 +118,32 @@ impl Owner {
             _ => None,
         };
         let subject = describe(&event);
+        let event = self.watch.witness(event).await;
+        self.hear(&event);
+        let step = kernel::Step::of(&event);
         let result = self.ledger.handle(event);
-        for note in self.ledger.take_notes() {
-            let level = if note.warning { log::Level::Warn } else { log::Level::Info };
-            log::log!(level, "{note}");
-        }
+        self.tell_notes();
         let decision = result.map_err(|rejection| {
             log::warn!("{subject}: refused: {rejection}");
             Refusal(rejection.to_string())
         })?;
-        if let Err(error) = self.save().await {
-            return self.unsaved(decision, created.as_ref(), &subject, &error);
+        let mut decision = match self.save().await {
+            Ok(()) => decision,
+            Err(error) => self.unsaved(decision, created.as_ref(), &subject, &error)?,
+        };
+        let more = self.kernel.follow(step, &mut self.ledger).await;
+        decision.updates.extend(more);
+        if !decision.updates.is_empty() {
+            self.watch.changed(decision.updates.len());
         }
         Ok(decision)
+    }
+
+    fn tell_notes(&mut self) {
+        for note in self.ledger.take_notes() {
+            let level = if note.warning { log::Level::Warn } else { log::Level::Info };
+            log::log!(level, "{note}");
+        }
     }
 
     /// Writes the checkpoint if claims have changed since it was last written.
@@ -187,15 +229,31 @@ pub async fn serve(
     mut owner: Option<Owner>,
 ) {
     let mut current = Session(0);
-    while let Some(message) = inbox.recv().await {
+    loop {
+        let message = tokio::select! {
+            biased;
+            message = inbox.recv() => message,
+            work = watch::next(&mut owner) => {
+                if let Some(owner) = owner.as_mut() {
+                    owner.work(work).await;
+                }
+                continue;
+            }
+        };
+        let Some(message) = message else { return };
         match message {
-            Message::Configure { session, runtime, capabilities, config, reply, updater: _ } => {
+            Message::Configure { session, runtime, capabilities, config, reply, updater } => {
                 current = session;
                 introduce(&runtime, &capabilities);
-                let result = match &owner {
-                    Some(_) => Ok(()),
-                    None => configure(paths, &config).map(|new| owner = Some(new)),
+                let result = match owner.take() {
+                    Some(owner) => Ok(owner),
+                    None => configure(paths, &config),
                 };
+                let result = result.map(|known| {
+                    let owner = owner.insert(Owner { updater, ..known });
+                    owner.promise(&capabilities);
+                    Wishes { before_start: owner.kernel.is_on(), validation: owner.strict }
+                });
                 // A runtime that has gone meanwhile needs no answer.
                 let _ = reply.send(result);
             }
@@ -209,6 +267,10 @@ pub async fn serve(
                 if let Err(Ok(unheard)) = reply.send(answer) {
                     owner.ledger.unheard(&unheard.updates);
                 }
+            }
+            Message::Validate { session, container, cpus, reply } => {
+                let Some(owner) = owner.as_ref().filter(|_| session == current) else { continue };
+                let _ = reply.send(owner.validate(&container, cpus));
             }
             Message::Disconnected { session } => log::debug!("{session} has ended"),
         }

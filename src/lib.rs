@@ -4,6 +4,8 @@ pub mod cli;
 pub mod config;
 pub mod cpuset;
 pub mod daemon;
+pub mod enforce;
+pub mod kubelet;
 pub mod ledger;
 pub mod nri;
 pub mod observe;

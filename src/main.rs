@@ -16,6 +16,9 @@ fn main() -> ExitCode {
             cli::topology::run(&args, &mut io::stdout().lock(), &mut io::stderr().lock())
                 .map_err(Into::into)
         }
+        Command::KubeletState(args) => {
+            cli::kubelet_state::run(&args, &mut io::stdout().lock()).map_err(Into::into)
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

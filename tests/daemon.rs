@@ -8,10 +8,11 @@ mod fake_sysfs;
 
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::Config;
+use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::daemon::{self, Owner, Paths};
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
 use nri_cpu_manager::ledger::{
-    Claim, Container, ContainerKind, CpuRequest, Decision, Event, MilliCpu, Pod, Qos,
+    CgroupPath, Claim, Container, ContainerKind, CpuRequest, Decision, Event, MilliCpu, Pod, Qos,
 };
 use nri_cpu_manager::nri::{Message, Refusal, Session};
 use nri_cpu_manager::topology::synthetic::Machine;
@@ -29,12 +30,31 @@ struct Daemon {
 impl Daemon {
     /// A daemon for a machine of 16 CPUs; to be called in a `LocalSet`.
     fn start() -> Daemon {
+        Daemon::beside_kubelet("", None)
+    }
+
+    /// Beside a kubelet with this state file, `more` being added to the configuration.
+    fn beside_kubelet(more: &str, state: Option<&str>) -> Daemon {
         let dir = tempfile::tempdir().unwrap();
+        let kubelet = dir.path().join("kubelet");
+        fs::create_dir(dir.path().join("cgroup")).unwrap();
+        fs::write(dir.path().join("cgroup/cgroup.controllers"), "cpuset cpu\n").unwrap();
+        if let Some(state) = state {
+            fs::create_dir(&kubelet).unwrap();
+            fs::write(kubelet.join("cpu_manager_state"), state).unwrap();
+        }
+        let config = format!("{CONFIG}kubeletStateDir: {}\n{more}", kubelet.display());
         let sysfs_root = dir.path().join("sys");
         let machine = Machine { caches: 2, cores: 16, ..Machine::default() };
         fake_sysfs::write(&sysfs_root, &fake_sysfs::files(&machine.facts().unwrap()));
-        let paths = Paths { config: None, state_dir: dir.path().join("state"), sysfs_root };
-        let owner = Owner::start(&paths, &Config::parse("test", CONFIG).unwrap()).unwrap();
+        let paths = Paths {
+            config: None,
+            state_dir: dir.path().join("state"),
+            sysfs_root,
+            cgroup_root: dir.path().join("cgroup"),
+            proc_root: dir.path().join("no-proc"),
+        };
+        let owner = Owner::start(&paths, &Config::parse("test", &config).unwrap()).unwrap();
         let (messages, inbox) = mpsc::unbounded_channel();
         let for_task = paths.clone();
         tokio::task::spawn_local(async move { daemon::serve(inbox, &for_task, Some(owner)).await });
@@ -50,6 +70,25 @@ impl Daemon {
     async fn create(&self, name: &str, qos: Qos, milli: u64) -> Result<String, String> {
         let decision = self.event(create(name, qos, milli)).await.map_err(|refusal| refusal.0)?;
         Ok(decision.pin.unwrap().cpus().to_string())
+    }
+
+    /// Creates a container for which the kubelet names these CPUs; the CPUs the answer puts in their place.
+    async fn named(&self, name: &str, milli: u64, cpus: &str) -> Result<Option<String>, String> {
+        let mut event = create(name, Qos::Guaranteed, milli);
+        if let Event::Create { container, .. } = &mut event {
+            container.cpus = Some(cpus.parse().unwrap());
+        }
+        let decision = self.event(event).await.map_err(|refusal| refusal.0)?;
+        assert_eq!(decision.updates, []);
+        Ok(decision.pin.map(|pin| pin.cpus().to_string()))
+    }
+
+    /// Replaces the kubelet's state file as the kubelet does.
+    fn kubelet_writes(&self, state: &str) {
+        let kubelet = self.paths.state_dir.parent().unwrap().join("kubelet");
+        fs::create_dir_all(&kubelet).unwrap();
+        fs::write(kubelet.join("new"), state).unwrap();
+        fs::rename(kubelet.join("new"), kubelet.join("cpu_manager_state")).unwrap();
     }
 
     fn on_disk(&self) -> Vec<Claim> {
@@ -77,6 +116,7 @@ fn create(name: &str, qos: Qos, milli: u64) -> Event {
             kind: ContainerKind::Unknown,
             cpu: CpuRequest { request: amount, limit: amount },
             cpus: None,
+            cgroup: None,
             created_at: None,
         },
     }
@@ -160,6 +200,113 @@ async fn work_of_an_old_connection_is_not_done() {
         daemon.messages.send(Message::Event { session: Session(7), event, reply }).unwrap();
         assert!(answer.await.is_err());
         assert_eq!(daemon.create("s", Qos::Burstable, 500).await.unwrap(), "0-15");
+    })
+    .await;
+}
+
+/// State files of a kubelet that has given a container CPUs 8-11, and of one with policy none.
+const STATIC: &str = r#"{"policyName":"static","defaultCpuSet":"0-7,12-15","entries":{"uid-k":{"c":"8-11"}},"checksum":0}"#;
+const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
+
+#[tokio::test]
+async fn beside_an_active_kubelet_new_exclusive_containers_are_refused() {
+    local(async {
+        let daemon = Daemon::beside_kubelet("", Some(STATIC));
+        let refused = daemon.named("a", 4000, "2-5").await.unwrap_err();
+        for word in ["cpuManagerPolicy: none", "cpu_manager_state", "restart"] {
+            assert!(refused.contains(word), "{refused}");
+        }
+        assert_eq!(daemon.named("f", 500, "0-7,12-15").await, Ok(None));
+    })
+    .await;
+}
+
+/// The kubelet is configured anew while the plugin runs: it takes over by itself, within seconds.
+#[tokio::test]
+async fn when_the_kubelet_is_no_longer_active_the_plugin_takes_over() {
+    local(async {
+        let daemon = Daemon::beside_kubelet("onActiveKubelet: observe\n", Some(STATIC));
+        assert_eq!(daemon.named("k", 4000, "8-11").await, Ok(None));
+        daemon.kubelet_writes(NONE);
+        let start = std::time::Instant::now();
+        let (mut turn, mut pinned) = (0, None);
+        while pinned.is_none() {
+            assert!(start.elapsed().as_secs() < 10, "it has not taken over");
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            turn += 1;
+            let event = create(&format!("n{turn}"), Qos::Burstable, 100);
+            pinned = daemon.event(event).await.unwrap().pin;
+        }
+        assert_eq!(pinned.unwrap().cpus().to_string(), "0-7,12-15");
+        assert_eq!(daemon.create("a", Qos::Guaranteed, 4000).await.unwrap(), "2-5");
+        let mut kept: Vec<String> =
+            daemon.on_disk().iter().map(|claim| format!("{} {}", claim.pod, claim.cpus)).collect();
+        kept.sort();
+        assert_eq!(kept, ["a 2-5", "k 8-11"]);
+    })
+    .await;
+}
+
+/// Where the kubelet's directory cannot be seen, what it asks for tells.
+#[tokio::test]
+async fn without_its_file_the_kubelets_requests_tell() {
+    local(async {
+        let daemon = Daemon::start();
+        assert_eq!(daemon.create("a", Qos::Guaranteed, 2000).await.unwrap(), "2-3");
+        assert!(daemon.named("b", 4000, "8-11").await.is_err());
+        assert_eq!(daemon.named("s", 500, "0-7").await, Ok(None));
+        // The kubelet's policy is none now: this one comes without CPUs.
+        assert_eq!(daemon.create("c", Qos::Guaranteed, 4000).await.unwrap(), "4-7");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_state_file_that_cannot_be_believed_does_no_harm() {
+    local(async {
+        let daemon = Daemon::beside_kubelet("", Some("{\"policyName\":\"sta"));
+        assert_eq!(daemon.create("a", Qos::Guaranteed, 4000).await.unwrap(), "2-5");
+        // Damaged, but static all the same.
+        let daemon = Daemon::beside_kubelet("", Some(&STATIC.replace(":0}", ":7}")));
+        assert!(daemon.create("a", Qos::Guaranteed, 4000).await.is_err());
+    })
+    .await;
+}
+
+/// Seen with CRI-O: after its restart it lists what it set when it created a container.
+#[tokio::test]
+async fn what_the_kernel_says_is_set_counts_before_what_the_runtime_believes() {
+    local(async {
+        let daemon = Daemon::start();
+        let (mut pods, mut containers) = (Vec::new(), Vec::new());
+        for (name, believed, set) in [
+            ("stale", "2-5", Some("8-11")),
+            // What cannot be seen, or has nothing set, is as the runtime says.
+            ("unseen", "2-3", None),
+            ("unset", "4-5", Some("")),
+            ("garbage", "6-7", Some("x")),
+        ] {
+            let milli = 1000 * believed.parse::<CpuSet>().unwrap().len() as u64;
+            let Event::Create { pod, mut container } = create(name, Qos::Guaranteed, milli) else {
+                unreachable!()
+            };
+            container.cpus = Some(believed.parse().unwrap());
+            container.cpu.limit = None;
+            container.cgroup = CgroupPath::new(&format!("/kubepods/{name}"));
+            if let Some(set) = set {
+                let group = daemon.paths.cgroup_root.join("kubepods").join(name);
+                fs::create_dir_all(&group).unwrap();
+                fs::write(group.join("cpuset.cpus"), format!("{set}\n")).unwrap();
+            }
+            pods.push(pod);
+            containers.push(container);
+        }
+        let decision = daemon.event(Event::Synchronize { pods, containers }).await.unwrap();
+        assert_eq!(decision.updates, []);
+        let mut kept: Vec<String> =
+            daemon.on_disk().iter().map(|claim| format!("{} {}", claim.pod, claim.cpus)).collect();
+        kept.sort();
+        assert_eq!(kept, ["garbage 6-7", "stale 8-11", "unseen 2-3", "unset 4-5"]);
     })
     .await;
 }

@@ -8,14 +8,10 @@
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
 use nri_cpu_manager::ledger::{
-    Claim, Container, ContainerKind, CpuRequest, Decision, Event, Ledger, MilliCpu, Pin, Pod,
-    Policy, Qos, Settings, Wanted,
-};
-use nri_cpu_manager::placement::{
-    self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder,
+    Claim, Container, ContainerKind, CpuRequest, Decision, Event, Ledger, MilliCpu, Pin, Placed,
+    Pod, Qos, Settings, Update, Wanted,
 };
 use nri_cpu_manager::topology::Topology;
-use nri_cpu_manager::topology::synthetic::Machine;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -58,12 +54,27 @@ enum Op {
     Restart {
         memory: u8,
     },
+    /// The kernel does not keep others off a container's CPUs.
+    Refusal {
+        container: usize,
+    },
     /// Containers that appear while the plugin is away, then it starts anew.
     Away {
         pod: usize,
         container: usize,
     },
+    /// The kubelet's own CPU manager becomes active, creates containers, and goes again.
+    Kubelet {
+        observe: bool,
+        creates: Vec<(usize, usize)>,
+    },
 }
+
+#[path = "random/machines.rs"]
+mod machines;
+#[path = "random/neighbour.rs"]
+mod neighbour;
+use machines::machine;
 
 fn op() -> impl Strategy<Value = Op> {
     let (pod, container) = (0..8usize, 0..16usize);
@@ -80,61 +91,12 @@ fn op() -> impl Strategy<Value = Op> {
         ),
         1 => container.clone().prop_map(|container| Op::Remove { container }),
         1 => Just(Op::Twice),
+        1 => container.clone().prop_map(|container| Op::Refusal { container }),
         1 => (0..3u8).prop_map(|memory| Op::Restart { memory }),
-        1 => (pod, 0..2usize).prop_map(|(pod, container)| Op::Away { pod, container }),
+        1 => (pod.clone(), 0..2usize).prop_map(|(pod, container)| Op::Away { pod, container }),
+        1 => (any::<bool>(), prop::collection::vec((pod, 0..2usize), 0..4))
+            .prop_map(|(observe, creates)| Op::Kubelet { observe, creates }),
     ]
-}
-
-fn machine() -> impl Strategy<Value = (Topology, Settings)> {
-    let shape = (1..3usize, 1..3usize, 1..3usize, 2..5usize, 1..3usize);
-    (shape, options(), topology_manager(), 1..4usize).prop_map(
-        |((sockets, nodes, caches, cores, threads), mut options, topology_manager, reserved)| {
-            let machine =
-                Machine { sockets, nodes, caches, cores: cores * 2, threads, ..Machine::default() };
-            let topology = machine.topology().unwrap();
-            options.align_by_socket &=
-                options.check_machine(&topology, topology_manager.policy).is_ok();
-            let reserved = topology.online().lowest(reserved);
-            let placement = placement::Settings { options, topology_manager, reserved };
-            (topology, Settings { policy: Policy::Static, placement })
-        },
-    )
-}
-
-/// All that may be used together.
-fn options() -> impl Strategy<Value = Options> {
-    (any::<[bool; 5]>(), 0..4u8).prop_map(|(o, spread)| {
-        let options = Options {
-            full_pcpus_only: o[0],
-            strict_cpu_reservation: o[1],
-            prefer_align_cpus_by_uncorecache: o[2],
-            uncore_order: if o[3] { UncoreOrder::Numerical } else { UncoreOrder::FewestFree },
-            align_by_socket: o[4],
-            ..Options::default()
-        };
-        let other = match spread {
-            0 => Options { distribute_cpus_across_numa: true, ..options },
-            1 => Options { distribute_cpus_across_cores: true, ..options },
-            _ => options,
-        };
-        if other.check_exclusive().is_ok() { other } else { options }
-    })
-}
-
-fn topology_manager() -> impl Strategy<Value = TopologyManager> {
-    let policy = prop_oneof![
-        Just(TopologyPolicy::None),
-        Just(TopologyPolicy::BestEffort),
-        Just(TopologyPolicy::Restricted),
-        Just(TopologyPolicy::SingleNumaNode),
-    ];
-    let scope = prop_oneof![Just(Scope::Container), Just(Scope::Pod)];
-    (policy, scope, any::<bool>()).prop_map(|(policy, scope, closest)| TopologyManager {
-        policy,
-        scope,
-        prefer_closest_numa_nodes: closest,
-        ..TopologyManager::default()
-    })
 }
 
 #[derive(Debug, Clone)]
@@ -192,8 +154,13 @@ impl Node {
     fn event(&mut self, event: Event) -> Option<Decision> {
         self.last = Some(event.clone());
         let decision = self.ledger.handle(event).ok()?;
+        self.carry_out(&decision.updates);
+        Some(decision)
+    }
+
+    fn carry_out(&mut self, changes: &[Update]) {
         let mut told = std::collections::HashSet::new();
-        for update in &decision.updates {
+        for update in changes {
             assert!(
                 told.insert(update.container.clone()),
                 "{} is told twice in one answer",
@@ -203,7 +170,6 @@ impl Node {
                 instance.pin = Some(update.pin);
             }
         }
-        Some(decision)
     }
 
     fn run(&mut self, op: &Op) {
@@ -279,6 +245,12 @@ impl Node {
                     self.event(event);
                 }
             }
+            Op::Refusal { container } => {
+                let Some(id) = self.pick(container) else { return };
+                self.ledger.fall_back(&ContainerId(id));
+                let changes = self.ledger.take_updates();
+                self.carry_out(&changes);
+            }
             Op::Restart { memory } => self.restart(memory),
             Op::Away { pod, container } => {
                 if let Some(mut instance) = self.instance(pod, container) {
@@ -287,6 +259,7 @@ impl Node {
                 }
                 self.restart(0);
             }
+            Op::Kubelet { observe, ref creates } => self.kubelet(observe, creates),
         }
     }
 
@@ -302,6 +275,7 @@ impl Node {
             kind: kinds[container],
             cpu: CpuRequest { request: amount, limit: amount },
             cpus: None,
+            cgroup: None,
             created_at: Some(serial as i64),
         };
         Some(Instance { pod, container, pin: None, running: false, stopped: false })
@@ -403,6 +377,12 @@ impl Node {
     /// The invariants, on what the runtime believes.
     fn check(&self) {
         assert_eq!(self.ledger.check(), Ok(()));
+        let kept: CpuSet = self
+            .ledger
+            .placed()
+            .filter(Placed::is_partition)
+            .map(|placed| placed.runs_on)
+            .collect();
         let mut taken = CpuSet::EMPTY;
         let alive: Vec<&Instance> =
             self.instances.values().filter(|instance| !instance.stopped).collect();
@@ -414,7 +394,8 @@ impl Node {
         }
         for instance in alive {
             let Some(pin) = instance.pin.filter(|pin| !pin.is_exclusive()) else { continue };
-            let overlap = pin.cpus() & taken;
+            // The kernel keeps it off those that it keeps.
+            let overlap = pin.cpus() & (taken - kept);
             assert!(
                 overlap.is_empty(),
                 "shared {} runs on exclusive CPUs {overlap}",

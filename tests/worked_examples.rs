@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use nri_cpu_manager::ledger::{
-    Container, ContainerId, ContainerKind, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid,
-    Policy, Qos, SandboxId, Settings, Wanted,
+    Container, ContainerId, ContainerKind, CpuRequest, Event, Exclusivity, Ledger, MilliCpu, Pod,
+    PodUid, Policy, Qos, SandboxId, Settings, Wanted,
 };
 use nri_cpu_manager::placement::{
     self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder,
@@ -22,7 +22,8 @@ impl Node {
         let topology = machine.parse::<Machine>().unwrap().topology().unwrap();
         let reserved = reserved.parse().unwrap();
         let placement = placement::Settings { options, topology_manager: manager, reserved };
-        let settings = Settings { policy: Policy::Static, placement };
+        let settings =
+            Settings { policy: Policy::Static, placement, exclusivity: Exclusivity::Runtime };
         Node { ledger: Ledger::new(topology, settings, Vec::new()), pods: 0 }
     }
 
@@ -51,6 +52,7 @@ impl Node {
                 kind: ContainerKind::Unknown,
                 cpu: CpuRequest { request: amount(request), limit: amount(limit) },
                 cpus: None,
+                cgroup: None,
                 created_at: None,
             };
             let pod = pod.clone();
@@ -211,6 +213,7 @@ fn a_resize_is_not_refused_for_its_affinity() {
             kind: ContainerKind::Unknown,
             cpu: CpuRequest::default(),
             cpus: None,
+            cgroup: None,
             created_at: None,
         };
         let amount = Some(MilliCpu(milli));

@@ -12,12 +12,15 @@ use std::collections::BTreeMap;
 /// What a node is configured with.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Config {
+    /// The machine's name; benchmarks have their machine inlined instead.
+    #[serde(default)]
     topology: String,
     reserved: String,
     num_reserved: String,
     cpu_options: BTreeMap<String, String>,
     policy: String,
     scope: String,
+    #[serde(default)]
     tm_options: BTreeMap<String, String>,
     #[serde(default)]
     distances: Vec<Vec<u32>>,

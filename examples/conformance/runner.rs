@@ -2,9 +2,9 @@
 
 mod hints;
 pub(crate) mod merge;
-mod options;
+pub(crate) mod options;
 mod sequence;
-mod simulated;
+pub(crate) mod simulated;
 mod take;
 pub(crate) mod topologies;
 

@@ -2,8 +2,8 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    Container, ContainerId, ContainerKind, CpuRequest, Decision, Event, Ledger, MilliCpu, Pod,
-    PodUid, Policy, Qos, SandboxId, Settings, What,
+    Container, ContainerId, ContainerKind, CpuRequest, Decision, Event, Exclusivity, Ledger,
+    MilliCpu, Pod, PodUid, Policy, Qos, SandboxId, Settings, What,
 };
 use nri_cpu_manager::placement::{self, Hint, Rejection};
 use nri_cpu_manager::topology::Topology;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// A pod's specification.
 #[derive(Debug, Deserialize)]
-pub(super) struct PodSpec {
+pub(crate) struct PodSpec {
     name: String,
     qos: String,
     #[serde(default)]
@@ -22,7 +22,7 @@ pub(super) struct PodSpec {
 }
 
 #[derive(Debug, Deserialize)]
-struct ContainerSpec {
+pub(crate) struct ContainerSpec {
     name: String,
     cpu: Option<String>,
     #[serde(default)]
@@ -30,7 +30,7 @@ struct ContainerSpec {
 }
 
 /// Exclusive CPUs by container, and the NUMA affinity they were chosen under.
-pub(super) type Admitted = BTreeMap<String, (CpuSet, Hint)>;
+pub(crate) type Admitted = BTreeMap<String, (CpuSet, Hint)>;
 
 impl ContainerSpec {
     fn milli(&self) -> Option<MilliCpu> {
@@ -49,7 +49,7 @@ impl ContainerSpec {
 
 impl PodSpec {
     /// All containers in the order in which they are created.
-    fn all(&self) -> impl Iterator<Item = (ContainerKind, &ContainerSpec)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (ContainerKind, &ContainerSpec)> {
         let init = self.init.iter().map(|spec| match spec.restartable {
             true => (ContainerKind::RestartableInit, spec),
             false => (ContainerKind::Init, spec),
@@ -90,16 +90,17 @@ impl PodSpec {
 }
 
 /// A node on which nothing goes wrong.
-pub(super) struct Node {
-    pub(super) ledger: Ledger,
+pub(crate) struct Node {
+    pub(crate) ledger: Ledger,
     /// Pods that were admitted, and their containers that run, as the runtime sees them.
     live: BTreeMap<String, (Pod, Vec<Container>)>,
     serial: usize,
 }
 
 impl Node {
-    pub(super) fn new(topology: Topology, placement: placement::Settings) -> Node {
-        let settings = Settings { policy: Policy::Static, placement };
+    pub(crate) fn new(topology: Topology, placement: placement::Settings) -> Node {
+        let settings =
+            Settings { policy: Policy::Static, placement, exclusivity: Exclusivity::Runtime };
         Node {
             ledger: Ledger::new(topology, settings, Vec::new()),
             live: BTreeMap::new(),
@@ -108,21 +109,8 @@ impl Node {
     }
 
     /// Starts a pod, all its containers in a row. One that is refused stops the pod, as the kubelet does.
-    pub(super) fn admit(&mut self, spec: &PodSpec) -> Result<Result<Admitted, Rejection>, String> {
-        self.serial += 1;
-        let pod = Pod {
-            sandbox: SandboxId(format!("sandbox-{}", self.serial)),
-            uid: PodUid(format!("uid-{}", self.serial)),
-            namespace: "default".to_owned(),
-            name: spec.name.clone(),
-            qos: match spec.qos.as_str() {
-                "guaranteed" => Qos::Guaranteed,
-                "burstable" => Qos::Burstable,
-                "besteffort" => Qos::BestEffort,
-                other => return Err(format!("unknown class {other}")),
-            },
-            budget: Some(MilliCpu(spec.budget() as u64 * 1000)),
-        };
+    pub(crate) fn admit(&mut self, spec: &PodSpec) -> Result<Result<Admitted, Rejection>, String> {
+        let pod = self.pod(spec)?;
         self.event(Event::RunPod(pod.clone()))?.map_err(|error| error.to_string())?;
         self.live.insert(spec.name.clone(), (pod.clone(), Vec::new()));
         let mut admitted = Admitted::new();
@@ -167,7 +155,10 @@ impl Node {
         if container.kind == ContainerKind::Init {
             self.event(Event::Stop(container.id))?.map_err(|error| error.to_string())?;
         } else if let Some((_, running)) = self.live.get_mut(&pod.name) {
-            running.push(Container { cpus: Some(pin.cpus()), ..container });
+            // The runtime has set what was decided: the limit of an exclusive container is lifted.
+            let limit = container.cpu.limit.filter(|_| !pin.is_exclusive());
+            let cpu = CpuRequest { limit, ..container.cpu };
+            running.push(Container { cpus: Some(pin.cpus()), cpu, ..container });
         }
         Ok(Ok(assigned))
     }
@@ -207,7 +198,31 @@ impl Node {
         Ok(answer)
     }
 
-    fn container(&mut self, pod: &Pod, kind: ContainerKind, spec: &ContainerSpec) -> Container {
+    /// A pod as the runtime tells of it.
+    pub(crate) fn pod(&mut self, spec: &PodSpec) -> Result<Pod, String> {
+        self.serial += 1;
+        Ok(Pod {
+            sandbox: SandboxId(format!("sandbox-{}", self.serial)),
+            uid: PodUid(format!("uid-{}", self.serial)),
+            namespace: "default".to_owned(),
+            name: spec.name.clone(),
+            qos: match spec.qos.as_str() {
+                "guaranteed" => Qos::Guaranteed,
+                "burstable" => Qos::Burstable,
+                "besteffort" => Qos::BestEffort,
+                other => return Err(format!("unknown class {other}")),
+            },
+            budget: Some(MilliCpu(spec.budget() as u64 * 1000)),
+        })
+    }
+
+    /// A container as the runtime tells of it when it is to be created.
+    pub(crate) fn container(
+        &mut self,
+        pod: &Pod,
+        kind: ContainerKind,
+        spec: &ContainerSpec,
+    ) -> Container {
         self.serial += 1;
         let milli = spec.milli();
         let cpu = match pod.qos {
@@ -222,6 +237,7 @@ impl Node {
             kind,
             cpu,
             cpus: None,
+            cgroup: None,
             created_at: None,
         }
     }

@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand.
 
+pub mod kubelet_state;
 pub mod run;
 pub mod topology;
 
@@ -21,6 +22,8 @@ pub enum Command {
     Run(run::RunArgs),
     /// Show the machine: sockets, NUMA nodes, uncore caches, cores and CPUs
     Topology(topology::TopologyArgs),
+    /// Write down what is assigned as the kubelet's cpu_manager_state, for the way back to its static policy
+    KubeletState(kubelet_state::KubeletStateArgs),
 }
 
 impl Cli {

@@ -24,6 +24,12 @@ pub struct RunArgs {
     /// Where the machine is read from.
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     sysfs_root: PathBuf,
+    /// Where control groups are.
+    #[arg(long, value_name = "DIR", default_value = "/sys/fs/cgroup")]
+    cgroup_root: PathBuf,
+    /// Where processes are.
+    #[arg(long, value_name = "DIR", default_value = "/proc")]
+    proc_root: PathBuf,
     /// The name to register under.
     #[arg(long, default_value = "cpu-manager")]
     name: String,
@@ -39,8 +45,13 @@ pub struct RunArgs {
 pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
     log::info!("nri-cpu-manager {}", env!("CARGO_PKG_VERSION"));
     let launched = Launched::from_environment(|name| std::env::var_os(name))?;
-    let mut paths =
-        Paths { config: Some(args.config), state_dir: args.state_dir, sysfs_root: args.sysfs_root };
+    let mut paths = Paths {
+        config: Some(args.config),
+        state_dir: args.state_dir,
+        sysfs_root: args.sysfs_root,
+        cgroup_root: args.cgroup_root,
+        proc_root: args.proc_root,
+    };
     let (endpoint, identity, owner) = match launched {
         Some(launched) => {
             paths.config = None;

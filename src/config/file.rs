@@ -22,6 +22,16 @@ pub(super) struct File {
     pub(super) kube_reserved: Pairs,
     /// In which order `prefer-align-cpus-by-uncorecache` looks at uncore caches.
     pub(super) uncore_cache_order: Option<Text>,
+    /// Where the kubelet keeps its state files; empty for nowhere.
+    pub(super) kubelet_state_dir: Option<Text>,
+    /// What to do while the kubelet's own CPU manager is active.
+    pub(super) on_active_kubelet: Option<Text>,
+    /// Who keeps others off exclusive CPUs.
+    pub(super) exclusivity: Option<Text>,
+    /// What the control group of an exclusive container becomes where the kernel does.
+    pub(super) cpuset_partition: Option<Text>,
+    /// Whether no container may run otherwise than decided, also where that keeps it from running.
+    pub(super) strict: Option<Text>,
 }
 
 impl File {

@@ -9,7 +9,8 @@ mod file;
 pub use error::ConfigError;
 
 use crate::cpuset::CpuSet;
-use crate::ledger::{Policy, Settings};
+use crate::enforce::{Kind, WhyNot};
+use crate::ledger::{Exclusivity, Policy, Settings, Stance};
 use crate::placement::options::OptionError;
 use crate::placement::reserve::ReserveError;
 use crate::placement::settings::SettingsError;
@@ -18,7 +19,10 @@ use crate::topology::Topology;
 use error::Source;
 use file::{File, Pairs, Text};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Where the kubelet keeps its state files, unless told otherwise (`--root-dir` of the kubelet).
+const KUBELET_STATE_DIR: &str = "/var/lib/kubelet";
 
 /// A configuration whose text is in order.
 #[derive(Debug, Clone)]
@@ -31,6 +35,28 @@ pub struct Config {
     reserved: Option<CpuSet>,
     /// `uncoreCacheOrder`.
     uncore_order: UncoreOrder,
+    /// `kubeletStateDir`.
+    kubelet_state_dir: Option<PathBuf>,
+    /// `onActiveKubelet`.
+    on_active_kubelet: Stance,
+    /// `exclusivity`.
+    exclusivity: WantedExclusivity,
+    /// `cpusetPartition`.
+    partition: Kind,
+    /// `strict`.
+    strict: bool,
+}
+
+/// Who shall keep others off exclusive CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WantedExclusivity {
+    /// The runtime.
+    #[default]
+    Runtime,
+    /// The kernel; it is an error if it cannot.
+    Kernel,
+    /// The kernel if it can, the runtime else.
+    Auto,
 }
 
 impl Config {
@@ -61,7 +87,73 @@ impl Config {
             [("fewest-free", UncoreOrder::FewestFree), ("numerical", UncoreOrder::Numerical)];
         let uncore_order =
             source.one_of("uncoreCacheOrder", file.uncore_cache_order.as_ref(), &orders)?;
-        Ok(Config { source, file, policy, reserved, uncore_order })
+        let dir = file.kubelet_state_dir.as_ref().map_or(KUBELET_STATE_DIR, |dir| dir.0.as_str());
+        if !(dir.is_empty() || dir.starts_with('/')) {
+            let why = format!(
+                "{dir:?} is not an absolute path: expected one like {KUBELET_STATE_DIR:?}, or \"\" for none"
+            );
+            return Err(source.at("kubeletStateDir", why));
+        }
+        let kubelet_state_dir = (!dir.is_empty()).then(|| PathBuf::from(dir));
+        let observe = [("refuse", false), ("observe", true)];
+        let observe =
+            source.one_of("onActiveKubelet", file.on_active_kubelet.as_ref(), &observe)?;
+        let on_active_kubelet = if observe { Stance::Observe } else { Stance::Refuse };
+        let kinds = [
+            ("runtime", WantedExclusivity::Runtime),
+            ("kernel", WantedExclusivity::Kernel),
+            ("auto", WantedExclusivity::Auto),
+        ];
+        let exclusivity = source.one_of("exclusivity", file.exclusivity.as_ref(), &kinds)?;
+        let kinds = [("root", Kind::Root), ("isolated", Kind::Isolated)];
+        let partition = source.one_of("cpusetPartition", file.cpuset_partition.as_ref(), &kinds)?;
+        let booleans = [("true", true), ("false", false)];
+        let strict = source.one_of("strict", file.strict.as_ref(), &booleans)?;
+        Ok(Config {
+            source,
+            file,
+            policy,
+            reserved,
+            uncore_order,
+            kubelet_state_dir,
+            on_active_kubelet,
+            exclusivity,
+            partition,
+            strict,
+        })
+    }
+
+    /// The directory of the kubelet's state files; `None` if they are not to be looked at.
+    pub fn kubelet_state_dir(&self) -> Option<&Path> {
+        self.kubelet_state_dir.as_deref()
+    }
+
+    /// What to do while the kubelet's own CPU manager is active.
+    pub fn on_active_kubelet(&self) -> Stance {
+        self.on_active_kubelet
+    }
+
+    /// Who shall keep others off exclusive CPUs.
+    pub fn exclusivity(&self) -> WantedExclusivity {
+        self.exclusivity
+    }
+
+    /// What a container's control group becomes where the kernel does.
+    pub fn partition(&self) -> Kind {
+        self.partition
+    }
+
+    /// Whether no container may run otherwise than decided.
+    pub fn strict(&self) -> bool {
+        self.strict
+    }
+
+    /// The kernel cannot keep exclusivity, for this reason.
+    pub fn kernel_cannot(&self, why: &WhyNot) -> ConfigError {
+        let why = format!(
+            "the kernel cannot keep exclusivity on this node: {why}. \"auto\" takes the runtime then"
+        );
+        self.source.at("exclusivity", why)
     }
 
     /// What is in force on this machine.
@@ -77,7 +169,8 @@ impl Config {
                 );
                 return Err(self.source.at("cpuManagerPolicyOptions", why));
             }
-            return Ok(Settings { policy, placement: self.without_policy(topology)? });
+            let placement = self.without_policy(topology)?;
+            return Ok(Settings { policy, placement, exclusivity: Exclusivity::Runtime });
         }
         let or =
             |text: &Option<Text>, default| text.as_ref().map_or(default, |text| text.0.clone());
@@ -98,7 +191,11 @@ impl Config {
             );
             return Err(self.source.at(self.reservation_field(), why));
         }
-        Ok(Settings { policy, placement: settings })
+        let exclusivity = match self.exclusivity {
+            WantedExclusivity::Runtime | WantedExclusivity::Auto => Exclusivity::Runtime,
+            WantedExclusivity::Kernel => Exclusivity::Kernel,
+        };
+        Ok(Settings { policy, placement: settings, exclusivity })
     }
 
     fn without_policy(&self, topology: &Topology) -> Result<placement::Settings, ConfigError> {

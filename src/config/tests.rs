@@ -72,8 +72,9 @@ fn mistakes_are_named_with_line_field_and_what_was_expected() {
         "line 2: unknown field `reservedSystemCPU`, expected one of `cpuManagerPolicy`, \
          `cpuManagerPolicyOptions`, `topologyManagerPolicy`, `topologyManagerScope`, \
          `topologyManagerPolicyOptions`, `reservedSystemCPUs`, `systemReserved`, `kubeReserved`, \
-         `uncoreCacheOrder` (did you mean reservedSystemCPUs?)",
+         `uncoreCacheOrder`, `kubeletStateDir`, `onActiveKubelet`, `exclusivity`, `cpusetPartition`, `strict` (did you mean reservedSystemCPUs?)",
     );
+    refuses("strict: maybe\n", "line 1: strict: \"maybe\" is unknown, expected true or false");
     refuses(
         "cpuManagerPolicy: dynamic\n",
         "line 1: cpuManagerPolicy: \"dynamic\" is unknown, expected none or static",
@@ -100,6 +101,31 @@ fn mistakes_are_named_with_line_field_and_what_was_expected() {
         "cpuManagerPolicyOptions: {full-pcpus-only: true}\n",
         "line 1: cpuManagerPolicyOptions: policy options need cpuManagerPolicy: static, \
          but \"full-pcpus-only\" is set under none",
+    );
+}
+
+#[test]
+fn the_kubelet_beside_us() {
+    for (text, dir, stance) in [
+        ("", Some("/var/lib/kubelet"), Stance::Refuse),
+        (
+            "kubeletStateDir: /data/kubelet\nonActiveKubelet: observe",
+            Some("/data/kubelet"),
+            Stance::Observe,
+        ),
+        ("kubeletStateDir: \"\"\nonActiveKubelet: refuse", None, Stance::Refuse),
+    ] {
+        let config = Config::parse("config.yaml", text).unwrap();
+        assert_eq!(config.kubelet_state_dir(), dir.map(Path::new), "{text}");
+        assert_eq!(config.on_active_kubelet(), stance, "{text}");
+    }
+    refuses(
+        "kubeletStateDir: kubelet\n",
+        "line 1: kubeletStateDir: \"kubelet\" is not an absolute path: expected one like \"/var/lib/kubelet\", or \"\" for none",
+    );
+    refuses(
+        "onActiveKubelet: fight\n",
+        "line 1: onActiveKubelet: \"fight\" is unknown, expected refuse or observe",
     );
 }
 
@@ -148,4 +174,13 @@ fn quantities() {
 fn a_missing_file_says_what_to_do() {
     let error = Config::read(Path::new("/nonexistent/config.yaml")).unwrap_err().to_string();
     assert!(error.contains("/nonexistent/config.yaml") && error.contains("--config"), "{error}");
+}
+
+#[test]
+fn strict_is_asked_for() {
+    for (text, strict) in
+        [("", false), ("strict: false", false), ("strict: true", true), ("strict: \"true\"", true)]
+    {
+        assert_eq!(Config::parse("config.yaml", text).unwrap().strict(), strict, "{text}");
+    }
 }

@@ -1,20 +1,20 @@
 //! Taking over a node on which containers run already, without moving them.
 //!
-//! What is really set for a running container is the truth; what was remembered comes second; placing anew is the last
-//! resort. Every legal assignment is adopted before any container is placed, so that nobody is moved to make room for
-//! somebody who has no CPUs yet.
+//! What is really set for a running container is the truth; what was remembered here comes second, what the kubelet
+//! noted third; placing anew is the last resort. Every legal assignment is adopted before any container is placed, so
+//! that nobody is moved to make room for somebody who has no CPUs yet. Where two hold the same CPUs, the fewest move.
 
+use super::conflicts::in_the_way;
 use super::event::Decision;
-use super::model::{Container, Pod, PodUid};
-use super::note::{Note, Subject, What};
+use super::hands_off::Stance;
+use super::memory::Memory;
+use super::model::{Container, ContainerId, Pod, PodUid};
+use super::note::{Note, Reason, Subject, What};
 use super::pods::{Entry, Life, Room};
 use super::{Claim, Ledger, Policy};
 use crate::cpuset::CpuSet;
 use crate::placement::{Allocation, Supply};
-use std::collections::{HashMap, HashSet};
-
-/// Claims of an earlier life.
-type Memory = HashMap<(PodUid, String), Claim>;
+use std::collections::{BTreeSet, HashSet};
 
 /// What an assignment is believed for, the best first. One that is believed less never takes CPUs from one that is
 /// believed more, so all containers are looked at once for each.
@@ -24,11 +24,13 @@ enum Trust {
     Set,
     /// The checkpoint has it.
     Remembered,
+    /// The kubelet's state file has it.
+    Kubelet,
 }
 
 impl Ledger {
     pub(super) fn synchronize(&mut self, pods: Vec<Pod>, containers: Vec<Container>) -> Decision {
-        let remembered = self.forget();
+        let memory = self.forget();
         for pod in pods {
             self.upsert_pod(pod);
         }
@@ -36,15 +38,33 @@ impl Ledger {
         for (uid, container) in &containers {
             self.enter(uid, container);
         }
-        for trust in [Trust::Set, Trust::Remembered] {
-            for (uid, container) in &containers {
-                self.adopt(uid, container, &remembered, trust);
+        self.settle(&containers, memory);
+        Decision { pin: None, updates: self.take_updates() }
+    }
+
+    /// Gives containers that have been entered their CPUs. While somebody else assigns them, only what is set counts,
+    /// and nobody is moved.
+    pub(super) fn settle(&mut self, containers: &[(PodUid, Container)], memory: Memory) {
+        let giving_way = self.giving_way(containers, &memory);
+        for (at, (uid, container)) in containers.iter().enumerate() {
+            if !giving_way.contains(&at) {
+                self.adopt(uid, container, &memory, Trust::Set);
             }
         }
-        for (uid, container) in &containers {
-            self.repair(uid, container, &remembered);
+        if self.stance == Stance::Assign {
+            for trust in [Trust::Remembered, Trust::Kubelet] {
+                for (uid, container) in containers {
+                    self.adopt(uid, container, &memory, trust);
+                }
+            }
         }
-        self.keep_for_restart(&containers, remembered.into_values());
+        // Nobody without CPUs gets those of a container that is just being restarted.
+        self.keep_for_restart(memory);
+        if self.stance == Stance::Assign {
+            for (uid, container) in containers {
+                self.repair(uid, container);
+            }
+        }
         // A pod that has only a sandbox may be a dead one that is still listed: it keeps nothing free for itself.
         for pod in self.pods.values_mut() {
             pod.refused = pod.containers.is_empty();
@@ -52,43 +72,53 @@ impl Ledger {
         self.revision += 1;
         self.refresh_pool();
         self.pending = true;
-        Decision { pin: None, updates: self.take_updates() }
     }
 
     /// An event spoke of a container that no earlier one did. It is treated as if it had been found running.
     pub(super) fn adopt_late(&mut self, uid: &PodUid, container: &Container) {
         self.enter(uid, container);
-        self.adopt(uid, container, &Memory::new(), Trust::Set);
-        self.repair(uid, container, &Memory::new());
+        self.adopt_set(uid, container, &Memory::default());
+        if self.stance == Stance::Assign {
+            self.repair(uid, container);
+        }
         self.revision += 1;
         self.refresh_pool();
         self.pending = true;
     }
 
-    /// Drops everything but the memory of claims.
+    /// Gives a container the exclusive CPUs that are set for it, if they are legal.
+    pub(super) fn adopt_set(&mut self, uid: &PodUid, container: &Container, memory: &Memory) {
+        self.adopt(uid, container, memory, Trust::Set);
+    }
+
+    /// Drops everything but the memory of claims. The kubelet's are needed again as long as it assigns CPUs.
     fn forget(&mut self) -> Memory {
-        let mut claims: Vec<Claim> = self.claims().collect();
-        claims.append(&mut self.remembered);
+        let mut ours = std::mem::take(&mut self.remembered);
+        ours.extend(self.claims());
         self.pods.clear();
         self.sandboxes.clear();
         self.ids.clear();
-        claims
-            .into_iter()
-            .map(|claim| ((claim.pod_uid.clone(), claim.container.clone()), claim))
-            .collect()
+        let kubelet = match self.stance {
+            Stance::Assign => std::mem::take(&mut self.kubelet),
+            _ => self.kubelet.clone(),
+        };
+        Memory::new(ours, kubelet)
     }
 
     /// Finds each container's pod, oldest container first. Of two instances of one container the newer one counts.
     fn newest_instances(&self, mut containers: Vec<Container>) -> Vec<(PodUid, Container)> {
         containers.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
-        let mut seen = HashSet::new();
+        let (mut seen, mut ids) = (HashSet::new(), HashSet::new());
         let mut newest: Vec<(PodUid, Container)> = containers
             .into_iter()
             .rev()
             .filter_map(|container| {
                 Some((self.sandboxes.get(&container.sandbox)?.clone(), container))
             })
-            .filter(|(uid, container)| seen.insert((uid.clone(), container.name.clone())))
+            .filter(|(uid, container)| {
+                seen.insert((uid.clone(), container.name.clone()))
+                    && ids.insert(container.id.clone())
+            })
             .collect();
         newest.reverse();
         newest
@@ -97,53 +127,79 @@ impl Ledger {
     /// Enters a running container without CPUs of its own.
     fn enter(&mut self, uid: &PodUid, container: &Container) {
         let Some(pod) = self.pods.get_mut(uid) else { return };
-        if let Some(before) =
-            pod.containers.insert(container.name.clone(), Entry::new(container, Life::Running))
-        {
+        let entry = Entry::new(container, Life::Running, self.settings.exclusivity);
+        if let Some(before) = pod.containers.insert(container.name.clone(), entry) {
             self.ids.remove(&before.id);
         }
         self.ids.insert(container.id.clone(), (uid.clone(), container.name.clone()));
     }
 
+    /// Which containers, by their places, leave the CPUs that are set for them to others.
+    fn giving_way(&self, containers: &[(PodUid, Container)], memory: &Memory) -> BTreeSet<usize> {
+        let legal = self.free();
+        let set = |(uid, container): &(PodUid, Container)| {
+            let named = self.named(uid, container, memory, Trust::Set);
+            named.filter(|cpus| cpus.is_subset(&legal)).unwrap_or_default()
+        };
+        in_the_way(&containers.iter().map(set).collect::<Vec<_>>())
+    }
+
+    /// The exclusive CPUs that `trust` names for a running container, legal or not.
+    fn named(
+        &self,
+        uid: &PodUid,
+        container: &Container,
+        memory: &Memory,
+        trust: Trust,
+    ) -> Option<CpuSet> {
+        let wanted = self.pods.get(uid).and_then(|pod| pod.whole_cpus(&container.cpu));
+        let fixed = self.settings.policy == Policy::Static;
+        let entitled = |cpus: &CpuSet| fixed && wanted == Some(cpus.len());
+        // An instance that was made meanwhile inherits from its predecessor only what it is entitled to.
+        let ours = memory.ours(uid, container);
+        let ours = ours.filter(|claim| claim.id == container.id || entitled(&claim.cpus));
+        let ours = ours.map(|claim| claim.cpus);
+        let kubelet = memory.kubelet(uid, container).filter(|_| fixed);
+        match trust {
+            // CPUs that were never decided count only for a container that is entitled to just as many. CPUs that were
+            // and are set stay with their container even if today's policy would give it none.
+            Trust::Set => container
+                .cpus
+                .filter(|cpus| [ours, kubelet].contains(&Some(*cpus)) || entitled(cpus)),
+            // If they are not set, the memory may be older than a resize.
+            Trust::Remembered => ours.filter(entitled),
+            Trust::Kubelet => kubelet.filter(entitled),
+        }
+    }
+
     /// Gives a running container exclusive CPUs that `trust` names for it, if they are legal.
-    fn adopt(&mut self, uid: &PodUid, container: &Container, remembered: &Memory, trust: Trust) {
+    fn adopt(&mut self, uid: &PodUid, container: &Container, memory: &Memory, trust: Trust) {
         if self.entry(uid, &container.name).is_none_or(|entry| entry.claim.is_some()) {
             return;
         }
-        let wanted = self.pods.get(uid).and_then(|pod| pod.whole_cpus(&container.cpu));
-        let entitled =
-            |cpus: &CpuSet| self.settings.policy == Policy::Static && wanted == Some(cpus.len());
-        // An instance that was made meanwhile inherits from its predecessor only what it is entitled to.
-        let memory = remembered.get(&(uid.clone(), container.name.clone()));
-        let memory = memory.filter(|claim| claim.id == container.id || entitled(&claim.cpus));
-        let memory = memory.map(|claim| claim.cpus);
-        // CPUs that were never decided here count only for a container that is entitled to just as many. CPUs that
-        // were and are set stay with their container even if today's policy would give it none. If they are not set,
-        // the memory may be older than a resize.
-        let claim = match trust {
-            Trust::Set => container.cpus.filter(|cpus| memory == Some(*cpus) || entitled(cpus)),
-            Trust::Remembered => memory.filter(entitled),
-        };
         let free = self.free();
+        let claim = self.named(uid, container, memory, trust);
         let Some(claim) = claim.filter(|cpus| !cpus.is_empty() && cpus.is_subset(&free)) else {
             return;
         };
         let subject = self.subject(uid, container);
+        let assigns = self.stance == Stance::Assign;
         let Some(entry) = self.entry_mut(uid, &container.name) else { return };
         entry.claim = Some(claim);
-        self.notes.push(match container.cpus {
+        // A quota that was written while nobody looked throttles exclusive CPUs: the same CPUs are told again, without it.
+        if assigns && container.cpu.limit.is_some() {
+            entry.told = None;
+        }
+        match container.cpus {
             Some(cpus) if cpus == claim => {
-                Note { warning: false, subject, what: What::Adopted(claim) }
+                self.notes.push(Note::new(false, subject, What::Adopted(claim)));
             }
-            from => {
-                let why = "these were decided for it, but the runtime had not set them";
-                Note { warning: true, subject, what: What::Moved { from, to: claim, why } }
-            }
-        });
+            from => self.moved(subject, from, claim, Reason::NotSet),
+        }
     }
 
     /// Places a running container that should have exclusive CPUs and has none, or none that are legal.
-    fn repair(&mut self, uid: &PodUid, container: &Container, remembered: &Memory) {
+    fn repair(&mut self, uid: &PodUid, container: &Container) {
         let Some(pod) = self.pods.get(uid) else { return };
         let Some(n) = pod.whole_cpus(&container.cpu) else { return };
         let placed = self.entry(uid, &container.name).is_some_and(|entry| entry.claim.is_some());
@@ -153,63 +209,76 @@ impl Ledger {
         let supply = Supply { free: self.free(), reusable: CpuSet::EMPTY };
         let result = self.place(uid, &self.settings.placement, &supply, n);
         let subject = self.subject(uid, container);
-        let known = remembered.contains_key(&(uid.clone(), container.name.clone()));
-        let why = match container.cpus {
-            None => "it was created while nobody pinned containers",
-            Some(_) if known => {
-                "its CPUs are reserved, offline or exclusive to another container now"
-            }
-            Some(_) => "it asks for exclusive CPUs and ran on others",
-        };
-        let note = match result {
+        match result {
             Ok(Allocation { cpus: to, hint }) => {
+                let why = self.illegal(container.cpus, n);
                 if let Some(pod) = self.pods.get_mut(uid) {
                     pod.affinity = pod.budget_cpus().map(|total| (total, hint));
                 }
                 if let Some(entry) = self.entry_mut(uid, &container.name) {
                     entry.claim = Some(to);
                 }
-                let what = What::Moved { from: container.cpus, to, why };
-                Note { warning: true, subject, what }
+                self.moved(subject, container.cpus, to, why);
             }
             Err(rejection) => {
-                Note { warning: true, subject, what: What::LeftShared(rejection.to_string()) }
+                let what = What::LeftShared(rejection.to_string());
+                self.notes.push(Note::new(true, subject, what));
             }
-        };
-        self.notes.push(note);
+        }
+    }
+
+    /// Why a container that asks for `n` exclusive CPUs cannot keep those that are set.
+    fn illegal(&self, set: Option<CpuSet>, n: usize) -> Reason {
+        match set {
+            None => Reason::Unpinned,
+            Some(set) if set.len() != n => Reason::NotExclusive,
+            Some(set) if !set.is_subset(&self.topology.online()) => Reason::Offline,
+            Some(set) if !set.is_disjoint(&self.settings.placement.reserved) => Reason::Reserved,
+            Some(_) => Reason::Conflict,
+        }
+    }
+
+    fn moved(&mut self, subject: Subject, from: Option<CpuSet>, to: CpuSet, why: Reason) {
+        *self.moves.entry(why).or_default() += 1;
+        self.notes.push(Note::new(true, subject, What::Moved { from, to, why }));
     }
 
     /// Keeps the CPUs of containers that have ended but whose pod is alive: they will be restarted.
-    fn keep_for_restart(
-        &mut self,
-        running: &[(PodUid, Container)],
-        claims: impl Iterator<Item = Claim>,
-    ) {
-        let mut claims: Vec<Claim> = claims.collect();
-        claims.sort_by(|a, b| (&a.pod_uid, &a.container).cmp(&(&b.pod_uid, &b.container)));
-        for claim in claims {
-            let alive = running
-                .iter()
-                .any(|(uid, other)| *uid == claim.pod_uid && other.name == claim.container);
-            let free = self.free();
-            if alive
-                || self.ids.contains_key(&claim.id)
-                || !claim.cpus.is_subset(&free)
-                || claim.cpus.is_empty()
-            {
-                continue;
-            }
-            let Some(pod) = self.pods.get_mut(&claim.pod_uid) else { continue };
-            let subject = Subject {
-                namespace: claim.namespace,
-                pod: claim.pod,
-                container: claim.container.clone(),
-                id: claim.id.clone(),
-            };
-            pod.containers
-                .insert(claim.container.clone(), Entry::ended(claim.id.clone(), claim.cpus));
-            self.ids.insert(claim.id, (claim.pod_uid, claim.container));
-            self.notes.push(Note { warning: false, subject, what: What::Kept(claim.cpus) });
+    fn keep_for_restart(&mut self, memory: Memory) {
+        let (ours, kubelet) = memory.into_parts();
+        for claim in ours {
+            self.keep(claim);
         }
+        for (pod_uid, container, cpus) in kubelet {
+            let Some(pod) = self.pods.get(&pod_uid).map(|entry| &entry.pod) else { continue };
+            let (namespace, pod) = (pod.namespace.clone(), pod.name.clone());
+            // The kubelet does not say which instance it was. No runtime gives such an id.
+            let id = ContainerId(format!("{pod_uid}/{container}"));
+            self.keep(Claim { pod_uid, namespace, pod, container, id, cpus });
+        }
+    }
+
+    fn keep(&mut self, claim: Claim) {
+        let free = self.free();
+        let Some(pod) = self.pods.get_mut(&claim.pod_uid) else { return };
+        if claim.cpus.is_empty() || !claim.cpus.is_subset(&free) {
+            return;
+        }
+        match pod.containers.get_mut(&claim.container) {
+            Some(entry) if entry.life == Life::Stopped && entry.claim.is_none() => {
+                entry.claim = Some(claim.cpus);
+            }
+            Some(_) => return,
+            None if self.ids.contains_key(&claim.id) => return,
+            None => {
+                let entry = Entry::ended(claim.id.clone(), claim.cpus);
+                pod.containers.insert(claim.container.clone(), entry);
+                let owner = (claim.pod_uid, claim.container.clone());
+                self.ids.insert(claim.id.clone(), owner);
+            }
+        }
+        let Claim { namespace, pod, container, id, cpus, .. } = claim;
+        let subject = Subject { namespace, pod, container, id };
+        self.notes.push(Note::new(false, subject, What::Kept(cpus)));
     }
 }

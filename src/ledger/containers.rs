@@ -3,29 +3,19 @@
 use super::Ledger;
 use super::event::{Decision, Wanted};
 use super::grant::Grant;
+use super::hands_off::Stance;
 use super::model::{Container, ContainerId, Pod, PodUid, SandboxId};
 use super::note::{Note, Subject, What};
-use super::pods::{Entry, Life, PodEntry};
+use super::pods::{Entry, Life};
 use crate::cpuset::CpuSet;
 use crate::placement::{Allocation, Rejection};
 
 impl Ledger {
-    /// Takes note of a pod, known or not, and says whose it is.
-    pub(super) fn upsert_pod(&mut self, pod: Pod) -> PodUid {
-        let uid = pod.uid.clone();
-        if let Some(known) = self.pods.get_mut(&uid) {
-            self.sandboxes.remove(&known.pod.sandbox);
-            known.refresh(pod);
-            self.sandboxes.insert(known.pod.sandbox.clone(), uid.clone());
-        } else {
-            self.sandboxes.insert(pod.sandbox.clone(), uid.clone());
-            self.pods.insert(uid.clone(), PodEntry::new(pod));
-        }
-        uid
-    }
-
     pub(super) fn create(&mut self, pod: Pod, container: Container) -> Result<Decision, Rejection> {
         let uid = self.upsert_pod(pod);
+        if self.stance != Stance::Assign {
+            return self.create_untouched(&uid, &container);
+        }
         let grant = match self.grant(&uid, &container) {
             Ok(grant) => grant,
             Err(rejection) => {
@@ -35,13 +25,17 @@ impl Ledger {
                 return Err(rejection);
             }
         };
+        self.supersede(&container.id, &uid, &container.name);
         let claim = grant.claim();
         self.contested(&uid, &container, container.cpus);
+        let kept_by = self.settings.exclusivity;
         let subject = self.subject(&uid, &container);
         if let Some(pod) = self.pods.get_mut(&uid) {
             let before = pod.containers.remove(&container.name);
-            let mut entry =
-                Entry { claim, ..Entry::new(&container, Life::Created { updated: false }) };
+            let mut entry = Entry {
+                claim,
+                ..Entry::new(&container, Life::Created { updated: false }, kept_by)
+            };
             entry.restarted = before
                 .as_ref()
                 .is_some_and(|before| before.life == Life::Stopped || before.restarted);
@@ -54,7 +48,7 @@ impl Ledger {
                     Some(What::Assigned { cpus, within: hint })
                 }
             };
-            self.notes.extend(what.map(|what| Note { warning: false, subject, what }));
+            self.notes.extend(what.map(|what| Note::new(false, subject, what)));
             if claim.is_some() || before.as_ref().is_some_and(|before| before.claim.is_some()) {
                 self.revision += 1;
             }
@@ -74,8 +68,8 @@ impl Ledger {
         Ok(Decision { pin, updates: self.take_updates() })
     }
 
-    pub(super) fn started(&mut self, pod: Pod, container: Container) {
-        let uid = self.upsert_pod(pod);
+    pub(super) fn started(&mut self, pod: Pod, mut container: Container) {
+        let uid = self.whose(pod, &mut container);
         match self.entry_mut(&uid, &container.name).filter(|entry| entry.id == container.id) {
             Some(entry) => {
                 // An update before this moment may have changed the runtime's books only: say it again.
@@ -85,6 +79,8 @@ impl Ledger {
                     entry.told = None;
                     self.pending = true;
                 }
+                // Told after its stop: it may run, so its CPUs are lent no more.
+                self.refresh_pool();
             }
             None => self.adopt_late(&uid, &container),
         }
@@ -93,12 +89,16 @@ impl Ledger {
     pub(super) fn update(
         &mut self,
         pod: Pod,
-        container: Container,
+        mut container: Container,
         wanted: Wanted,
     ) -> Result<Decision, Rejection> {
-        let uid = self.upsert_pod(pod);
+        let uid = self.whose(pod, &mut container);
         if self.entry(&uid, &container.name).is_none_or(|entry| entry.id != container.id) {
             self.adopt_late(&uid, &container);
+        }
+        if self.stance != Stance::Assign {
+            self.update_untouched(&uid, &container, wanted);
+            return Ok(Decision::default());
         }
         self.contested(&uid, &container, wanted.cpus);
         self.resize(&uid, &container, wanted.cpu)?;
@@ -149,11 +149,11 @@ impl Ledger {
     }
 
     /// Takes note that a container's exclusive CPUs, if it had any, are free again.
-    fn released(&mut self, pod: &Pod, container: String, entry: Entry) {
+    pub(super) fn released(&mut self, pod: &Pod, container: String, entry: Entry) {
         let Some(cpus) = entry.claim else { return };
         let (namespace, pod) = (pod.namespace.clone(), pod.name.clone());
         let subject = Subject { namespace, pod, container, id: entry.id };
-        self.notes.push(Note { warning: false, subject, what: What::Released(cpus) });
+        self.notes.push(Note::new(false, subject, What::Released(cpus)));
         self.revision += 1;
     }
 
@@ -161,7 +161,7 @@ impl Ledger {
     fn contested(&mut self, uid: &PodUid, container: &Container, cpus: Option<CpuSet>) {
         let Some(cpus) = cpus else { return };
         let subject = self.subject(uid, container);
-        self.notes.push(Note { warning: true, subject, what: What::Contested(cpus) });
+        self.notes.push(Note::new(true, subject, What::Contested(cpus)));
     }
 
     pub(super) fn subject(&self, uid: &PodUid, container: &Container) -> Subject {

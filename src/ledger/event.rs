@@ -1,5 +1,6 @@
 //! What can happen to the ledger, and what it answers.
 
+use super::hands_off::{KubeletClaim, Stance};
 use super::model::{Container, ContainerId, CpuRequest, Pod, SandboxId};
 use crate::cpuset::CpuSet;
 
@@ -21,6 +22,13 @@ pub enum Event {
     UpdatePod(Pod),
     /// A container is about to be created: the one moment at which it can be pinned before it runs.
     Create {
+        /// Its pod.
+        pod: Pod,
+        /// The container.
+        container: Container,
+    },
+    /// A container's process is about to run; its control group is there. Told where the kernel keeps exclusivity.
+    Starting {
         /// Its pod.
         pod: Pod,
         /// The container.
@@ -50,6 +58,13 @@ pub enum Event {
     StopPod(SandboxId),
     /// A pod is gone for good.
     RemovePod(SandboxId),
+    /// The kubelet's own CPU manager came or went. With [`Stance::Assign`] what it assigned is taken over.
+    Kubelet {
+        /// What to do from now on.
+        stance: Stance,
+        /// What the kubelet has, or last had, assigned; empty if that is not known.
+        claims: Vec<KubeletClaim>,
+    },
 }
 
 /// New resources for a container, as the kubelet asks for them.
@@ -59,7 +74,7 @@ pub struct Wanted {
     pub cpu: CpuRequest,
     /// Whether the request carries a CFS quota, which would end the freedom of exclusive CPUs from it.
     pub sets_quota: bool,
-    /// CPUs named in the request: only a kubelet whose own CPU manager is active does that.
+    /// CPUs named in the request: a kubelet whose own CPU manager is active does that, or another plugin.
     pub cpus: Option<CpuSet>,
 }
 

@@ -141,7 +141,7 @@ impl Ledger {
         chosen: &CpuSet,
     ) -> Result<(), Rejection> {
         let others = self.pods.iter().filter(|(other, _)| *other != uid);
-        let promised = others.map(|(_, pod)| pod.promise()).sum();
+        let promised = others.map(|(_, pod)| pod.promise()).fold(0, usize::saturating_add);
         let available = free.len().saturating_sub(promised);
         let requested = (*chosen & *free).len();
         match requested <= available {

@@ -9,9 +9,15 @@
 //! * what changes for containers that exist rides on the answers that can carry it (create, update, stop).
 
 mod adopt;
+pub mod cgroup;
+mod conflicts;
 mod containers;
 pub mod event;
 mod grant;
+mod hands_off;
+mod identity;
+mod kept;
+mod memory;
 pub mod model;
 pub mod note;
 mod pods;
@@ -21,18 +27,21 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
+pub use cgroup::CgroupPath;
 pub use event::{Decision, Event, Pin, Update, Wanted};
+pub use hands_off::{KubeletClaim, Named, Stance};
+pub use kept::Placed;
 pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId,
 };
-pub use note::{Note, What};
-pub use settings::{Policy, Settings};
+pub use note::{Note, Reason, What};
+pub use settings::{Exclusivity, Policy, Settings};
 
 use crate::cpuset::CpuSet;
 use crate::placement::Rejection;
 use crate::topology::Topology;
 use pods::PodEntry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Exclusive CPUs and whose they are: all that must outlive the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,14 +67,22 @@ pub struct Ledger {
     settings: Settings,
     pods: BTreeMap<PodUid, PodEntry>,
     /// Whose sandbox this is.
-    sandboxes: HashMap<SandboxId, PodUid>,
+    sandboxes: BTreeMap<SandboxId, PodUid>,
     /// Which container this is the present instance of. Ids of replaced instances are not here: a late event for one
     /// must not touch its successor.
-    ids: HashMap<ContainerId, (PodUid, String)>,
+    ids: BTreeMap<ContainerId, (PodUid, String)>,
     /// Claims of an earlier life, for the next [`Event::Synchronize`].
     remembered: Vec<Claim>,
+    /// Whether CPUs are assigned here, or by the kubelet's own CPU manager.
+    stance: Stance,
+    /// What the kubelet assigned, for the moment at which that is taken over.
+    kubelet: Vec<KubeletClaim>,
+    /// How many containers were moved, by reason.
+    moves: BTreeMap<Reason, u64>,
     /// The shared pool, see [`Ledger::pool`].
     pool: CpuSet,
+    /// What shared containers are told, see [`Ledger::shared_cpus`].
+    open: CpuSet,
     /// Whether containers that exist may have to be told something.
     pending: bool,
     /// Counts changes of claims.
@@ -83,10 +100,14 @@ impl Ledger {
             topology,
             settings,
             pods: BTreeMap::new(),
-            sandboxes: HashMap::new(),
-            ids: HashMap::new(),
+            sandboxes: BTreeMap::new(),
+            ids: BTreeMap::new(),
             remembered,
+            stance: Stance::Assign,
+            kubelet: Vec::new(),
+            moves: BTreeMap::new(),
             pool: CpuSet::EMPTY,
+            open: CpuSet::EMPTY,
             pending: false,
             revision: 0,
             notes: Vec::new(),
@@ -101,6 +122,9 @@ impl Ledger {
     /// For [`Event::Create`] and [`Event::Update`], if the container cannot be placed as configured. Nothing has
     /// changed then. Other events are never refused.
     pub fn handle(&mut self, event: Event) -> Result<Decision, Rejection> {
+        if self.stance == Stance::Observe {
+            self.rehearse(event.clone());
+        }
         let decision = match event {
             Event::Synchronize { pods, containers } => Ok(self.synchronize(pods, containers)),
             Event::RunPod(pod) => {
@@ -112,6 +136,10 @@ impl Ledger {
                 Ok(Decision::default())
             }
             Event::Create { pod, container } => self.create(pod, container),
+            Event::Starting { pod, container } => {
+                self.starting(pod, container);
+                Ok(Decision::default())
+            }
             Event::Started { pod, container } => {
                 self.started(pod, container);
                 Ok(Decision::default())
@@ -127,6 +155,10 @@ impl Ledger {
             }
             Event::StopPod(sandbox) | Event::RemovePod(sandbox) => {
                 self.end_pod(&sandbox);
+                Ok(Decision::default())
+            }
+            Event::Kubelet { stance, claims } => {
+                self.stand(stance, claims);
                 Ok(Decision::default())
             }
         };
@@ -163,6 +195,16 @@ impl Ledger {
     /// Changes whenever [`Ledger::claims`] does.
     pub fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// Whether CPUs are assigned here.
+    pub fn stance(&self) -> Stance {
+        self.stance
+    }
+
+    /// How many containers were moved to other CPUs while they ran, by reason.
+    pub fn moves(&self) -> &BTreeMap<Reason, u64> {
+        &self.moves
     }
 
     /// What was worth telling a person since the last call.

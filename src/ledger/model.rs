@@ -1,7 +1,9 @@
 //! Pods and containers as the ledger sees them.
 
+use super::cgroup::CgroupPath;
 use crate::cpuset::CpuSet;
 use std::fmt;
+use std::iter::Sum;
 
 /// A pod's uid: the same for the pod's whole life, also when its sandbox is made anew.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,6 +78,13 @@ impl MilliCpu {
     /// Whole CPUs in this amount, the fraction dropped.
     pub fn cpus_floor(self) -> usize {
         usize::try_from(self.0 / 1000).unwrap_or(usize::MAX)
+    }
+}
+
+/// More than can be counted is as much as can be: what a runtime says need not be sane.
+impl Sum for MilliCpu {
+    fn sum<I: Iterator<Item = MilliCpu>>(amounts: I) -> MilliCpu {
+        amounts.fold(MilliCpu(0), |sum, amount| MilliCpu(sum.0.saturating_add(amount.0)))
     }
 }
 
@@ -158,6 +167,8 @@ pub struct Container {
     pub cpu: CpuRequest,
     /// The CPUs the runtime has set for it; `None` if none are set.
     pub cpus: Option<CpuSet>,
+    /// Its control group, where the runtime tells.
+    pub cgroup: Option<CgroupPath>,
     /// When it was created, in nanoseconds since 1970; `None` if the runtime does not say.
     pub created_at: Option<i64>,
 }
@@ -186,6 +197,13 @@ mod tests {
             assert_eq!(MilliCpu::from_quota(quota, period), None);
         }
         assert_eq!(MilliCpu::from_quota(i64::MAX, 1), None, "more than can be counted is no limit");
+    }
+
+    #[test]
+    fn sums_do_not_overflow() {
+        let much = MilliCpu(u64::MAX - 1);
+        assert_eq!([MilliCpu(2), MilliCpu(3)].into_iter().sum::<MilliCpu>(), MilliCpu(5));
+        assert_eq!([much, much].into_iter().sum::<MilliCpu>(), MilliCpu(u64::MAX));
     }
 
     #[test]

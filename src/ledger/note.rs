@@ -29,6 +29,8 @@ impl fmt::Display for Subject {
 pub struct Note {
     /// Whether a person should look at it.
     pub warning: bool,
+    /// Whether it was done; otherwise it would have been, see [`Stance::Observe`](super::Stance::Observe).
+    pub done: bool,
     /// The container it is about.
     pub subject: Subject,
     /// What happened.
@@ -56,7 +58,7 @@ pub enum What {
         /// Its exclusive CPUs from now on.
         to: CpuSet,
         /// Why.
-        why: &'static str,
+        why: Reason,
     },
     /// It was resized in place.
     Resized {
@@ -67,15 +69,68 @@ pub enum What {
     },
     /// It asks for exclusive CPUs but runs in the shared pool.
     LeftShared(String),
+    /// It is not let in.
+    Refused(String),
     /// Its exclusive CPUs are free again.
     Released(CpuSet),
     /// Something else named CPUs for it: a kubelet whose own CPU manager is active, or another plugin.
     Contested(CpuSet),
 }
 
+/// Why a running container is moved to other CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// Its CPUs were decided earlier, and the runtime has not set them.
+    NotSet,
+    /// Nobody had pinned it: it was created while there was no plugin, or while it stood back.
+    Unpinned,
+    /// Its CPUs are exclusive to another container, too.
+    Conflict,
+    /// Its CPUs are reserved now.
+    Reserved,
+    /// Its CPUs are offline now.
+    Offline,
+    /// It asks for exclusive CPUs and ran on shared ones, or on another number.
+    NotExclusive,
+}
+
+impl Reason {
+    /// A short name that stays, for figures.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::NotSet => "not-set",
+            Reason::Unpinned => "unpinned",
+            Reason::Conflict => "conflict",
+            Reason::Reserved => "reserved",
+            Reason::Offline => "offline",
+            Reason::NotExclusive => "not-exclusive",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reason::NotSet => "these were decided for it, but the runtime had not set them",
+            Reason::Unpinned => "it was created while nobody pinned containers",
+            Reason::Conflict => "its CPUs are exclusive to another container too",
+            Reason::Reserved => "some of its CPUs are reserved now",
+            Reason::Offline => "some of its CPUs are offline now",
+            Reason::NotExclusive => "it asks for exclusive CPUs and ran on others",
+        })
+    }
+}
+
+impl Note {
+    /// Something that was done.
+    pub fn new(warning: bool, subject: Subject, what: What) -> Note {
+        Note { warning, done: true, subject, what }
+    }
+}
+
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.subject)?;
+        write!(f, "{}: {}", self.subject, if self.done { "" } else { "observing, not done: " })?;
         match &self.what {
             What::Assigned { cpus, within } => match within.nodes {
                 None => write!(f, "exclusive CPUs {cpus}"),
@@ -101,6 +156,7 @@ impl fmt::Display for Note {
             }
             What::Resized { from: None, to: None } => f.write_str("resized in the shared pool"),
             What::LeftShared(why) => write!(f, "runs in the shared pool: {why}"),
+            What::Refused(why) => write!(f, "refused: {why}"),
             What::Released(cpus) => write!(f, "exclusive CPUs {cpus} are free again"),
             What::Contested(cpus) => write!(
                 f,

@@ -1,6 +1,8 @@
 //! What the ledger remembers of a pod and its containers.
 
+use super::cgroup::CgroupPath;
 use super::model::{Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, Qos};
+use super::settings::Exclusivity;
 use crate::cpuset::CpuSet;
 use crate::placement::Hint;
 use std::collections::BTreeMap;
@@ -36,6 +38,11 @@ pub(super) struct Entry {
     pub(super) restarted: bool,
     /// What the runtime was last told to set; `None` if nothing.
     pub(super) told: Option<CpuSet>,
+    /// When it was created, as the runtime says.
+    pub(super) created_at: Option<i64>,
+    /// Who keeps others off its exclusive CPUs.
+    pub(super) kept_by: Exclusivity,
+    pub(super) cgroup: Option<CgroupPath>,
 }
 
 /// Where a container is in its life, as far as it matters for CPUs.
@@ -75,7 +82,17 @@ impl PodEntry {
         // The first budget told counts: later events repeat it, whatever became of it by resizes.
         let budget = self.pod.budget.or(pod.budget);
         let qos = if pod.qos == Qos::Unknown { self.pod.qos } else { pod.qos };
-        self.pod = Pod { budget, qos, ..pod };
+        let Pod { mut sandbox, mut namespace, mut name, uid, .. } = pod;
+        for (new, known) in [
+            (&mut sandbox.0, &self.pod.sandbox.0),
+            (&mut namespace, &self.pod.namespace),
+            (&mut name, &self.pod.name),
+        ] {
+            if new.is_empty() {
+                new.clone_from(known);
+            }
+        }
+        self.pod = Pod { sandbox, uid, namespace, name, qos, budget };
     }
 
     /// Whether no container of the pod is alive: it is ending, or between an init container and the next.
@@ -91,13 +108,8 @@ impl PodEntry {
         if self.refused || self.pod.qos != Qos::Guaranteed {
             return 0;
         }
-        let seen: u64 = self
-            .containers
-            .values()
-            .filter_map(|entry| entry.cpu.amount())
-            .map(|milli| milli.0)
-            .sum();
-        self.pod.budget.map_or(0, |budget| MilliCpu(budget.0.saturating_sub(seen)).cpus_floor())
+        let seen: MilliCpu = self.containers.values().filter_map(|entry| entry.cpu.amount()).sum();
+        self.pod.budget.map_or(0, |budget| MilliCpu(budget.0.saturating_sub(seen.0)).cpus_floor())
     }
 
     /// Whether and how `n` exclusive CPUs for `container` fit the pod's budget beside what its other containers hold.
@@ -164,7 +176,7 @@ impl PodEntry {
 }
 
 impl Entry {
-    pub(super) fn new(container: &Container, life: Life) -> Entry {
+    pub(super) fn new(container: &Container, life: Life, kept_by: Exclusivity) -> Entry {
         Entry {
             id: container.id.clone(),
             kind: container.kind,
@@ -173,6 +185,9 @@ impl Entry {
             life,
             restarted: false,
             told: container.cpus,
+            created_at: container.created_at,
+            kept_by,
+            cgroup: container.cgroup.clone(),
         }
     }
 
@@ -186,6 +201,9 @@ impl Entry {
             life: Life::Stopped,
             restarted: false,
             told: None,
+            created_at: None,
+            kept_by: Exclusivity::Runtime,
+            cgroup: None,
         }
     }
 

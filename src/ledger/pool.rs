@@ -1,9 +1,10 @@
 //! The sums: the shared pool, what is free, what must hold.
 
 use super::event::{Pin, Update};
+use super::hands_off::Stance;
 use super::model::ContainerId;
 use super::pods::{Entry, Life};
-use super::{Ledger, Policy};
+use super::{Exclusivity, Ledger, Policy};
 use crate::cpuset::CpuSet;
 
 impl Ledger {
@@ -31,12 +32,15 @@ impl Ledger {
         self.remembered.iter().map(|claim| claim.cpus).collect()
     }
 
-    /// Where a shared container runs.
+    /// What a shared container is told.
+    ///
+    /// CPUs that the kernel keeps for somebody are among them: it takes them off everybody by itself, and gives them back
+    /// by itself. So this never changes where the kernel keeps all of them.
     ///
     /// With strict reservation the pool can be empty. A container without a cpuset would then run on the exclusive CPUs
     /// of others (the kubelet lets it, kubernetes/kubernetes#141196); the reserved ones are the lesser evil.
     pub(super) fn shared_cpus(&self) -> CpuSet {
-        if self.pool.is_empty() { self.settings.placement.reserved } else { self.pool }
+        if self.open.is_empty() { self.settings.placement.reserved } else { self.open }
     }
 
     /// What a container must be told, given what it was told before.
@@ -58,23 +62,30 @@ impl Ledger {
         if self.settings.placement.options.strict_cpu_reservation {
             pool -= self.settings.placement.reserved;
         }
+        let mut open = pool;
         for pod in self.pods.values() {
             let quiet = pod.is_quiet();
             for entry in pod.containers.values().filter(|entry| !entry.is_lent(quiet)) {
-                pool -= entry.claim.unwrap_or_default();
+                let Some(claim) = entry.claim else { continue };
+                pool -= claim;
+                if entry.kept_by == Exclusivity::Runtime {
+                    open -= claim;
+                }
             }
         }
-        if pool != self.pool {
-            self.pool = pool;
+        self.pool = pool;
+        if open != self.open {
+            self.open = open;
             self.pending = true;
         }
     }
 
     /// Everything that containers which exist must be told now, each thing once.
     ///
-    /// Shared containers come first: they leave CPUs before somebody else is put there.
-    pub(super) fn take_updates(&mut self) -> Vec<Update> {
-        if !std::mem::take(&mut self.pending) {
+    /// Shared containers come first: they leave CPUs before somebody else is put there. Who takes them has to see that the
+    /// runtime hears them, or say that it did not: [`unheard`](Self::unheard).
+    pub fn take_updates(&mut self) -> Vec<Update> {
+        if self.stance != Stance::Assign || !std::mem::take(&mut self.pending) {
             return Vec::new();
         }
         let mut updates: Vec<Update> = self
@@ -91,7 +102,7 @@ impl Ledger {
         updates
     }
 
-    fn mark_told(&mut self, update: &Update) {
+    pub(super) fn mark_told(&mut self, update: &Update) {
         let Some((uid, name)) = self.ids.get(&update.container) else { return };
         let Some(entry) = self.pods.get_mut(uid).and_then(|pod| pod.containers.get_mut(name))
         else {

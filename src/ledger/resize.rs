@@ -47,7 +47,7 @@ impl Ledger {
             self.pending = true;
             self.revision += 1;
             let what = What::Resized { from: held, to: claim };
-            self.notes.push(Note { warning: false, subject, what });
+            self.notes.push(Note::new(false, subject, what));
         }
         self.refresh_pool();
         Ok(())

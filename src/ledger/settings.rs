@@ -13,6 +13,26 @@ pub enum Policy {
     Static,
 }
 
+/// Who keeps others off exclusive CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Exclusivity {
+    /// The runtime: every shared container is updated to run elsewhere. Needs no privileges.
+    #[default]
+    Runtime,
+    /// The kernel: the container's control group becomes a cpuset partition, and nobody else on the machine runs there.
+    /// Shared containers are never updated.
+    Kernel,
+}
+
+impl fmt::Display for Exclusivity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Exclusivity::Runtime => "runtime",
+            Exclusivity::Kernel => "kernel",
+        })
+    }
+}
+
 /// The settings in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -20,6 +40,8 @@ pub struct Settings {
     pub policy: Policy,
     /// Which CPUs they get, and which nobody does.
     pub placement: placement::Settings,
+    /// Who keeps others off exclusive CPUs.
+    pub exclusivity: Exclusivity,
 }
 
 impl fmt::Display for Settings {
@@ -32,7 +54,8 @@ impl fmt::Display for Settings {
             Policy::Static => {
                 write!(
                     f,
-                    "cpuManagerPolicy static ({options}), {topology_manager}, reserved CPUs {reserved}"
+                    "cpuManagerPolicy static ({options}), {topology_manager}, reserved CPUs {reserved}, exclusivity {}",
+                    self.exclusivity,
                 )
             }
         }

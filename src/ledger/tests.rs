@@ -1,6 +1,10 @@
 //! Histories of one small machine: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
 
 mod grant;
+mod identity;
+mod kept;
+mod kubelet;
+mod orders;
 mod resize;
 
 use super::*;
@@ -29,6 +33,7 @@ fn settings() -> Settings {
     Settings {
         policy: Policy::Static,
         placement: placement::Settings { options, topology_manager, reserved },
+        exclusivity: Exclusivity::Runtime,
     }
 }
 
@@ -123,6 +128,7 @@ fn container(pod: &Pod, name: &str, id: &str, milli: u64) -> Container {
         kind: ContainerKind::Unknown,
         cpu: CpuRequest { request: amount, limit: amount },
         cpus: None,
+        cgroup: None,
         created_at: None,
     }
 }
@@ -313,6 +319,23 @@ fn an_instance_made_meanwhile_gets_the_cpus_of_its_predecessor() {
     let mut next = Node::with(settings(), node.ledger.claims().collect());
     next.event(next.running(&[(&b, "c", "b2", 4000)])).unwrap();
     next.check("b2", "8-11");
+}
+
+/// Found by a storm of SIGKILLs: one that had come while nobody pinned containers got the CPUs of one that was between two
+/// instances, and that one was refused then.
+#[test]
+fn a_container_that_is_being_restarted_keeps_its_cpus_when_others_are_placed() {
+    let mut node = Node::new();
+    let (a, b) = (guaranteed("a", 10_000), guaranteed("b", 4000));
+    node.create(&a, "c", "a1", 10_000).unwrap();
+    node.check("a1", "2-3,8-15");
+    let mut next = Node::with(settings(), node.ledger.claims().collect());
+    let mut event = next.running(&[(&b, "c", "b", 4000)]);
+    let Event::Synchronize { pods, .. } = &mut event else { unreachable!() };
+    pods.push(a.clone());
+    next.event(event).unwrap();
+    next.check("b", "4-7");
+    assert_eq!(next.create(&a, "c", "a2", 10_000).unwrap(), "2-3,8-15");
 }
 
 #[test]

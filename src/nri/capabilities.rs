@@ -84,8 +84,12 @@ pub struct Capabilities {
     pub warnings: Vec<String>,
 }
 
-/// Events of all NRI versions but `StartContainer`, which has nothing for us and which nobody should wait for.
-const EVENTS: i32 = 0x7ff & !0x20;
+/// `StartContainer`: the container waits for the answer, so it is subscribed to only where that has a use.
+pub(super) const BEFORE_START: i32 = 0x20;
+/// `ValidateContainerAdjustment`, since NRI 0.10: one more call for every container.
+pub(super) const VALIDATE: i32 = 0x2000;
+/// Events of all NRI versions but that one.
+const EVENTS: i32 = 0x7ff & !BEFORE_START;
 /// `UpdatePodSandbox` and `PostUpdatePodSandbox`.
 const POD_UPDATE_EVENTS: i32 = 0x800 | 0x1000;
 

@@ -1,5 +1,6 @@
 //! What the runtime says, in the ledger's words.
 
+use super::cgroup;
 use super::qos;
 use super::wire;
 use crate::cpuset::CpuSet;
@@ -62,8 +63,18 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
         kind: ContainerKind::Unknown,
         cpu: cpu.map(|cpu| request(cpu, None)).unwrap_or_default(),
         cpus: cpu.and_then(|cpu| cpus(cpu, &container.id)),
+        cgroup: cgroup::of_cgroups_path(&container.linux.cgroups_path),
         created_at: Some(container.created_at).filter(|&created_at| created_at > 0),
     }
+}
+
+/// The CPUs of a container that is created with this adjustment, which is that of all plugins together.
+pub(super) fn final_cpus(
+    container: &wire::Container,
+    adjust: &wire::ContainerAdjustment,
+) -> Option<CpuSet> {
+    let adjusted = adjust.linux.resources.cpu.as_ref().filter(|cpu| !cpu.cpus.is_empty());
+    cpus(adjusted.or(container.linux.resources.cpu.as_ref())?, &container.id)
 }
 
 /// What the kubelet asks for in an update of `before`. Zero and nothing both mean "stays as it is".

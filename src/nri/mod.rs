@@ -12,6 +12,7 @@
 //! arrived; that task answers through the message's reply. The edge holds no state of the node.
 
 mod capabilities;
+mod cgroup;
 pub mod frame;
 mod identity;
 mod incoming;
@@ -33,7 +34,8 @@ pub use session::{Ended, SessionError, run as run_session};
 pub use supervisor::{Endpoint, RunError, run};
 pub use updater::{UpdateError, Updater};
 
-use crate::ledger::{Decision, Event};
+use crate::cpuset::CpuSet;
+use crate::ledger::{ContainerId, Decision, Event};
 use std::fmt;
 use tokio::sync::{mpsc, oneshot};
 
@@ -72,7 +74,7 @@ pub enum Message {
         /// For changing containers without an event; only where that is safe.
         updater: Option<Updater>,
         /// A refusal ends the connection; its text goes to the runtime's log.
-        reply: oneshot::Sender<Result<(), Refusal>>,
+        reply: oneshot::Sender<Result<Wishes, Refusal>>,
     },
     /// Something happened to a pod or container, or all of them are listed.
     Event {
@@ -83,11 +85,33 @@ pub enum Message {
         /// A refusal fails the creation or update that it answers; for any other event it is logged only.
         reply: oneshot::Sender<Result<Decision, Refusal>>,
     },
+    /// The runtime asks for approval of what all its plugins together made of a new container. It is about to be
+    /// created; [`Event::Create`] was answered before.
+    Validate {
+        /// The connection.
+        session: Session,
+        /// The container.
+        container: ContainerId,
+        /// The CPUs that it is going to have; `None` if none are set, or what is set is no list of CPUs.
+        cpus: Option<CpuSet>,
+        /// A refusal fails the creation.
+        reply: oneshot::Sender<Result<(), Refusal>>,
+    },
     /// The connection has ended. Nothing that belongs to it comes after this.
     Disconnected {
         /// The connection.
         session: Session,
     },
+}
+
+/// What the owner wants to be told beyond what it always is: each of it costs every container a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wishes {
+    /// That a container is about to run, while it waits for the answer ([`Event::Starting`]).
+    pub before_start: bool,
+    /// That a container is about to be created as all plugins together want it ([`Message::Validate`]). A runtime with
+    /// NRI before 0.10 cannot ask; see [`Capabilities::validation`].
+    pub validation: bool,
 }
 
 /// Why something is not allowed, in words for the person who wanted it: they appear in the pod's events.

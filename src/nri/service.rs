@@ -1,8 +1,11 @@
 //! What each of the runtime's calls means, and how it is answered.
 
+use super::capabilities::{BEFORE_START, VALIDATE};
 use super::rpc::{Answer, Reply, status};
 use super::wire::{self, Event as Kind};
-use super::{Capabilities, Message, Owner, Refusal, Runtime, Session, Updater, incoming, outgoing};
+use super::{
+    Capabilities, Message, Owner, Refusal, Runtime, Session, Updater, Wishes, incoming, outgoing,
+};
 use crate::ledger::{Container, ContainerId, Decision, Event, Pod, SandboxId};
 use std::future::Future;
 use std::pin::Pin;
@@ -116,10 +119,7 @@ impl Service {
                 let kind = change.event.enum_value().unwrap_or(Kind::UNKNOWN);
                 self.lifecycle(kind, &change.pod, &change.container, deadline)
             }
-            "ValidateContainerAdjustment" => {
-                let _: wire::ValidateContainerAdjustmentRequest = parse(payload)?;
-                now(&wire::ValidateContainerAdjustmentResponse::new())
-            }
+            "ValidateContainerAdjustment" => self.validate(&parse(payload)?, deadline),
             "Shutdown" => {
                 log::info!("the runtime says that it is shutting down");
                 nothing()
@@ -139,7 +139,7 @@ impl Service {
             nri_version: request.NRI_version,
         };
         let capabilities = Capabilities::of(&runtime);
-        let events = capabilities.events;
+        let (mut events, can_validate) = (capabilities.events, capabilities.validation);
         let (reply, answer) = oneshot::channel();
         self.tell(Message::Configure {
             session: self.session,
@@ -152,8 +152,10 @@ impl Service {
         let phase = self.phase.clone();
         Answer::Later(Box::pin(async move {
             match timeout_at(deadline, answer).await {
-                Ok(Ok(Ok(()))) => {
+                Ok(Ok(Ok(Wishes { before_start, validation }))) => {
                     phase.send_replace(Phase::Configured);
+                    events |= if before_start { BEFORE_START } else { 0 };
+                    events |= if validation && can_validate { VALIDATE } else { 0 };
                     encode(&wire::ConfigureResponse { events, ..Default::default() })
                 }
                 Ok(Ok(Err(Refusal(why)))) => Err(status(Code::FAILED_PRECONDITION, why)),
@@ -192,6 +194,34 @@ impl Service {
             container: incoming::container(container, &request.pod),
         };
         self.ask(event, Outcome::Create(id), deadline)
+    }
+
+    /// Without an approval in time there is none: the runtime asks only who wants to be asked.
+    fn validate(
+        &mut self,
+        request: &wire::ValidateContainerAdjustmentRequest,
+        deadline: Instant,
+    ) -> Answer<Later> {
+        let Some(container) = known(&request.container) else { return unnamed() };
+        let (reply, answer) = oneshot::channel();
+        self.tell(Message::Validate {
+            session: self.session,
+            container: ContainerId(container.id.clone()),
+            cpus: incoming::final_cpus(container, &request.adjust),
+            reply,
+        });
+        Answer::Later(Box::pin(async move {
+            let refused = match timeout_at(deadline, answer).await {
+                Ok(Ok(answer)) => answer.err().map(|Refusal(why)| why),
+                Ok(Err(_)) => Some(gone().message),
+                Err(_) => Some(late().message),
+            };
+            encode(&wire::ValidateContainerAdjustmentResponse {
+                reject: refused.is_some(),
+                reason: refused.unwrap_or_default(),
+                ..Default::default()
+            })
+        }))
     }
 
     fn update(
@@ -252,15 +282,21 @@ impl Service {
         deadline: Instant,
     ) -> Answer<Later> {
         let id = || Some(ContainerId(known(container)?.id.clone()));
+        let both = || {
+            let container = known(container)?;
+            Some((incoming::pod(pod, Some(container)), incoming::container(container, pod)))
+        };
         let sandbox = || (!pod.id.is_empty()).then(|| SandboxId(pod.id.clone()));
         let event = match kind {
             Kind::RUN_POD_SANDBOX => sandbox().map(|_| Event::RunPod(incoming::pod(pod, None))),
             Kind::STOP_POD_SANDBOX => sandbox().map(Event::StopPod),
             Kind::REMOVE_POD_SANDBOX => sandbox().map(Event::RemovePod),
-            Kind::POST_START_CONTAINER => known(container).map(|container| Event::Started {
-                pod: incoming::pod(pod, Some(container)),
-                container: incoming::container(container, pod),
-            }),
+            Kind::START_CONTAINER => {
+                both().map(|(pod, container)| Event::Starting { pod, container })
+            }
+            Kind::POST_START_CONTAINER => {
+                both().map(|(pod, container)| Event::Started { pod, container })
+            }
             Kind::STOP_CONTAINER => id().map(Event::Stop),
             Kind::REMOVE_CONTAINER => id().map(Event::Remove),
             // Nothing in them that other events do not tell, or a later protocol's.

@@ -45,6 +45,7 @@ async fn a_pods_life() {
             Event::Synchronize { .. },
             Event::RunPod(run),
             Event::Create { pod: of, container },
+            Event::Starting { .. },
             Event::Started { pod: also, container: same },
             Event::Stop(stopped),
             Event::Remove(removed),

@@ -3,7 +3,7 @@
 use crate::runtime::{Generation, Runtime};
 use nri_cpu_manager::ledger::{ContainerId, Decision, Event, Pin, Update};
 use nri_cpu_manager::nri::{
-    Ended, Identity, Message, Owner, Refusal, Session, SessionError, Updater, run_session,
+    Ended, Identity, Message, Owner, Refusal, Session, SessionError, Updater, Wishes, run_session,
 };
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -75,8 +75,11 @@ pub(crate) fn owner(mut script: impl FnMut(&Event) -> Answer + Send + 'static) -
                     });
                     *seen.1.lock().unwrap() = updater;
                     let refused = config.contains("refuse me");
-                    let answer =
-                        if refused { Err(Refusal("bad configuration".into())) } else { Ok(()) };
+                    let answer = if refused {
+                        Err(Refusal("bad configuration".into()))
+                    } else {
+                        Ok(Wishes::default())
+                    };
                     let _ = reply.send(answer);
                 }
                 Message::Event { session, event, reply } => {
@@ -85,6 +88,7 @@ pub(crate) fn owner(mut script: impl FnMut(&Event) -> Answer + Send + 'static) -
                     let in_time = reply.send(answer).is_ok();
                     seen.push(Told::Event { session, event, in_time });
                 }
+                Message::Validate { reply, .. } => drop(reply.send(Ok(()))),
                 Message::Disconnected { session } => seen.push(Told::Disconnected(session)),
             }
         }

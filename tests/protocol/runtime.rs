@@ -341,7 +341,7 @@ fn slice<T: Clone>(all: &[T], from: usize, at_most: usize) -> Vec<T> {
     all.iter().skip(from).take(at_most).cloned().collect()
 }
 
-fn call_name(event: Event) -> &'static str {
+pub(crate) fn call_name(event: Event) -> &'static str {
     match event {
         Event::RUN_POD_SANDBOX => "RunPodSandbox",
         Event::STOP_POD_SANDBOX => "StopPodSandbox",

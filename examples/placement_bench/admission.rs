@@ -1,0 +1,57 @@
+//! `admit`: a node fills up with pods, and the last one is timed.
+
+use crate::runner::options::Config;
+use crate::runner::simulated::{Node, PodSpec};
+use crate::timing::{Timing, time_each};
+use nri_cpu_manager::ledger::{Decision, Event, Ledger};
+use nri_cpu_manager::placement::Rejection;
+use nri_cpu_manager::topology::Topology;
+use serde::Deserialize;
+use std::error::Error;
+use std::iter::once;
+
+#[derive(Deserialize)]
+struct Sequence {
+    #[serde(flatten)]
+    config: Config,
+    steps: Vec<Step>,
+}
+
+/// Always an admission: the one kind of step that names a pod.
+#[derive(Deserialize)]
+struct Step {
+    pod: PodSpec,
+}
+
+pub(crate) fn time_admission(topology: &Topology, line: &str) -> Result<Timing, Box<dyn Error>> {
+    let Sequence { config, steps } = serde_json::from_str(line)?;
+    let settings = config.settings(topology).ok_or("not a configuration")??;
+    let mut node = Node::new(topology.clone(), settings);
+    let (last, others) = steps.split_last().ok_or("nobody to admit")?;
+    for step in others {
+        node.admit(&step.pod)??;
+    }
+    let events = events(&mut node, &last.pod)?;
+    // A refusal, or a place in the shared pool, would be quick and no comparison.
+    let trial = admit(&mut node.ledger.clone(), events.clone());
+    let decisions: Vec<Decision> = trial.into_iter().collect::<Result<_, _>>()?;
+    if !decisions.iter().any(|decision| decision.pin.is_some_and(|pin| pin.is_exclusive())) {
+        return Err("the last pod gets no exclusive CPUs".into());
+    }
+    let make = || (node.ledger.clone(), events.clone());
+    Ok(time_each(make, |(ledger, events)| admit(ledger, std::mem::take(events))))
+}
+
+/// What the runtime tells of a pod until all its containers are created.
+fn events(node: &mut Node, spec: &PodSpec) -> Result<Vec<Event>, String> {
+    let pod = node.pod(spec)?;
+    let creates = spec.all().map(|(kind, container)| {
+        let container = node.container(&pod, kind, container);
+        Event::Create { pod: pod.clone(), container }
+    });
+    Ok(once(Event::RunPod(pod.clone())).chain(creates).collect())
+}
+
+fn admit(ledger: &mut Ledger, events: Vec<Event>) -> Vec<Result<Decision, Rejection>> {
+    events.into_iter().map(|event| ledger.handle(event)).collect()
+}

@@ -1,0 +1,83 @@
+//! `nri-cpu-manager kubelet-state`: what is assigned, as the kubelet's own CPU manager would keep it.
+//!
+//! For the way back: a kubelet that starts with its static policy and this file keeps every running container where it
+//! is; without the file it would assign all CPUs anew.
+
+use crate::checkpoint;
+use crate::config::{Config, ConfigError};
+use crate::kubelet::State;
+use crate::ledger::{KubeletClaim, Named};
+use crate::topology::{Topology, TopologyError, sysfs};
+use clap::Args;
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Arguments of `kubelet-state`.
+#[derive(Debug, Clone, Args)]
+pub struct KubeletStateArgs {
+    /// The plugin's configuration file
+    #[arg(long, value_name = "FILE", default_value = "/etc/nri-cpu-manager/config.yaml")]
+    pub config: PathBuf,
+    /// The directory of the plugin's state file
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/nri-cpu-manager")]
+    pub state_dir: PathBuf,
+    /// Where the machine is read from
+    #[arg(long, value_name = "DIR", default_value = "/sys")]
+    pub sysfs_root: PathBuf,
+}
+
+/// Why the file cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeletStateError {
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// There is no machine to read.
+    #[error(transparent)]
+    Machine(#[from] sysfs::ReadError),
+    /// What was read makes no machine.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// The plugin's state file cannot be used.
+    #[error("cannot use {}: {why}. Without it nobody knows what is assigned; is --state-dir right?", path.display())]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The output cannot be written.
+    #[error("cannot write the kubelet's state: {0}")]
+    Write(#[from] io::Error),
+}
+
+/// Writes the kubelet's state file to `out`. The plugin may run or not.
+///
+/// # Errors
+/// If the configuration, the machine or the plugin's state cannot be read, or `out` cannot be written.
+pub fn run(args: &KubeletStateArgs, out: &mut dyn Write) -> Result<(), KubeletStateError> {
+    let topology = Topology::build(sysfs::read(&args.sysfs_root)?.facts)?;
+    let placement = Config::read(&args.config)?.resolve(&topology)?.placement;
+    let path = args.state_dir.join(checkpoint::FILE);
+    let claims = fs::read(&path)
+        .map_err(|error| error.to_string())
+        .and_then(|bytes| checkpoint::decode(&bytes))
+        .map_err(|why| KubeletStateError::State { path, why })?;
+    let mut shared = topology.online();
+    if placement.options.strict_cpu_reservation {
+        shared -= placement.reserved;
+    }
+    for claim in &claims {
+        shared -= claim.cpus;
+    }
+    let claims = claims
+        .into_iter()
+        .map(|claim| KubeletClaim {
+            of: Named::Container(claim.pod_uid, claim.container),
+            cpus: claim.cpus,
+        })
+        .collect();
+    let state = State { policy: "static".to_owned(), shared, claims, pods: Vec::new() };
+    Ok(out.write_all(state.to_json().as_bytes())?)
+}

@@ -1,0 +1,220 @@
+//! Lets the kernel keep exclusivity, event by event, and falls back to the runtime's way where it refuses.
+
+use super::watch::Work;
+use super::{Paths, StartError};
+use crate::config::{Config, WantedExclusivity};
+use crate::enforce::{Enforcer, Refused, probe};
+use crate::ledger::{
+    CgroupPath, ContainerId, Event, Exclusivity, Ledger, Placed, Policy, Settings, Update,
+};
+use std::collections::{BTreeSet, VecDeque};
+
+/// The kernel's way, if it is in force.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    enforcer: Option<Enforcer>,
+    /// Containers whose groups have to be looked at, and are when nothing else is to be done.
+    unsettled: VecDeque<ContainerId>,
+    /// Whether containers have gone, and may have left something above them.
+    untidy: bool,
+    /// The topmost groups that containers were in, for tidying up after them.
+    tops: BTreeSet<CgroupPath>,
+    /// How often the kernel refused a container since the start.
+    refusals: u64,
+}
+
+/// Something that the kernel may refuse to do for a container.
+type Attempt = fn(&Enforcer, &Placed) -> Result<(), Refused>;
+
+/// What an event means for the kernel.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Nothing.
+    None,
+    /// This is to be done for this container before the answer, which can carry changes for others.
+    Before(ContainerId, Attempt),
+    /// This container's group has to be what it should be before it runs; the answer can carry nothing.
+    Start(ContainerId),
+    /// This container runs: once more, should its group not have been there before. Nobody waits for it.
+    Started(ContainerId),
+    /// All containers have been listed.
+    All,
+    /// Containers have gone.
+    Tidy,
+}
+
+impl Step {
+    pub(super) fn of(event: &Event) -> Step {
+        match event {
+            Event::Create { container, .. } => {
+                Step::Before(container.id.clone(), Enforcer::reserve)
+            }
+            Event::Starting { container, .. } => Step::Start(container.id.clone()),
+            Event::Started { container, .. } => Step::Started(container.id.clone()),
+            Event::Update { container, .. } => Step::Before(container.id.clone(), Enforcer::settle),
+            Event::Synchronize { .. } => Step::All,
+            Event::StopPod(_) | Event::RemovePod(_) | Event::Remove(_) => Step::Tidy,
+            Event::RunPod(_) | Event::UpdatePod(_) | Event::Stop(_) | Event::Kubelet { .. } => {
+                Step::None
+            }
+        }
+    }
+}
+
+impl Kernel {
+    /// Finds out whether the kernel can, and settles what `auto` means.
+    ///
+    /// # Errors
+    /// If it shall and cannot.
+    pub(super) fn start(
+        paths: &Paths,
+        config: &Config,
+        settings: &mut Settings,
+    ) -> Result<Kernel, StartError> {
+        let wanted = match settings.policy {
+            Policy::None => WantedExclusivity::Runtime,
+            Policy::Static => config.exclusivity(),
+        };
+        let enforcer = match wanted {
+            WantedExclusivity::Runtime => None,
+            WantedExclusivity::Kernel | WantedExclusivity::Auto => {
+                match probe(&paths.cgroup_root) {
+                    Ok(hierarchy) => Some(Enforcer::new(hierarchy, config.partition())),
+                    Err(why) if wanted == WantedExclusivity::Auto => {
+                        log::info!("exclusivity: auto: the runtime keeps it here, because {why}");
+                        None
+                    }
+                    Err(why) => return Err(config.kernel_cannot(&why).into()),
+                }
+            }
+        };
+        settings.exclusivity = match enforcer {
+            Some(_) => Exclusivity::Kernel,
+            None => Exclusivity::Runtime,
+        };
+        let (unsettled, tops) = (VecDeque::new(), BTreeSet::new());
+        Ok(Kernel { enforcer, unsettled, untidy: false, tops, refusals: 0 })
+    }
+
+    /// Whether it is in force.
+    pub(super) fn is_on(&self) -> bool {
+        self.enforcer.is_some()
+    }
+
+    /// Sets a container's CPUs behind the runtime's back. Says whether that was possible.
+    pub(super) async fn set_cpus(&self, placed: Placed) -> bool {
+        let Some(enforcer) = self.enforcer.clone() else { return false };
+        blocking(move || match enforcer.set_cpus(&placed) {
+            Ok(()) => true,
+            Err(error) => {
+                log::warn!("{}: {error}", placed.subject);
+                false
+            }
+        })
+        .await
+    }
+
+    /// Does what a decided event means for the kernel, before the event is answered. Where the kernel refuses, the
+    /// changes of shared containers that keep them off instead are returned, for the answer.
+    pub(super) async fn follow(&mut self, step: Step, ledger: &mut Ledger) -> Vec<Update> {
+        let Some(enforcer) = self.enforcer.clone() else { return Vec::new() };
+        match step {
+            Step::None => Vec::new(),
+            Step::All => {
+                self.settle_all(ledger);
+                Vec::new()
+            }
+            Step::Started(id) => {
+                self.unsettled.push_back(id);
+                Vec::new()
+            }
+            Step::Tidy => {
+                self.untidy = true;
+                Vec::new()
+            }
+            Step::Before(id, work) => {
+                match self.ask(&id, ledger, move |placed| work(&enforcer, placed)).await {
+                    true => Vec::new(),
+                    false => ledger.take_updates(),
+                }
+            }
+            Step::Start(id) => {
+                self.settle(&id, ledger).await;
+                Vec::new()
+            }
+        }
+    }
+
+    /// Every container's group has to be looked at, when nothing else is to be done.
+    pub(super) fn settle_all(&mut self, ledger: &Ledger) {
+        if self.is_on() {
+            let groups = ledger.placed().filter(|placed| placed.cgroup.is_some());
+            self.unsettled = groups.map(|placed| placed.subject.id).collect();
+        }
+    }
+
+    /// What there is to do when nobody waits for an answer.
+    pub(super) fn next(&mut self) -> Option<Work> {
+        let settle = self.unsettled.pop_front().map(Work::Settle);
+        settle.or_else(|| std::mem::take(&mut self.untidy).then_some(Work::Tidy))
+    }
+
+    /// Takes what ended containers have left out of the groups above them. It is in nobody's way until then: what it
+    /// would hold up tidies for itself.
+    pub(super) async fn tidy(&self) {
+        let Some(enforcer) = self.enforcer.clone() else { return };
+        let tops = self.tops.clone();
+        blocking(move || tops.iter().for_each(|top| enforcer.tidy(top))).await;
+    }
+
+    /// Makes a container's group what it should be. Where the kernel refuses, shared containers are taken off its CPUs
+    /// at once, behind the runtime's back; the runtime is told with its next answer.
+    pub(super) async fn settle(&mut self, id: &ContainerId, ledger: &mut Ledger) {
+        let Some(enforcer) = self.enforcer.clone() else { return };
+        if self.ask(id, ledger, move |placed| enforcer.settle(placed)).await {
+            return;
+        }
+        let changes = ledger.take_updates();
+        for change in &changes {
+            if let Some(placed) =
+                ledger.placed_one(&change.container).filter(|placed| placed.running)
+            {
+                self.set_cpus(placed).await;
+            }
+        }
+        ledger.unheard(&changes);
+    }
+
+    /// Has `work` done for a container. Says whether it needs nothing else: if not, the runtime has to keep it.
+    async fn ask(
+        &mut self,
+        id: &ContainerId,
+        ledger: &mut Ledger,
+        work: impl FnOnce(&Placed) -> Result<(), Refused> + Send + 'static,
+    ) -> bool {
+        let Some(placed) = ledger.placed_one(id) else { return true };
+        self.tops.extend(placed.cgroup.as_ref().and_then(CgroupPath::top));
+        let partition = placed.is_partition();
+        let subject = placed.subject.clone();
+        let Err(refused) = blocking(move || Some(work(&placed))).await.unwrap_or(Ok(())) else {
+            return true;
+        };
+        if !partition {
+            log::warn!("{subject}: its control group is not as it should be: {refused}");
+            return true;
+        }
+        self.refusals += 1;
+        log::warn!(
+            "{subject}: the kernel does not keep others off its CPUs, the runtime has to ({} so far): {refused}",
+            self.refusals
+        );
+        ledger.fall_back(id);
+        false
+    }
+}
+
+/// Waits for the kernel where nobody else waits with us.
+async fn blocking<T: Default + Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    // The work neither panics nor is it cancelled.
+    tokio::task::spawn_blocking(work).await.unwrap_or_default()
+}

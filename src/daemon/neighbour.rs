@@ -1,0 +1,147 @@
+//! The kubelet beside us: stands back while its own CPU manager is active, and takes over when it no longer is.
+
+use super::Owner;
+use crate::config::Config;
+use crate::kubelet::{Change, Guard, Look, Sign, Watch};
+use crate::ledger::{Event, Policy, Stance};
+use std::future::pending;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// How often it is said again that the kubelet's own CPU manager is active.
+const REMINDER: Duration = Duration::from_secs(600);
+
+/// What is known of the kubelet.
+#[derive(Debug)]
+pub(super) struct Neighbour {
+    guard: Guard,
+    /// Its state file, until the watch over it begins.
+    file: Option<Watch>,
+    /// What the watch sees.
+    looks: Option<mpsc::Receiver<Look>>,
+    /// When it was last said that its CPU manager is active. Where requests tell, this may change with each of them.
+    reminded: Option<Instant>,
+    /// Whether that was said of the present time.
+    said: bool,
+}
+
+impl Neighbour {
+    pub(super) fn new(config: &Config) -> Neighbour {
+        Neighbour {
+            guard: Guard::new(config.on_active_kubelet()),
+            file: config.kubelet_state_dir().map(Watch::new),
+            looks: None,
+            reminded: None,
+            said: false,
+        }
+    }
+
+    /// Whether it has not been said for long that its CPU manager is active.
+    fn is_time(&self) -> bool {
+        self.reminded.is_none_or(|then| then.elapsed() >= REMINDER)
+    }
+
+    /// The next change of its state file. Nothing is lost if waiting for it is given up.
+    pub(super) async fn next(&mut self) -> Look {
+        if let Some(file) = self.file.take() {
+            let (tell, looks) = mpsc::channel(1);
+            tokio::spawn(file.run(tell));
+            self.looks = Some(looks);
+        }
+        match &mut self.looks {
+            Some(looks) => match looks.recv().await {
+                Some(look) => look,
+                None => pending().await,
+            },
+            None => pending().await,
+        }
+    }
+}
+
+impl Owner {
+    /// What the kubelet's state file says at the start, before any container is known.
+    pub(super) fn first_look(&mut self) {
+        if let Some(look) = self.neighbour.file.as_mut().and_then(Watch::look) {
+            self.look(look);
+        }
+    }
+
+    /// Takes note of what the kubelet's state file says now.
+    pub(super) fn look(&mut self, look: Look) {
+        match &look {
+            Look::Missing => {
+                log::debug!("the kubelet's state file is not there, or not to be seen from here");
+            }
+            Look::State(state) => log::info!(
+                "the kubelet's state file: cpuManagerPolicy {}, {} exclusive assignments",
+                state.policy,
+                state.claims.len()
+            ),
+            Look::Bad { why, .. } => {
+                log::error!("the kubelet's cpu_manager_state cannot be used: {why}");
+            }
+        }
+        let change = self.neighbour.guard.look(look);
+        self.heed(change);
+    }
+
+    /// Takes note of what an event tells of the kubelet, before it is handled.
+    pub(super) fn hear(&mut self, event: &Event) {
+        let change = self.neighbour.guard.hear(event);
+        self.heed(change);
+        if self.neighbour.guard.is_active() {
+            self.remind();
+        }
+    }
+
+    /// Lets the ledger stand back, or take over. What follows for containers is told at once where that is safe, with
+    /// the next answers else.
+    fn heed(&mut self, change: Option<Change>) {
+        let Some(change) = change else { return };
+        // Never refused.
+        let _ = self.ledger.handle(self.neighbour.guard.event());
+        match change {
+            Change::Assigned => {}
+            Change::Came(sign) => {
+                if sign == Sign::File {
+                    self.neighbour.reminded = None;
+                }
+                if self.neighbour.is_time() {
+                    log::error!("the kubelet's own CPU manager is active: {sign}");
+                }
+                self.remind();
+            }
+            Change::Went => {
+                if std::mem::take(&mut self.neighbour.said) {
+                    log::warn!(
+                        "the kubelet's own CPU manager is no longer active: what it assigned is taken over, without moving containers"
+                    );
+                }
+            }
+        }
+        self.tell_notes();
+        if change == Change::Went {
+            self.kernel.settle_all(&self.ledger);
+            self.tell_pending();
+        }
+    }
+
+    /// Says what follows from the kubelet's CPU manager being active, and what to do, if it is time for that.
+    fn remind(&mut self) {
+        if !self.neighbour.is_time() {
+            return;
+        }
+        let follows = match (self.ledger.settings().policy, self.ledger.stance()) {
+            (Policy::None, _) => "this changes nothing here: cpuManagerPolicy is none",
+            (Policy::Static, Stance::Observe) => "nothing is pinned here, what would be is logged",
+            (Policy::Static, _) => {
+                "no container is changed here, and new ones that ask for exclusive CPUs are refused"
+            }
+        };
+        log::error!(
+            "as long as the kubelet assigns CPUs, {follows}. To move the node to this plugin set cpuManagerPolicy: none in the kubelet's configuration, delete its cpu_manager_state and restart it; running containers keep their CPUs"
+        );
+        (self.neighbour.reminded, self.neighbour.said) = (Some(Instant::now()), true);
+    }
+}

@@ -1,0 +1,93 @@
+//! `strict: true`: no container runs otherwise than decided, also where that keeps it from running.
+//!
+//! The runtime asks for approval when all plugins have said what they want. That is refused if another plugin has
+//! changed the CPUs since; and if our answer was too late or lost, in which case the runtime would go on without it.
+
+use super::Owner;
+use crate::cpuset::CpuSet;
+use crate::ledger::{ContainerId, Policy, Stance};
+use crate::nri::{Capabilities, Refusal};
+
+impl Owner {
+    /// Whether what is going to be set for a new container is what was decided.
+    pub(super) fn validate(
+        &self,
+        container: &ContainerId,
+        set: Option<CpuSet>,
+    ) -> Result<(), Refusal> {
+        let assigns =
+            self.ledger.settings().policy != Policy::None && self.ledger.stance() == Stance::Assign;
+        if !self.strict || !assigns {
+            return Ok(());
+        }
+        let (subject, why) = match self.ledger.placed_one(container) {
+            Some(placed) if set == Some(placed.pin.cpus()) => return Ok(()),
+            Some(placed) => {
+                let (decided, set) = (placed.pin.cpus(), told(set));
+                let why = format!(
+                    "CPUs {decided} were decided for this container, but it would run on {set}: another NRI plugin \
+                     sets its CPUs too, or our answer was lost"
+                );
+                (placed.subject.to_string(), why)
+            }
+            None => {
+                let why = "no CPUs were decided for this container: our answer was lost or came too late. Trying \
+                           again is safe";
+                (container.to_string(), why.to_owned())
+            }
+        };
+        log::warn!("{subject}: refused: strict: {why}");
+        Err(Refusal(format!("strict: {why}")))
+    }
+
+    /// Says what cannot be promised with this runtime, if anything should be.
+    pub(super) fn promise(&self, capabilities: &Capabilities) {
+        if let Some(warning) = cannot_promise(self.strict, capabilities) {
+            log::warn!("{warning}");
+        }
+    }
+}
+
+fn told(set: Option<CpuSet>) -> String {
+    set.map_or_else(|| "any".to_owned(), |cpus| format!("CPUs {cpus}"))
+}
+
+fn cannot_promise(strict: bool, capabilities: &Capabilities) -> Option<String> {
+    let version = match capabilities.nri {
+        _ if !strict || capabilities.validation => return None,
+        Some(version) => format!("NRI {version}"),
+        None => "an NRI version that is not known".to_owned(),
+    };
+    Some(format!(
+        "strict: true cannot be kept with this runtime: it has {version}, and asks for approval of containers only from \
+         0.10 on (containerd 2.2, CRI-O 1.34). A container that is created while this plugin is away or late runs on any \
+         CPUs until the plugin is back, and another plugin may change what was decided"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nri::Runtime;
+
+    #[test]
+    fn what_cannot_be_promised_is_said() {
+        for (name, version, said) in [
+            ("containerd", "v1.7.24", Some("NRI 0.6.1")),
+            ("containerd", "v2.1.9", Some("NRI 0.8.0")),
+            ("cri-o", "1.33.0", Some("NRI 0.9.1")),
+            ("dockerd", "29", Some("not known")),
+            ("containerd", "v2.2.0", None),
+            ("cri-o", "1.36.1", None),
+        ] {
+            let runtime =
+                Runtime { name: name.into(), version: version.into(), nri_version: String::new() };
+            let capabilities = Capabilities::of(&runtime);
+            assert_eq!(cannot_promise(false, &capabilities), None);
+            match (cannot_promise(true, &capabilities), said) {
+                (Some(warning), Some(said)) => assert!(warning.contains(said), "{warning}"),
+                (found, said) => assert_eq!(found.as_deref(), said, "{name} {version}"),
+            }
+        }
+    }
+}

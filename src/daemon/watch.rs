@@ -1,0 +1,304 @@
+//! Looks every now and then whether what was decided is really so, and repairs what is not by the next safe way.
+//!
+//! The looking is done beside everything else; a drift counts only if it is still there at a second look, as answers take
+//! their time to be carried out.
+
+use super::{Owner, Paths};
+use crate::config::Config;
+use crate::cpuset::CpuSet;
+use crate::enforce::{Drift, Hierarchy, Verifier, widen};
+use crate::kubelet::Look;
+use crate::ledger::{ContainerId, Event, Placed, Update};
+use crate::nri::Updater;
+use std::collections::{BTreeMap, HashMap};
+use std::future::pending;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+/// How long after a look the next one is.
+const PERIOD: Duration = Duration::from_secs(10);
+/// How long after a look that found something the next one is.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How long the runtime may take to carry out one change; usually it is a third of it.
+const CHANGE: Duration = Duration::from_millis(150);
+/// The longest time without a look, however many changes are being made.
+const LONGEST: Duration = Duration::from_secs(60);
+/// A drift that nothing helps against is said and tried again at each so many looks.
+const PATIENCE: u32 = 30;
+
+/// A container that is not as it was decided, at the time of the look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Finding {
+    placed: Placed,
+    drift: Vec<Drift>,
+}
+
+/// What there is to do when no message waits.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// A container's group has to be made what it should be.
+    Settle(ContainerId),
+    /// Containers have left something in the groups above them.
+    Tidy,
+    /// The kubelet's state file has changed.
+    Kubelet(Look),
+    /// A look has ended.
+    Found(Vec<Finding>),
+    /// Changes have been sent without an event; whether the runtime heard them.
+    Sent(Vec<Update>, bool),
+}
+
+/// The watcher.
+#[derive(Debug)]
+pub(super) struct Watch {
+    verifier: Option<Verifier>,
+    processes: PathBuf,
+    due: Instant,
+    /// When it looked last.
+    looked: Instant,
+    looking: Option<JoinHandle<Vec<Finding>>>,
+    sending: Option<JoinHandle<(Vec<Update>, bool)>>,
+    /// What the last look found, and how many in a row have.
+    suspects: HashMap<ContainerId, (Finding, u32)>,
+    /// Drifts that were confirmed since the start, by kind.
+    pub(super) drifts: BTreeMap<&'static str, u64>,
+}
+
+impl Watch {
+    pub(super) fn new(paths: &Paths, config: &Config, kernel: bool) -> Watch {
+        let verifier = Hierarchy::open(&paths.cgroup_root).map(|hierarchy| {
+            Verifier::new(hierarchy, &paths.proc_root, kernel.then(|| config.partition()))
+        });
+        if verifier.is_none() {
+            log::info!(
+                "{} is not the host's control groups: what was decided is not verified",
+                paths.cgroup_root.display()
+            );
+        }
+        Watch {
+            verifier,
+            processes: paths.proc_root.clone(),
+            due: Instant::now() + PERIOD,
+            looked: Instant::now(),
+            looking: None,
+            sending: None,
+            suspects: HashMap::new(),
+            drifts: BTreeMap::new(),
+        }
+    }
+
+    /// Puts what the kernel says is set for listed containers in the place of what the runtime believes: CRI-O lists what
+    /// it set when it created them, once it has been restarted.
+    pub(super) async fn witness(&self, event: Event) -> Event {
+        let Event::Synchronize { pods, mut containers } = event else { return event };
+        let Some(verifier) = self.verifier.clone() else {
+            return Event::Synchronize { pods, containers };
+        };
+        let groups: Vec<_> = containers.iter().map(|listed| listed.cgroup.clone()).collect();
+        let look = move || -> Vec<Option<CpuSet>> {
+            groups.iter().map(|group| verifier.set_for(group.as_ref()?)).collect()
+        };
+        // It neither panics nor is it cancelled.
+        let set = tokio::task::spawn_blocking(look).await.unwrap_or_default();
+        for (container, set) in containers.iter_mut().zip(set) {
+            if set.is_some() && set != container.cpus {
+                let believed = container.cpus.map_or_else(|| "none".to_owned(), |c| c.to_string());
+                log::info!(
+                    "container {}: the runtime believes that CPUs {believed} are set, its control group says {}",
+                    container.id,
+                    set.unwrap_or_default()
+                );
+                container.cpus = set;
+            }
+        }
+        Event::Synchronize { pods, containers }
+    }
+
+    /// The runtime has been told of changes, and takes its time.
+    pub(super) fn changed(&mut self, changes: usize) {
+        let changes = u32::try_from(changes).unwrap_or(u32::MAX);
+        let done = Instant::now() + AGAIN + CHANGE.saturating_mul(changes);
+        self.due = self.due.max(done).min(self.looked + LONGEST);
+    }
+
+    /// Of what a look found, what an earlier one found as well and is to be acted on now.
+    fn confirm(&mut self, found: Vec<Finding>) -> Vec<Finding> {
+        let mut before = std::mem::take(&mut self.suspects);
+        let mut confirmed = Vec::new();
+        for finding in found {
+            let id = finding.placed.subject.id.clone();
+            let looks = match before.remove(&id) {
+                Some((same, looks)) if same == finding => looks.saturating_add(1),
+                _ => 1,
+            };
+            if looks == 2 || looks % PATIENCE == 0 {
+                confirmed.push(finding.clone());
+            }
+            self.suspects.insert(id, (finding, looks));
+        }
+        let waits = self.suspects.values().any(|(_, looks)| *looks == 1);
+        self.looked = Instant::now();
+        self.due = self.looked + if waits { AGAIN } else { PERIOD };
+        confirmed
+    }
+}
+
+/// Waits for the next thing to do. Nothing is lost if it is given up.
+pub(super) async fn next(owner: &mut Option<Owner>) -> Work {
+    let Some(owner) = owner else { return pending().await };
+    if let Some(work) = owner.kernel.next() {
+        return work;
+    }
+    let Watch { verifier, due, looking, sending, .. } = &mut owner.watch;
+    let ledger = &owner.ledger;
+    tokio::select! {
+        look = owner.neighbour.next() => Work::Kubelet(look),
+        sent = finished(sending) => Work::Sent(sent.0, sent.1),
+        found = async {
+            if looking.is_none() {
+                let Some(verifier) = verifier.clone() else { return pending().await };
+                sleep_until(*due).await;
+                let placed: Vec<Placed> = ledger.placed().collect();
+                *looking = Some(tokio::task::spawn_blocking(move || look(&verifier, placed)));
+            }
+            finished(looking).await
+        } => Work::Found(found),
+    }
+}
+
+/// Waits for a task, if there is one.
+async fn finished<T: Default>(task: &mut Option<JoinHandle<T>>) -> T {
+    let Some(handle) = task else { return pending().await };
+    let result = handle.await;
+    *task = None;
+    // It neither panics nor is it cancelled.
+    result.unwrap_or_default()
+}
+
+fn look(verifier: &Verifier, placed: Vec<Placed>) -> Vec<Finding> {
+    placed
+        .into_iter()
+        .map(|placed| Finding { drift: verifier.look(&placed), placed })
+        .filter(|finding| !finding.drift.is_empty())
+        .collect()
+}
+
+impl Owner {
+    /// Does what there was to do.
+    pub(super) async fn work(&mut self, work: Work) {
+        match work {
+            Work::Settle(id) => self.kernel.settle(&id, &mut self.ledger).await,
+            Work::Tidy => self.kernel.tidy().await,
+            Work::Kubelet(look) => {
+                self.look(look);
+                if let Err(error) = self.save().await {
+                    log::error!("{error}");
+                }
+            }
+            Work::Sent(changes, heard) => {
+                // What was decided meanwhile may have been carried out before, and count for nothing now.
+                let stale = changes.into_iter().filter(|change| {
+                    let now = self.ledger.placed_one(&change.container);
+                    !heard || now.is_some_and(|now| now.pin != change.pin)
+                });
+                let stale: Vec<ContainerId> = stale.map(|change| change.container).collect();
+                match heard {
+                    true => self.tell_again(&stale),
+                    false => self.ledger.drifted(&stale),
+                }
+            }
+            Work::Found(mut found) => {
+                // What has been decided anew meanwhile is no drift.
+                found.retain(|Finding { placed, .. }| {
+                    self.ledger.placed_one(&placed.subject.id).as_ref() == Some(placed)
+                });
+                let mut again = Vec::new();
+                for Finding { placed, drift } in self.watch.confirm(found) {
+                    for drift in drift {
+                        let way = self.repair(&placed, &drift, &mut again).await;
+                        *self.watch.drifts.entry(drift.kind()).or_default() += 1;
+                        let (subject, cpus) = (&placed.subject, placed.runs_on);
+                        log::warn!("{subject}: decided were CPUs {cpus}, but {drift}: {way}");
+                    }
+                }
+                self.tell_again(&again);
+            }
+        }
+    }
+
+    /// Repairs a drift by the next safe way, and says which. Containers of which the runtime has to be told go to
+    /// `again`.
+    async fn repair(
+        &mut self,
+        placed: &Placed,
+        drift: &Drift,
+        again: &mut Vec<ContainerId>,
+    ) -> &'static str {
+        let id = &placed.subject.id;
+        match drift {
+            Drift::Partition(_) | Drift::Set(_) | Drift::Quota(_) if self.kernel.is_on() => {
+                self.kernel.settle(id, &mut self.ledger).await;
+                if matches!(drift, Drift::Set(_)) {
+                    self.kernel.set_cpus(placed.clone()).await;
+                    self.ledger.drifted(std::slice::from_ref(id));
+                }
+                "set again"
+            }
+            Drift::Set(_) => {
+                again.push(id.clone());
+                match self.updater {
+                    Some(_) => "the runtime is told again",
+                    // It could lock up for good.
+                    None => "the runtime is told again with the next answer to it",
+                }
+            }
+            Drift::Inherited(pid, _) => match widen(&self.watch.processes, *pid, placed.runs_on) {
+                Ok(()) => "widened",
+                Err(error) => {
+                    log::warn!("{}: its affinity cannot be changed: {error}", placed.subject);
+                    "see CPUAffinity of the runtime's systemd unit"
+                }
+            },
+            Drift::Partition(_) | Drift::Quota(_) | Drift::Effective(_) | Drift::Process(..) => {
+                "there is nothing that would be safe to do about it"
+            }
+        }
+    }
+
+    /// Tells the runtime of containers once more: at once where that is safe, with its next answer else.
+    fn tell_again(&mut self, containers: &[ContainerId]) {
+        if containers.is_empty() {
+            return;
+        }
+        let Some(updater) = self.idle_updater() else { return self.ledger.drifted(containers) };
+        let changes = self.ledger.changes_of(containers);
+        self.send(updater, changes);
+    }
+
+    /// Tells the runtime at once, where that is safe, what would go along with its next answer.
+    pub(super) fn tell_pending(&mut self) {
+        if let Some(updater) = self.idle_updater() {
+            let changes = self.ledger.take_updates();
+            if !changes.is_empty() {
+                self.send(updater, changes);
+            }
+        }
+    }
+
+    fn idle_updater(&self) -> Option<Updater> {
+        self.updater.clone().filter(|_| self.watch.sending.is_none())
+    }
+
+    fn send(&mut self, updater: Updater, changes: Vec<Update>) {
+        self.watch.changed(changes.len());
+        self.watch.sending = Some(tokio::spawn(async move {
+            let result = updater.update(&changes).await;
+            if let Err(error) = &result {
+                log::warn!("{error}");
+            }
+            (changes, result.is_ok())
+        }));
+    }
+}

@@ -1,0 +1,136 @@
+//! The kernel's hierarchy of control groups, read and written file by file.
+
+use crate::cpuset::CpuSet;
+use crate::ledger::CgroupPath;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// Which of its two interfaces the kernel offers for cpusets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// A hierarchy for each controller.
+    V1,
+    /// One hierarchy (`Documentation/admin-guide/cgroup-v2.rst` of the kernel).
+    V2,
+}
+
+/// The hierarchy that cpusets are in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hierarchy {
+    root: PathBuf,
+    version: Version,
+}
+
+/// A file of a control group that could not be read or written, or says what is not understood.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// It could not be written.
+    #[error("the kernel refused {value:?} in {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What was written.
+        value: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// It holds no list of CPUs.
+    #[error("{} says {text:?} where a list of CPUs should be", path.display())]
+    Cpus {
+        /// The file.
+        path: PathBuf,
+        /// Its content.
+        text: String,
+    },
+}
+
+impl FileError {
+    /// Whether the group is not there (any more).
+    pub fn is_gone(&self) -> bool {
+        // A group that is removed while its file is open answers ENODEV.
+        match self {
+            FileError::Read { source, .. } | FileError::Write { source, .. } => {
+                source.kind() == io::ErrorKind::NotFound
+                    || source.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())
+            }
+            FileError::Cpus { .. } => false,
+        }
+    }
+}
+
+impl Hierarchy {
+    /// The hierarchy mounted at `root`, `/sys/fs/cgroup` as a rule; `None` if cpusets are not there.
+    pub fn open(root: &Path) -> Option<Hierarchy> {
+        let unified = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+        if unified.split_whitespace().any(|controller| controller == "cpuset") {
+            return Some(Hierarchy { root: root.to_owned(), version: Version::V2 });
+        }
+        let root = root.join("cpuset");
+        root.join("cpuset.cpus").is_file().then_some(Hierarchy { root, version: Version::V1 })
+    }
+
+    /// Which interface it has.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Where a group's files are.
+    pub fn directory(&self, group: &CgroupPath) -> PathBuf {
+        self.root.join(group.as_str())
+    }
+
+    /// The groups directly in another one. One that cannot be read has none.
+    pub fn children(&self, group: &CgroupPath) -> Vec<CgroupPath> {
+        let Ok(entries) = fs::read_dir(self.directory(group)) else { return Vec::new() };
+        let directories =
+            entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        directories
+            .filter_map(|entry| {
+                CgroupPath::new(&format!("{group}/{}", entry.file_name().to_str()?))
+            })
+            .collect()
+    }
+
+    /// A file's text, without the line's end.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn read(&self, group: &CgroupPath, file: &str) -> Result<String, FileError> {
+        let path = self.directory(group).join(file);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(text.trim().to_owned()),
+            Err(source) => Err(FileError::Read { path, source }),
+        }
+    }
+
+    /// A file's list of CPUs.
+    ///
+    /// # Errors
+    /// If it cannot be read or is no such list.
+    pub fn cpus(&self, group: &CgroupPath, file: &str) -> Result<CpuSet, FileError> {
+        let text = self.read(group, file)?;
+        text.parse().map_err(|_| FileError::Cpus { path: self.directory(group).join(file), text })
+    }
+
+    /// Writes a file. An empty value clears it.
+    ///
+    /// # Errors
+    /// If the kernel refuses. That it does not says little: what holds then has to be read back.
+    pub fn write(&self, group: &CgroupPath, file: &str, value: &str) -> Result<(), FileError> {
+        let path = self.directory(group).join(file);
+        // Never made if it is not there: the file system is not always the kernel's.
+        let write =
+            fs::OpenOptions::new().write(true).truncate(true).open(&path).and_then(|mut open| {
+                io::Write::write_all(&mut open, format!("{value}\n").as_bytes())
+            });
+        write.map_err(|source| FileError::Write { path, value: value.to_owned(), source })
+    }
+}

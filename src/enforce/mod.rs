@@ -1,0 +1,104 @@
+//! How a decision reaches the kernel where the runtime's way is not enough, and whether it did.
+//!
+//! * [`probe()`] says whether the kernel can keep exclusivity here, and why not.
+//! * [`Enforcer`] makes it so: cpuset partitions ([`partition`]), the pods' quotas (`quota`).
+//! * [`verify`] compares what was decided with what the kernel's files and the processes say.
+//!
+//! Nothing here remembers anything: what holds is read from the kernel each time, so that a restart, a lost event or
+//! somebody else's write cannot make it believe what is not true. All of it waits for the kernel: not to be called
+//! where that would hold up others.
+
+mod affinity;
+pub mod hierarchy;
+pub mod partition;
+pub mod probe;
+mod quota;
+pub mod verify;
+
+pub use affinity::widen;
+pub use hierarchy::{FileError, Hierarchy};
+pub use partition::{Kind, Refused};
+pub use probe::{WhyNot, probe};
+pub use verify::{Drift, Verifier};
+
+use crate::ledger::{CgroupPath, Placed};
+
+/// Lets the kernel keep exclusivity, on a machine where [`probe()`] said that it can.
+#[derive(Debug, Clone)]
+pub struct Enforcer {
+    on: Hierarchy,
+    kind: Kind,
+}
+
+impl Enforcer {
+    /// Makes partitions of this kind in a hierarchy.
+    pub fn new(on: Hierarchy, kind: Kind) -> Enforcer {
+        Enforcer { on, kind }
+    }
+
+    /// Before a container is created: sees to it that the groups above its own can pass its CPUs on to it. What is
+    /// likely to go wrong goes wrong here, while the runtime's way is still open without a gap.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn reserve(&self, placed: &Placed) -> Result<(), Refused> {
+        let Some(group) = &placed.cgroup else { return Err(Refused::Nowhere) };
+        match partition::reserve(&self.on, group, placed.pin.cpus()) {
+            // The runtime may make them later.
+            Err(error) if error.is_gone() => Ok(()),
+            result => Ok(result?),
+        }
+    }
+
+    /// Makes a container's group what it should be, by now or again: a partition of its CPUs or an ordinary group. Lifts
+    /// or restores its pod's quota, too. A group that is gone needs nothing.
+    ///
+    /// # Errors
+    /// If the kernel refuses a partition. Others may run on the container's CPUs then.
+    pub fn settle(&self, placed: &Placed) -> Result<(), Refused> {
+        let Some(group) = &placed.cgroup else { return Err(Refused::Nowhere) };
+        let result = match placed.is_partition() {
+            true => partition::keep(&self.on, group, placed.pin.cpus(), self.kind),
+            false => partition::release(&self.on, group).map_err(Refused::from),
+        };
+        self.settle_quota(placed, group);
+        match result {
+            Err(refused) if refused.is_gone() => Ok(()),
+            result => result,
+        }
+    }
+
+    /// A pod's quota is not worth refusing anything for.
+    fn settle_quota(&self, placed: &Placed, group: &CgroupPath) {
+        let Some(pod) = group.parent() else { return };
+        let (done, result) = match placed.lifts_pod_quota {
+            true => ("lifted", quota::lift(&self.on, &pod)),
+            false => ("put back", quota::restore(&self.on, &pod)),
+        };
+        match result {
+            Ok(true) => log::info!("{}: its pod's CFS quota is {done}", placed.subject),
+            Ok(false) => {}
+            Err(error) if error.is_gone() => {}
+            Err(error) => {
+                log::warn!("{}: its pod's CFS quota is not {done}: {error}", placed.subject)
+            }
+        }
+    }
+
+    /// Sets a container's CPUs without the runtime, which keeps believing what it was last told. For want of a better
+    /// way only.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn set_cpus(&self, placed: &Placed) -> Result<(), FileError> {
+        match &placed.cgroup {
+            Some(group) => self.on.write(group, "cpuset.cpus", &placed.pin.cpus().to_string()),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes what ended containers have left out of a group and those in it.
+    pub fn tidy(&self, top: &CgroupPath) {
+        partition::tidy(&self.on, top);
+    }
+}

@@ -1,0 +1,136 @@
+//! Whether the kernel can keep exclusivity on this node.
+
+use super::hierarchy::{Hierarchy, Version};
+use crate::ledger::CgroupPath;
+use rustix::fs::Access;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The first Linux with `cpuset.cpus.exclusive`, and with it partitions below groups that are none.
+const FIRST_LINUX: (u32, u32) = (6, 7);
+/// The capability without which the kernel makes no partition (`linux/capability.h`).
+const CAP_SYS_ADMIN: u32 = 21;
+
+/// Why it cannot.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WhyNot {
+    /// There is no hierarchy.
+    #[error("{} has no cpuset controller: is the host's cgroup file system mounted there?", .0.display())]
+    NoHierarchy(PathBuf),
+    /// It is cgroup v1.
+    #[error("cpuset partitions need cgroup v2, and {} is version 1", .0.display())]
+    Old(PathBuf),
+    /// The kernel is too old.
+    #[error("cpuset partitions in pods need Linux 6.7 or newer, and this is {0}")]
+    OldLinux(String),
+    /// It can only be read.
+    #[error("{} cannot be written: {error}. The host's cgroup file system has to be mounted read-write", root.display())]
+    ReadOnly {
+        /// Where it is mounted.
+        root: PathBuf,
+        /// What the kernel said.
+        error: String,
+    },
+    /// Privileges are missing.
+    #[error("the capability SYS_ADMIN is missing")]
+    NoCapability,
+}
+
+/// The hierarchy below `root`, if partitions can be made in it.
+///
+/// # Errors
+/// The reason if not.
+pub fn probe(root: &Path) -> Result<Hierarchy, WhyNot> {
+    let hierarchy = Hierarchy::open(root).ok_or_else(|| WhyNot::NoHierarchy(root.to_owned()))?;
+    if hierarchy.version() == Version::V1 {
+        return Err(WhyNot::Old(root.to_owned()));
+    }
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    if !offers_exclusive(&hierarchy, root) && !is_new(&release) {
+        return Err(WhyNot::OldLinux(release));
+    }
+    let control = root.join("cgroup.subtree_control");
+    if let Err(error) = rustix::fs::access(&control, Access::WRITE_OK) {
+        return Err(WhyNot::ReadOnly { root: root.to_owned(), error: error.to_string() });
+    }
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if !has_capability(&status, CAP_SYS_ADMIN) {
+        return Err(WhyNot::NoCapability);
+    }
+    Ok(hierarchy)
+}
+
+/// Whether some group has the file: distributions bring it to older kernels, too.
+fn offers_exclusive(hierarchy: &Hierarchy, root: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(root) else { return false };
+    entries
+        .flatten()
+        .filter_map(|entry| CgroupPath::new(entry.file_name().to_str()?))
+        .any(|group| hierarchy.directory(&group).join("cpuset.cpus.exclusive").exists())
+}
+
+fn is_new(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().ok());
+    let (major, minor) = (numbers.next().flatten(), numbers.next().flatten());
+    major.zip(minor).is_some_and(|version| version >= FIRST_LINUX)
+}
+
+/// Reads the effective capabilities of `/proc/PID/status`.
+fn has_capability(status: &str, capability: u32) -> bool {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .is_some_and(|set| set >> capability & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions() {
+        for (release, new) in [
+            ("6.7.0", true),
+            ("6.12.9+bpo-cloud-amd64", true),
+            ("7.0-rc1", true),
+            ("6.6.90-talos", false),
+            ("5.14.0-503.el9", false),
+            ("", false),
+            ("six", false),
+        ] {
+            assert_eq!(is_new(release), new, "{release:?}");
+        }
+    }
+
+    #[test]
+    fn capabilities() {
+        for (status, has) in [
+            ("Name:\tx\nCapEff:\t000001ffffffffff\n", true),
+            ("CapEff:\t0000000000200000\n", true),
+            ("CapEff:\t00000000a80425fb\n", false),
+            ("CapEff:\t0000000000000000\n", false),
+            ("CapEff:\tzz\n", false),
+            ("", false),
+        ] {
+            assert_eq!(has_capability(status, CAP_SYS_ADMIN), has, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        assert_eq!(probe(root), Err(WhyNot::NoHierarchy(root.to_owned())));
+        fs::create_dir(root.join("cpuset")).unwrap();
+        fs::write(root.join("cpuset/cpuset.cpus"), "0-3\n").unwrap();
+        assert_eq!(probe(root), Err(WhyNot::Old(root.to_owned())));
+        fs::write(root.join("cgroup.controllers"), "cpu memory\n").unwrap();
+        assert_eq!(probe(root), Err(WhyNot::Old(root.to_owned())), "hybrid: cpuset is a v1 one");
+        fs::write(root.join("cgroup.controllers"), "cpuset cpu io memory\n").unwrap();
+        fs::create_dir(root.join("kubepods")).unwrap();
+        fs::write(root.join("kubepods/cpuset.cpus.exclusive"), "\n").unwrap();
+        // No such file to write.
+        assert!(matches!(probe(root), Err(WhyNot::ReadOnly { .. })));
+    }
+}

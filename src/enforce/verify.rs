@@ -1,0 +1,178 @@
+//! Whether what was decided is really so: the groups' files and the processes are the witnesses, never our own books.
+
+use super::hierarchy::{FileError, Hierarchy, Version};
+use super::partition::Kind;
+use crate::cpuset::CpuSet;
+use crate::ledger::{CgroupPath, Placed};
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Processes looked at in one container: a container may have thousands, and where one may run is where all may.
+const PROCESSES: usize = 16;
+
+/// Something that is not as it was decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Drift {
+    /// Other CPUs are set for the container's group: somebody wrote there, or the runtime did not.
+    Set(CpuSet),
+    /// The group should be a partition and is not, or the other way round.
+    Partition(String),
+    /// The kernel lets the group run elsewhere, although the right CPUs are set.
+    Effective(CpuSet),
+    /// A process may run where its group may not.
+    Process(u32, CpuSet),
+    /// Its pod has a CFS quota, which throttles exclusive CPUs.
+    Quota(String),
+    /// The container's first process may not run on all of its CPUs, because whoever started it may not either.
+    Inherited(u32, CpuSet),
+}
+
+impl Drift {
+    /// What to call it in statistics.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Drift::Set(_) => "cpuset",
+            Drift::Partition(_) => "partition",
+            Drift::Effective(_) => "effective",
+            Drift::Process(..) => "process",
+            Drift::Quota(_) => "quota",
+            Drift::Inherited(..) => "inherited_affinity",
+        }
+    }
+}
+
+impl fmt::Display for Drift {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Drift::Set(cpus) if cpus.is_empty() => f.write_str("no CPUs are set for its group"),
+            Drift::Set(cpus) => write!(f, "CPUs {cpus} are set for its group"),
+            Drift::Partition(state) => write!(f, "its group is a cpuset partition {state:?}"),
+            Drift::Effective(cpus) => write!(f, "the kernel lets its group run on CPUs {cpus}"),
+            Drift::Process(pid, cpus) => write!(f, "its process {pid} may run on CPUs {cpus}"),
+            Drift::Quota(quota) => write!(f, "its pod has the CFS quota {quota:?}"),
+            Drift::Inherited(pid, cpus) => write!(
+                f,
+                "its process {pid} may run on CPUs {cpus} only: it inherited the affinity of the runtime that started it"
+            ),
+        }
+    }
+}
+
+/// Looks at what the kernel says.
+#[derive(Debug, Clone)]
+pub struct Verifier {
+    on: Hierarchy,
+    processes: PathBuf,
+    /// The partitions that there should be, if any.
+    kind: Option<Kind>,
+}
+
+impl Verifier {
+    /// Reads a hierarchy, and processes in `processes`, `/proc` as a rule.
+    pub fn new(on: Hierarchy, processes: &Path, kind: Option<Kind>) -> Verifier {
+        Verifier { on, processes: processes.to_owned(), kind }
+    }
+
+    /// Everything that is not as it was decided for a container. What has no group (any more) is as it should be.
+    pub fn look(&self, placed: &Placed) -> Vec<Drift> {
+        let Some(group) = placed.cgroup.as_ref().filter(|_| placed.running) else {
+            return Vec::new();
+        };
+        match self.look_at(group, placed) {
+            Ok(drift) => drift,
+            Err(error) if error.is_gone() => Vec::new(),
+            Err(error) => {
+                log::debug!("{}: cannot be verified: {error}", placed.subject);
+                Vec::new()
+            }
+        }
+    }
+
+    /// The CPUs that are set for a container's group; `None` if none are, or it cannot be seen.
+    ///
+    /// None set is no news: some OCI runtimes set them for a group of their own within.
+    pub fn set_for(&self, group: &CgroupPath) -> Option<CpuSet> {
+        self.on.cpus(group, "cpuset.cpus").ok().filter(|cpus| !cpus.is_empty())
+    }
+
+    fn look_at(&self, group: &CgroupPath, placed: &Placed) -> Result<Vec<Drift>, FileError> {
+        let mut drift = Vec::new();
+        let set = self.on.cpus(group, "cpuset.cpus")?;
+        if set != placed.pin.cpus() {
+            drift.push(Drift::Set(set));
+        }
+        if let Some(kind) = self.kind.filter(|_| self.on.version() == Version::V2) {
+            let state = self.on.read(group, "cpuset.cpus.partition")?;
+            let expected = if placed.is_partition() { kind.to_string() } else { "member".into() };
+            if state != expected {
+                drift.push(Drift::Partition(state));
+            }
+            if let Some(quota) = self.quota(group, placed)? {
+                drift.push(Drift::Quota(quota));
+            }
+        }
+        let effective = self.on.cpus(
+            group,
+            match self.on.version() {
+                Version::V1 => "cpuset.effective_cpus",
+                Version::V2 => "cpuset.cpus.effective",
+            },
+        )?;
+        // Another drift explains this one.
+        if drift.is_empty() && !effective.is_subset(&placed.runs_on) {
+            drift.push(Drift::Effective(effective));
+        }
+        let processes = self.on.read(group, "cgroup.procs")?;
+        // Processes outside of our view are 0.
+        let pids = processes.lines().filter_map(|pid| pid.parse().ok()).filter(|&pid| pid != 0);
+        for (index, pid) in pids.take(PROCESSES).enumerate() {
+            let Some(status) = self.status(pid) else { continue };
+            if !status.allowed.is_subset(&effective) {
+                drift.push(Drift::Process(pid, status.allowed));
+            } else if index == 0 && status.allowed != effective {
+                drift.extend(self.inherited(pid, &status, effective));
+            }
+        }
+        Ok(drift)
+    }
+
+    /// The quota of a container's pod, if there should be none.
+    fn quota(&self, group: &CgroupPath, placed: &Placed) -> Result<Option<String>, FileError> {
+        let Some(pod) = group.parent().filter(|_| placed.lifts_pod_quota) else { return Ok(None) };
+        Ok(Some(self.on.read(&pod, "cpu.max")?).filter(|quota| !quota.starts_with("max")))
+    }
+
+    /// A process may give itself fewer CPUs, and that is its own business. If they are just those that the process above
+    /// it may use, it was never asked: Linux 6.2 and newer keep such a mask through every change of the cpuset.
+    fn inherited(&self, pid: u32, status: &Status, effective: CpuSet) -> Option<Drift> {
+        let above = self.status(status.parent)?.allowed;
+        let limits = !effective.is_subset(&above) && status.allowed == above & effective;
+        limits.then_some(Drift::Inherited(pid, status.allowed))
+    }
+
+    fn status(&self, pid: u32) -> Option<Status> {
+        let path = self.processes.join(pid.to_string()).join("status");
+        Status::parse(&fs::read_to_string(path).ok()?)
+    }
+}
+
+/// What matters of `/proc/PID/status`.
+#[derive(Debug, PartialEq, Eq)]
+struct Status {
+    parent: u32,
+    allowed: CpuSet,
+}
+
+impl Status {
+    fn parse(text: &str) -> Option<Status> {
+        let field = |name| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        Some(Status {
+            parent: field("PPid:")?.parse().ok()?,
+            allowed: field("Cpus_allowed_list:")?.parse().ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! A hierarchy and processes in a directory; the real ones are looked at by the lab.
+
+use super::*;
+use crate::ledger::note::Subject;
+use crate::ledger::{ContainerId, Exclusivity, Pin};
+use tempfile::TempDir;
+
+struct Machine(TempDir);
+
+impl Machine {
+    fn new() -> Machine {
+        let machine = Machine(tempfile::tempdir().unwrap());
+        machine.file("cgroup.controllers", "cpuset cpu\n");
+        machine
+    }
+
+    fn file(&self, path: &str, text: &str) {
+        let path = self.0.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn process(&self, pid: u32, parent: u32, allowed: &str) {
+        let text = format!("Name:\tx\nPPid:\t{parent}\nCpus_allowed_list:\t{allowed}\n");
+        self.file(&format!("proc/{pid}/status"), &text);
+    }
+
+    /// A container's group, as the kernel would show it.
+    fn group(&self, cpus: &str, effective: &str, partition: &str, processes: &str) {
+        for (file, text) in [
+            ("cpuset.cpus", cpus),
+            ("cpuset.cpus.effective", effective),
+            ("cpuset.cpus.partition", partition),
+            ("cgroup.procs", processes),
+        ] {
+            self.file(&format!("kubepods/poda/c/{file}"), &format!("{text}\n"));
+        }
+        self.file("kubepods/poda/cpu.max", "max 100000\n");
+    }
+
+    fn look(&self, placed: &Placed, kind: Option<Kind>) -> Vec<String> {
+        let on = Hierarchy::open(self.0.path()).unwrap();
+        let drift = Verifier::new(on, &self.0.path().join("proc"), kind).look(placed);
+        drift.iter().map(ToString::to_string).collect()
+    }
+}
+
+fn exclusive(cpus: &str, kept_by: Exclusivity) -> Placed {
+    let cpus: CpuSet = cpus.parse().unwrap();
+    Placed {
+        subject: Subject {
+            namespace: "default".into(),
+            pod: "a".into(),
+            container: "c".into(),
+            id: ContainerId("id".into()),
+        },
+        cgroup: CgroupPath::new("kubepods/poda/c"),
+        pin: Pin::exclusive(cpus).unwrap(),
+        runs_on: cpus,
+        kept_by,
+        running: true,
+        lifts_pod_quota: true,
+    }
+}
+
+#[test]
+fn what_is_right_is_not_complained_about() {
+    let machine = Machine::new();
+    machine.group("4-7", "4-7", "root", "0\n12\n13");
+    machine.process(11, 1, "0-15");
+    machine.process(12, 11, "4-7");
+    // It has chosen less for itself.
+    machine.process(13, 12, "5");
+    let placed = exclusive("4-7", Exclusivity::Kernel);
+    assert_eq!(machine.look(&placed, Some(Kind::Root)), [""; 0]);
+    // Not running, no group known, or the group gone: nothing to look at.
+    let pending = Placed { running: false, ..exclusive("8", Exclusivity::Kernel) };
+    let nowhere = Placed { cgroup: None, ..exclusive("8", Exclusivity::Kernel) };
+    let gone = Placed {
+        cgroup: CgroupPath::new("kubepods/podb/c"),
+        ..exclusive("8", Exclusivity::Kernel)
+    };
+    for placed in [pending, nowhere, gone] {
+        assert_eq!(machine.look(&placed, Some(Kind::Root)), [""; 0]);
+    }
+}
+
+#[test]
+fn every_drift_is_seen() {
+    let machine = Machine::new();
+    let placed = exclusive("4-7", Exclusivity::Kernel);
+    machine.process(11, 1, "0-5");
+    machine.process(12, 11, "4-7");
+    machine.group("0-15", "0-15", "root", "12");
+    assert_eq!(machine.look(&placed, Some(Kind::Root)), ["CPUs 0-15 are set for its group"]);
+    machine.group("4-7", "4-7", "root invalid (Cpu list in cpuset.cpus not exclusive)", "12");
+    assert_eq!(
+        machine.look(&placed, Some(Kind::Root)),
+        [
+            r#"its group is a cpuset partition "root invalid (Cpu list in cpuset.cpus not exclusive)""#
+        ]
+    );
+    machine.group("4-7", "4-7", "member", "12");
+    assert_eq!(
+        machine.look(&placed, Some(Kind::Isolated)),
+        [r#"its group is a cpuset partition "member""#]
+    );
+    // The runtime keeps it: a partition is nobody's business.
+    assert_eq!(machine.look(&exclusive("4-7", Exclusivity::Runtime), None), [""; 0]);
+    machine.group("4-7", "4-8", "root", "12");
+    assert_eq!(
+        machine.look(&placed, Some(Kind::Root)),
+        ["the kernel lets its group run on CPUs 4-8"]
+    );
+    machine.group("4-7", "4-7", "root", "12");
+    machine.process(12, 11, "4-8");
+    assert_eq!(machine.look(&placed, Some(Kind::Root)), ["its process 12 may run on CPUs 4-8"]);
+    machine.process(12, 11, "4-7");
+    machine.file("kubepods/poda/cpu.max", "400000 100000\n");
+    let quota = ["its pod has the CFS quota \"400000 100000\""];
+    assert_eq!(machine.look(&placed, Some(Kind::Root)), quota);
+    let keeps = Placed { lifts_pod_quota: false, ..placed.clone() };
+    assert_eq!(machine.look(&keeps, Some(Kind::Root)), [""; 0]);
+    machine.file("kubepods/poda/cpu.max", "max 100000\n");
+    machine.process(12, 11, "4-5");
+    assert_eq!(
+        machine.look(&placed, Some(Kind::Root)),
+        [
+            "its process 12 may run on CPUs 4-5 only: it inherited the affinity of the runtime that started it"
+        ]
+    );
+}
+
+#[test]
+fn a_container_that_should_share_is_no_partition() {
+    let machine = Machine::new();
+    machine.group("0-15", "0-15", "root", "");
+    let placed = Placed {
+        pin: Pin::shared("0-15".parse().unwrap()).unwrap(),
+        runs_on: "0-3,8-15".parse().unwrap(),
+        ..exclusive("4-7", Exclusivity::Kernel)
+    };
+    assert_eq!(
+        machine.look(&placed, Some(Kind::Root)),
+        [r#"its group is a cpuset partition "root""#]
+    );
+}
+
+/// cgroup v1 has other names for the same.
+#[test]
+fn the_old_interface() {
+    let machine = Machine::new();
+    machine.file("cgroup.controllers", "");
+    machine.file("cpuset/cpuset.cpus", "0-15\n");
+    let file =
+        |name: &str, text: &str| machine.file(&format!("cpuset/kubepods/poda/c/{name}"), text);
+    file("cpuset.cpus", "4-7\n");
+    file("cpuset.effective_cpus", "4-7\n");
+    file("cgroup.procs", "");
+    let placed = exclusive("4-7", Exclusivity::Runtime);
+    assert_eq!(machine.look(&placed, None), [""; 0]);
+    file("cpuset.cpus", "0-15\n");
+    assert_eq!(machine.look(&placed, None), ["CPUs 0-15 are set for its group"]);
+}

@@ -1,0 +1,238 @@
+//! Whether the kubelet's own CPU manager is active, from all that tells of it.
+//!
+//! Its state file names its policy, and can be trusted in that: a kubelet refuses to start with the file of another
+//! policy, so changing it takes deleting the file, and the kubelet writes it anew at once, also under policy none. How
+//! old the file is tells nothing, as it is written only when an assignment changes.
+//!
+//! Where the file cannot be seen, requests tell: under the static policy the kubelet names CPUs for every container that
+//! it creates, under policy none for none. So does another NRI plugin that comes earlier; then there is the same
+//! conflict, and the same answer.
+
+use super::{Look, State};
+use crate::ledger::{Event, KubeletClaim, Qos, Stance};
+use std::fmt;
+
+/// The policy that assigns exclusive CPUs.
+const STATIC: &str = "static";
+
+/// What the state file tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum File {
+    /// The static policy is active.
+    Static,
+    /// Another policy is.
+    Other,
+    /// It cannot be seen.
+    Silent,
+}
+
+/// Knows whether the kubelet's CPU manager is active.
+#[derive(Debug, Clone)]
+pub struct Guard {
+    when_active: Stance,
+    file: File,
+    /// Whether the last request that tells named CPUs.
+    named: bool,
+    /// What the kubelet assigned, as last seen.
+    claims: Vec<KubeletClaim>,
+    active: bool,
+}
+
+/// What has changed for the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// The kubelet's CPU manager is active.
+    Came(Sign),
+    /// It is no longer.
+    Went,
+    /// It is still active, and has changed its assignments.
+    Assigned,
+}
+
+/// What tells that the kubelet's CPU manager is active.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sign {
+    /// Its state file.
+    File,
+    /// CPUs in a request.
+    Request,
+}
+
+impl fmt::Display for Sign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Sign::File => "its state file names the static policy",
+            Sign::Request => "a request for a container of a pod names CPUs (another NRI plugin can be the one, too)",
+        })
+    }
+}
+
+impl Guard {
+    /// A guard that knows nothing yet; `when_active` is what follows when the kubelet's CPU manager is active.
+    pub fn new(when_active: Stance) -> Guard {
+        Guard { when_active, file: File::Silent, named: false, claims: Vec::new(), active: false }
+    }
+
+    /// Takes note of what the state file says now. One that cannot be believed changes at most the policy.
+    pub fn look(&mut self, look: Look) -> Option<Change> {
+        let of = |policy: &str| if policy == STATIC { File::Static } else { File::Other };
+        let before = self.claims.clone();
+        match look {
+            Look::Missing => self.file = File::Silent,
+            Look::Bad { policy, .. } => {
+                self.file = policy.map_or(self.file, |policy| of(&policy));
+            }
+            Look::State(State { policy, claims, .. }) => {
+                self.file = of(&policy);
+                // What it assigned before its policy changed is still to be taken over.
+                if self.file == File::Static {
+                    self.claims = claims;
+                }
+            }
+        }
+        if self.file == File::Other {
+            self.named = false;
+        }
+        self.judge().or_else(|| (self.active && self.claims != before).then_some(Change::Assigned))
+    }
+
+    /// Takes note of what an event tells, before it is handled.
+    pub fn hear(&mut self, event: &Event) -> Option<Change> {
+        match event {
+            Event::Create { pod, container } if pod.qos != Qos::Unknown => {
+                self.named = container.cpus.is_some();
+            }
+            // An update without CPUs says nothing: it may be about something else.
+            Event::Update { pod, wanted, .. }
+                if pod.qos != Qos::Unknown && wanted.cpus.is_some() =>
+            {
+                self.named = true;
+            }
+            _ => return None,
+        }
+        self.judge()
+    }
+
+    fn judge(&mut self) -> Option<Change> {
+        let sign = match self.file {
+            File::Static => Some(Sign::File),
+            File::Silent if self.named => Some(Sign::Request),
+            _ => None,
+        };
+        let was = std::mem::replace(&mut self.active, sign.is_some());
+        match sign {
+            Some(sign) if !was => Some(Change::Came(sign)),
+            None if was => Some(Change::Went),
+            _ => None,
+        }
+    }
+
+    /// Whether it is active.
+    pub fn is_active(&self) -> bool {
+        self.active
+    }
+
+    /// What the ledger has to hear after a change.
+    pub fn event(&self) -> Event {
+        let stance = if self.active { self.when_active } else { Stance::Assign };
+        Event::Kubelet { stance, claims: self.claims.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::model::{ContainerId, PodUid, SandboxId};
+    use crate::ledger::{Container, ContainerKind, CpuRequest, Named, Pod, Wanted};
+
+    fn file(policy: &str, claims: usize) -> Look {
+        let claim = |at: usize| KubeletClaim {
+            of: Named::Container(PodUid("p".to_owned()), at.to_string()),
+            cpus: at.to_string().parse().unwrap(),
+        };
+        let (shared, pods) = (Default::default(), Vec::new());
+        let claims = (0..claims).map(claim).collect();
+        Look::State(State { policy: policy.to_owned(), shared, claims, pods })
+    }
+
+    fn bad(policy: Option<&str>) -> Look {
+        Look::Bad { policy: policy.map(str::to_owned), why: String::new() }
+    }
+
+    fn event(qos: Qos, cpus: Option<&str>, update: bool) -> Event {
+        let cpus = cpus.map(|list| list.parse().unwrap());
+        let sandbox = SandboxId("s".to_owned());
+        let pod = Pod {
+            sandbox: sandbox.clone(),
+            uid: PodUid("p".to_owned()),
+            namespace: String::new(),
+            name: String::new(),
+            qos,
+            budget: None,
+        };
+        let container = Container {
+            id: ContainerId("c".to_owned()),
+            sandbox,
+            name: "c".to_owned(),
+            kind: ContainerKind::Unknown,
+            cpu: CpuRequest::default(),
+            cpus: if update { None } else { cpus },
+            created_at: None,
+            cgroup: None,
+        };
+        match update {
+            true => Event::Update { pod, container, wanted: Wanted { cpus, ..Wanted::default() } },
+            false => Event::Create { pod, container },
+        }
+    }
+
+    fn create(cpus: Option<&str>) -> Event {
+        event(Qos::Burstable, cpus, false)
+    }
+
+    #[test]
+    fn the_files_policy_decides() {
+        let mut guard = Guard::new(Stance::Refuse);
+        assert_eq!(guard.look(Look::Missing), None);
+        assert_eq!(guard.look(file("static", 1)), Some(Change::Came(Sign::File)));
+        assert_eq!(guard.look(file("static", 1)), None);
+        assert_eq!(guard.look(file("static", 2)), Some(Change::Assigned));
+        // A kubelet restarts, and a pod's container comes without CPUs meanwhile.
+        assert_eq!(guard.hear(&create(None)), None);
+        assert_eq!(guard.look(file("none", 0)), Some(Change::Went));
+        // What it assigned is still to be taken over.
+        let Event::Kubelet { stance: Stance::Assign, claims } = guard.event() else { panic!() };
+        assert_eq!(claims.len(), 2);
+        // CPUs in a request now come from somebody else.
+        assert_eq!(guard.hear(&create(Some("2"))), None);
+        assert_eq!(guard.look(Look::Missing), Some(Change::Came(Sign::Request)));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_believed_still_names_a_policy() {
+        let mut guard = Guard::new(Stance::Observe);
+        assert_eq!(guard.look(bad(None)), None);
+        assert_eq!(guard.look(bad(Some("static"))), Some(Change::Came(Sign::File)));
+        assert_eq!(guard.look(bad(None)), None, "a torn file changes nothing");
+        assert!(matches!(guard.event(), Event::Kubelet { stance: Stance::Observe, .. }));
+        assert_eq!(guard.look(Look::Missing), Some(Change::Went));
+    }
+
+    #[test]
+    fn without_the_file_requests_tell() {
+        let mut guard = Guard::new(Stance::Refuse);
+        for (heard, expect) in [
+            (create(None), None),
+            (event(Qos::Unknown, Some("2"), false), None),
+            (create(Some("0-3")), Some(Change::Came(Sign::Request))),
+            (create(Some("2")), None),
+            (event(Qos::Guaranteed, None, true), None),
+            (Event::Stop(ContainerId("c".to_owned())), None),
+            (create(None), Some(Change::Went)),
+            (event(Qos::Guaranteed, Some("2"), true), Some(Change::Came(Sign::Request))),
+        ] {
+            assert_eq!(guard.hear(&heard), expect, "{heard:?}");
+        }
+        assert!(guard.is_active());
+    }
+}

@@ -1,0 +1,252 @@
+//! `cpu_manager_state`: the file in which the kubelet's CPU manager keeps who has which exclusive CPUs.
+//!
+//! One line of JSON in three generations: entries by container id (1), by pod uid and container name (2), and with CPUs
+//! of whole pods beside them (3). Its checksum is FNV-1a over the text that Go's debugging printer makes of it.
+//!
+//! The file is root's own; nothing that a pod says is in it. What it says are claims like any other: believed only as
+//! far as they are legal, see [`Ledger`](crate::ledger::Ledger).
+
+use crate::cpuset::{CpuSet, ParseError};
+use crate::ledger::{ContainerId, KubeletClaim, Named, PodUid};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// What the file says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// The policy of the kubelet that wrote it. A kubelet with another one refuses to start until the file is deleted.
+    pub policy: String,
+    /// The CPUs of all containers without exclusive ones.
+    pub shared: CpuSet,
+    /// Exclusive CPUs, in order of pod uid and container name.
+    pub claims: Vec<KubeletClaim>,
+    /// CPUs that pods with resources of their own hold as a whole; the claims of their containers lie within.
+    pub pods: Vec<(PodUid, CpuSet)>,
+}
+
+/// Why a file says nothing that could be believed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StateError {
+    /// It is no such file, or only part of one.
+    #[error("it is torn or not a state file of the kubelet's CPU manager ({0})")]
+    Form(String),
+    /// Something has changed in it since the kubelet wrote it, or a later kubelet wrote it.
+    #[error(
+        "its checksum is {says} and should be {is}: it was damaged or edited, or is of a format this program does not know"
+    )]
+    Checksum {
+        /// The policy it names.
+        policy: String,
+        /// The checksum it names.
+        says: u64,
+        /// The checksum of what it says.
+        is: u32,
+    },
+    /// It names CPUs that are none.
+    #[error("the CPUs of {of} are wrong: {error}")]
+    Cpus {
+        /// The policy it names.
+        policy: String,
+        /// Whose CPUs.
+        of: String,
+        /// What is wrong with them.
+        error: ParseError,
+    },
+}
+
+impl StateError {
+    /// The policy that a file names which cannot be believed otherwise.
+    pub fn policy(&self) -> Option<&str> {
+        match self {
+            StateError::Form(_) => None,
+            StateError::Checksum { policy, .. } | StateError::Cpus { policy, .. } => Some(policy),
+        }
+    }
+}
+
+impl State {
+    /// Reads the file's content.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(bytes: &[u8]) -> Result<State, StateError> {
+        let file: File =
+            serde_json::from_slice(bytes).map_err(|error| StateError::Form(error.to_string()))?;
+        file.verify()?;
+        let cpus = |text: &str, of: &dyn Fn() -> String| {
+            text.parse::<CpuSet>().map_err(|error| StateError::Cpus {
+                policy: file.policy_name.clone(),
+                of: of(),
+                error,
+            })
+        };
+        let mut claims = Vec::new();
+        for (key, entry) in file.entries.iter().flatten() {
+            match entry {
+                Entry::Container(text) => {
+                    let of = Named::Id(ContainerId(key.clone()));
+                    claims.push(KubeletClaim { of, cpus: cpus(text, &|| key.clone())? });
+                }
+                Entry::Pod(containers) => {
+                    for (name, text) in containers {
+                        let cpus = cpus(text, &|| format!("container {name} of pod {key}"))?;
+                        let of = Named::Container(PodUid(key.clone()), name.clone());
+                        claims.push(KubeletClaim { of, cpus });
+                    }
+                }
+            }
+        }
+        claims.retain(|claim| !claim.cpus.is_empty());
+        let mut pods = Vec::new();
+        for (uid, pod) in file.pod_entries.iter().flatten() {
+            pods.push((PodUid(uid.clone()), cpus(&pod.cpu_set, &|| format!("pod {uid}"))?));
+        }
+        let shared = cpus(&file.default_cpu_set, &|| "all other containers".to_owned())?;
+        Ok(State { policy: file.policy_name, shared, claims, pods })
+    }
+
+    /// The file's content, of the second generation, which every kubelet since 1.18 reads. CPUs of whole pods, and
+    /// claims by container id, have no place in it.
+    pub fn to_json(&self) -> String {
+        let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
+        for KubeletClaim { of, cpus } in &self.claims {
+            let Named::Container(uid, name) = of else { continue };
+            let pod = entries.entry(uid.0.clone()).or_insert_with(|| Entry::Pod(BTreeMap::new()));
+            if let Entry::Pod(containers) = pod {
+                containers.insert(name.clone(), cpus.to_string());
+            }
+        }
+        let mut file = File {
+            policy_name: self.policy.clone(),
+            default_cpu_set: self.shared.to_string(),
+            entries: Some(entries).filter(|entries| !entries.is_empty()),
+            pod_entries: None,
+            checksum: 0,
+        };
+        file.checksum = file.dumps().first().map_or(0, |dump| u64::from(fnv1a(dump)));
+        // Maps with texts as keys can always be written.
+        serde_json::to_string(&file).unwrap_or_default()
+    }
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct File {
+    policy_name: String,
+    #[serde(default)]
+    default_cpu_set: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    entries: Option<BTreeMap<String, Entry>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pod_entries: Option<BTreeMap<String, PodEntry>>,
+    #[serde(default)]
+    checksum: u64,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(untagged)]
+enum Entry {
+    /// First generation: the key is the container's id.
+    Container(String),
+    /// Since then the key is the pod's uid.
+    Pod(BTreeMap<String, String>),
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PodEntry {
+    cpu_set: String,
+}
+
+impl File {
+    /// A checksum of zero stands for none, except in the third generation.
+    fn verify(&self) -> Result<(), StateError> {
+        if self.checksum == 0 && self.pod_entries.is_none() {
+            return Ok(());
+        }
+        let sums: Vec<u32> = self.dumps().iter().map(|dump| fnv1a(dump)).collect();
+        match sums.iter().any(|&sum| u64::from(sum) == self.checksum) {
+            true => Ok(()),
+            false => Err(StateError::Checksum {
+                policy: self.policy_name.clone(),
+                says: self.checksum,
+                is: sums.first().copied().unwrap_or_default(),
+            }),
+        }
+    }
+
+    /// What Go's printer may have made of it. A map that is missing in the file was nil or empty, and which generation
+    /// wrote a file without entries cannot be seen in it either.
+    fn dumps(&self) -> Vec<String> {
+        const NOTHING: [&str; 2] = ["map[]", "<nil>"];
+        const BY_ID: &str = "map[string]string";
+        const BY_POD: &str = "map[string]map[string]string";
+        let written = self.entries.as_ref().filter(|entries| !entries.is_empty());
+        let entries: Vec<String> = match written {
+            Some(entries) => {
+                let by_id = entries.values().any(|entry| matches!(entry, Entry::Container(_)));
+                vec![format!("({}){}", if by_id { BY_ID } else { BY_POD }, dump(entries))]
+            }
+            None => [BY_POD, BY_ID]
+                .iter()
+                .flat_map(|kind| NOTHING.map(|nothing| format!("({kind}){nothing}")))
+                .collect(),
+        };
+        const PODS: &str = "PodEntries:(state.PodCPUAssignments)";
+        let pods: Vec<String> = match self.pod_entries.as_ref().filter(|pods| !pods.is_empty()) {
+            Some(pods) => vec![format!("{PODS}{} ", dump_pods(pods))],
+            None => {
+                let third = NOTHING.map(|nothing| format!("{PODS}{nothing} "));
+                [String::new()].into_iter().chain(third).collect()
+            }
+        };
+        let File { policy_name, default_cpu_set, .. } = self;
+        let one = |entries: &String, pods: &String| {
+            format!(
+                "(*state.CPUManagerCheckpoint){{PolicyName:(string){policy_name} \
+                 DefaultCPUSet:(string){default_cpu_set} Entries:{entries} {pods}Checksum:(checksum.Checksum)0}}"
+            )
+        };
+        entries.iter().flat_map(|entries| pods.iter().map(move |pods| one(entries, pods))).collect()
+    }
+}
+
+fn dump(entries: &BTreeMap<String, Entry>) -> String {
+    let texts = |map: &BTreeMap<String, String>| {
+        let pairs: Vec<String> = map.iter().map(|(key, text)| format!("{key}:{text}")).collect();
+        format!("map[{}]", pairs.join(" "))
+    };
+    let pairs: Vec<String> = entries
+        .iter()
+        .map(|(key, entry)| match entry {
+            Entry::Container(text) => format!("{key}:{text}"),
+            Entry::Pod(containers) => format!("{key}:{}", texts(containers)),
+        })
+        .collect();
+    format!("map[{}]", pairs.join(" "))
+}
+
+fn dump_pods(pods: &BTreeMap<String, PodEntry>) -> String {
+    let pairs: Vec<String> = pods
+        .iter()
+        .map(|(uid, pod)| {
+            let mut elems = String::new();
+            for cpu in pod.cpu_set.parse::<CpuSet>().unwrap_or_default().iter() {
+                let space = if elems.is_empty() { "" } else { " " };
+                // Writing to a text cannot fail.
+                let _ = write!(elems, "{space}{cpu}:{{}}");
+            }
+            format!("{uid}:{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}})map[{elems}]}}}}")
+        })
+        .collect();
+    format!("map[{}]", pairs.join(" "))
+}
+
+/// The 32-bit hash of Fowler, Noll and Vo, as Go's `fnv.New32a`.
+fn fnv1a(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! Files as kubelets write them, and as they never should be.
+
+use super::*;
+use proptest::prelude::*;
+
+/// Second generation, with the checksum a kubelet gives it.
+const V2: &str = r#"{"policyName":"static","defaultCpuSet":"0-1,4","entries":{"podA":{"x":"5-6"},"podB":{"c1":"2","c2":"3"}},"checksum":4159687561}"#;
+/// Third generation.
+const V3: &str = r#"{"policyName":"static","defaultCpuSet":"0-1,4","entries":{"podA":{"x":"5-6"},"podB":{"c1":"2","c2":"3"}},"podEntries":{"podA":{"cpuSet":"5-7"}},"checksum":369959899}"#;
+
+fn claims(text: &str) -> Vec<String> {
+    let state = State::parse(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"));
+    state.claims.iter().map(|claim| format!("{} {}", claim.of, claim.cpus)).collect()
+}
+
+#[test]
+fn every_generation() {
+    let expect = ["podA/x 5-6", "podB/c1 2", "podB/c2 3"];
+    assert_eq!(claims(V2), expect);
+    assert_eq!(claims(V3), expect);
+    let state = State::parse(V3.as_bytes()).unwrap();
+    assert_eq!((state.policy.as_str(), state.shared.to_string()), ("static", "0-1,4".to_owned()));
+    assert_eq!(state.pods, [(PodUid("podA".to_owned()), "5-7".parse().unwrap())]);
+    let first = r#"{"policyName":"static","defaultCpuSet":"0-1","entries":{"id1":"2-3","id2":"4"},"checksum":0}"#;
+    assert_eq!(claims(first), ["container id1 2-3", "container id2 4"]);
+}
+
+/// The checksums that kubelets of all ages write under policy none.
+#[test]
+fn files_without_entries() {
+    for checksum in ["1353318690", "3242152201", "0"] {
+        let text = format!(r#"{{"policyName":"none","defaultCpuSet":"","checksum":{checksum}}}"#);
+        let state = State::parse(text.as_bytes()).unwrap();
+        assert_eq!((state.policy.as_str(), state.claims.len()), ("none", 0));
+    }
+}
+
+/// Byte for byte what a kubelet writes.
+#[test]
+fn written_as_a_kubelet_does() {
+    for text in [V2, r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#] {
+        assert_eq!(State::parse(text.as_bytes()).unwrap().to_json(), text);
+    }
+}
+
+#[test]
+fn what_is_not_known_yet_or_says_nothing_is_skipped() {
+    let text = r#"{"policyName":"static","defaultCpuSet":"0","entries":{"p":{"c":""}},"later":[1],"checksum":0}"#;
+    assert_eq!(claims(text), [""; 0]);
+}
+
+#[test]
+fn bad_files() {
+    for (text, expect, policy) in [
+        ("", "torn or not a state file", None),
+        ("[]", "torn or not a state file", None),
+        ("{}", "missing field `policyName`", None),
+        (&V2[..V2.len() - 1], "torn or not a state file", None),
+        (&V2.replace("5-6", "5-7"), "its checksum is 4159687561 and should be", Some("static")),
+        (
+            &V3.replace("369959899", "0"),
+            "its checksum is 0 and should be 369959899",
+            Some("static"),
+        ),
+        (
+            r#"{"policyName":"static","entries":{"p":{"c":"3-1"}}}"#,
+            "the CPUs of container c of pod p are wrong",
+            Some("static"),
+        ),
+        (
+            r#"{"policyName":"static","defaultCpuSet":"0-4294967295"}"#,
+            "the CPUs of all other containers are wrong",
+            Some("static"),
+        ),
+    ] {
+        let error = State::parse(text.as_bytes()).unwrap_err();
+        assert!(error.to_string().contains(expect), "{text}: {error}");
+        assert_eq!(error.policy(), policy, "{text}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_state_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = State::parse(&bytes);
+    }
+
+    /// No changed byte goes unnoticed that changes what the file says.
+    #[test]
+    fn a_changed_byte_is_noticed_or_harmless(at in 0..400usize, byte: u8) {
+        for text in [V2, V3] {
+            let mut bytes = text.as_bytes().to_vec();
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            if let Ok(state) = State::parse(&bytes) {
+                prop_assert_eq!(state, State::parse(text.as_bytes()).unwrap());
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Reads the kubelet's state file, and again whenever it has been replaced.
+
+use super::State;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// The file's name in the kubelet's directory.
+pub const FILE: &str = "cpu_manager_state";
+
+/// More than any such file has; a node of 256 pods needs some 30 KiB.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// How often it is looked at: a `stat`. A kubelet that was just switched is noticed before its first pods come back.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// What is there now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Look {
+    /// No file, or none that can be seen from here.
+    Missing,
+    /// What it says.
+    State(State),
+    /// A file that cannot be read or believed.
+    Bad {
+        /// The policy that it names all the same.
+        policy: Option<String>,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// Looks at the file again and again.
+#[derive(Debug)]
+pub struct Watch {
+    path: PathBuf,
+    seen: Option<Stamp>,
+}
+
+/// Whether it is still the same file: the kubelet replaces it, so it is a new inode each time.
+#[derive(Debug, PartialEq, Eq)]
+enum Stamp {
+    Missing,
+    Unreadable(io::ErrorKind),
+    Of { device: u64, inode: u64, size: u64, modified: (i64, i64), changed: (i64, i64) },
+}
+
+impl Watch {
+    /// The file in this directory, which need not exist.
+    pub fn new(kubelet_dir: &Path) -> Watch {
+        Watch { path: kubelet_dir.join(FILE), seen: None }
+    }
+
+    /// Which file it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is there, if that may have changed since the last time. Reads the file then; costs one `stat` else.
+    pub fn look(&mut self) -> Option<Look> {
+        let stamp = stamp(&self.path);
+        if self.seen.as_ref() == Some(&stamp) {
+            return None;
+        }
+        let look = match stamp {
+            Stamp::Missing => Look::Missing,
+            _ => match read(&self.path) {
+                Ok(bytes) => match State::parse(&bytes) {
+                    Ok(state) => Look::State(state),
+                    Err(error) => Look::Bad {
+                        policy: error.policy().map(str::to_owned),
+                        why: error.to_string(),
+                    },
+                },
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Look::Missing,
+                Err(error) => Look::Bad { policy: None, why: error.to_string() },
+            },
+        };
+        self.seen = Some(stamp);
+        Some(look)
+    }
+
+    /// Tells every change, until nobody listens any more. The disk is waited for on a thread of its own.
+    pub async fn run(mut self, tell: mpsc::Sender<Look>) {
+        while !tell.is_closed() {
+            tokio::time::sleep(INTERVAL).await;
+            let look = tokio::task::spawn_blocking(move || (self.look(), self));
+            // The closure neither panics nor is it cancelled.
+            let Ok((look, watch)) = look.await else { return };
+            self = watch;
+            if let Some(look) = look
+                && tell.send(look).await.is_err()
+            {
+                return;
+            }
+        }
+    }
+}
+
+fn stamp(path: &Path) -> Stamp {
+    match fs::metadata(path) {
+        Ok(file) => Stamp::Of {
+            device: file.dev(),
+            inode: file.ino(),
+            size: file.size(),
+            modified: (file.mtime(), file.mtime_nsec()),
+            changed: (file.ctime(), file.ctime_nsec()),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Stamp::Missing,
+        Err(error) => Stamp::Unreadable(error.kind()),
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    // Opening a pipe would wait for somebody to write to it.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
+
+    #[test]
+    fn a_look_is_news_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut watch = Watch::new(dir.path());
+        assert_eq!(watch.look(), Some(Look::Missing));
+        assert_eq!(watch.look(), None);
+        // Replaced as the kubelet does it, with a file of the same size.
+        for _ in 0..2 {
+            let new = dir.path().join("new");
+            fs::write(&new, NONE).unwrap();
+            fs::rename(&new, watch.path()).unwrap();
+            assert!(matches!(watch.look(), Some(Look::State(state)) if state.policy == "none"));
+            assert_eq!(watch.look(), None);
+        }
+        fs::write(watch.path(), &NONE[1..]).unwrap();
+        assert!(matches!(watch.look(), Some(Look::Bad { policy: None, .. })));
+        fs::remove_file(watch.path()).unwrap();
+        assert_eq!(watch.look(), Some(Look::Missing));
+        fs::create_dir(watch.path()).unwrap();
+        assert!(matches!(watch.look(), Some(Look::Bad { why, .. }) if why == "it is not a file"));
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_no_error() {
+        let mut watch = Watch::new(Path::new("/nonexistent/kubelet"));
+        assert_eq!(watch.look(), Some(Look::Missing));
+    }
+}

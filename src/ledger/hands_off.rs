@@ -1,0 +1,181 @@
+//! Standing back while the kubelet's own CPU manager assigns the node's CPUs, and taking over when it no longer does.
+//!
+//! While it stands back the ledger changes nothing, but follows: what the kubelet sets is taken note of like what is
+//! found at the start. So taking over needs no list from the runtime, and moves nobody whose CPUs are legal.
+
+use super::event::{Decision, Wanted};
+use super::memory::Memory;
+use super::model::{Container, ContainerId, CpuRequest, PodUid};
+use super::note::{Note, What};
+use super::pods::{Entry, Life};
+use super::{Event, Ledger};
+use crate::cpuset::CpuSet;
+use crate::placement::{Reason, Rejection};
+use std::fmt;
+
+/// Who assigns the node's CPUs, and what follows for new containers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stance {
+    /// The ledger does.
+    #[default]
+    Assign,
+    /// Somebody else does: new containers that ask for exclusive CPUs are refused, all else is left as it is.
+    Refuse,
+    /// Somebody else does: all is left as it is, and what would be decided is told.
+    Observe,
+}
+
+/// Exclusive CPUs that the kubelet's own CPU manager gave to a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KubeletClaim {
+    /// Whose they are.
+    pub of: Named,
+    /// The CPUs.
+    pub cpus: CpuSet,
+}
+
+/// How the kubelet names a container.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Named {
+    /// By its pod's uid and its name in the pod.
+    Container(PodUid, String),
+    /// By the runtime's id, as kubelets before 1.18.
+    Id(ContainerId),
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Named::Container(uid, name) => write!(f, "{uid}/{name}"),
+            Named::Id(id) => write!(f, "container {id}"),
+        }
+    }
+}
+
+/// What a person has to change.
+const KUBELET_ACTIVE: &str = "the CPUs of this node are assigned by someone else: the kubelet's own CPU manager, or another \
+     NRI plugin. Set cpuManagerPolicy: none in the kubelet's configuration, delete its cpu_manager_state file and restart it; \
+     running containers keep their CPUs";
+
+impl Ledger {
+    /// Takes a stance. What the kubelet assigned is taken over at the change to [`Stance::Assign`], or, if nothing is
+    /// known of the node yet, with its first list of containers.
+    pub(super) fn stand(&mut self, stance: Stance, claims: Vec<KubeletClaim>) {
+        let before = std::mem::replace(&mut self.stance, stance);
+        self.kubelet = claims;
+        if stance == Stance::Assign && before != stance && !self.pods.is_empty() {
+            self.take_over();
+        }
+    }
+
+    /// What would be done with an event, without doing it.
+    pub(super) fn rehearse(&mut self, event: Event) {
+        let subject = match &event {
+            Event::Create { pod, container } | Event::Update { pod, container, .. } => {
+                let mut subject = self.subject(&pod.uid, container);
+                (subject.namespace, subject.pod) = (pod.namespace.clone(), pod.name.clone());
+                Some(subject)
+            }
+            Event::Synchronize { .. } => None,
+            _ => return,
+        };
+        let mut trial = Ledger { stance: Stance::Assign, notes: Vec::new(), ..self.clone() };
+        let refused = trial.handle(event).err();
+        let told = |note: &Note| {
+            use What::{Assigned, LeftShared, Moved, Resized};
+            matches!(note.what, Assigned { .. } | Moved { .. } | Resized { .. } | LeftShared(_))
+        };
+        let notes = trial.take_notes().into_iter().filter(told);
+        self.notes.extend(notes.map(|note| Note { done: false, ..note }));
+        if let (Some(subject), Some(why)) = (subject, refused) {
+            let what = What::Refused(why.to_string());
+            self.notes.push(Note { warning: true, done: false, subject, what });
+        }
+    }
+
+    /// A new container that gets what somebody else decided. A restarted one is not new: it is let through.
+    pub(super) fn create_untouched(
+        &mut self,
+        uid: &PodUid,
+        container: &Container,
+    ) -> Result<Decision, Rejection> {
+        let known = self.entry(uid, &container.name).is_some();
+        let asks = match self.grant(uid, container) {
+            Ok(grant) => grant.claim().is_some(),
+            Err(_) => true,
+        };
+        if self.stance == Stance::Refuse && asks && !known {
+            if let Some(pod) = self.pods.get_mut(uid) {
+                pod.refused = true;
+            }
+            let message = KUBELET_ACTIVE.to_owned();
+            return Err(Rejection { reason: Reason::UnexpectedAdmission, message });
+        }
+        self.supersede(&container.id, uid, &container.name);
+        let Some(pod) = self.pods.get_mut(uid) else { return Ok(Decision::default()) };
+        let before = pod.containers.remove(&container.name);
+        let life = Life::Created { updated: false };
+        let mut entry = Entry::new(container, life, self.settings.exclusivity);
+        entry.restarted =
+            before.as_ref().is_some_and(|before| before.life == Life::Stopped || before.restarted);
+        // One that comes back without CPUs has a right to those of its name, as soon as they are assigned here.
+        let held = before.as_ref().and_then(|before| before.claim);
+        entry.claim = held.filter(|_| container.cpus.is_none());
+        pod.refused = false;
+        pod.containers.insert(container.name.clone(), entry);
+        if let Some(before) = before {
+            self.ids.remove(&before.id);
+        }
+        self.ids.insert(container.id.clone(), (uid.clone(), container.name.clone()));
+        self.follow(uid, container);
+        Ok(Decision::default())
+    }
+
+    /// Takes note of what somebody else sets for a container that exists.
+    pub(super) fn update_untouched(&mut self, uid: &PodUid, container: &Container, wanted: Wanted) {
+        let Some(entry) = self.entry_mut(uid, &container.name) else { return };
+        entry.cpu = CpuRequest {
+            request: wanted.cpu.request.or(entry.cpu.request),
+            limit: wanted.cpu.limit.or(entry.cpu.limit),
+        };
+        let Some(cpus) = wanted.cpus.filter(|cpus| entry.told != Some(*cpus)) else { return };
+        entry.told = Some(cpus);
+        entry.claim = None;
+        let container = Container { cpus: Some(cpus), cpu: entry.cpu, ..container.clone() };
+        self.follow(uid, &container);
+    }
+
+    /// Makes the claims fit what is set for a container now.
+    fn follow(&mut self, uid: &PodUid, container: &Container) {
+        self.adopt_set(uid, container, &Memory::default());
+        self.revision += 1;
+        self.refresh_pool();
+    }
+
+    /// Adopts the node as at a first start, but from what was followed. Containers that have to be told something are
+    /// told with the next answers.
+    fn take_over(&mut self) {
+        let memory = Memory::new(self.claims().collect(), std::mem::take(&mut self.kubelet));
+        let mut running = Vec::new();
+        for (uid, pod) in &mut self.pods {
+            for (name, entry) in &mut pod.containers {
+                entry.claim = None;
+                if entry.life != Life::Stopped {
+                    let container = Container {
+                        id: entry.id.clone(),
+                        sandbox: pod.pod.sandbox.clone(),
+                        name: name.clone(),
+                        kind: entry.kind,
+                        cpu: entry.cpu,
+                        cpus: entry.told,
+                        created_at: entry.created_at,
+                        cgroup: entry.cgroup.clone(),
+                    };
+                    running.push((uid.clone(), container));
+                }
+            }
+        }
+        running.sort_by(|(_, a), (_, b)| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+        self.settle(&running, memory);
+    }
+}

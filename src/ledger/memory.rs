@@ -1,0 +1,60 @@
+//! What is known of assignments besides what is set: claims of an earlier life, and the kubelet's.
+
+use super::Claim;
+use super::hands_off::{KubeletClaim, Named};
+use super::model::{Container, PodUid};
+use crate::cpuset::CpuSet;
+use std::collections::HashMap;
+
+/// For one adoption of a node.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    ours: HashMap<(PodUid, String), Claim>,
+    kubelet: HashMap<Named, CpuSet>,
+}
+
+impl Memory {
+    /// Of two claims of one container the later one counts. The kubelet's that overlap are none: so it notes what a pod
+    /// with resources of its own shares, and what it gave out twice by mistake.
+    pub(super) fn new(ours: Vec<Claim>, kubelet: Vec<KubeletClaim>) -> Memory {
+        let (mut seen, mut twice) = (CpuSet::EMPTY, CpuSet::EMPTY);
+        for claim in &kubelet {
+            twice |= seen & claim.cpus;
+            seen |= claim.cpus;
+        }
+        let key = |claim: &Claim| (claim.pod_uid.clone(), claim.container.clone());
+        Memory {
+            ours: ours.into_iter().map(|claim| (key(&claim), claim)).collect(),
+            kubelet: kubelet
+                .into_iter()
+                .filter(|claim| claim.cpus.is_disjoint(&twice))
+                .map(|claim| (claim.of, claim.cpus))
+                .collect(),
+        }
+    }
+
+    /// What was decided here for a container of this name.
+    pub(super) fn ours(&self, uid: &PodUid, container: &Container) -> Option<&Claim> {
+        self.ours.get(&(uid.clone(), container.name.clone()))
+    }
+
+    /// What the kubelet noted for a container.
+    pub(super) fn kubelet(&self, uid: &PodUid, container: &Container) -> Option<CpuSet> {
+        let by_name = Named::Container(uid.clone(), container.name.clone());
+        let found = self.kubelet.get(&by_name);
+        found.or_else(|| self.kubelet.get(&Named::Id(container.id.clone()))).copied()
+    }
+
+    /// Ours in order of pod uid and name, and the kubelet's that have a name.
+    pub(super) fn into_parts(self) -> (Vec<Claim>, Vec<(PodUid, String, CpuSet)>) {
+        let mut ours: Vec<Claim> = self.ours.into_values().collect();
+        ours.sort_by(|a, b| (&a.pod_uid, &a.container).cmp(&(&b.pod_uid, &b.container)));
+        let named = |(of, cpus)| match of {
+            Named::Container(uid, name) => Some((uid, name, cpus)),
+            Named::Id(_) => None,
+        };
+        let mut kubelet: Vec<_> = self.kubelet.into_iter().filter_map(named).collect();
+        kubelet.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+        (ours, kubelet)
+    }
+}

@@ -1,0 +1,144 @@
+//! The kernel keeps exclusivity: shared containers are never told anything, unless it refuses.
+
+use super::*;
+
+fn kernel() -> Node {
+    Node::with(Settings { exclusivity: Exclusivity::Kernel, ..settings() }, Vec::new())
+}
+
+fn placed(node: &Node, id: &str) -> Placed {
+    node.ledger.placed_one(&ContainerId(id.to_owned())).unwrap()
+}
+
+#[test]
+fn shared_containers_keep_one_cpuset_for_life() {
+    let mut node = kernel();
+    let (a, shared) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
+    node.create(&shared, "c", "s", 100).unwrap();
+    assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "2-5");
+    assert_eq!(node.ledger.pool().to_string(), "0-1,6-15");
+    node.check("s", "0-15");
+    assert_eq!(placed(&node, "s").runs_on.to_string(), "0-1,6-15");
+    assert!(placed(&node, "a").is_partition() && !placed(&node, "s").is_partition());
+    // One that comes later has the same.
+    assert_eq!(node.create(&pod("t", Qos::BestEffort, 0), "c", "t", 0).unwrap(), "0-15");
+    node.stop("a");
+    node.stop_pod(&a);
+    assert_eq!(node.ledger.take_updates(), []);
+}
+
+#[test]
+fn what_the_kernel_refuses_the_runtime_keeps() {
+    let mut node = kernel();
+    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 2000));
+    node.create(&pod("s", Qos::Burstable, 100), "c", "s", 100).unwrap();
+    node.create(&a, "c", "a", 4000).unwrap();
+    node.create(&b, "c", "b", 2000).unwrap();
+    node.ledger.fall_back(&ContainerId("a".to_owned()));
+    let told: Vec<(String, String)> = node
+        .ledger
+        .take_updates()
+        .into_iter()
+        .map(|change| (change.container.0, change.pin.cpus().to_string()))
+        .collect();
+    // Off the CPUs of a only: b's are the kernel's business.
+    assert_eq!(told, [("s".to_owned(), "0-1,6-15".to_owned())]);
+    assert!(!placed(&node, "a").is_partition() && placed(&node, "b").is_partition());
+    // The next instance is tried with the kernel again.
+    node.stop("a");
+    node.create(&a, "c", "a2", 4000).unwrap();
+    assert!(placed(&node, "a2").is_partition());
+    // Unknown ones change nothing.
+    node.ledger.fall_back(&ContainerId("nobody".to_owned()));
+    node.check("s", "0-15");
+}
+
+#[test]
+fn without_any_shared_cpus_the_kernel_lets_them_run_on_the_reserved_ones() {
+    let mut settings = Settings { exclusivity: Exclusivity::Kernel, ..settings() };
+    settings.placement.options.strict_cpu_reservation = true;
+    let mut node = Node::with(settings, Vec::new());
+    node.create(&pod("s", Qos::Burstable, 100), "c", "s", 100).unwrap();
+    node.create(&guaranteed("a", 14_000), "c", "a", 14_000).unwrap();
+    node.check("s", "2-15");
+    assert_eq!(placed(&node, "s").runs_on.to_string(), "0-1");
+}
+
+#[test]
+fn a_container_nobody_told_of_is_found_when_it_starts() {
+    let mut node = kernel();
+    let a = guaranteed("a", 4000);
+    let found = Container {
+        cpus: Some("8-11".parse().unwrap()),
+        cgroup: CgroupPath::new("/kubepods/poda/a"),
+        ..container(&a, "c", "a", 4000)
+    };
+    node.event(Event::Starting { pod: a, container: found }).unwrap();
+    let placed = placed(&node, "a");
+    assert_eq!((placed.runs_on.to_string().as_str(), placed.is_partition()), ("8-11", true));
+    assert_eq!(placed.cgroup.unwrap().as_str(), "kubepods/poda/a");
+}
+
+/// As the kubelet lifts it: with any exclusive container, in pods with resources of their own only if all are.
+#[test]
+fn quotas_of_pods() {
+    for (budget, containers, lifts) in [
+        (4000, &[4000][..], true),
+        (4500, &[4000, 500], true),
+        (500, &[500], false),
+        // The second one inherits the pod's limit.
+        (4000, &[4000, 4000], false),
+        (4000, &[2000, 2000], true),
+    ] {
+        let mut node = kernel();
+        let a = guaranteed("a", budget);
+        for (index, milli) in containers.iter().enumerate() {
+            node.create(&a, &format!("c{index}"), &format!("a{index}"), *milli).unwrap();
+        }
+        assert_eq!(placed(&node, "a0").lifts_pod_quota, lifts, "{budget} {containers:?}");
+        node.stop("a0");
+        if let [_, 500] = containers {
+            assert!(!placed(&node, "a1").lifts_pod_quota, "nobody is exclusive any more");
+        }
+    }
+}
+
+/// A switch of the way changes what shared containers are told, and moves nobody else.
+#[test]
+fn the_way_can_change_with_a_restart() {
+    let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
+    let mut before = Node::new();
+    before.create(&s, "c", "s", 100).unwrap();
+    before.create(&a, "c", "a", 4000).unwrap();
+    before.check("s", "0-1,6-15");
+    let mut node = kernel();
+    node.set = before.set.clone();
+    let found = before.running(&[(&s, "c", "s", 100), (&a, "c", "a", 4000)]);
+    node.event(found).unwrap();
+    node.check("s", "0-15");
+    node.check("a", "2-5");
+    let mut back = Node::new();
+    back.set = node.set.clone();
+    back.event(node.running(&[(&s, "c", "s", 100), (&a, "c", "a", 4000)])).unwrap();
+    back.check("s", "0-1,6-15");
+    back.check("a", "2-5");
+}
+
+/// Somebody wrote a quota while the plugin was away: the same CPUs are told again, which lifts it.
+#[test]
+fn a_quota_that_came_back_is_lifted_again() {
+    let a = guaranteed("a", 4000);
+    for (limit, told) in [(Some(MilliCpu(4000)), 1), (None, 0)] {
+        let mut node = Node::new();
+        let found = Container {
+            cpus: Some("8-11".parse().unwrap()),
+            cpu: CpuRequest { request: Some(MilliCpu(4000)), limit },
+            ..container(&a, "c", "a", 4000)
+        };
+        let event = Event::Synchronize { pods: vec![a.clone()], containers: vec![found] };
+        let updates = node.ledger.handle(event).unwrap().updates;
+        let pin = Pin::exclusive("8-11".parse().unwrap()).unwrap();
+        assert_eq!(updates.len(), told, "{limit:?}");
+        assert!(updates.iter().all(|update| update.pin == pin));
+    }
+}

@@ -1,0 +1,65 @@
+//! How a list of the runtime's calls is written down as bytes, for the target `ttrpc`.
+//!
+//! A record each: which call (one byte, see [`METHODS`]), the payload's length (two bytes, little endian), the payload.
+//! A record that is cut short has the rest for its payload, so that any bytes are a list of calls.
+
+/// The calls by number.
+pub const METHODS: &[&str] = &[
+    "Configure",
+    "Synchronize",
+    "CreateContainer",
+    "UpdateContainer",
+    "StopContainer",
+    "StateChange",
+    "RunPodSandbox",
+    "UpdatePodSandbox",
+    "PostUpdatePodSandbox",
+    "StopPodSandbox",
+    "RemovePodSandbox",
+    "PostCreateContainer",
+    "StartContainer",
+    "PostStartContainer",
+    "PostUpdateContainer",
+    "RemoveContainer",
+    "ValidateContainerAdjustment",
+    "Shutdown",
+];
+
+/// What a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call<'a> {
+    /// A call of this method; an unknown number is an unknown method.
+    Method(&'static str, &'a [u8]),
+    /// Bytes on the connection on which we are called, or on the one on which we call, in place of a message.
+    Raw(u32, &'a [u8]),
+}
+
+const RAW_PLUGIN: u8 = 0xfe;
+const RAW_RUNTIME: u8 = 0xff;
+
+/// The calls in these bytes.
+pub fn decode(mut bytes: &[u8]) -> Vec<Call<'_>> {
+    let mut calls = Vec::new();
+    while let [number, low, high, rest @ ..] = bytes {
+        let length = usize::from(u16::from_le_bytes([*low, *high])).min(rest.len());
+        let (payload, later) = rest.split_at(length);
+        calls.push(match *number {
+            RAW_PLUGIN => Call::Raw(1, payload),
+            RAW_RUNTIME => Call::Raw(2, payload),
+            number => {
+                let method = METHODS.get(usize::from(number)).copied();
+                Call::Method(method.unwrap_or("NoSuchMethod"), payload)
+            }
+        });
+        bytes = later;
+    }
+    calls
+}
+
+/// Appends a record to a list.
+pub fn encode(bytes: &mut Vec<u8>, method: &str, payload: &[u8]) {
+    let number = METHODS.iter().position(|known| *known == method).expect("a known method");
+    bytes.push(u8::try_from(number).expect("few methods"));
+    bytes.extend(u16::try_from(payload.len()).expect("a short payload").to_le_bytes());
+    bytes.extend(payload);
+}

@@ -1,0 +1,230 @@
+//! The edge as a whole: bytes into a session whose events go to a real ledger.
+
+use super::calls::{self, Call};
+use super::node;
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::ledger::Decision;
+use nri_cpu_manager::nri::frame::{self, Unframer};
+use nri_cpu_manager::nri::{Identity, Message, Refusal, Session, Wishes, run_session, wire};
+use protobuf::Message as _;
+use std::collections::HashSet;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use ttrpc::proto::{Code, Request, Response};
+
+const PLUGIN: u32 = frame::PLUGIN_CONN;
+/// As much as an input can ever be answered with; the pipe must not make writers wait for readers.
+const PIPE: usize = 1 << 20;
+const TTRPC_HEADER: usize = 10;
+
+/// Bytes on the socket as they come. However they are cut, the frames in them are the same; and a session that reads
+/// them ends with them.
+pub fn mux(bytes: &[u8]) {
+    let whole = unframe(&[bytes]);
+    let middle = bytes.split_at(bytes.len() / 2);
+    assert_eq!(unframe(&[middle.0, middle.1]), whole);
+    assert_eq!(unframe(&bytes.chunks(1).collect::<Vec<_>>()), whole);
+    in_paused_time(async {
+        let (mut trunk, plugin) = connect();
+        trunk.write_all(bytes).await.expect("a pipe that is wide enough");
+        drop(trunk);
+        plugin.await.expect("no panic");
+    });
+}
+
+/// What arrives on each connection, and whether all of it was frames.
+fn unframe(parts: &[&[u8]]) -> (Vec<(u32, u8)>, bool) {
+    let (mut unframer, mut payload) = (Unframer::default(), Vec::new());
+    for part in parts {
+        let mut part = *part;
+        loop {
+            match unframer.next(&mut part) {
+                Ok(Some((conn, piece))) => payload.extend(piece.iter().map(|byte| (conn, *byte))),
+                Ok(None) => break,
+                Err(_) => return (payload, false),
+            }
+        }
+    }
+    (payload, unframer.between_frames())
+}
+
+/// Calls in proper frames: each is answered, with what its caller can read.
+pub fn ttrpc(bytes: &[u8]) {
+    let calls = calls::decode(bytes);
+    in_paused_time(async {
+        let (mut trunk, plugin) = connect();
+        let mut out = Vec::new();
+        let (mut stream, mut sent, mut raw) = (1, Vec::new(), false);
+        for call in calls {
+            match call {
+                Call::Method(method, payload) => {
+                    sent.push((stream, method));
+                    put(&mut out, PLUGIN, &message(stream, method, payload));
+                    stream += 2;
+                }
+                // Whatever follows may be taken for a part of this.
+                Call::Raw(conn, payload) => {
+                    put(&mut out, conn, payload);
+                    raw = true;
+                }
+            }
+        }
+        trunk.write_all(&out).await.expect("a pipe that is wide enough");
+        if !raw {
+            answers(&mut trunk, sent).await;
+        }
+        drop(trunk);
+        plugin.await.expect("no panic");
+    });
+}
+
+/// Reads an answer to each of these calls, in any order, and nothing else on that connection.
+async fn answers(trunk: &mut DuplexStream, sent: Vec<(u32, &str)>) {
+    let (mut unframer, mut arrived) = (Unframer::default(), Vec::new());
+    let mut waiting: HashSet<u32> = sent.iter().map(|(stream, _)| *stream).collect();
+    let mut buffer = vec![0; 64 << 10];
+    while !waiting.is_empty() {
+        let read = tokio::time::timeout(Duration::from_secs(60), trunk.read(&mut buffer)).await;
+        let read = read.expect("an answer to every call").expect("a pipe");
+        assert_ne!(read, 0, "the connection does not outlive its calls: {waiting:?}");
+        let mut part = &buffer[..read];
+        while let Some((conn, piece)) = unframer.next(&mut part).expect("frames") {
+            if conn == PLUGIN {
+                arrived.extend_from_slice(piece);
+            }
+        }
+        while arrived.len() >= TTRPC_HEADER {
+            let number = |at: usize| u32::from_be_bytes(arrived[at..at + 4].try_into().unwrap());
+            let (length, stream) = (number(0) as usize, number(4));
+            if arrived.len() < TTRPC_HEADER + length {
+                break;
+            }
+            assert!(waiting.remove(&stream), "an answer to a call that nobody made, or a second");
+            let rest = arrived.split_off(TTRPC_HEADER + length);
+            let (_, method) = sent.iter().find(|(of, _)| *of == stream).expect("a call");
+            legible(method, &arrived[TTRPC_HEADER..]);
+            arrived = rest;
+        }
+    }
+}
+
+/// An answer that its caller can read: of the right type, and with changes that it can make.
+fn legible(method: &str, answer: &[u8]) {
+    let answer = Response::parse_from_bytes(answer).expect("an answer");
+    if answer.status().code.enum_value_or_default() != Code::OK {
+        assert!(!answer.status().message.is_empty(), "{method}: an error without a word");
+        return;
+    }
+    let bytes = &answer.payload;
+    let updates = match method {
+        "Configure" => {
+            let answer = wire::ConfigureResponse::parse_from_bytes(bytes).expect("its own type");
+            assert!(answer.events != 0 && answer.events & !0x3fff == 0);
+            return;
+        }
+        "Synchronize" => {
+            wire::SynchronizeResponse::parse_from_bytes(bytes).expect("its own type").update
+        }
+        "CreateContainer" => {
+            let answer =
+                wire::CreateContainerResponse::parse_from_bytes(bytes).expect("its own type");
+            if let Some(adjust) = answer.adjust.as_ref() {
+                set(&adjust.linux.resources);
+            }
+            answer.update
+        }
+        "UpdateContainer" => {
+            wire::UpdateContainerResponse::parse_from_bytes(bytes).expect("its own type").update
+        }
+        "StopContainer" => {
+            wire::StopContainerResponse::parse_from_bytes(bytes).expect("its own type").update
+        }
+        _ => return,
+    };
+    let mut named = HashSet::new();
+    for update in updates {
+        assert!(update.ignore_failure && !update.container_id.is_empty());
+        assert!(named.insert(update.container_id.clone()), "told twice in one answer");
+        set(&update.linux.resources);
+    }
+}
+
+/// CPUs that are set: some, and none that the machine does not have.
+fn set(resources: &wire::LinuxResources) {
+    let cpus: CpuSet = resources.cpu.cpus.parse().expect("a list of CPUs");
+    assert!(!cpus.is_empty() && cpus.is_subset(&node::topology().online()));
+    assert!(resources.cpu.mems.is_empty());
+}
+
+/// A session at the other end of a pipe, with an owner that has a real ledger. It ends when both have.
+fn connect() -> (DuplexStream, JoinHandle<()>) {
+    let (ours, theirs) = tokio::io::duplex(PIPE);
+    let plugin = tokio::spawn(async move {
+        let (owner, inbox) = mpsc::unbounded_channel();
+        let session = async move {
+            let never = std::future::pending::<()>();
+            // How it ends is its own affair; that it does is what counts.
+            let _ = run_session(ours, Session(1), &Identity::default(), &owner, never).await;
+        };
+        tokio::join!(session, own(inbox));
+    });
+    (theirs, plugin)
+}
+
+async fn own(mut inbox: mpsc::UnboundedReceiver<Message>) {
+    let mut ledger = node::ledger(Vec::new());
+    while let Some(message) = inbox.recv().await {
+        match message {
+            Message::Configure { reply, .. } => {
+                drop(reply.send(Ok(Wishes { before_start: true, validation: true })))
+            }
+            Message::Event { event, reply, .. } => {
+                let decision = ledger.handle(event);
+                assert_eq!(ledger.check(), Ok(()));
+                drop(ledger.take_notes());
+                let answer = decision.map_err(|rejection| Refusal(rejection.to_string()));
+                if let Err(Ok(Decision { updates, .. })) = reply.send(answer) {
+                    ledger.unheard(&updates);
+                }
+            }
+            Message::Validate { container, cpus, reply, .. } => {
+                let decided = ledger.placed_one(&container).map(|placed| placed.pin.cpus());
+                let approved = decided.is_some() && decided == cpus;
+                let answer = approved.then_some(()).ok_or(Refusal("not as decided".into()));
+                drop(reply.send(answer));
+            }
+            Message::Disconnected { .. } => {}
+        }
+    }
+}
+
+fn message(stream: u32, method: &str, payload: &[u8]) -> Vec<u8> {
+    let mut request = Request::new();
+    request.service = "nri.pkg.api.v1alpha1.Plugin".into();
+    request.method = method.into();
+    request.payload = payload.to_vec();
+    request.timeout_nano = 2_000_000_000;
+    let body = request.write_to_bytes().expect("a request");
+    let mut bytes = u32::try_from(body.len()).expect("a short one").to_be_bytes().to_vec();
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend([1, 0]);
+    bytes.extend(body);
+    bytes
+}
+
+fn put(out: &mut Vec<u8>, conn: u32, payload: &[u8]) {
+    out.extend(frame::header(conn, payload.len()));
+    out.extend(payload);
+}
+
+/// Time passes only when nothing else is left to do, so that no limit costs any.
+fn in_paused_time(test: impl Future<Output = ()>) {
+    let clock = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    clock.block_on(test);
+}

@@ -1,0 +1,59 @@
+//! A small node for the targets: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
+
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::ledger::{
+    Claim, Container, ContainerId, ContainerKind, CpuRequest, Exclusivity, Ledger, MilliCpu, Pod,
+    PodUid, Policy, Qos, SandboxId, Settings,
+};
+use nri_cpu_manager::placement::{self, Options, TopologyManager};
+use nri_cpu_manager::topology::Topology;
+use nri_cpu_manager::topology::synthetic::Machine;
+use std::sync::LazyLock;
+
+static TOPOLOGY: LazyLock<Topology> = LazyLock::new(|| {
+    Machine { caches: 2, cores: 16, ..Machine::default() }.topology().expect("a machine")
+});
+
+pub fn topology() -> &'static Topology {
+    &TOPOLOGY
+}
+
+pub fn cpus(list: &str) -> CpuSet {
+    list.parse().expect("a list of CPUs")
+}
+
+pub fn ledger(remembered: Vec<Claim>) -> Ledger {
+    let placement = placement::Settings {
+        options: Options::default(),
+        topology_manager: TopologyManager::default(),
+        reserved: cpus("0-1"),
+    };
+    let settings =
+        Settings { policy: Policy::Static, placement, exclusivity: Exclusivity::Runtime };
+    Ledger::new(TOPOLOGY.clone(), settings, remembered)
+}
+
+/// A Guaranteed pod with one container, `cpus` set for it.
+pub fn running(name: &str, milli: u64, set: Option<CpuSet>) -> (Pod, Container) {
+    let (amount, sandbox) = (Some(MilliCpu(milli)), SandboxId(format!("sandbox-{name}")));
+    let pod = Pod {
+        sandbox: sandbox.clone(),
+        uid: PodUid(format!("uid-{name}")),
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+        qos: Qos::Guaranteed,
+        budget: amount,
+    };
+    let container = Container {
+        id: ContainerId(format!("id-{name}")),
+        sandbox,
+        name: "c".to_owned(),
+        kind: ContainerKind::Unknown,
+        // The limit of a container that was pinned is lifted.
+        cpu: CpuRequest { request: amount, limit: amount.filter(|_| set.is_none()) },
+        cpus: set,
+        cgroup: None,
+        created_at: None,
+    };
+    (pod, container)
+}

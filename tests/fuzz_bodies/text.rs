@@ -1,0 +1,129 @@
+//! Texts and files: lists and masks of CPUs, the checkpoint, the kubelet's state file, the configuration.
+
+use super::node;
+use nri_cpu_manager::checkpoint;
+use nri_cpu_manager::config::Config;
+use nri_cpu_manager::cpuset::{CpuSet, MAX_CPUS};
+use nri_cpu_manager::kubelet::{State, StateError};
+use nri_cpu_manager::ledger::{Claim, Event, Ledger, Named, Stance};
+use std::str;
+
+/// The kernel's list format: what is read is written back, and read as the same.
+pub fn cpulist(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    match text.parse::<CpuSet>() {
+        Ok(set) => {
+            assert!(set.iter().all(|cpu| cpu < MAX_CPUS));
+            assert_eq!(set.iter().count(), set.len());
+            assert_eq!(set.to_string().parse(), Ok(set), "{text:?}");
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// The kernel's mask format, against an independent writer of it.
+pub fn masks(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    match CpuSet::from_mask(text) {
+        Ok(set) => {
+            assert!(set.iter().all(|cpu| cpu < MAX_CPUS));
+            let group = |group: usize| {
+                let bits = (0..32).filter(|bit| set.contains(group * 32 + bit));
+                format!("{:08x}", bits.fold(0_u32, |word, bit| word | 1 << bit))
+            };
+            let groups: Vec<String> = (0..MAX_CPUS / 32).rev().map(group).collect();
+            assert_eq!(CpuSet::from_mask(&groups.join(",")), Ok(set), "{text:?}");
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// A state file: whatever is in it, adopting a running node with it is legal and moves nobody.
+///
+/// Few bytes have the right checksum by chance, so they are also tried as the content of a file that has.
+pub fn checkpoint(bytes: &[u8]) {
+    if let Ok(claims) = checkpoint::decode(bytes) {
+        adopt(claims);
+    }
+    let sum = crc32fast::hash(bytes);
+    let mut sealed = format!("{{\"version\":1,\"checksum\":\"{sum:08x}\",\"state\":").into_bytes();
+    sealed.extend(bytes);
+    sealed.push(b'}');
+    if let Ok(claims) = checkpoint::decode(&sealed) {
+        adopt(claims);
+    }
+}
+
+/// Starts with these claims on a node where two containers run on CPUs of their own and one was never pinned.
+pub fn adopt(claims: Vec<Claim>) {
+    adopt_with(node::ledger(claims));
+}
+
+fn adopt_with(mut ledger: Ledger) {
+    assert_eq!(ledger.check(), Ok(()));
+    let (a, b) = (node::cpus("2-5"), node::cpus("8-11"));
+    let nodes = [
+        node::running("a", 4000, Some(a)),
+        node::running("b", 4000, Some(b)),
+        node::running("late", 2000, None),
+    ];
+    let (pods, containers) = nodes.into_iter().unzip();
+    let decision = ledger.handle(Event::Synchronize { pods, containers }).expect("never refused");
+    assert_eq!(ledger.check(), Ok(()));
+    let held: Vec<Claim> = ledger.claims().collect();
+    let of = |id: &str| held.iter().find(|claim| claim.id.0 == id).map(|claim| claim.cpus);
+    assert_eq!((of("id-a"), of("id-b")), (Some(a), Some(b)), "moved by a checkpoint");
+    assert_eq!(of("id-late").map(|cpus| cpus.len()), Some(2), "left without CPUs");
+    assert!(
+        decision.updates.iter().all(|update| !["id-a", "id-b"].contains(&&*update.container.0))
+    );
+}
+
+/// The kubelet's state file: what is read is written back, and taking over a node with it is legal and moves nobody.
+///
+/// Few bytes have the right checksum by chance, so it is put right where it is all that is wrong.
+pub fn kubelet(bytes: &[u8]) {
+    match State::parse(bytes) {
+        Ok(state) => take_over(&state),
+        Err(StateError::Checksum { says, is, .. }) => {
+            let text = String::from_utf8_lossy(bytes).replace(&says.to_string(), &is.to_string());
+            if let Ok(state) = State::parse(text.as_bytes()) {
+                take_over(&state);
+            }
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+fn take_over(state: &State) {
+    let again = State::parse(state.to_json().as_bytes()).expect("what we write");
+    let named = |state: &State| {
+        let claims = state.claims.iter();
+        claims.filter(|claim| matches!(claim.of, Named::Container(..))).cloned().collect::<Vec<_>>()
+    };
+    assert_eq!((&again.policy, again.shared), (&state.policy, state.shared));
+    assert_eq!(named(&again), named(state));
+    let mut ledger = node::ledger(Vec::new());
+    let claims = state.claims.clone();
+    ledger.handle(Event::Kubelet { stance: Stance::Assign, claims }).expect("never refused");
+    adopt_with(ledger);
+}
+
+/// A configuration: in force or refused with a reason, and what is in force fits the machine.
+pub fn config(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let topology = node::topology();
+    match Config::parse("config.yaml", text).and_then(|config| config.resolve(topology)) {
+        Ok(settings) => {
+            assert!(settings.placement.reserved.is_subset(&topology.online()));
+            assert!(!settings.to_string().is_empty());
+        }
+        Err(error) => {
+            let error = error.to_string();
+            assert!(
+                error.starts_with("config.yaml") && error.contains("Nothing was changed"),
+                "{error}"
+            );
+        }
+    }
+}

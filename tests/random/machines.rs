@@ -1,0 +1,68 @@
+//! Machines and settings of all kinds.
+
+use nri_cpu_manager::ledger::{Exclusivity, Policy, Settings};
+use nri_cpu_manager::placement::{
+    self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder,
+};
+use nri_cpu_manager::topology::Topology;
+use nri_cpu_manager::topology::synthetic::Machine;
+use proptest::prelude::*;
+
+pub(super) fn machine() -> impl Strategy<Value = (Topology, Settings)> {
+    let shape = (1..3usize, 1..3usize, 1..3usize, 2..5usize, 1..3usize);
+    let exclusivity = prop_oneof![Just(Exclusivity::Runtime), Just(Exclusivity::Kernel)];
+    (shape, options(), topology_manager(), 1..4usize, exclusivity).prop_map(
+        |(
+            (sockets, nodes, caches, cores, threads),
+            mut options,
+            topology_manager,
+            reserved,
+            exclusivity,
+        )| {
+            let machine =
+                Machine { sockets, nodes, caches, cores: cores * 2, threads, ..Machine::default() };
+            let topology = machine.topology().unwrap();
+            options.align_by_socket &=
+                options.check_machine(&topology, topology_manager.policy).is_ok();
+            let reserved = topology.online().lowest(reserved);
+            let placement = placement::Settings { options, topology_manager, reserved };
+            (topology, Settings { policy: Policy::Static, placement, exclusivity })
+        },
+    )
+}
+
+/// All that may be used together.
+fn options() -> impl Strategy<Value = Options> {
+    (any::<[bool; 5]>(), 0..4u8).prop_map(|(o, spread)| {
+        let options = Options {
+            full_pcpus_only: o[0],
+            strict_cpu_reservation: o[1],
+            prefer_align_cpus_by_uncorecache: o[2],
+            uncore_order: if o[3] { UncoreOrder::Numerical } else { UncoreOrder::FewestFree },
+            align_by_socket: o[4],
+            ..Options::default()
+        };
+        let other = match spread {
+            0 => Options { distribute_cpus_across_numa: true, ..options },
+            1 => Options { distribute_cpus_across_cores: true, ..options },
+            _ => options,
+        };
+        if other.check_exclusive().is_ok() { other } else { options }
+    })
+}
+
+fn topology_manager() -> impl Strategy<Value = TopologyManager> {
+    let policy = prop_oneof![
+        Just(TopologyPolicy::None),
+        Just(TopologyPolicy::BestEffort),
+        Just(TopologyPolicy::Restricted),
+        Just(TopologyPolicy::SingleNumaNode),
+    ];
+    let scope = prop_oneof![Just(Scope::Container), Just(Scope::Pod)];
+    (policy, scope, any::<bool>()).prop_map(|(policy, scope, closest)| TopologyManager {
+        policy,
+        scope,
+        prefer_closest_numa_nodes: closest,
+        ..TopologyManager::default()
+    })
+}

@@ -1,0 +1,41 @@
+//! A kubelet with its static policy that comes and goes.
+
+use super::Node;
+use nri_cpu_manager::ledger::model::ContainerId;
+use nri_cpu_manager::ledger::{Decision, Event, MilliCpu, Pin, Qos, Stance};
+
+impl Node {
+    /// While the kubelet assigns, nothing is told to anybody; when it is gone, nobody is moved who has CPUs of his own.
+    pub(super) fn kubelet(&mut self, observe: bool, creates: &[(usize, usize)]) {
+        let stance = if observe { Stance::Observe } else { Stance::Refuse };
+        self.event(Event::Kubelet { stance, claims: Vec::new() });
+        for &(pod, container) in creates {
+            let Some(mut instance) = self.instance(pod, container) else { continue };
+            let n = instance.container.cpu.limit.and_then(MilliCpu::whole_cpus);
+            let exclusive = n.filter(|_| instance.pod.qos == Qos::Guaranteed);
+            let taken = self.ledger.exclusive() | self.settings.placement.reserved;
+            let free = self.topology.online() - taken;
+            instance.pin = exclusive
+                .filter(|n| *n <= free.len())
+                .and_then(|n| Pin::exclusive((free - free.lowest(free.len() - n)).lowest(n)));
+            instance.container.cpus = instance.pin.map(|pin| pin.cpus());
+            instance.running = true;
+            let (pod, container) = (instance.pod.clone(), instance.container.clone());
+            if let Some(decision) =
+                self.event(Event::Create { pod: pod.clone(), container: container.clone() })
+            {
+                assert_eq!(decision, Decision::default(), "{} was not left alone", container.id);
+                self.replace(instance);
+                self.event(Event::Started { pod, container });
+            }
+        }
+        let before = self.instances.clone();
+        self.event(Event::Kubelet { stance: Stance::Assign, claims: Vec::new() });
+        self.event(Event::Stop(ContainerId("nobody".to_owned())));
+        for (id, instance) in before.iter().filter(|(_, instance)| !instance.stopped) {
+            let was = instance.pin.filter(Pin::is_exclusive).map(|pin| pin.cpus());
+            let is = self.instances[id].pin.map(|pin| pin.cpus());
+            assert!(was.is_none() || is == was, "{id} was moved from {was:?} to {is:?}");
+        }
+    }
+}

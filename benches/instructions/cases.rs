@@ -1,0 +1,74 @@
+//! The cases: one decision each, on machines of three sizes with few and with many NUMA nodes.
+
+use super::callgrind::case;
+use super::node::{Node, Size};
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::ledger::{Exclusivity, Qos};
+use nri_cpu_manager::placement::{
+    Demand, Numa, Strategy, TopologyManager, TopologyPolicy, UncoreOrder, take,
+};
+use std::error::Error;
+use std::hint::black_box;
+
+const CPUS: [usize; 3] = [32, 128, 384];
+const NODES: [usize; 3] = [2, 8, 16];
+
+/// Containers of the shared pool that run already when another one comes.
+const SHARED: [usize; 3] = [0, 100, 1000];
+
+/// Runs all cases and prints their names.
+///
+/// # Errors
+/// If a node cannot be set up, or answers otherwise than the case is about.
+pub(super) fn run() -> Result<(), Box<dyn Error>> {
+    for cpus in CPUS {
+        for nodes in NODES {
+            grid(Size { cpus, nodes })?;
+        }
+    }
+    let size = Size { cpus: 128, nodes: 8 };
+    for exclusivity in [Exclusivity::Runtime, Exclusivity::Kernel] {
+        for count in SHARED {
+            let node = Node::half_full(size, exclusivity)?.with_shared(count)?;
+            admissions(&node, size, &format!("{count}-shared-run/{exclusivity}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn grid(size: Size) -> Result<(), Box<dyn Error>> {
+    let Size { cpus, nodes } = size;
+    let at = format!("{cpus}-cpus/{nodes}-nodes");
+    let node = Node::half_full(size, Exclusivity::Runtime)?;
+    let topology = node.ledger.topology();
+    let reserved = node.ledger.settings().placement.reserved;
+    let free = topology.online() - node.ledger.exclusive() - reserved;
+    let n = size.request();
+    for (name, uncore) in [("take-packed", None), ("take-uncore", Some(UncoreOrder::FewestFree))] {
+        let strategy = Strategy::Packed { uncore };
+        case(&format!("{name}/{at}"), || take(topology, black_box(&free), n, strategy))??;
+    }
+    let manager = TopologyManager::default();
+    case(&format!("best-hint/{at}"), || {
+        let demand = Demand::new(topology, black_box(&free), &CpuSet::EMPTY, n, false);
+        demand.best(TopologyPolicy::BestEffort, &Numa::of(topology, &manager))
+    })?;
+    admissions(&node, size, &at)
+}
+
+/// A container with exclusive CPUs and one of the shared pool, from the question to the answer.
+fn admissions(node: &Node, size: Size, at: &str) -> Result<(), Box<dyn Error>> {
+    for (name, exclusive, qos, milli) in [
+        ("admit-exclusive", true, Qos::Guaranteed, size.request() as u64 * 1000),
+        ("admit-shared", false, Qos::Burstable, 500),
+    ] {
+        let name = format!("{name}/{at}");
+        let (mut ledger, event) = black_box(node.clone().asked(qos, milli)?);
+        let answer = case(&name, || ledger.handle(event))?;
+        match answer?.pin {
+            Some(pin) if pin.is_exclusive() == exclusive => {}
+            pin => return Err(format!("{name}: pinned to {pin:?}").into()),
+        }
+    }
+    Ok(())
+}

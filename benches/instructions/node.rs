@@ -1,0 +1,139 @@
+//! Nodes to decide on: two sockets, SMT, caches of up to eight cores, half of the CPUs taken.
+
+use nri_cpu_manager::ledger::{
+    Container, ContainerId, ContainerKind, CpuRequest, Event, Exclusivity, Ledger, MilliCpu, Pod,
+    PodUid, Policy, Qos, SandboxId, Settings,
+};
+use nri_cpu_manager::placement::{self, Options, Rejection, TopologyManager, TopologyPolicy};
+use nri_cpu_manager::topology::synthetic::{DescriptionError, Machine, Numbering};
+
+/// A machine's size.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Size {
+    /// CPUs, a multiple of 4.
+    pub(super) cpus: usize,
+    /// NUMA nodes, an even number.
+    pub(super) nodes: usize,
+}
+
+impl Size {
+    fn machine(self) -> Machine {
+        let (cores, nodes) = (self.cpus / 4, self.nodes / 2);
+        Machine {
+            sockets: 2,
+            nodes,
+            // No cache reaches into a second node.
+            caches: nodes * cores.div_ceil(nodes * 8),
+            cores,
+            threads: 2,
+            numbering: Numbering::Interleaved,
+            ..Machine::default()
+        }
+    }
+
+    /// What is asked for: an eighth of the machine, more than a node where nodes are small.
+    pub(super) fn request(self) -> usize {
+        self.cpus / 8
+    }
+}
+
+/// A node, and how many pods it has seen.
+#[derive(Clone)]
+pub(super) struct Node {
+    pub(super) ledger: Ledger,
+    serial: u64,
+}
+
+impl Node {
+    /// A node that was full of pods of 2, 4 and 6 CPUs; every second one is gone.
+    pub(super) fn half_full(
+        size: Size,
+        exclusivity: Exclusivity,
+    ) -> Result<Node, DescriptionError> {
+        let topology = size.machine().topology()?;
+        let policy = TopologyPolicy::BestEffort;
+        let settings = Settings {
+            policy: Policy::Static,
+            placement: placement::Settings {
+                options: Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() },
+                topology_manager: TopologyManager { policy, ..TopologyManager::default() },
+                reserved: topology.cores().first().map(|core| core.cpus).unwrap_or_default(),
+            },
+            exclusivity,
+        };
+        let mut node = Node { ledger: Ledger::new(topology, settings, Vec::new()), serial: 0 };
+        let mut pods = Vec::new();
+        for cpus in [2, 4, 6].into_iter().cycle() {
+            let pod = node.pod(Qos::Guaranteed);
+            if node.start(&pod, Some(MilliCpu(cpus * 1000))).is_err() {
+                pods.push(pod.sandbox);
+                break;
+            }
+            pods.push(pod.sandbox);
+        }
+        for sandbox in pods.into_iter().rev().step_by(2) {
+            // An end is never refused.
+            let _ = node.ledger.handle(Event::StopPod(sandbox));
+        }
+        Ok(node)
+    }
+
+    /// Starts containers of the shared pool, each in a pod of its own.
+    ///
+    /// # Errors
+    /// If one is refused, which is a defect.
+    pub(super) fn with_shared(mut self, count: usize) -> Result<Node, Rejection> {
+        for _ in 0..count {
+            let pod = self.pod(Qos::Burstable);
+            self.start(&pod, Some(MilliCpu(500)))?;
+        }
+        Ok(self)
+    }
+
+    /// The last question before a new pod's container may run; the pod itself is known.
+    ///
+    /// # Errors
+    /// If the pod is refused, which is a defect.
+    pub(super) fn asked(mut self, qos: Qos, milli: u64) -> Result<(Ledger, Event), Rejection> {
+        let pod = self.pod(qos);
+        self.ledger.handle(Event::RunPod(pod.clone()))?;
+        let container = self.container(&pod, Some(MilliCpu(milli)));
+        Ok((self.ledger, Event::Create { pod, container }))
+    }
+
+    fn start(&mut self, pod: &Pod, cpu: Option<MilliCpu>) -> Result<(), Rejection> {
+        let container = self.container(pod, cpu);
+        let pod = pod.clone();
+        self.ledger.handle(Event::Create { pod: pod.clone(), container: container.clone() })?;
+        self.ledger.handle(Event::Started { pod, container })?;
+        Ok(())
+    }
+
+    /// Ids are as long as the real ones.
+    fn pod(&mut self, qos: Qos) -> Pod {
+        self.serial += 1;
+        let serial = self.serial;
+        Pod {
+            sandbox: SandboxId(format!("{serial:064x}")),
+            uid: PodUid(format!("{:08x}-3b1f-4f6e-9f4e-5a8c1d2e7b90", serial)),
+            namespace: "default".to_owned(),
+            name: format!("pod-{serial}"),
+            qos,
+            budget: None,
+        }
+    }
+
+    fn container(&self, pod: &Pod, cpu: Option<MilliCpu>) -> Container {
+        let limit = cpu.filter(|_| pod.qos == Qos::Guaranteed);
+        Container {
+            id: ContainerId(format!("{:064x}", u64::MAX - self.serial)),
+            sandbox: pod.sandbox.clone(),
+            name: "main".to_owned(),
+            kind: ContainerKind::Unknown,
+            cpu: CpuRequest { request: cpu, limit },
+            cpus: None,
+            cgroup: None,
+            created_at: None,
+        }
+    }
+}

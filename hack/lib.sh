@@ -13,6 +13,11 @@ need_root() {
   [ "$(id -u)" = 0 ] || fail "needs root: it installs packages by name, starts containers and virtual servers. Run it as root, in a virtual machine if you would rather not do that here."
 }
 
+install_packages() {
+  step "installing $*"
+  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+}
+
 # Rust as installed, and the linker that it uses.
 need_rust() {
   if ! command -v cargo >/dev/null; then
@@ -20,10 +25,21 @@ need_rust() {
   fi
   if ! command -v cc >/dev/null; then
     need_root
-    step "installing gcc and libc6-dev"
-    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends gcc libc6-dev
+    install_packages gcc libc6-dev
   fi
 }
 
 # The sum of "1+2+3" on standard input; 0 for nothing.
 bc_sum() { local sum; read -r sum || true; echo "$((${sum:-0}))"; }
+
+# Builds the lab's command and becomes it: the very program that also runs in guests, so that it is built once.
+lab() {
+  need_rust
+  need_root
+  step "building the lab"
+  local target
+  target=$(rustc --print host-tuple)
+  RUSTFLAGS="-C target-feature=+crt-static" \
+    cargo build --locked --quiet --profile lab --package lab --bins --target "$target"
+  exec "target/$target/lab/lab" "$@"
+}

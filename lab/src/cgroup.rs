@@ -1,4 +1,4 @@
-//! The cgroups a kubelet makes (its cgroupfs driver): `kubepods`, the QoS classes below it, and one for each pod.
+//! The cgroups a kubelet makes: `kubepods`, the QoS classes below it, and one for each pod.
 //!
 //! With cgroup v2 they are made like the kubelet does, limits included. With v1 the OCI runtime makes them on the way,
 //! and only the clearing away is left.
@@ -6,12 +6,34 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::pod::{CPU_PERIOD, Pod};
 
+mod slice;
+
 const ROOT: &str = "/sys/fs/cgroup";
 const CLASSES: [&str; 3] = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
+
+/// How pods' cgroups are made and named: the kubelet's `cgroupDriver`.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+    clap::ValueEnum,
+)]
+pub enum Driver {
+    /// Directories.
+    #[default]
+    Cgroupfs,
+    /// Units of systemd.
+    Systemd,
+}
 
 /// Whether this machine has the unified hierarchy.
 #[must_use]
@@ -23,9 +45,12 @@ pub fn is_v2() -> bool {
 ///
 /// # Errors
 /// When a cgroup cannot be made.
-pub fn prepare() -> Result<()> {
+pub fn prepare(driver: Driver) -> Result<()> {
     if !is_v2() {
         return Ok(());
+    }
+    if driver == Driver::Systemd {
+        return slice::prepare();
     }
     let root = Path::new(ROOT);
     delegate(root)?;
@@ -46,14 +71,128 @@ pub fn add_pod(pod: &Pod) -> Result<()> {
     if !is_v2() {
         return Ok(());
     }
-    let path = Path::new(ROOT).join(pod.cgroup_parent().trim_start_matches('/'));
-    make(&path)?;
-    let resources = pod.resources();
-    write(&path.join("cpu.weight"), &weight(resources.cpu_shares).to_string())?;
-    if pod.containers.iter().all(|container| container.cpu_limit > 0) {
-        write(&path.join("cpu.max"), &format!("{} {CPU_PERIOD}", resources.cpu_quota))?;
+    match pod.driver {
+        Driver::Cgroupfs => make(&pod_directory(pod))?,
+        Driver::Systemd => slice::start(&pod.cgroup_parent())?,
     }
-    Ok(())
+    set_share(pod)?;
+    set_limit(pod)
+}
+
+/// Writes a pod's share of CPU time to its cgroup.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn set_share(pod: &Pod) -> Result<()> {
+    if !is_v2() {
+        return Ok(());
+    }
+    let weight = weight(pod.resources().cpu_shares).to_string();
+    match pod.driver {
+        Driver::Cgroupfs => write(&pod_directory(pod).join("cpu.weight"), &weight),
+        Driver::Systemd => slice::set(&pod.cgroup_parent(), &format!("CPUWeight={weight}")),
+    }
+}
+
+/// Writes a pod's limit of CPU time to its cgroup, if all its containers have one.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn set_limit(pod: &Pod) -> Result<()> {
+    if !is_v2() || pod.containers.iter().any(|container| container.cpu_limit == 0) {
+        return Ok(());
+    }
+    let quota = pod.resources().cpu_quota;
+    match pod.driver {
+        Driver::Cgroupfs => {
+            write(&pod_directory(pod).join("cpu.max"), &format!("{quota} {CPU_PERIOD}"))
+        }
+        Driver::Systemd => {
+            slice::set(&pod.cgroup_parent(), &format!("CPUQuota={}%", quota * 100 / CPU_PERIOD))
+        }
+    }
+}
+
+/// The CFS quota of a process's own cgroup, in thousandths of a CPU; nothing if it has none.
+///
+/// # Errors
+/// When the process is gone, or its cgroup cannot be read.
+pub fn quota(pid: u32) -> Result<Option<i64>> {
+    let (directory, quota, period) = if is_v2() {
+        let directory = of_process(pid, "")?;
+        let text = read(&directory.join("cpu.max"))?;
+        let (quota, period) = text.split_once(' ').unwrap_or((&text, ""));
+        (directory, quota.to_owned(), period.to_owned())
+    } else {
+        let directory = of_process(pid, "cpu")?;
+        let read = |name: &str| read(&directory.join(name));
+        let (quota, period) = (read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?);
+        (directory, quota, period)
+    };
+    if quota == "max" || quota == "-1" {
+        return Ok(None);
+    }
+    match (quota.parse::<i64>(), period.parse::<i64>()) {
+        (Ok(quota), Ok(period @ 1..)) => Ok(Some(quota * 1000 / period)),
+        _ => bail!("{} has a strange quota: {quota:?} of {period:?}", directory.display()),
+    }
+}
+
+/// What is written in a process's cgroup as its CPUs (cgroup v2); empty if nobody ever wrote there.
+///
+/// # Errors
+/// When the process is gone, or its cgroup cannot be read.
+pub fn set_cpus(pid: u32) -> Result<String> {
+    let controller = if is_v2() { "" } else { "cpuset" };
+    let path = of_process(pid, controller)?.join("cpuset.cpus");
+    // Without the controller nobody can have written.
+    if path.exists() { read(&path) } else { Ok(String::new()) }
+}
+
+/// In how many periods a process's own cgroup and the one above it were throttled: its container and its pod.
+///
+/// # Errors
+/// When the process is gone, or there is no such count.
+pub fn throttled(pid: u32) -> Result<(u64, u64)> {
+    let container = of_process(pid, if is_v2() { "" } else { "cpu" })?;
+    let pod = container.parent().context("a container's cgroup lies in no other")?.to_path_buf();
+    let count = |directory: &Path| {
+        let text = read(&directory.join("cpu.stat"))?;
+        let count = text.lines().find_map(|l| l.strip_prefix("nr_throttled ")?.parse().ok());
+        count.with_context(|| format!("{} is not counted", directory.display()))
+    };
+    Ok((count(&container)?, count(&pod)?))
+}
+
+/// Makes a cgroup beside `kubepods`, as a service of the host has one.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn add_service(name: &str) -> Result<PathBuf> {
+    let path = Path::new(ROOT).join("system.slice").join(name);
+    fs::create_dir_all(&path)
+        .with_context(|| format!("cannot make the cgroup {}", path.display()))?;
+    Ok(path)
+}
+
+/// The directory of a process's cgroup; `controller` names the hierarchy under cgroup v1, and is empty under v2.
+///
+/// # Errors
+/// When the process is gone.
+pub fn of_process(pid: u32, controller: &str) -> Result<PathBuf> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup"))
+        .with_context(|| format!("process {pid} is gone"))?;
+    let path = text.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        controllers.split(',').any(|name| name == controller).then_some(path)
+    });
+    let path = path.with_context(|| format!("process {pid} is in no cgroup of {controller:?}"))?;
+    Ok(Path::new(ROOT).join(controller).join(path.trim_start_matches('/')))
+}
+
+fn pod_directory(pod: &Pod) -> PathBuf {
+    Path::new(ROOT).join(pod.cgroup_parent().trim_start_matches('/'))
 }
 
 /// Removes a pod's cgroup in every hierarchy.
@@ -61,6 +200,9 @@ pub fn add_pod(pod: &Pod) -> Result<()> {
 /// # Errors
 /// When it cannot be removed, for example because something still runs in it.
 pub fn remove_pod(pod: &Pod) -> Result<()> {
+    if pod.driver == Driver::Systemd {
+        return slice::stop(&pod.cgroup_parent());
+    }
     for hierarchy in hierarchies() {
         remove_tree(&hierarchy.join(pod.cgroup_parent().trim_start_matches('/')))?;
     }
@@ -96,6 +238,12 @@ fn delegate(path: &Path) -> Result<()> {
 
 fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {text:?} to {}", path.display()))
+}
+
+fn read(path: &Path) -> Result<String> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(text.trim().to_owned())
 }
 
 fn remove_tree(path: &Path) -> Result<()> {

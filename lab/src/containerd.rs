@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
+use crate::cgroup::Driver;
 use crate::command::{command, last_lines, run};
 use crate::cri::{Cri, wire};
 use crate::{image, process};
@@ -43,6 +44,8 @@ pub struct Setup {
     pub run: PathBuf,
     /// Which snapshotter: `overlayfs`, or `native` where overlays cannot be stacked.
     pub snapshotter: &'static str,
+    /// How it is told to make cgroups.
+    pub driver: Driver,
     /// Whether this machine may not lower OOM scores (a container or virtual machine without CAP_SYS_RESOURCE).
     pub restrict_oom_score: bool,
 }

@@ -13,12 +13,13 @@ use crate::containerd::{Setup, Version};
 use crate::node::Node;
 use crate::step::{Outcome, Player, Step};
 use crate::vm::images::CONTAINERD_1_7;
+use crate::vm::{Oci, Software};
 
 /// What a guest is to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Job {
-    /// With which containerd.
-    pub version: Version,
+    /// With what.
+    pub software: Software,
     /// CPUs to take offline first.
     pub offline: Vec<usize>,
     /// The steps, in order.
@@ -69,9 +70,12 @@ fn play(reports: &mut File) -> Result<()> {
             .with_context(|| format!("cannot take CPU {cpu} offline"))?;
     }
     report(reports, &Report::Progress("starting containerd".to_owned()))?;
-    let mut node = start_node(job.version)?;
+    let mut node = start_node(job.software)?;
     let program = Path::new(RUN).join("nri-cpu-manager");
-    let mut player = Player::new(&mut node, &program);
+    let mut line = reports.try_clone().context("cannot use the line to the host twice")?;
+    // Progress that cannot be told is no reason to stop.
+    let mut tell = |text: &str| drop(report(&mut line, &Report::Progress(text.to_owned())));
+    let mut player = Player::new(&mut node, &program, &mut tell);
     for step in &job.steps {
         report(reports, &Report::Progress(step.describe()))?;
         let outcome = player.play(step)?;
@@ -82,7 +86,8 @@ fn play(reports: &mut File) -> Result<()> {
     std::process::exit(0)
 }
 
-fn start_node(version: Version) -> Result<Node> {
+fn start_node(software: Software) -> Result<Node> {
+    let Software { version, oci, driver } = software;
     let programs = match version {
         Version::V1_7 => CONTAINERD_1_7,
         Version::V2_1 => "/usr/bin",
@@ -90,17 +95,24 @@ fn start_node(version: Version) -> Result<Node> {
     let setup = Setup {
         version,
         programs: PathBuf::from(programs),
-        runc: PathBuf::from("/usr/sbin/runc"),
+        runc: PathBuf::from(match oci {
+            Oci::Runc => "/usr/sbin/runc",
+            Oci::Crun => "/usr/bin/crun",
+        }),
         data: Path::new(MEMORY).join("data"),
         run: Path::new(MEMORY).join("run"),
         snapshotter: "overlayfs",
+        driver,
         restrict_oom_score: false,
     };
     Node::start(setup, &Path::new(RUN).join("image.tar"), &Path::new(MEMORY).join("node"))
 }
 
-/// `/proc` and `/dev` are there already.
+/// `/proc` and `/dev` are there already, and under systemd most of the others.
 fn set_up() -> Result<()> {
+    let mounted = fs::read_to_string("/proc/mounts").context("cannot read the list of mounts")?;
+    let is_mounted =
+        |place: &str| mounted.lines().any(|line| line.split(' ').nth(1) == Some(place));
     for (kind, place) in [
         ("sysfs", "/sys"),
         ("cgroup2", "/sys/fs/cgroup"),
@@ -109,6 +121,9 @@ fn set_up() -> Result<()> {
         ("devpts", "/dev/pts"),
         ("tmpfs", "/dev/shm"),
     ] {
+        if is_mounted(place) {
+            continue;
+        }
         fs::create_dir_all(place).with_context(|| format!("cannot make {place}"))?;
         mount(Some(kind), place, Some(kind), MsFlags::empty(), None::<&str>)
             .with_context(|| format!("cannot mount {kind} on {place}"))?;

@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use crate::binaries::Binaries;
 use crate::cache::{self, Lock};
+use crate::cgroup::Driver;
 use crate::containerd::{Setup, Version};
 use crate::debian::Debian;
 use crate::image;
@@ -48,6 +49,7 @@ impl Host {
             data: directory.join("data"),
             run: PathBuf::from(RUN),
             snapshotter: "native",
+            driver: Driver::Cgroupfs,
             restrict_oom_score: true,
         };
         let node = Node::start(setup, &image, &directory.join("node"))?;

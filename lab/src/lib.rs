@@ -5,14 +5,17 @@
 //! | [`command`], [`process`], [`cache`] | running programs, looking at processes, what is kept in `target/lab` |
 //! | [`debian`], [`binaries`], [`image`] | Debian's packages, the static programs, the containers' image |
 //! | [`containerd`], [`plugin`] | the two programs under test, as processes |
-//! | [`cri`], [`pod`], [`cgroup`], [`node`] | the lab in the kubelet's place: a node with pods |
+//! | [`cri`], [`pod`], [`cgroup`], [`kubelet`] | the lab in the kubelet's place |
+//! | [`node`], [`busy`] | a runtime with pods; processes that never rest |
 //! | [`step`], [`view`] | what happens on a node, as data, and what it looks like then |
 //! | [`scenario`], [`picture`] | the scripts of demo and tests, and a node drawn for people |
-//! | [`demo`], [`measure`] | the command's subcommands |
+//! | [`demo`], [`measure`], [`chaos`], [`latency`] | the command's subcommands |
 //! | [`host`], [`vm`], [`guest`] | such a node on this machine, and in a virtual server |
 pub mod binaries;
+pub mod busy;
 pub mod cache;
 pub mod cgroup;
+pub mod chaos;
 pub mod command;
 pub mod containerd;
 pub mod cri;
@@ -21,6 +24,8 @@ pub mod demo;
 pub mod guest;
 pub mod host;
 pub mod image;
+pub mod kubelet;
+pub mod latency;
 pub mod measure;
 pub mod node;
 pub mod picture;

@@ -16,6 +16,10 @@ struct Cli {
 enum Command {
     /// KEP-4800's example on a virtual 32-CPU server, drawn.
     Demo(lab::demo::Options),
+    /// Pods churn, the plugin is killed at random moments, and nothing may go wrong.
+    Chaos(lab::chaos::Options),
+    /// How long an exclusive container takes to start beside many shared ones.
+    Latency(lab::latency::Options),
     /// How much memory and disk the plugin needs.
     Measure,
     /// Inside a virtual server: plays what the host has asked for.
@@ -26,6 +30,8 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo(options) => lab::demo::run(&options),
+        Command::Chaos(options) => lab::chaos::run(&options),
+        Command::Latency(options) => lab::latency::run(&options),
         Command::Measure => lab::measure::run(),
         Command::Guest => lab::guest::main(),
     };

@@ -1,4 +1,4 @@
-//! A node: a container runtime, and the lab in the kubelet's place.
+//! A node: a container runtime, and the pods that the lab started on it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,42 +6,24 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use nri_cpu_manager::cpuset::CpuSet;
 
+use crate::busy::{Busy, OUT};
+use crate::cgroup::Driver;
 use crate::containerd::{Containerd, Setup};
-use crate::cri::{Cri, wire};
+use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
 use crate::pod::{Container, Pod};
 use crate::{cgroup, plugin, process};
 
 /// A machine's container runtime with the pods that run on it.
 #[derive(Debug)]
 pub struct Node {
-    /// The kubelet's connection to the runtime.
-    cri: Cri,
+    kubelet: Kubelet,
     pods: Vec<RunningPod>,
+    /// What is always busy.
+    busy: Vec<Busy>,
+    driver: Driver,
     directory: PathBuf,
     /// Last, so that the runtime ends after everything that needs it.
     containerd: Containerd,
-}
-
-/// A pod that was started.
-#[derive(Debug, Clone)]
-pub struct RunningPod {
-    /// What it is.
-    pub pod: Pod,
-    /// The runtime's id of its sandbox.
-    pub sandbox: String,
-    /// Its containers that run.
-    pub containers: Vec<RunningContainer>,
-}
-
-/// A container that was started.
-#[derive(Debug, Clone)]
-pub struct RunningContainer {
-    /// Its name in the pod.
-    pub name: String,
-    /// The runtime's id.
-    pub id: String,
-    /// Its first process.
-    pub pid: u32,
 }
 
 impl Node {
@@ -50,13 +32,23 @@ impl Node {
     /// # Errors
     /// When the runtime does not start or does not take the image.
     pub fn start(setup: Setup, image: &Path, directory: &Path) -> Result<Self> {
-        cgroup::prepare()?;
+        let driver = setup.driver;
+        cgroup::prepare(driver)?;
         let containerd = Containerd::start(setup)?;
         containerd.import(image)?;
-        let cri = containerd.connect()?;
+        let kubelet = Kubelet::connect(&containerd.socket())?;
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
-        Ok(Self { cri, pods: Vec::new(), directory: directory.to_path_buf(), containerd })
+        let node = Self {
+            kubelet,
+            pods: Vec::new(),
+            busy: Vec::new(),
+            driver,
+            directory: directory.to_path_buf(),
+            containerd,
+        };
+        crate::cache::remove(&node.kubelet_directory())?;
+        Ok(node)
     }
 
     /// Starts a pod with all its containers, in their order.
@@ -65,22 +57,82 @@ impl Node {
     /// The runtime's words when it refuses; what was started until then stays, as with a kubelet, until
     /// [`remove`](Self::remove) or [`remove_all`](Self::remove_all).
     pub fn run(&mut self, pod: &Pod) -> Result<RunningPod> {
-        cgroup::add_pod(pod)?;
-        let config = pod.sandbox();
-        let request = wire::RunPodSandboxRequest { config: Some(config.clone()) };
-        let sandbox = self.cri.run_pod_sandbox(request)?.pod_sandbox_id;
-        self.pods.push(RunningPod {
-            pod: pod.clone(),
-            sandbox: sandbox.clone(),
-            containers: Vec::new(),
-        });
-        for container in &pod.containers {
-            let started = self.start_container(pod, container, &sandbox, 0)?;
-            if let Some(running) = self.pods.last_mut() {
-                running.containers.push(started);
-            }
+        let pod = Pod { driver: self.driver, ..pod.clone() };
+        let sandbox = self.kubelet.run_sandbox(&pod)?;
+        let name = pod.name.clone();
+        self.pods.push(RunningPod { pod, sandbox, containers: Vec::new() });
+        self.retry(&name)
+    }
+
+    /// Starts what of a pod does not run: all of it, or what was refused, as the kubelet tries again.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses; or when there is no such pod.
+    pub fn retry(&mut self, name: &str) -> Result<RunningPod> {
+        let index = self.index(name)?;
+        let RunningPod { pod, sandbox, containers } = self.pods[index].clone();
+        let missing = |wanted: &&Container| containers.iter().all(|c| c.name != wanted.name);
+        for container in pod.containers.iter().filter(missing) {
+            let started = self.start_container(&pod, container, &sandbox, 0)?;
+            self.pods[index].containers.push(started);
         }
-        self.pods.last().cloned().context("a pod that was just started is unknown")
+        Ok(self.pods[index].clone())
+    }
+
+    /// Changes the CPU time of a pod's container in place.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses: nothing has changed then.
+    pub fn resize(&mut self, pod: &str, container: &str, milli: i64) -> Result<()> {
+        let index = self.index(pod)?;
+        self.pods[index].pod = self.kubelet.resize(&self.pods[index], container, milli)?;
+        Ok(())
+    }
+
+    fn index(&self, pod: &str) -> Result<usize> {
+        let found = self.pods.iter().position(|running| running.pod.name == pod);
+        found.with_context(|| format!("there is no pod {pod}"))
+    }
+
+    /// Starts a pod whose container `main` is always busy, on every CPU it may use.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_busy(&mut self, pod: &Pod) -> Result<()> {
+        let record = self.record(&pod.name)?;
+        let mut pod = pod.clone();
+        for container in pod.containers.iter_mut().filter(|c| c.name == "main") {
+            container.command =
+                vec!["/bin/probe".into(), "spin".into(), format!("{OUT}/{}", pod.name)];
+            container.mounts.push((self.reports()?.display().to_string(), OUT.to_owned()));
+        }
+        let running = self.run(&pod)?;
+        let main = running.containers.iter().find(|c| c.name == "main");
+        let pid = main.context("a busy pod needs a container main")?.pid;
+        self.busy.push(Busy::in_pod(&pod.name, pid, record)?);
+        Ok(())
+    }
+
+    /// Starts a process that is always busy, outside of all pods.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn run_busy_on_host(&mut self, name: &str) -> Result<()> {
+        let record = self.record(name)?;
+        self.busy.push(Busy::on_host(name, record)?);
+        Ok(())
+    }
+
+    /// What is always busy.
+    #[must_use]
+    pub fn busy(&self) -> &[Busy] {
+        &self.busy
+    }
+
+    fn record(&self, name: &str) -> Result<PathBuf> {
+        let record = self.reports()?.join(name);
+        crate::cache::remove(&record)?;
+        Ok(record)
     }
 
     /// Starts one more container, or one container once more, in a pod that runs.
@@ -94,15 +146,8 @@ impl Node {
         sandbox: &str,
         attempt: u32,
     ) -> Result<RunningContainer> {
-        let request = wire::CreateContainerRequest {
-            pod_sandbox_id: sandbox.to_owned(),
-            config: Some(pod.container(container, attempt, node_memory())),
-            sandbox_config: Some(pod.sandbox()),
-        };
-        let id = self.cri.create_container(request)?.container_id;
-        self.cri.start_container(wire::StartContainerRequest { container_id: id.clone() })?;
-        let pid = self.cri.pid(&id)?;
-        Ok(RunningContainer { name: container.name.clone(), id, pid })
+        let id = self.kubelet.create_container(pod, container, sandbox, attempt)?;
+        self.kubelet.start_container(&id, &container.name)
     }
 
     /// Stops one container of a pod; the pod goes on.
@@ -110,11 +155,7 @@ impl Node {
     /// # Errors
     /// The runtime's words when it refuses.
     pub fn stop_container(&self, container: &RunningContainer) -> Result<()> {
-        self.cri.stop_container(wire::StopContainerRequest {
-            container_id: container.id.clone(),
-            timeout: 0,
-        })?;
-        Ok(())
+        self.kubelet.stop_container(&container.id)
     }
 
     /// Stops and removes a pod, as a kubelet does: containers first, at the end the pod's cgroup.
@@ -126,31 +167,16 @@ impl Node {
             return Ok(());
         };
         let running = self.pods.remove(index);
-        for container in &running.containers {
-            self.cri.stop_container(wire::StopContainerRequest {
-                container_id: container.id.clone(),
-                timeout: 0,
-            })?;
-        }
-        self.cri.stop_pod_sandbox(wire::StopPodSandboxRequest {
-            pod_sandbox_id: running.sandbox.clone(),
-        })?;
-        for container in &running.containers {
-            self.cri.remove_container(wire::RemoveContainerRequest {
-                container_id: container.id.clone(),
-            })?;
-        }
-        self.cri.remove_pod_sandbox(wire::RemovePodSandboxRequest {
-            pod_sandbox_id: running.sandbox.clone(),
-        })?;
-        cgroup::remove_pod(&running.pod)
+        self.busy.retain(|busy| busy.name != name);
+        self.kubelet.remove_pod(&running)
     }
 
-    /// Removes every pod.
+    /// Removes every pod, and ends what is busy on the host.
     ///
     /// # Errors
     /// As [`remove`](Self::remove).
     pub fn remove_all(&mut self) -> Result<()> {
+        self.busy.clear();
         while let Some(name) = self.pods.last().map(|running| running.pod.name.clone()) {
             self.remove(&name)?;
         }
@@ -161,23 +187,6 @@ impl Node {
     #[must_use]
     pub fn pods(&self) -> &[RunningPod] {
         &self.pods
-    }
-
-    /// Changes a running container's resources in place.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
-    pub fn resize(
-        &self,
-        container: &RunningContainer,
-        pod: &Pod,
-        wanted: &Container,
-    ) -> Result<()> {
-        self.cri.update_container_resources(wire::UpdateContainerResourcesRequest {
-            container_id: container.id.clone(),
-            linux: Some(wanted.resources(pod.qos(), node_memory())),
-        })?;
-        Ok(())
     }
 
     /// Where a pod's container may run: what the kernel says of every thread of its first process.
@@ -195,6 +204,35 @@ impl Node {
         )
     }
 
+    /// Writes, or with `None` deletes, the state file of the kubelet's CPU manager, as that does: as a whole.
+    ///
+    /// # Errors
+    /// When it cannot be done.
+    pub fn kubelet_state(&self, state: Option<&str>) -> Result<()> {
+        let directory = self.kubelet_directory();
+        let (new, path) = (directory.join("new"), directory.join("cpu_manager_state"));
+        fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        let done = match state {
+            Some(state) => fs::write(&new, state).and_then(|()| fs::rename(&new, &path)),
+            None => fs::remove_file(&path),
+        };
+        done.with_context(|| format!("cannot change {}", path.display()))
+    }
+
+    /// Where the plugin finds the kubelet's state file: never the directory of a kubelet on this machine.
+    fn kubelet_directory(&self) -> PathBuf {
+        self.directory.join("kubelet")
+    }
+
+    /// A kubelet with a connection of its own. What it starts, it has to remove.
+    ///
+    /// # Errors
+    /// When the runtime does not answer.
+    pub fn another_kubelet(&self) -> Result<Kubelet> {
+        Kubelet::connect(&self.containerd.socket())
+    }
+
     /// A plugin for this node, with its directory emptied.
     ///
     /// # Errors
@@ -206,7 +244,7 @@ impl Node {
             program: program.to_path_buf(),
             directory,
             socket: self.containerd.nri_socket(),
-            config: config.to_owned(),
+            config: format!("{config}kubeletStateDir: {}\n", self.kubelet_directory().display()),
         })
     }
 
@@ -235,7 +273,7 @@ impl Node {
     /// When it does not become ready.
     pub fn restart_runtime(&mut self) -> Result<()> {
         self.containerd.restart()?;
-        self.cri = self.containerd.connect()?;
+        self.kubelet = self.another_kubelet()?;
         Ok(())
     }
 
@@ -258,13 +296,4 @@ impl Drop for Node {
         }
         cgroup::tidy();
     }
-}
-
-/// Memory of this machine in bytes: the kubelet's OOM scores depend on it.
-fn node_memory() -> i64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
-    kib.map_or(1 << 30, |kib: i64| kib * 1024)
 }

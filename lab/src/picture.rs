@@ -181,11 +181,14 @@ mod tests {
             qos: if decided.is_some() { Qos::Guaranteed } else { Qos::Burstable },
             request: milli,
             allowed: allowed.into(),
+            quota: None,
             decided: decided.map(str::to_owned),
         };
         View {
             online: "0-7".into(),
             caches: vec!["0-3".into(), "4-7".into()],
+            nodes: Vec::new(),
+            busy: Vec::new(),
             containers: vec![
                 container("web", 100, "0-1,6-7", None),
                 container("db", 4000, "2-5", Some("2-5")),

@@ -29,6 +29,14 @@ pub struct Setup {
     pub config: String,
 }
 
+impl Setup {
+    /// What plugins of this setup logged, over all starts.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.join("plugin.log")).unwrap_or_default()
+    }
+}
+
 /// A running plugin.
 #[derive(Debug)]
 pub struct Plugin {
@@ -169,7 +177,7 @@ impl Plugin {
     /// What it logged since this start.
     #[must_use]
     pub fn log(&self) -> String {
-        let text = fs::read_to_string(self.setup.directory.join("plugin.log")).unwrap_or_default();
+        let text = self.setup.log();
         text.get(self.log_start..).unwrap_or_default().to_owned()
     }
 

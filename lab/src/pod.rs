@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use crate::cgroup::Driver;
 use crate::cri::wire;
 use crate::image;
 
@@ -35,6 +36,9 @@ pub struct Container {
     pub memory_request: i64,
     /// Memory limit in bytes; 0 means no limit.
     pub memory_limit: i64,
+    /// The CPUs that the kubelet names for it; empty unless the kubelet's own CPU manager is active.
+    #[serde(default)]
+    pub kubelet_cpus: String,
     /// What it runs; empty means the image's own entry point.
     pub command: Vec<String>,
     /// Directories of the host, as (path on the host, path in the container).
@@ -65,9 +69,17 @@ impl Container {
             cpu_limit: 0,
             memory_request: 0,
             memory_limit: 0,
+            kubelet_cpus: String::new(),
             command: Vec::new(),
             mounts: Vec::new(),
         }
+    }
+
+    /// The same container, as a kubelet with the static policy asks for it that has assigned it these CPUs.
+    #[must_use]
+    pub fn on(mut self, cpus: &str) -> Self {
+        cpus.clone_into(&mut self.kubelet_cpus);
+        self
     }
 
     /// The same container, running `command`.
@@ -87,9 +99,12 @@ impl Container {
     /// What the kubelet asks the runtime for.
     #[must_use]
     pub fn resources(&self, qos: Qos, node_memory: i64) -> wire::LinuxContainerResources {
+        let exclusive = qos == Qos::Guaranteed && self.cpu_limit % 1000 == 0;
+        let lifted = exclusive && !self.kubelet_cpus.is_empty();
         wire::LinuxContainerResources {
             cpu_period: CPU_PERIOD,
-            cpu_quota: quota(self.cpu_limit),
+            cpu_quota: if lifted { -1 } else { quota(self.cpu_limit) },
+            cpuset_cpus: self.kubelet_cpus.clone(),
             cpu_shares: shares(if self.cpu_request == 0 {
                 self.cpu_limit
             } else {
@@ -117,6 +132,8 @@ pub struct Pod {
     pub overhead: i64,
     /// Whether its containers see the host's processes.
     pub host_pid: bool,
+    /// How its cgroup is made and named: the node's way.
+    pub driver: Driver,
 }
 
 impl Pod {
@@ -130,6 +147,7 @@ impl Pod {
             containers: containers.into_iter().collect(),
             overhead: 0,
             host_pid: false,
+            driver: Driver::default(),
         }
     }
 
@@ -169,7 +187,7 @@ impl Pod {
         }
     }
 
-    /// The pod's cgroup, as the kubelet's cgroupfs driver names it.
+    /// The pod's cgroup, as the kubelet's drivers name it.
     #[must_use]
     pub fn cgroup_parent(&self) -> String {
         let class = match self.qos() {
@@ -177,7 +195,13 @@ impl Pod {
             Qos::Burstable => "/burstable",
             Qos::BestEffort => "/besteffort",
         };
-        format!("/kubepods{class}/pod{}", self.uid)
+        match self.driver {
+            Driver::Cgroupfs => format!("/kubepods{class}/pod{}", self.uid),
+            Driver::Systemd => {
+                let (class, uid) = (class.replace('/', "-"), self.uid.replace('-', "_"));
+                format!("kubepods{class}-pod{uid}.slice")
+            }
+        }
     }
 
     /// What all containers ask for together: it goes with the sandbox, and into the pod's cgroup.
@@ -328,6 +352,8 @@ mod tests {
         assert_eq!(class(vec![Container::best_effort("a")]), Qos::BestEffort);
         let pod = Pod { uid: "u".into(), ..Pod::new("p", [Container::best_effort("a")]) };
         assert_eq!(pod.cgroup_parent(), "/kubepods/besteffort/podu");
+        let pod = Pod { driver: Driver::Systemd, uid: "u-1".into(), ..pod };
+        assert_eq!(pod.cgroup_parent(), "kubepods-besteffort-podu_1.slice");
     }
 
     #[test]

@@ -48,6 +48,14 @@ pub fn is_alive(pid: u32) -> bool {
     status_field(pid, "State").is_some_and(|state| !state.starts_with(['Z', 'X']))
 }
 
+/// When a process was born, in the kernel's ticks since boot: together with its id it is unique.
+#[must_use]
+pub fn born(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The program's name, in parentheses, may hold anything; the 22nd field is the 20th after it.
+    text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
 /// The parent of a process.
 #[must_use]
 pub fn parent(pid: u32) -> Option<u32> {

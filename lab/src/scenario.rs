@@ -55,6 +55,43 @@ pub fn shared(name: &str) -> Pod {
     Pod::new(name, [Container::burstable("main", 500)])
 }
 
+/// The configuration in which the kernel or the runtime keeps exclusivity. CPU 0 is reserved.
+#[must_use]
+pub fn exclusivity(mode: &str) -> String {
+    format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nexclusivity: {mode}\n")
+}
+
+/// The configuration of a topology manager's policy, with the nearest NUMA nodes where one is not enough, or the first.
+/// CPU 0 is reserved.
+#[must_use]
+pub fn numa(policy: &str, closest: bool) -> String {
+    let options = if closest {
+        "topologyManagerPolicyOptions: {prefer-closest-numa-nodes: \"true\"}\n"
+    } else {
+        ""
+    };
+    format!(
+        "cpuManagerPolicy: static\ntopologyManagerPolicy: {policy}\n{options}reservedSystemCPUs: \"0\"\n"
+    )
+}
+
+/// Of a pod `db` the exclusive CPUs are resized in place, beside an exclusive neighbour and a shared one: from 2 to 4,
+/// to 1, to half a CPU (it shares then) and back to 2. Then to `too_many`. A look at the start and after each.
+#[must_use]
+pub fn resizes(too_many: i64) -> Vec<Step> {
+    let mut steps = vec![
+        Step::StartPlugin(config(Order::Numerical, false)),
+        Step::Run(shared("web")),
+        Step::Run(exclusive("db", 2)),
+        Step::Run(exclusive("neighbour", 2)),
+        Step::Look,
+    ];
+    for milli in [4000, 1000, 500, 2000, too_many * 1000] {
+        steps.extend([Step::Resize("db".into(), milli), Step::Look]);
+    }
+    steps
+}
+
 /// KEP-4800's worked example: two shared containers, then exclusive ones of 10, 8 and 6 CPUs; then a look.
 #[must_use]
 pub fn kep_4800(order: Order, align: bool) -> Vec<Step> {

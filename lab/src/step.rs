@@ -14,6 +14,7 @@ use crate::plugin::{self, Plugin};
 use crate::pod::Pod;
 use crate::process;
 use crate::view::View;
+use crate::{cgroup, chaos, latency};
 
 /// One thing to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -22,16 +23,36 @@ pub enum Step {
     StartPlugin(String),
     /// Kill the plugin with SIGKILL and start it again, with the memory it has.
     KillPlugin,
+    /// Kill the plugin with SIGKILL, for good.
+    EndPlugin,
+    /// Start a pod whose container `main` is always busy; refusing it is an outcome too.
+    RunBusy(Pod),
+    /// Start a process that is always busy, outside of all pods.
+    RunBusyOnHost(String),
+    /// Wait so many seconds, and count in how many periods the container `main` of a busy pod was throttled meanwhile.
+    Throttling(String, u64),
+    /// Stop the plugin and start it with this configuration, with the memory it has.
+    Reconfigure(String),
     /// Kill the runtime with SIGKILL and start it again: the plugin has to come back by itself.
     KillRuntime,
-    /// Start a pod; refusing it is an outcome, not a failure.
+    /// Start a pod; refusing it is an outcome, not a failure, here and in the next two.
     Run(Pod),
+    /// Start what of a pod was refused once more, as the kubelet does.
+    Retry(String),
+    /// Give the container `main` of a pod so many thousandths of a CPU, in place.
+    Resize(String, i64),
     /// Remove a pod.
     Remove(String),
+    /// The kubelet writes its CPU manager's state file.
+    KubeletState(String),
     /// Look at the node: what the processes say, beside what was decided.
     Look,
     /// How much memory the plugin uses.
     Measure,
+    /// Time exclusive containers, on an empty node without a plugin.
+    Latency(latency::Settings),
+    /// A storm of pods and of SIGKILLs to the plugin, on an empty node without a plugin.
+    Storm(chaos::Settings),
     /// Remove every pod and end the plugin: the next step starts with an empty node.
     Clear,
 }
@@ -41,7 +62,7 @@ pub enum Step {
 pub enum Outcome {
     /// It was done.
     Done,
-    /// The runtime refused the pod, with these words.
+    /// The runtime refused the pod or the resize, with these words.
     Refused(String),
     /// After how many milliseconds the plugin had synchronised with the runtime that came back.
     Reconnected(u64),
@@ -49,21 +70,32 @@ pub enum Outcome {
     View(View),
     /// The plugin's resident memory in KiB.
     Resident(u64),
+    /// Periods in which a container and its pod were throttled.
+    Throttled {
+        /// By the container's own quota.
+        container: u64,
+        /// By the pod's.
+        pod: u64,
+    },
+    /// How long exclusive containers took.
+    Latency(Vec<latency::Row>),
+    /// What came of a storm.
+    Storm(chaos::Summary),
 }
 
 /// Carries out steps on a node, with one plugin at most.
-#[derive(Debug)]
 pub struct Player<'a> {
     node: &'a mut Node,
     program: &'a Path,
     plugin: Option<(plugin::Setup, Plugin)>,
+    tell: &'a mut dyn FnMut(&str),
 }
 
 impl<'a> Player<'a> {
-    /// On this node, with the plugin of this program.
+    /// On this node, with the plugin of this program. `tell` hears how long steps go.
     #[must_use]
-    pub fn new(node: &'a mut Node, program: &'a Path) -> Self {
-        Self { node, program, plugin: None }
+    pub fn new(node: &'a mut Node, program: &'a Path, tell: &'a mut dyn FnMut(&str)) -> Self {
+        Self { node, program, plugin: None, tell }
     }
 
     /// Carries out one step.
@@ -97,13 +129,30 @@ impl<'a> Player<'a> {
                 let plugin = Plugin::start(&setup)?;
                 self.plugin = Some((setup, plugin));
             }
-            Step::KillRuntime => return self.kill_runtime(),
-            Step::Run(pod) => {
-                if let Err(error) = self.node.run(pod) {
-                    return Ok(Outcome::Refused(format!("{error:#}")));
-                }
+            Step::EndPlugin => {
+                let (_, plugin) = self.plugin.take().context("there is no plugin to kill")?;
+                plugin.end(Signal::SIGKILL)?;
             }
+            Step::RunBusy(pod) => return Ok(refusal(self.node.run_busy(pod))),
+            Step::RunBusyOnHost(name) => self.node.run_busy_on_host(name)?,
+            Step::Throttling(name, seconds) => return self.throttling(name, *seconds),
+            Step::Latency(settings) => {
+                let rows = latency::measure(self.node, self.program, settings, self.tell)?;
+                return Ok(Outcome::Latency(rows));
+            }
+            Step::Reconfigure(config) => {
+                let (setup, plugin) = self.plugin.take().context("there is no plugin to stop")?;
+                plugin.end(Signal::SIGTERM)?;
+                let setup = plugin::Setup { config: config.clone(), ..setup };
+                let plugin = Plugin::start(&setup)?;
+                self.plugin = Some((setup, plugin));
+            }
+            Step::KillRuntime => return self.kill_runtime(),
+            Step::Run(pod) => return Ok(refusal(self.node.run(pod).map(|_| ()))),
+            Step::Retry(pod) => return Ok(refusal(self.node.retry(pod).map(|_| ()))),
+            Step::Resize(pod, milli) => return Ok(refusal(self.node.resize(pod, "main", *milli))),
             Step::Remove(pod) => self.node.remove(pod)?,
+            Step::KubeletState(state) => self.node.kubelet_state(Some(state))?,
             Step::Look => {
                 let plugin = self.plugin.as_ref().map(|(_, plugin)| plugin);
                 return View::of(self.node, plugin).map(Outcome::View);
@@ -111,6 +160,11 @@ impl<'a> Player<'a> {
             Step::Measure => {
                 let (_, plugin) = self.plugin.as_ref().context("there is no plugin to measure")?;
                 return process::resident_kib(plugin.pid()).map(Outcome::Resident);
+            }
+            Step::Storm(settings) => {
+                let setup = self.node.plugin(self.program, &settings.config)?;
+                let summary = chaos::storm(self.node, &setup, settings, self.tell)?;
+                return Ok(Outcome::Storm(summary));
             }
             Step::Clear => {
                 self.node.remove_all()?;
@@ -120,6 +174,15 @@ impl<'a> Player<'a> {
             }
         }
         Ok(Outcome::Done)
+    }
+
+    fn throttling(&self, name: &str, seconds: u64) -> Result<Outcome> {
+        let busy = self.node.busy().iter().find(|busy| busy.name == name);
+        let pid = busy.with_context(|| format!("{name} is not busy"))?.pid;
+        let before = cgroup::throttled(pid)?;
+        std::thread::sleep(Duration::from_secs(seconds));
+        let after = cgroup::throttled(pid)?;
+        Ok(Outcome::Throttled { container: after.0 - before.0, pod: after.1 - before.1 })
     }
 
     fn kill_runtime(&mut self) -> Result<Outcome> {
@@ -133,6 +196,10 @@ impl<'a> Player<'a> {
     }
 }
 
+fn refusal(result: Result<()>) -> Outcome {
+    result.map_or_else(|error| Outcome::Refused(format!("{error:#}")), |()| Outcome::Done)
+}
+
 impl Step {
     /// In a person's words.
     #[must_use]
@@ -144,9 +211,22 @@ impl Step {
             Self::Run(pod) => {
                 format!("start pod {} ({:?}, {})", pod.name, pod.qos(), pod.describe_cpus())
             }
+            Self::Reconfigure(_) => "restart the plugin with another configuration".to_owned(),
+            Self::Retry(pod) => format!("start pod {pod} once more"),
+            Self::Resize(pod, milli) => format!("resize pod {pod} to {milli}m CPU"),
             Self::Remove(pod) => format!("remove pod {pod}"),
+            Self::KubeletState(_) => "write the kubelet's state file".to_owned(),
             Self::Look => "look at every container's process".to_owned(),
             Self::Measure => "measure the plugin's memory".to_owned(),
+            Self::EndPlugin => "kill the plugin".to_owned(),
+            Self::RunBusy(pod) => format!("start busy pod {} ({})", pod.name, pod.describe_cpus()),
+            Self::RunBusyOnHost(name) => format!("start {name} on the host, busy"),
+            Self::Throttling(pod, seconds) => format!("count throttling of {pod} for {seconds} s"),
+            Self::Latency(_) => "time exclusive containers".to_owned(),
+            Self::Storm(settings) => format!(
+                "a storm of {} kills, seed {}, {} workers",
+                settings.kills, settings.seed, settings.workers
+            ),
             Self::Clear => "empty the node".to_owned(),
         }
     }

@@ -5,10 +5,16 @@ use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::topology::{Topology, sysfs};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::time::Duration;
 
+use crate::cgroup;
 use crate::node::Node;
 use crate::plugin::Plugin;
 use crate::pod::Qos;
+use crate::process;
+
+/// How long busy processes are watched.
+const WINDOW: Duration = Duration::from_millis(500);
 
 /// A node at one moment. CPU sets are in the kernel's list format.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,8 +23,34 @@ pub struct View {
     pub online: String,
     /// The CPUs of each uncore cache, in order.
     pub caches: Vec<String>,
+    /// The NUMA nodes, in order.
+    pub nodes: Vec<NodeView>,
+    /// What is always busy, in the order in which it was started.
+    pub busy: Vec<BusyView>,
     /// Every running container, in the order in which they were started.
     pub containers: Vec<ContainerView>,
+}
+
+/// A NUMA node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// Its online CPUs.
+    pub cpus: String,
+    /// Its distances to all nodes, in order.
+    pub distances: Vec<u32>,
+}
+
+/// A busy process, in a pod or outside of all pods.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BusyView {
+    /// Its name.
+    pub name: String,
+    /// `Cpus_allowed_list`.
+    pub allowed: String,
+    /// The CPUs it ran on during half a second.
+    pub ran: String,
+    /// What is written in its cgroup as its CPUs.
+    pub set: String,
 }
 
 /// A container at one moment.
@@ -34,6 +66,8 @@ pub struct ContainerView {
     pub request: i64,
     /// `Cpus_allowed_list` of its first process.
     pub allowed: String,
+    /// The CFS quota of its cgroup, in thousandths of a CPU; nothing if it has none.
+    pub quota: Option<i64>,
     /// The exclusive CPUs in the plugin's state file; nothing for a shared container.
     pub decided: Option<String>,
 }
@@ -48,6 +82,15 @@ impl View {
             sysfs::read(Path::new("/sys")).context("cannot read this machine's topology")?;
         let topology =
             Topology::build(reading.facts).context("this machine's topology makes no sense")?;
+        let mut busy = Vec::new();
+        for process in node.busy() {
+            busy.push(BusyView {
+                name: process.name.clone(),
+                allowed: process::allowed(process.pid)?.to_string(),
+                ran: process.runs_on(WINDOW).to_string(),
+                set: cgroup::set_cpus(process.pid)?,
+            });
+        }
         let mut containers = Vec::new();
         for running in node.pods() {
             for container in &running.containers {
@@ -55,6 +98,7 @@ impl View {
                 let wanted = running.pod.containers.iter().find(|c| c.name == *name);
                 let decided = plugin.map(|p| p.decided(pod, name)).transpose()?.flatten();
                 containers.push(ContainerView {
+                    quota: cgroup::quota(container.pid)?,
                     pod: pod.clone(),
                     container: name.clone(),
                     qos: running.pod.qos(),
@@ -67,6 +111,15 @@ impl View {
         Ok(Self {
             online: topology.online().to_string(),
             caches: topology.uncores().iter().map(|cache| cache.cpus.to_string()).collect(),
+            nodes: topology
+                .nodes()
+                .iter()
+                .map(|node| NodeView {
+                    cpus: node.cpus.to_string(),
+                    distances: node.distances.clone(),
+                })
+                .collect(),
+            busy,
             containers,
         })
     }
@@ -75,6 +128,21 @@ impl View {
     #[must_use]
     pub fn allowed(&self, pod: &str) -> &str {
         self.containers.iter().find(|c| c.pod == pod).map_or("(not there)", |c| &c.allowed)
+    }
+
+    /// The CFS quota of a pod's first container, in thousandths of a CPU.
+    #[must_use]
+    pub fn quota(&self, pod: &str) -> Option<i64> {
+        self.containers.iter().find(|c| c.pod == pod).and_then(|c| c.quota)
+    }
+
+    /// A busy process: where it may run, and where it ran.
+    #[must_use]
+    pub fn busy(&self, name: &str) -> (&str, &str) {
+        self.busy
+            .iter()
+            .find(|b| b.name == name)
+            .map_or(("(not there)", ""), |b| (&b.allowed, &b.ran))
     }
 
     /// Every place where a process and a decision do not agree, in words; empty when all is well.
@@ -121,14 +189,20 @@ mod tests {
             qos: Qos::Guaranteed,
             request: 0,
             allowed: allowed.into(),
+            quota: None,
             decided: decided.map(str::to_owned),
         }
     }
 
     #[test]
     fn agreement_and_its_absence() {
-        let view =
-            |containers| View { online: "0-7".into(), caches: vec!["0-7".into()], containers };
+        let view = |containers| View {
+            online: "0-7".into(),
+            caches: vec!["0-7".into()],
+            nodes: Vec::new(),
+            busy: Vec::new(),
+            containers,
+        };
         let good = view(vec![container("a", "2-3", Some("2-3")), container("b", "0-1,4-7", None)]);
         assert!(good.disagreements().is_empty());
         let stale = view(vec![container("a", "2-3", Some("2-3")), container("b", "0-7", None)]);

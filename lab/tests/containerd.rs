@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
+#[macro_use]
 mod support;
 
 use std::fs;
@@ -16,14 +17,6 @@ use lab::pod::{Container, Pod};
 use lab::process;
 use nix::sys::signal::Signal;
 use support::{Bench, CONFIG, Spinner, binaries, eventually, exclusive, shared};
-
-/// Every test, for each generation of containerd.
-macro_rules! on_both {
-    ($($test:ident),* $(,)?) => {
-        mod containerd_1_7 { $(#[test] fn $test() { super::$test(super::Version::V1_7); })* }
-        mod containerd_2_1 { $(#[test] fn $test() { super::$test(super::Version::V2_1); })* }
-    };
-}
 
 on_both!(
     the_exclusive_cpu_is_empty_when_its_container_starts,

@@ -1,6 +1,6 @@
 //! containerd's configuration: two generations of the file, the same meaning.
 
-use super::{Setup, Version};
+use super::{Driver, Setup, Version};
 use crate::image;
 
 pub(super) fn text(setup: &Setup) -> String {
@@ -46,6 +46,7 @@ plugin_config_path = "{run}/conf.d"
 fn cri_1_7(setup: &Setup) -> String {
     let Setup { snapshotter, restrict_oom_score, data, runc, .. } = setup;
     let (data, runc, image) = (data.display(), runc.display(), image::NAME);
+    let systemd = setup.driver == Driver::Systemd;
     format!(
         r#"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -61,7 +62,7 @@ runtime_type = "io.containerd.runc.v2"
 
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
 BinaryName = "{runc}"
-SystemdCgroup = false
+SystemdCgroup = {systemd}
 
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "{data}/cni"
@@ -73,6 +74,7 @@ conf_dir = "{data}/cni.d"
 fn cri_2_1(setup: &Setup) -> String {
     let Setup { snapshotter, restrict_oom_score, data, runc, .. } = setup;
     let (data, runc, image) = (data.display(), runc.display(), image::NAME);
+    let systemd = setup.driver == Driver::Systemd;
     format!(
         r#"
 [plugins."io.containerd.cri.v1.images"]
@@ -92,7 +94,7 @@ runtime_type = "io.containerd.runc.v2"
 
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
 BinaryName = "{runc}"
-SystemdCgroup = false
+SystemdCgroup = {systemd}
 
 [plugins."io.containerd.cri.v1.runtime".cni]
 bin_dirs = ["{data}/cni"]

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
 
 use crate::binaries::Binaries;
 use crate::cache;
@@ -24,10 +25,40 @@ pub(super) struct Base {
 pub(crate) const CONTAINERD_1_7: &str = "/opt/containerd-1.7";
 
 /// What the root image has beyond the smallest Debian.
-const PACKAGES: &str = "containerd,runc,iproute2";
+const PACKAGES: &str = "containerd,runc,crun,iproute2,systemd";
 
 /// Loaded before the root file system is mounted: the disk, and what container snapshots need.
 const MODULES: [&str; 2] = ["kernel/drivers/block/virtio_blk.ko", "kernel/fs/overlayfs/overlay.ko"];
+
+/// The initramfs' first process. It hands over to a shell, which collects orphans, and powers off whatever becomes of the
+/// lab; or to systemd, where the kernel's command line names it, with the lab as a service.
+const INIT: &str = r#"#!/bin/busybox sh
+b=/bin/busybox
+$b mount -t devtmpfs dev /dev
+$b mount -t proc proc /proc
+$b insmod /virtio_blk.ko
+$b insmod /overlay.ko
+$b mount -t ext4 /dev/vda /newroot
+$b mount -t ext4 -o ro /dev/vdb /newroot/lab
+if $b grep -q systemd.unit=lab.service /proc/cmdline; then
+  $b cat > /newroot/etc/systemd/system/lab.service <<UNIT
+[Unit]
+DefaultDependencies=no
+SuccessAction=poweroff-immediate
+FailureAction=poweroff-immediate
+[Service]
+ExecStart=/lab/lab guest
+StandardOutput=null
+StandardError=null
+UNIT
+  $b mount --move /dev /newroot/dev
+  $b mount --move /proc /newroot/proc
+  exec $b switch_root /newroot /usr/lib/systemd/systemd
+fi
+$b mount --move /dev /newroot/dev
+$b mount --move /proc /newroot/proc
+exec $b switch_root /newroot /bin/sh -c '/lab/lab guest; echo o > /proc/sysrq-trigger; sleep 60'
+"#;
 
 pub(super) fn base() -> Result<Base> {
     // Two processes would build the same images.
@@ -39,10 +70,25 @@ pub(super) fn base() -> Result<Base> {
     let kernel = find(&package.join("boot"), "vmlinuz-")?;
     let modules = find(&package.join("lib/modules"), "")?;
     let images = cache::directory("images")?;
-    let (initramfs, root) = (images.join("initramfs.gz"), images.join("root.ext4"));
+    let initramfs = current(&images, "initramfs-", INIT)?;
+    let root = current(&images, "root-", PACKAGES)?;
     cache::once(&initramfs, |partial| make_initramfs(partial, &modules, &busybox))?;
     cache::once(&root, |partial| make_root(partial, &debian))?;
     Ok(Base { kernel, initramfs, root, busybox })
+}
+
+/// The place of an image that is made of `content`; those of other content are removed.
+fn current(images: &Path, prefix: &str, content: &str) -> Result<PathBuf> {
+    let digest: String =
+        Sha256::digest(content).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    let name = format!("{prefix}{digest}");
+    for entry in fs::read_dir(images).context("cannot read the cache of images")?.flatten() {
+        let other = entry.file_name();
+        if other.to_string_lossy().starts_with(prefix) && other.to_string_lossy() != name {
+            cache::remove(&entry.path())?;
+        }
+    }
+    Ok(images.join(name))
 }
 
 /// The image that carries what changes: the programs under test, the containers' image, and what to do.
@@ -54,7 +100,9 @@ pub(super) fn make_run(
 ) -> Result<PathBuf> {
     let tree = directory.join("run");
     fs::create_dir_all(&tree).with_context(|| format!("cannot make {}", tree.display()))?;
-    for (from, to) in [(&binaries.lab, "lab"), (&binaries.plugin, "nri-cpu-manager")] {
+    for (from, to) in
+        [(&binaries.lab, "lab"), (&binaries.probe, "probe"), (&binaries.plugin, "nri-cpu-manager")]
+    {
         fs::copy(from, tree.join(to)).with_context(|| format!("cannot copy {}", from.display()))?;
     }
     image::write(&tree.join("image.tar"), &base.busybox, &binaries.probe)?;
@@ -108,28 +156,12 @@ fn make_initramfs(path: &Path, modules: &Path, busybox: &Path) -> Result<()> {
         fs::create_dir_all(tree.join(directory)).context("cannot make the initramfs")?;
     }
     fs::copy(busybox, tree.join("bin/busybox")).context("cannot copy busybox")?;
-    let mut loading = String::new();
     for module in MODULES {
         let name = module.rsplit('/').next().unwrap_or(module);
         unpack_module(&modules.join(module), &tree.join(name))?;
-        loading += &format!("$b insmod /{name}\n");
     }
-    // The shell is the guest's first process: it collects orphans, and powers off whatever becomes of the lab.
-    let init = format!(
-        r#"#!/bin/busybox sh
-b=/bin/busybox
-$b mount -t devtmpfs dev /dev
-$b mount -t proc proc /proc
-{loading}
-$b mount -t ext4 /dev/vda /newroot
-$b mount -t ext4 -o ro /dev/vdb /newroot/lab
-$b mount --move /dev /newroot/dev
-$b mount --move /proc /newroot/proc
-exec $b switch_root /newroot /bin/sh -c '/lab/lab guest; echo o > /proc/sysrq-trigger; sleep 60'
-"#
-    );
     let script = tree.join("init");
-    fs::write(&script, init).context("cannot write the initramfs' script")?;
+    fs::write(&script, INIT).context("cannot write the initramfs' script")?;
     run(&mut command("chmod", ["+x".as_ref(), script.as_os_str()]))?;
     run(command("sh", ["-c", "find . | cpio --quiet -o -H newc | gzip -1 > \"$0\""])
         .arg(path)

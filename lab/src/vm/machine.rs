@@ -59,6 +59,32 @@ impl Machine {
         Self { threads: 2, ..Self::single("smt", 1, 4) }
     }
 
+    /// Sockets of several NUMA nodes, no SMT: `cores` CPUs and one uncore cache a node; `near` is the distance between
+    /// nodes of a socket, `far` that between sockets.
+    #[must_use]
+    pub fn numa(
+        name: &str,
+        sockets: usize,
+        nodes: usize,
+        cores: usize,
+        (near, far): (u8, u8),
+    ) -> Self {
+        let total = sockets * nodes;
+        let distance = |from: usize, to: usize| if from / nodes == to / nodes { near } else { far };
+        let pairs = (0..total).flat_map(|from| (0..total).map(move |to| (from, to)));
+        Self {
+            sockets,
+            nodes: (0..total)
+                .map(|node| format!("{}-{}", node * cores, (node + 1) * cores - 1))
+                .collect(),
+            distances: pairs
+                .filter(|(from, to)| from != to)
+                .map(|(from, to)| (from, to, distance(from, to)))
+                .collect(),
+            ..Self::single(name, nodes, cores)
+        }
+    }
+
     /// All CPUs, online or not.
     #[must_use]
     pub fn cpus(&self) -> usize {
@@ -82,10 +108,17 @@ impl Machine {
                 cpus.split(',').filter(|r| !r.is_empty()).map(|r| format!(",cpus={r}")).collect();
             push("-numa", format!("node,nodeid={node},memdev=memory{node}{ranges}"));
         }
-        for (from, to, distance) in &self.distances {
-            push("-numa", format!("dist,src={from},dst={to},val={distance}"));
+        // QEMU wants all distances or none.
+        let all = if self.distances.is_empty() { 0 } else { self.nodes.len() };
+        for (from, to) in (0..all).flat_map(|from| (0..all).map(move |to| (from, to))) {
+            push("-numa", format!("dist,src={from},dst={to},val={}", self.distance(from, to)));
         }
         arguments
+    }
+
+    fn distance(&self, from: usize, to: usize) -> u8 {
+        let given = self.distances.iter().find(|(f, t, _)| (*f, *t) == (from, to));
+        given.map_or(if from == to { 10 } else { 20 }, |(_, _, distance)| *distance)
     }
 }
 
@@ -108,6 +141,17 @@ mod tests {
         let text = two_nodes.arguments().join(" ");
         assert!(text.contains("-object memory-backend-ram,id=memory1,size=1024M"), "{text}");
         assert!(text.contains("-numa node,nodeid=1,memdev=memory1,cpus=4-5,cpus=7"), "{text}");
-        assert!(text.ends_with("-numa dist,src=0,dst=1,val=32"), "{text}");
+        for distance in ["src=0,dst=0,val=10", "src=0,dst=1,val=32", "src=1,dst=0,val=20"] {
+            assert!(text.contains(&format!("-numa dist,{distance}")), "{text}");
+        }
+    }
+
+    #[test]
+    fn near_nodes_are_those_of_a_socket() {
+        let machine = Machine::numa("numa", 2, 2, 4, (12, 32));
+        assert_eq!(machine.cpus(), 16);
+        assert_eq!(machine.nodes, ["0-3", "4-7", "8-11", "12-15"]);
+        let row = |from| [0, 1, 2, 3].map(|to| machine.distance(from, to));
+        assert_eq!([row(0), row(3)], [[10, 12, 32, 32], [32, 32, 12, 10]]);
     }
 }

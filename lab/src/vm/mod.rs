@@ -11,6 +11,7 @@ use nix::sys::signal::Signal;
 
 use crate::binaries::Binaries;
 use crate::cache;
+use crate::cgroup::Driver;
 use crate::command::{command, last_lines, progress};
 use crate::containerd::Version;
 use crate::guest::{Job, Report};
@@ -28,6 +29,34 @@ const BOOT: Duration = Duration::from_secs(90);
 /// Settings that keep an emulated machine on a busy host from believing it hangs.
 const KERNEL: &str = "console=ttyS0 panic=-1 quiet nowatchdog tsc=reliable highres=off rcupdate.rcu_cpu_stall_suppress=1";
 
+/// What runs on a virtual server.
+#[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
+pub struct Software {
+    /// Which containerd.
+    pub version: Version,
+    /// What runs its containers.
+    pub oci: Oci,
+    /// How cgroups are made. With systemd's it is the first process, as on most nodes.
+    pub driver: Driver,
+}
+
+/// An OCI runtime.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize,
+)]
+pub enum Oci {
+    /// containerd's usual one.
+    Runc,
+    /// A smaller and faster one.
+    Crun,
+}
+
+impl From<Version> for Software {
+    fn from(version: Version) -> Self {
+        Self { version, oci: Oci::Runc, driver: Driver::Cgroupfs }
+    }
+}
+
 /// Boots the machine, carries out the steps in it and returns what came of each.
 ///
 /// A machine that does not boot is tried once more, and that is reported; a failing step is not.
@@ -36,7 +65,7 @@ const KERNEL: &str = "console=ttyS0 panic=-1 quiet nowatchdog tsc=reliable highr
 /// When it boots neither time, or a step fails: the error names the step and ends with the guest's last words.
 pub fn run(
     machine: &Machine,
-    version: Version,
+    software: impl Into<Software>,
     steps: &[Step],
     binaries: &Binaries,
     patience: Duration,
@@ -45,12 +74,13 @@ pub fn run(
     // Emulated CPUs need real ones: two servers at a time would each take more than twice as long.
     let _turn = cache::lock_file(Path::new("/run/nri-cpu-manager-lab-vm.lock"))?;
     let directory = run_directory(&machine.name)?;
-    let job = Job { version, offline: machine.offline.clone(), steps: steps.to_vec() };
+    let software = software.into();
+    let job = Job { software, offline: machine.offline.clone(), steps: steps.to_vec() };
     let job = serde_json::to_string(&job).context("cannot write down the steps")?;
     let image = images::make_run(&base, binaries, &job, directory.path())?;
     for attempt in 1..=2 {
         progress(format!("{}: booting a server with {} CPUs", machine.name, machine.cpus()));
-        let mut server = Server::boot(machine, &base, &image, directory.path())?;
+        let mut server = Server::boot(machine, software.driver, &base, &image, directory.path())?;
         match server.outcomes(steps.len(), patience)? {
             Some(outcomes) => return Ok(outcomes),
             None if attempt == 1 => progress(format!(
@@ -93,6 +123,7 @@ struct Server {
 impl Server {
     fn boot(
         machine: &Machine,
+        driver: Driver,
         base: &images::Base,
         image: &Path,
         directory: &Path,
@@ -101,6 +132,10 @@ impl Server {
         cache::remove(&results)?;
         let console = directory.join("console");
         let log = File::create(directory.join("qemu.log")).context("cannot make QEMU's log")?;
+        let init = match driver {
+            Driver::Cgroupfs => "",
+            Driver::Systemd => " systemd.unit=lab.service",
+        };
         let drive =
             |path: &Path| format!("file={},if=virtio,format=raw,snapshot=on", path.display());
         let child =
@@ -113,7 +148,7 @@ impl Server {
                 .arg(&base.kernel)
                 .arg("-initrd")
                 .arg(&base.initramfs)
-                .args(["-append", KERNEL])
+                .args(["-append", &format!("{KERNEL}{init}")])
                 .args(["-drive", &drive(&base.root), "-drive", &drive(image)])
                 .args(["-serial", &format!("file:{}", console.display())])
                 .args(["-serial", &format!("file:{}", results.display())])

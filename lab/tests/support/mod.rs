@@ -15,10 +15,19 @@ use std::time::{Duration, Instant};
 use lab::binaries::Binaries;
 use lab::containerd::Version;
 use lab::host::Host;
-use lab::node::RunningPod;
+use lab::kubelet::RunningPod;
 use lab::plugin::{Plugin, Setup};
 use lab::pod::{Container, Pod};
 use nri_cpu_manager::cpuset::CpuSet;
+
+/// Every test named, for each generation of containerd.
+#[allow(unused_macros, reason = "not every test file runs with both")]
+macro_rules! on_both {
+    ($($test:ident),* $(,)?) => {
+        mod containerd_1_7 { $(#[test] fn $test() { super::$test(super::Version::V1_7); })* }
+        mod containerd_2_1 { $(#[test] fn $test() { super::$test(super::Version::V2_1); })* }
+    };
+}
 
 /// The static programs, built once a test binary.
 pub fn binaries() -> &'static Binaries {

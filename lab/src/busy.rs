@@ -1,0 +1,103 @@
+//! Processes that are always busy, and where they ran: the probe in a pod, or outside of all pods.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::Signal;
+use nri_cpu_manager::cpuset::CpuSet;
+
+use crate::{cgroup, command, process};
+
+/// Where containers find the directory of their records.
+pub const OUT: &str = "/out";
+
+/// Something that is busy.
+#[derive(Debug)]
+pub struct Busy {
+    /// What it is called: its pod, or its group on the host.
+    pub name: String,
+    /// Its first process.
+    pub pid: u32,
+    /// When it last ran on each CPU: see the probe.
+    record: PathBuf,
+    /// Its process, if it is no container's; ended with it.
+    child: Option<Child>,
+}
+
+impl Busy {
+    /// The one of a pod. Waits until it has begun.
+    ///
+    /// # Errors
+    /// When it does not begin.
+    pub fn in_pod(name: &str, pid: u32, record: PathBuf) -> Result<Self> {
+        Self { name: name.to_owned(), pid, record, child: None }.begun()
+    }
+
+    fn begun(self) -> Result<Self> {
+        let start = Instant::now();
+        while times(&self.record).iter().all(|time| *time == 0) {
+            if start.elapsed() > Duration::from_secs(60) {
+                bail!("the busy process {} does not run", self.name);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(self)
+    }
+
+    /// Starts one outside of all pods, in a group of its own beside `kubepods`, where a host's services are. Waits until it has
+    /// begun.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn on_host(name: &str, record: PathBuf) -> Result<Self> {
+        let probe = std::env::current_exe()
+            .context("this program does not know where it lies")?
+            .with_file_name("probe");
+        let group = cgroup::add_service(name)?;
+        // The shell enters the group before it becomes the probe.
+        let child = command::command(
+            "sh",
+            ["-c", "echo $$ > \"$0\"/cgroup.procs; exec \"$1\" spin \"$2\""],
+        )
+        .arg(&group)
+        .arg(&probe)
+        .arg(&record)
+        .stdout(Stdio::null())
+        .spawn()
+        .context("cannot start a busy process")?;
+        Self { name: name.to_owned(), pid: child.id(), record, child: Some(child) }.begun()
+    }
+
+    /// The CPUs it runs on during `window`.
+    #[must_use]
+    pub fn runs_on(&self, window: Duration) -> CpuSet {
+        let before = times(&self.record);
+        std::thread::sleep(window);
+        let ran = times(&self.record);
+        let ran = ran
+            .iter()
+            .enumerate()
+            .filter(|(cpu, time)| before.get(*cpu) != Some(*time) && **time > 0);
+        ran.filter_map(|(cpu, _)| CpuSet::of(cpu).ok()).collect()
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = process::end(child, Signal::SIGKILL, Duration::from_secs(5));
+        }
+    }
+}
+
+fn times(record: &Path) -> Vec<u64> {
+    let bytes = fs::read(record).unwrap_or_default();
+    bytes
+        .chunks_exact(8)
+        .filter_map(|chunk| chunk.try_into().ok())
+        .map(u64::from_ne_bytes)
+        .collect()
+}

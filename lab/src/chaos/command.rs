@@ -1,0 +1,134 @@
+//! `hack/chaos`: the storm as a command.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::{Settings, Summary};
+use crate::binaries::Binaries;
+use crate::cache;
+use crate::command::progress;
+use crate::containerd::Version;
+use crate::host::Host;
+use crate::step::{Outcome, Player, Step};
+use crate::vm::{self, Machine, Oci, Software};
+
+/// What the person at the terminal can choose.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// How often the plugin is killed.
+    #[arg(long, default_value_t = 30)]
+    pub kills: u64,
+    /// Containers created between two kills, on average.
+    #[arg(long, default_value_t = 10)]
+    pub creations_per_kill: u64,
+    /// Where the choices come from; the interleaving of the threads does not.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Kubelets at work at the same time.
+    #[arg(long, default_value_t = 4)]
+    pub workers: usize,
+    /// On a virtual server with CPUs to fight for, or on this machine.
+    #[arg(long, value_enum, default_value_t = Place::Server)]
+    pub on: Place,
+    /// CPUs of the virtual server.
+    #[arg(long, default_value_t = 16)]
+    pub cpus: usize,
+    /// Which generation of containerd.
+    #[arg(long, value_enum, default_value_t = Version::V2_1)]
+    pub runtime: Version,
+    /// What runs the virtual server's containers.
+    #[arg(long, value_enum, default_value_t = Oci::Runc)]
+    pub oci: Oci,
+    /// Another plugin than the one built here.
+    #[arg(long)]
+    pub plugin: Option<PathBuf>,
+    /// More of the plugin's configuration, as YAML.
+    #[arg(long, default_value = "")]
+    pub config: String,
+}
+
+/// Where a storm takes place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Place {
+    /// A virtual server.
+    Server,
+    /// This machine.
+    Host,
+}
+
+/// Runs it. The last line of standard output is the result.
+///
+/// # Errors
+/// When the lab fails, or a promise was broken.
+pub fn run(options: &Options) -> Result<()> {
+    let mut binaries = Binaries::build()?;
+    if let Some(plugin) = &options.plugin {
+        binaries.plugin.clone_from(plugin);
+    }
+    let summary = let_loose(options, &binaries)?;
+    for finding in &summary.findings {
+        println!("{finding}");
+    }
+    let path = cache::directory("chaos")?.join("storm.log");
+    std::fs::write(&path, &summary.log).context("cannot keep the logs")?;
+    println!("logs of plugin and runtime: {}", path.display());
+    let seconds = summary.millis as f64 / 1000.0;
+    println!(
+        "seed {}, {} workers: {seconds:.0} s, {:.1} creations/s, {} exclusive, {} refused, {} failed; processes looked at {} times; \
+         longest repair {:.1} s",
+        options.seed,
+        options.workers,
+        summary.creations as f64 / seconds.max(0.001),
+        summary.exclusive,
+        summary.refused,
+        summary.failed,
+        summary.looks,
+        summary.longest_repair as f64 / 1000.0
+    );
+    println!("{}", summary.line());
+    if !summary.is_good() {
+        bail!("a promise was broken");
+    }
+    if summary.exclusive == 0 {
+        bail!("no container ever had CPUs for itself: this storm proves nothing");
+    }
+    Ok(())
+}
+
+fn let_loose(options: &Options, binaries: &Binaries) -> Result<Summary> {
+    let reserved = "0";
+    let settings = Settings {
+        kills: options.kills,
+        creations_per_kill: options.creations_per_kill,
+        workers: options.workers,
+        seed: options.seed,
+        reserved: reserved.to_owned(),
+        config: format!(
+            "cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\n{}\n",
+            options.config
+        ),
+    };
+    let step = Step::Storm(settings);
+    let outcome = match options.on {
+        Place::Host => {
+            let mut host = Host::start(options.runtime, binaries)?;
+            let mut tell = |text: &str| progress(text);
+            Player::new(&mut host.node, &binaries.plugin, &mut tell).play(&step)?
+        }
+        Place::Server => {
+            let machine = Machine { memory: 4096, ..Machine::single("chaos", 2, options.cpus / 2) };
+            let software = Software { oci: options.oci, ..options.runtime.into() };
+            // A kill and what belongs to it takes some seconds where processors are emulated.
+            let patience =
+                Duration::from_secs(600 + options.kills * (10 + options.creations_per_kill * 3));
+            let mut outcomes = vm::run(&machine, software, &[step], binaries, patience)?;
+            outcomes.pop().context("the guest sent no result")?
+        }
+    };
+    match outcome {
+        Outcome::Storm(summary) => Ok(summary),
+        other => bail!("the storm ended strangely: {other:?}"),
+    }
+}

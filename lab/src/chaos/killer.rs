@@ -1,0 +1,63 @@
+//! Ends the plugin with SIGKILL, again and again, and starts it again.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use fastrand::Rng;
+use nix::sys::signal::Signal;
+
+use super::Storm;
+use crate::command::last_lines;
+use crate::plugin::{Plugin, Setup};
+
+/// After so many kills everything rests, and is looked at.
+const REST: u64 = 20;
+/// A storm that has fallen calm is no reason to wait for ever.
+const CALM: Duration = Duration::from_secs(10);
+/// How long a plugin may take to come back on an emulated machine that is busy.
+const BACK: Duration = Duration::from_secs(60);
+
+/// Returns the plugin that runs at the end. `nudge` makes something happen on the node.
+pub(super) fn run(
+    storm: &Storm<'_>,
+    setup: &Setup,
+    nudge: &mut dyn FnMut() -> Result<()>,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Plugin> {
+    let settings = storm.settings;
+    let mut rng = Rng::with_seed(settings.seed);
+    let mut plugin = Plugin::start(setup)?;
+    for kill in 1..=settings.kills {
+        // Not by the clock: so that creations and kills stay in proportion on any machine. The pause after it makes the
+        // moment any within the runtime's and the plugin's work; without a wait the next kill meets the plugin's start.
+        wait_for(storm, rng.u64(0..=2 * settings.creations_per_kill));
+        std::thread::sleep(Duration::from_micros(rng.u64(0..100_000)));
+        plugin.end(Signal::SIGKILL)?;
+        if rng.bool() {
+            // Meanwhile containers come that nobody asks about.
+            wait_for(storm, rng.u64(0..=3));
+        }
+        plugin = Plugin::launch(setup)?;
+        if kill % REST == 0 || kill == settings.kills {
+            let everything = storm.rest.write().unwrap_or_else(PoisonError::into_inner);
+            plugin.wait_for_synchronisation(1, BACK).context("the plugin did not come back")?;
+            if !storm.witness.look_at_rest(nudge)? {
+                tell(&format!("the plugin's last words:\n{}", last_lines(&plugin.log(), 30)));
+            }
+            drop(everything);
+            tell(&storm.state(kill));
+        }
+    }
+    Ok(plugin)
+}
+
+/// Until so many containers more have been created.
+fn wait_for(storm: &Storm<'_>, creations: u64) {
+    let target = storm.creations.load(Ordering::Relaxed) + creations;
+    let start = Instant::now();
+    while storm.creations.load(Ordering::Relaxed) < target && start.elapsed() < CALM {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,151 @@
+//! The lab in the kubelet's place: what it asks the runtime for, call by call, and the cgroups it makes for that.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::cgroup;
+use crate::cri::{Cri, wire};
+use crate::pod::{Container, Pod};
+
+mod resize;
+
+/// A kubelet's connection to the runtime. It keeps no account of what it started.
+#[derive(Debug)]
+pub struct Kubelet {
+    cri: Cri,
+}
+
+/// A pod that was started.
+#[derive(Debug, Clone)]
+pub struct RunningPod {
+    /// What it is.
+    pub pod: Pod,
+    /// The runtime's id of its sandbox.
+    pub sandbox: String,
+    /// Its containers that run.
+    pub containers: Vec<RunningContainer>,
+}
+
+/// A container that was started.
+#[derive(Debug, Clone)]
+pub struct RunningContainer {
+    /// Its name in the pod.
+    pub name: String,
+    /// The runtime's id.
+    pub id: String,
+    /// Its first process.
+    pub pid: u32,
+}
+
+impl Kubelet {
+    /// Connects to the runtime that listens at `socket`.
+    ///
+    /// # Errors
+    /// When nothing listens there.
+    pub fn connect(socket: &Path) -> Result<Self> {
+        Ok(Self { cri: Cri::connect(socket)? })
+    }
+
+    /// Makes a pod's cgroup and starts its sandbox, whose id is returned.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses.
+    pub fn run_sandbox(&self, pod: &Pod) -> Result<String> {
+        cgroup::add_pod(pod)?;
+        let request = wire::RunPodSandboxRequest { config: Some(pod.sandbox()) };
+        Ok(self.cri.run_pod_sandbox(request)?.pod_sandbox_id)
+    }
+
+    /// Makes a container in a pod; it does not run yet. Its id is returned.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses.
+    pub fn create_container(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        sandbox: &str,
+        attempt: u32,
+    ) -> Result<String> {
+        let request = wire::CreateContainerRequest {
+            pod_sandbox_id: sandbox.to_owned(),
+            config: Some(pod.container(container, attempt, node_memory())),
+            sandbox_config: Some(pod.sandbox()),
+        };
+        Ok(self.cri.create_container(request)?.container_id)
+    }
+
+    /// Runs a container that was made.
+    ///
+    /// # Errors
+    /// The runtime's words when it cannot, or when the container has ended already.
+    pub fn start_container(&self, id: &str, name: &str) -> Result<RunningContainer> {
+        self.launch_container(id)?;
+        self.started(id, name)
+    }
+
+    /// As [`start_container`](Self::start_container), without a look at what came of it.
+    ///
+    /// # Errors
+    /// The runtime's words when it cannot.
+    pub fn launch_container(&self, id: &str) -> Result<()> {
+        let request = wire::StartContainerRequest { container_id: id.to_owned() };
+        self.cri.start_container(request).map(|_| ())
+    }
+
+    /// A container that has been started.
+    ///
+    /// # Errors
+    /// When it has ended already.
+    pub fn started(&self, id: &str, name: &str) -> Result<RunningContainer> {
+        let pid = self.cri.pid(id)?;
+        Ok(RunningContainer { name: name.to_owned(), id: id.to_owned(), pid })
+    }
+
+    /// Stops a container.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses.
+    pub fn stop_container(&self, id: &str) -> Result<()> {
+        let request = wire::StopContainerRequest { container_id: id.to_owned(), timeout: 0 };
+        self.cri.stop_container(request).map(|_| ())
+    }
+
+    /// Removes a container.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses.
+    pub fn remove_container(&self, id: &str) -> Result<()> {
+        let request = wire::RemoveContainerRequest { container_id: id.to_owned() };
+        self.cri.remove_container(request).map(|_| ())
+    }
+
+    /// Stops and removes a pod: containers first, at the end the pod's cgroup.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses.
+    pub fn remove_pod(&self, running: &RunningPod) -> Result<()> {
+        for container in &running.containers {
+            self.stop_container(&container.id)?;
+        }
+        let pod_sandbox_id = running.sandbox.clone();
+        self.cri.stop_pod_sandbox(wire::StopPodSandboxRequest { pod_sandbox_id })?;
+        for container in &running.containers {
+            self.remove_container(&container.id)?;
+        }
+        let pod_sandbox_id = running.sandbox.clone();
+        self.cri.remove_pod_sandbox(wire::RemovePodSandboxRequest { pod_sandbox_id })?;
+        cgroup::remove_pod(&running.pod)
+    }
+}
+
+/// Memory of this machine in bytes: the kubelet's OOM scores depend on it.
+fn node_memory() -> i64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
+    kib.map_or(1 << 30, |kib: i64| kib * 1024)
+}

@@ -1,0 +1,171 @@
+//! `hack/bench-latency`: how long a container with exclusive CPUs takes to be created and started beside many that share,
+//! with the runtime keeping exclusivity, and with the kernel.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+use crate::binaries::Binaries;
+use crate::containerd::Version;
+use crate::kubelet::RunningPod;
+use crate::node::Node;
+use crate::plugin::Plugin;
+use crate::pod::{Container, Pod};
+use crate::scenario::{exclusive, exclusivity};
+use crate::step::{Outcome, Step};
+use crate::vm::{self, Machine, Oci, Software};
+
+/// Who keeps exclusivity: values of the plugin's configuration.
+const MODES: [&str; 2] = ["runtime", "kernel"];
+/// Containers of a pod of those that share.
+const IN_A_POD: usize = 10;
+
+/// What the person at the terminal can choose.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// Numbers of running shared containers, ascending.
+    #[arg(long, value_delimiter = ',', default_value = "0,50,100,200")]
+    pub shared: Vec<usize>,
+    /// Exclusive containers that are timed for each number and mode; the median counts.
+    #[arg(long, default_value_t = 5)]
+    pub samples: usize,
+    /// Which generation of containerd.
+    #[arg(long, value_enum, default_value_t = Version::V2_1)]
+    pub runtime: Version,
+    /// What runs the containers.
+    #[arg(long, value_enum, default_value_t = Oci::Runc)]
+    pub oci: Oci,
+}
+
+/// What is to be measured.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Settings {
+    /// Numbers of running shared containers, ascending.
+    pub shared: Vec<usize>,
+    /// Measurements for each number and mode.
+    pub samples: usize,
+}
+
+/// The medians for one number of shared containers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Row {
+    /// Running shared containers.
+    pub shared: usize,
+    /// Milliseconds, for each of the modes.
+    pub millis: [f64; MODES.len()],
+}
+
+/// Measures in a virtual server, where partitions can be had, and prints the table.
+///
+/// # Errors
+/// When the lab fails.
+pub fn run(options: &Options) -> Result<()> {
+    let Options { shared, samples, runtime, oci } = options.clone();
+    if samples == 0 || shared.is_empty() || !shared.is_sorted() {
+        bail!("--samples has to be 1 or more, and the numbers of --shared ascending");
+    }
+    let binaries = Binaries::build()?;
+    // Each change of a shared container costs up to a second where processors are emulated.
+    let changes: usize = shared.iter().map(|count| (count + 10) * 2 * (samples + 1)).sum();
+    let patience = Duration::from_secs(900 + changes as u64);
+    let machine = Machine { memory: 6144, ..Machine::single("latency", 1, 4) };
+    let software = Software { oci, ..runtime.into() };
+    let step = Step::Latency(Settings { shared, samples });
+    let outcomes = vm::run(&machine, software, &[step], &binaries, patience)?;
+    let Some(Outcome::Latency(rows)) = outcomes.into_iter().next() else {
+        bail!("the guest sent no measurements");
+    };
+    println!("{:>25} {:>15} {:>15}", "running shared containers", "runtime, ms", "kernel, ms");
+    for Row { shared, millis: [runtime, kernel] } in &rows {
+        println!("{shared:>25} {runtime:>15.1} {kernel:>15.1}");
+    }
+    let slope = |mode: usize| {
+        slope(&rows.iter().map(|r| (r.shared as f64, r.millis[mode])).collect::<Vec<_>>())
+    };
+    println!("ms-per-shared-container runtime={:.2} kernel={:.2}", slope(0), slope(1));
+    Ok(())
+}
+
+/// On an empty node without a plugin: medians of both modes, one after the other for each number of shared containers.
+///
+/// # Errors
+/// When the lab fails, or a container is refused.
+pub fn measure(
+    node: &mut Node,
+    program: &Path,
+    settings: &Settings,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let mut running = 0;
+    for &shared in &settings.shared {
+        while running < shared {
+            let count = IN_A_POD.min(shared - running);
+            let containers =
+                (0..count).map(|number| Container::burstable(&format!("c{number}"), 1));
+            node.run(&Pod::new(&format!("shared-{running}"), containers))?;
+            running += count;
+        }
+        let mut millis = [0.0; MODES.len()];
+        for (mode, median) in MODES.iter().zip(&mut millis) {
+            let setup = node.plugin(program, &exclusivity(mode))?;
+            let plugin = Plugin::start(&setup)?;
+            *median = median_of(node, settings.samples)?;
+            plugin.end(Signal::SIGTERM)?;
+            tell(&format!("{shared} shared containers, {mode}: {median:.1} ms"));
+        }
+        rows.push(Row { shared, millis });
+    }
+    Ok(rows)
+}
+
+fn median_of(node: &mut Node, samples: usize) -> Result<f64> {
+    // The first one also waits for the shared containers to be told their CPUs for the first time.
+    once(node)?;
+    let mut times = (0..samples).map(|_| once(node)).collect::<Result<Vec<_>>>()?;
+    times.sort_unstable();
+    let median = times.get(times.len() / 2).context("nothing was measured")?;
+    Ok(median.as_secs_f64() * 1000.0)
+}
+
+fn once(node: &mut Node) -> Result<Duration> {
+    let kubelet = node.another_kubelet()?;
+    let pod = exclusive("timed", 2);
+    let sandbox = kubelet.run_sandbox(&pod)?;
+    let container = &pod.containers[0];
+    let start = Instant::now();
+    let id = kubelet.create_container(&pod, container, &sandbox, 0)?;
+    kubelet.launch_container(&id)?;
+    let time = start.elapsed();
+    let started = kubelet.started(&id, &container.name)?;
+    kubelet.remove_pod(&RunningPod { pod, sandbox, containers: vec![started] })?;
+    Ok(time)
+}
+
+/// Of the straight line with the smallest squares: what each unit of x adds to y.
+fn slope(points: &[(f64, f64)]) -> f64 {
+    let count = points.len() as f64;
+    let (x, y) = points.iter().fold((0.0, 0.0), |(x, y), point| (x + point.0, y + point.1));
+    let (x, y) = (x / count, y / count);
+    let both: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
+    let spread: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
+    if spread > 0.0 { both / spread } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::slope;
+
+    #[test]
+    fn slopes() {
+        let close = |points: &[(f64, f64)], expected: f64| {
+            assert!((slope(points) - expected).abs() < 1e-9, "{points:?}");
+        };
+        close(&[(0.0, 5.0), (50.0, 505.0), (200.0, 2005.0)], 10.0);
+        close(&[(0.0, 5.0), (100.0, 5.0)], 0.0);
+        close(&[(7.0, 5.0)], 0.0);
+    }
+}

@@ -117,6 +117,7 @@ fn create(name: &str, qos: Qos, milli: u64) -> Event {
             cpu: CpuRequest { request: amount, limit: amount },
             cpus: None,
             cgroup: None,
+            kept: false,
             created_at: None,
         },
     }

@@ -129,6 +129,7 @@ impl Node<'_> {
                 cpu: CpuRequest { request: amount, limit: amount },
                 cpus: None,
                 cgroup: None,
+                kept: false,
                 created_at: None,
             };
             if !self.container(&pod, container) {

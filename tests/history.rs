@@ -276,6 +276,7 @@ impl Node {
             cpu: CpuRequest { request: amount, limit: amount },
             cpus: None,
             cgroup: None,
+            kept: false,
             created_at: Some(serial as i64),
         };
         Some(Instance { pod, container, pin: None, running: false, stopped: false })
@@ -324,7 +325,12 @@ impl Node {
             assert_eq!(self.claims(), claims, "a refused resize changed something");
             return;
         }
-        self.instances.get_mut(&id).unwrap().container.cpu = cpu;
+        let resized = self.instances.get_mut(&id).unwrap();
+        resized.container.cpu = cpu;
+        // It need not be told if it shares just the CPUs that were its own.
+        if amount.and_then(MilliCpu::whole_cpus).is_none() {
+            resized.pin = resized.pin.and_then(|pin| Pin::shared(pin.cpus()));
+        }
         let exclusive = |pin: Option<Pin>| pin.filter(Pin::is_exclusive).map(|pin| pin.cpus());
         if let (Some(was), Some(is)) = (exclusive(was), exclusive(self.instances[&id].pin)) {
             assert!(was.is_subset(&is) || is.is_subset(&was), "{id} from {was} to {is}");
@@ -351,9 +357,16 @@ impl Node {
             _ => std::mem::replace(&mut self.old_memory, claims),
         };
         let before = self.instances.clone();
+        let partitions: Vec<ContainerId> = self
+            .ledger
+            .placed()
+            .filter(Placed::is_partition)
+            .map(|placed| placed.subject.id)
+            .collect();
         self.ledger = Ledger::new(self.topology.clone(), self.settings.clone(), memory);
         let report = |instance: &Instance| Container {
             cpus: instance.pin.map(|pin| pin.cpus()),
+            kept: partitions.contains(&instance.container.id),
             ..instance.container.clone()
         };
         let pods = self.pods.iter().map(|spec| spec.pod.clone()).collect();

@@ -53,6 +53,7 @@ impl Node {
                 cpu: CpuRequest { request: amount(request), limit: amount(limit) },
                 cpus: None,
                 cgroup: None,
+                kept: false,
                 created_at: None,
             };
             let pod = pod.clone();
@@ -214,6 +215,7 @@ fn a_resize_is_not_refused_for_its_affinity() {
             cpu: CpuRequest::default(),
             cpus: None,
             cgroup: None,
+            kept: false,
             created_at: None,
         };
         let amount = Some(MilliCpu(milli));

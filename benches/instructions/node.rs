@@ -133,6 +133,7 @@ impl Node {
             cpu: CpuRequest { request: cpu, limit },
             cpus: None,
             cgroup: None,
+            kept: false,
             created_at: None,
         }
     }

@@ -238,6 +238,7 @@ impl Node {
             cpu,
             cpus: None,
             cgroup: None,
+            kept: false,
             created_at: None,
         }
     }

@@ -97,20 +97,21 @@ impl Watch {
             return Event::Synchronize { pods, containers };
         };
         let groups: Vec<_> = containers.iter().map(|listed| listed.cgroup.clone()).collect();
-        let look = move || -> Vec<Option<CpuSet>> {
+        let look = move || -> Vec<Option<(CpuSet, bool)>> {
             groups.iter().map(|group| verifier.set_for(group.as_ref()?)).collect()
         };
         // It neither panics nor is it cancelled.
         let set = tokio::task::spawn_blocking(look).await.unwrap_or_default();
         for (container, set) in containers.iter_mut().zip(set) {
-            if set.is_some() && set != container.cpus {
+            let Some((set, kept)) = set else { continue };
+            container.kept = kept;
+            if container.cpus != Some(set) {
                 let believed = container.cpus.map_or_else(|| "none".to_owned(), |c| c.to_string());
                 log::info!(
-                    "container {}: the runtime believes that CPUs {believed} are set, its control group says {}",
-                    container.id,
-                    set.unwrap_or_default()
+                    "container {}: the runtime believes that CPUs {believed} are set, its control group says {set}",
+                    container.id
                 );
-                container.cpus = set;
+                container.cpus = Some(set);
             }
         }
         Event::Synchronize { pods, containers }

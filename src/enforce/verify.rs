@@ -1,7 +1,7 @@
 //! Whether what was decided is really so: the groups' files and the processes are the witnesses, never our own books.
 
 use super::hierarchy::{FileError, Hierarchy, Version};
-use super::partition::Kind;
+use super::partition::{self, Kind};
 use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, Placed};
 use std::fmt;
@@ -89,11 +89,16 @@ impl Verifier {
         }
     }
 
-    /// The CPUs that are set for a container's group; `None` if none are, or it cannot be seen.
+    /// The CPUs that are set for a container's group, and whether it is a partition of them, of whatever kind; `None` if
+    /// none are set, or it cannot be seen.
     ///
     /// None set is no news: some OCI runtimes set them for a group of their own within.
-    pub fn set_for(&self, group: &CgroupPath) -> Option<CpuSet> {
-        self.on.cpus(group, "cpuset.cpus").ok().filter(|cpus| !cpus.is_empty())
+    pub fn set_for(&self, group: &CgroupPath) -> Option<(CpuSet, bool)> {
+        let cpus = self.on.cpus(group, "cpuset.cpus").ok().filter(|cpus| !cpus.is_empty())?;
+        let kept = [Kind::Root, Kind::Isolated]
+            .into_iter()
+            .any(|kind| partition::holds(&self.on, group, cpus, kind).unwrap_or(false));
+        Some((cpus, kept))
     }
 
     fn look_at(&self, group: &CgroupPath, placed: &Placed) -> Result<Vec<Drift>, FileError> {

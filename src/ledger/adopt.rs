@@ -20,7 +20,10 @@ use std::collections::{BTreeSet, HashSet};
 /// believed more, so all containers are looked at once for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trust {
-    /// The runtime has set it.
+    /// It is set, and somebody says that it was decided so: the kernel by keeping others off, the checkpoint, or the
+    /// kubelet's state file.
+    Confirmed,
+    /// It is set, and of the size that the container is entitled to. Shared CPUs can be so by chance.
     Set,
     /// The checkpoint has it.
     Remembered,
@@ -45,15 +48,14 @@ impl Ledger {
     /// Gives containers that have been entered their CPUs. While somebody else assigns them, only what is set counts,
     /// and nobody is moved.
     pub(super) fn settle(&mut self, containers: &[(PodUid, Container)], memory: Memory) {
-        let giving_way = self.giving_way(containers, &memory);
-        for (at, (uid, container)) in containers.iter().enumerate() {
-            if !giving_way.contains(&at) {
-                self.adopt(uid, container, &memory, Trust::Set);
-            }
-        }
-        if self.stance == Stance::Assign {
-            for trust in [Trust::Remembered, Trust::Kubelet] {
-                for (uid, container) in containers {
+        let trusts: &[Trust] = match self.stance {
+            Stance::Assign => &[Trust::Confirmed, Trust::Set, Trust::Remembered, Trust::Kubelet],
+            Stance::Refuse | Stance::Observe => &[Trust::Confirmed, Trust::Set],
+        };
+        for &trust in trusts {
+            let giving_way = self.giving_way(containers, &memory, trust);
+            for (at, (uid, container)) in containers.iter().enumerate() {
+                if !giving_way.contains(&at) {
                     self.adopt(uid, container, &memory, trust);
                 }
             }
@@ -62,6 +64,7 @@ impl Ledger {
         self.keep_for_restart(memory);
         if self.stance == Stance::Assign {
             for (uid, container) in containers {
+                self.resize_unseen(uid, container);
                 self.repair(uid, container);
             }
         }
@@ -77,7 +80,7 @@ impl Ledger {
     /// An event spoke of a container that no earlier one did. It is treated as if it had been found running.
     pub(super) fn adopt_late(&mut self, uid: &PodUid, container: &Container) {
         self.enter(uid, container);
-        self.adopt_set(uid, container, &Memory::default());
+        self.adopt_set(uid, container);
         if self.stance == Stance::Assign {
             self.repair(uid, container);
         }
@@ -87,8 +90,8 @@ impl Ledger {
     }
 
     /// Gives a container the exclusive CPUs that are set for it, if they are legal.
-    pub(super) fn adopt_set(&mut self, uid: &PodUid, container: &Container, memory: &Memory) {
-        self.adopt(uid, container, memory, Trust::Set);
+    pub(super) fn adopt_set(&mut self, uid: &PodUid, container: &Container) {
+        self.adopt(uid, container, &Memory::default(), Trust::Set);
     }
 
     /// Drops everything but the memory of claims. The kubelet's are needed again as long as it assigns CPUs.
@@ -134,11 +137,16 @@ impl Ledger {
         self.ids.insert(container.id.clone(), (uid.clone(), container.name.clone()));
     }
 
-    /// Which containers, by their places, leave the CPUs that are set for them to others.
-    fn giving_way(&self, containers: &[(PodUid, Container)], memory: &Memory) -> BTreeSet<usize> {
+    /// Which containers, by their places, leave the CPUs that `trust` names for them to others.
+    fn giving_way(
+        &self,
+        containers: &[(PodUid, Container)],
+        memory: &Memory,
+        trust: Trust,
+    ) -> BTreeSet<usize> {
         let legal = self.free();
         let set = |(uid, container): &(PodUid, Container)| {
-            let named = self.named(uid, container, memory, Trust::Set);
+            let named = self.named(uid, container, memory, trust);
             named.filter(|cpus| cpus.is_subset(&legal)).unwrap_or_default()
         };
         in_the_way(&containers.iter().map(set).collect::<Vec<_>>())
@@ -161,11 +169,13 @@ impl Ledger {
         let ours = ours.map(|claim| claim.cpus);
         let kubelet = memory.kubelet(uid, container).filter(|_| fixed);
         match trust {
-            // CPUs that were never decided count only for a container that is entitled to just as many. CPUs that were
-            // and are set stay with their container even if today's policy would give it none.
-            Trust::Set => container
-                .cpus
-                .filter(|cpus| [ours, kubelet].contains(&Some(*cpus)) || entitled(cpus)),
+            // CPUs that were decided and are set stay with their container even if today's policy would give it none.
+            Trust::Confirmed => {
+                let noted = |cpus: &CpuSet| [ours, kubelet].contains(&Some(*cpus));
+                container.cpus.filter(|cpus| noted(cpus) || (container.kept && entitled(cpus)))
+            }
+            // CPUs that nobody knows of count only for a container that is entitled to just as many.
+            Trust::Set => container.cpus.filter(entitled),
             // If they are not set, the memory may be older than a resize.
             Trust::Remembered => ours.filter(entitled),
             Trust::Kubelet => kubelet.filter(entitled),

@@ -147,7 +147,7 @@ impl Ledger {
 
     /// Makes the claims fit what is set for a container now.
     fn follow(&mut self, uid: &PodUid, container: &Container) {
-        self.adopt_set(uid, container, &Memory::default());
+        self.adopt_set(uid, container);
         self.revision += 1;
         self.refresh_pool();
     }
@@ -168,6 +168,7 @@ impl Ledger {
                         kind: entry.kind,
                         cpu: entry.cpu,
                         cpus: entry.told,
+                        kept: false,
                         created_at: entry.created_at,
                         cgroup: entry.cgroup.clone(),
                     };

@@ -167,6 +167,8 @@ pub struct Container {
     pub cpu: CpuRequest,
     /// The CPUs the runtime has set for it; `None` if none are set.
     pub cpus: Option<CpuSet>,
+    /// Whether the kernel keeps everybody else off these: its control group is a partition. Runtimes do not tell.
+    pub kept: bool,
     /// Its control group, where the runtime tells.
     pub cgroup: Option<CgroupPath>,
     /// When it was created, in nanoseconds since 1970; `None` if the runtime does not say.

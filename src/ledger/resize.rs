@@ -6,7 +6,7 @@
 //! A resize is never refused for its NUMA affinity. The topology manager's policy is about where a container may start
 //! (KEP-693); this one runs already, and keeps the CPUs it has. It gets the nearest ones there are instead.
 
-use super::model::{Container, CpuRequest, MilliCpu, Pod, PodUid};
+use super::model::{Container, CpuRequest, MilliCpu, Pod, PodUid, Qos};
 use super::note::{Note, What};
 use super::{Ledger, Policy};
 use crate::cpuset::CpuSet;
@@ -22,8 +22,9 @@ impl Ledger {
         container: &Container,
         wanted: CpuRequest,
     ) -> Result<(), Rejection> {
-        let Some(entry) = self.entry(uid, &container.name) else { return Ok(()) };
-        let (before, held) = (entry.cpu, entry.claim);
+        let Some(before) = self.entry(uid, &container.name).map(|entry| entry.cpu) else {
+            return Ok(());
+        };
         let cpu = CpuRequest {
             request: wanted.request.or(before.request),
             limit: wanted.limit.or(before.limit),
@@ -33,14 +34,43 @@ impl Ledger {
         }
         let budget = self.resized_budget(uid, before, cpu);
         let claim = self.resized_claim(uid, container, cpu, budget)?;
-        let subject = self.subject(uid, container);
         let Some(pod) = self.pods.get_mut(uid) else { return Ok(()) };
         pod.pod.budget = budget;
         if let Some(cpus) = claim {
             pod.hand_over(&container.name, cpus);
         }
-        let Some(entry) = pod.containers.get_mut(&container.name) else { return Ok(()) };
-        (entry.cpu, entry.claim) = (cpu, claim);
+        if let Some(entry) = pod.containers.get_mut(&container.name) {
+            entry.cpu = cpu;
+        }
+        self.give(uid, container, claim);
+        self.refresh_pool();
+        Ok(())
+    }
+
+    /// A container whose claim was adopted may have been resized while nobody looked. Where that cannot be followed now,
+    /// it keeps what it has: the runtime has accepted the resize.
+    pub(super) fn resize_unseen(&mut self, uid: &PodUid, container: &Container) {
+        let Some(pod) = self.pods.get(uid) else { return };
+        let Some(held) = self.entry(uid, &container.name).and_then(|entry| entry.claim) else {
+            return;
+        };
+        let silent = container.cpu.amount().is_none() || pod.pod.qos == Qos::Unknown;
+        if silent
+            || self.settings.policy == Policy::None
+            || pod.whole_cpus(&container.cpu) == Some(held.len())
+        {
+            return;
+        }
+        if let Ok(claim) = self.resized_claim(uid, container, container.cpu, pod.pod.budget) {
+            self.give(uid, container, claim);
+        }
+    }
+
+    /// Changes what is exclusive to a container that exists.
+    fn give(&mut self, uid: &PodUid, container: &Container, claim: Option<CpuSet>) {
+        let subject = self.subject(uid, container);
+        let Some(entry) = self.entry_mut(uid, &container.name) else { return };
+        let held = std::mem::replace(&mut entry.claim, claim);
         if claim != held {
             // Its quota comes with the same request: it has to be told in any case.
             entry.told = None;
@@ -49,8 +79,6 @@ impl Ledger {
             let what = What::Resized { from: held, to: claim };
             self.notes.push(Note::new(false, subject, what));
         }
-        self.refresh_pool();
-        Ok(())
     }
 
     /// A pod's new budget, if the runtime tells of it: containerd 2.3 and newer, CRI-O 1.33 and newer.

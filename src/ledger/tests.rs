@@ -129,6 +129,7 @@ fn container(pod: &Pod, name: &str, id: &str, milli: u64) -> Container {
         cpu: CpuRequest { request: amount, limit: amount },
         cpus: None,
         cgroup: None,
+        kept: false,
         created_at: None,
     }
 }

@@ -64,6 +64,7 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
         cpu: cpu.map(|cpu| request(cpu, None)).unwrap_or_default(),
         cpus: cpu.and_then(|cpu| cpus(cpu, &container.id)),
         cgroup: cgroup::of_cgroups_path(&container.linux.cgroups_path),
+        kept: false,
         created_at: Some(container.created_at).filter(|&created_at| created_at > 0),
     }
 }

@@ -103,6 +103,31 @@ fn the_order_of_trust() {
     assert_ne!(node.set["a"], cpus("4-7"));
 }
 
+/// Found by random histories: a shared container that is entitled to just as many CPUs as the pool has, while the kernel
+/// keeps exclusivity and so nobody takes the exclusive ones out of what it is told.
+#[test]
+fn a_shared_pool_that_has_the_right_size_by_chance_takes_cpus_from_nobody() {
+    let (old, young) = (guaranteed("old", 14_000), guaranteed("young", 4000));
+    let listed = [(&old, "c", "old", 14_000), (&young, "c", "young", 4000)];
+    let set = [("old".to_owned(), cpus("2-15")), ("young".to_owned(), cpus("4-7"))];
+    let check = |mut node: Node, event| {
+        node.event(event).unwrap();
+        node.check("young", "4-7");
+        assert_eq!(node.ledger.exclusive(), cpus("4-7"));
+    };
+    // The checkpoint knows whose they are,
+    let mut node = Node::with(settings(), vec![claim(&young, "young", "4-7")]);
+    node.set.extend(set.clone());
+    let event = node.running(&listed);
+    check(node, event);
+    // and so does the kernel.
+    let mut node = Node::new();
+    node.set.extend(set);
+    let Event::Synchronize { pods, mut containers } = node.running(&listed) else { unreachable!() };
+    containers[1].kept = true;
+    check(node, Event::Synchronize { pods, containers });
+}
+
 #[test]
 fn a_kubelets_node_is_taken_over_without_a_move() {
     let pods: Vec<Pod> = ["a", "b", "gone", "ended"].map(|name| guaranteed(name, 4000)).into();

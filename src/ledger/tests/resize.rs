@@ -147,3 +147,32 @@ fn a_checkpoint_that_is_older_than_a_resize_does_not_undo_it() {
     next.check("a", "0-15");
     assert!(next.ledger.exclusive().is_empty());
 }
+
+/// The runtime carries a resize out whether anybody listens or not.
+#[test]
+fn a_resize_that_nobody_saw_is_followed_at_the_start() {
+    for (milli, expect) in [(4000, "2-5"), (2000, "2-3"), (6000, "2-7"), (500, "0-15")] {
+        let mut node = Node::new();
+        let a = guaranteed("a", 4000);
+        node.create(&a, "c", "a", 4000).unwrap();
+        let mut next = Node::with(settings(), node.ledger.claims().collect());
+        next.set = node.set;
+        let a = guaranteed("a", milli);
+        next.event(next.running(&[(&a, "c", "a", milli)])).unwrap();
+        next.check("a", expect);
+        let exclusive = next.ledger.exclusive().to_string();
+        assert_eq!(exclusive, if milli < 1000 { "" } else { expect });
+        assert_eq!(next.ledger.moves().len(), 0);
+    }
+    // Without room it keeps what it has.
+    let mut node = Node::new();
+    let (a, b) = (guaranteed("a", 2000), guaranteed("b", 12_000));
+    node.create(&a, "c", "a", 2000).unwrap();
+    node.create(&b, "c", "b", 12_000).unwrap();
+    let mut next = Node::with(settings(), node.ledger.claims().collect());
+    next.set = node.set;
+    let a = guaranteed("a", 4000);
+    next.event(next.running(&[(&a, "c", "a", 4000), (&b, "c", "b", 12_000)])).unwrap();
+    next.check("a", "2-3");
+    next.check("b", "4-15");
+}

@@ -10,6 +10,7 @@
 mod kernel;
 mod neighbour;
 mod strict;
+mod vanished;
 mod watch;
 
 use crate::checkpoint::{Loaded, StateDir, StateError};

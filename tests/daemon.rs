@@ -17,6 +17,7 @@ use nri_cpu_manager::ledger::{
 use nri_cpu_manager::nri::{Message, Refusal, Session};
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 const CONFIG: &str = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n";
@@ -308,6 +309,42 @@ async fn what_the_kernel_says_is_set_counts_before_what_the_runtime_believes() {
             daemon.on_disk().iter().map(|claim| format!("{} {}", claim.pod, claim.cpus)).collect();
         kept.sort();
         assert_eq!(kept, ["garbage 6-7", "stale 8-11", "unseen 2-3", "unset 4-5"]);
+    })
+    .await;
+}
+
+/// Nobody tells that a pod or a container has ended; its groups do, but only after a while, and only those that were
+/// seen.
+#[tokio::test(start_paused = true)]
+async fn ends_that_nobody_told_of() {
+    local(async {
+        let daemon = Daemon::start();
+        let group = |name: &str| daemon.paths.cgroup_root.join("kubepods").join(name).join("c");
+        daemon.create("shared", Qos::Burstable, 100).await.unwrap();
+        for name in ["pod", "container", "unseen"] {
+            let Event::Create { pod, mut container } = create(name, Qos::Guaranteed, 4000) else {
+                unreachable!()
+            };
+            container.cgroup = CgroupPath::new(&format!("/kubepods/{name}/c"));
+            daemon.event(Event::Create { pod, container }).await.unwrap();
+            if name != "unseen" {
+                fs::create_dir_all(group(name)).unwrap();
+                fs::write(group(name).join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        fs::remove_dir_all(group("pod").parent().unwrap()).unwrap();
+        fs::write(group("container").join("cgroup.events"), "populated 0\nfrozen 0\n").unwrap();
+        tokio::time::sleep(Duration::from_secs(110)).await;
+        assert_eq!(daemon.on_disk().len(), 3);
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        let left: Vec<String> = daemon.on_disk().into_iter().map(|claim| claim.pod).collect();
+        assert_eq!(left, ["container", "unseen"]);
+        // The container's CPUs are lent out, as after any end.
+        let answer = daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
+        let told: Vec<String> =
+            answer.updates.iter().map(|update| update.pin.cpus().to_string()).collect();
+        assert_eq!(told, ["0-9,14-15"]);
     })
     .await;
 }

@@ -3,12 +3,13 @@
 //! The looking is done beside everything else; a drift counts only if it is still there at a second look, as answers take
 //! their time to be carried out.
 
+use super::vanished::{self, Sighting, Vanished};
 use super::{Owner, Paths};
 use crate::config::Config;
 use crate::cpuset::CpuSet;
 use crate::enforce::{Drift, Hierarchy, Verifier, widen};
 use crate::kubelet::Look;
-use crate::ledger::{ContainerId, Event, Placed, Update};
+use crate::ledger::{ContainerId, Event, Holder, Placed, Update};
 use crate::nri::Updater;
 use std::collections::{BTreeMap, HashMap};
 use std::future::pending;
@@ -35,6 +36,13 @@ pub(super) struct Finding {
     drift: Vec<Drift>,
 }
 
+/// What a look found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    findings: Vec<Finding>,
+    sightings: Vec<Sighting>,
+}
+
 /// What there is to do when no message waits.
 #[derive(Debug)]
 pub(super) enum Work {
@@ -45,7 +53,7 @@ pub(super) enum Work {
     /// The kubelet's state file has changed.
     Kubelet(Look),
     /// A look has ended.
-    Found(Vec<Finding>),
+    Found(Found),
     /// Changes have been sent without an event; whether the runtime heard them.
     Sent(Vec<Update>, bool),
 }
@@ -58,10 +66,11 @@ pub(super) struct Watch {
     due: Instant,
     /// When it looked last.
     looked: Instant,
-    looking: Option<JoinHandle<Vec<Finding>>>,
+    looking: Option<JoinHandle<Found>>,
     sending: Option<JoinHandle<(Vec<Update>, bool)>>,
     /// What the last look found, and how many in a row have.
     suspects: HashMap<ContainerId, (Finding, u32)>,
+    vanished: Vanished,
     /// Drifts that were confirmed since the start, by kind.
     pub(super) drifts: BTreeMap<&'static str, u64>,
 }
@@ -85,6 +94,7 @@ impl Watch {
             looking: None,
             sending: None,
             suspects: HashMap::new(),
+            vanished: Vanished::default(),
             drifts: BTreeMap::new(),
         }
     }
@@ -162,7 +172,11 @@ pub(super) async fn next(owner: &mut Option<Owner>) -> Work {
                 let Some(verifier) = verifier.clone() else { return pending().await };
                 sleep_until(*due).await;
                 let placed: Vec<Placed> = ledger.placed().collect();
-                *looking = Some(tokio::task::spawn_blocking(move || look(&verifier, placed)));
+                let holders: Vec<Holder> = ledger.holders().collect();
+                *looking = Some(tokio::task::spawn_blocking(move || Found {
+                    findings: look(&verifier, placed),
+                    sightings: vanished::look(&verifier, holders),
+                }));
             }
             finished(looking).await
         } => Work::Found(found),
@@ -210,7 +224,7 @@ impl Owner {
                     false => self.ledger.drifted(&stale),
                 }
             }
-            Work::Found(mut found) => {
+            Work::Found(Found { findings: mut found, sightings }) => {
                 // What has been decided anew meanwhile is no drift.
                 found.retain(|Finding { placed, .. }| {
                     self.ledger.placed_one(&placed.subject.id).as_ref() == Some(placed)
@@ -225,6 +239,9 @@ impl Owner {
                     }
                 }
                 self.tell_again(&again);
+                for end in self.watch.vanished.note(sightings, Instant::now()) {
+                    self.end(end).await;
+                }
             }
         }
     }

@@ -19,7 +19,7 @@ pub use affinity::widen;
 pub use hierarchy::{FileError, Hierarchy};
 pub use partition::{Kind, Refused};
 pub use probe::{WhyNot, probe};
-pub use verify::{Drift, Verifier};
+pub use verify::{Drift, Presence, Verifier};
 
 use crate::ledger::{CgroupPath, Placed};
 

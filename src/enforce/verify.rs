@@ -28,6 +28,17 @@ pub enum Drift {
     Inherited(u32, CpuSet),
 }
 
+/// What is left of a container, as its control group tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// It has processes, as far as can be seen.
+    Lives,
+    /// It has none, its pod may have.
+    Ended,
+    /// Its pod's group is gone, too.
+    PodGone,
+}
+
 impl Drift {
     /// What to call it in statistics.
     pub fn kind(&self) -> &'static str {
@@ -99,6 +110,22 @@ impl Verifier {
             .into_iter()
             .any(|kind| partition::holds(&self.on, group, cpus, kind).unwrap_or(false));
         Some((cpus, kept))
+    }
+
+    /// Whether a container's group still has somebody in it.
+    pub fn presence(&self, group: &CgroupPath) -> Presence {
+        let is_there = |group: &CgroupPath| self.on.directory(group).is_dir();
+        if !is_there(group) {
+            return match group.parent().is_some_and(|pod| is_there(&pod)) {
+                true => Presence::Ended,
+                false => Presence::PodGone,
+            };
+        }
+        // Groups within it count as well. The older interface does not tell.
+        match self.on.read(group, "cgroup.events") {
+            Ok(events) if events.lines().any(|line| line == "populated 0") => Presence::Ended,
+            _ => Presence::Lives,
+        }
     }
 
     fn look_at(&self, group: &CgroupPath, placed: &Placed) -> Result<Vec<Drift>, FileError> {

@@ -3,7 +3,7 @@
 use super::cgroup::CgroupPath;
 use super::event::{Pin, Update};
 use super::hands_off::Stance;
-use super::model::{Container, ContainerId, MilliCpu, Pod, PodUid};
+use super::model::{Container, ContainerId, MilliCpu, Pod, PodUid, SandboxId};
 use super::note::Subject;
 use super::pods::{Entry, Life, PodEntry};
 use super::{Exclusivity, Ledger};
@@ -36,7 +36,33 @@ impl Placed {
     }
 }
 
+/// Somebody who has exclusive CPUs, running or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// The last instance of the container.
+    pub id: ContainerId,
+    /// The sandbox of its pod.
+    pub sandbox: SandboxId,
+    /// The control group of that instance.
+    pub group: CgroupPath,
+    /// Whether it has ended, as far as was told.
+    pub ended: bool,
+}
+
 impl Ledger {
+    /// Everybody with exclusive CPUs whose control group is known, in order of pod uid and container name.
+    pub fn holders(&self) -> impl Iterator<Item = Holder> {
+        self.entries().filter_map(|(uid, _, entry)| {
+            entry.claim?;
+            Some(Holder {
+                id: entry.id.clone(),
+                sandbox: self.pods.get(uid)?.pod.sandbox.clone(),
+                group: entry.cgroup.clone()?,
+                ended: entry.life == Life::Stopped,
+            })
+        })
+    }
+
     /// All containers that exist and are told anything here, in order of pod uid and container name.
     pub fn placed(&self) -> impl Iterator<Item = Placed> {
         self.entries().filter_map(|(uid, name, entry)| self.place_of(uid, name, entry))

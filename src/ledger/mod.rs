@@ -30,7 +30,7 @@ mod tests;
 pub use cgroup::CgroupPath;
 pub use event::{Decision, Event, Pin, Update, Wanted};
 pub use hands_off::{KubeletClaim, Named, Stance};
-pub use kept::Placed;
+pub use kept::{Holder, Placed};
 pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId,
 };

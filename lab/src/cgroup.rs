@@ -164,15 +164,23 @@ pub fn throttled(pid: u32) -> Result<(u64, u64)> {
     Ok((count(&container)?, count(&pod)?))
 }
 
+/// Makes a cgroup below the root of cgroup v2, if it is not there.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn add(name: &str) -> Result<PathBuf> {
+    let path = Path::new(ROOT).join(name);
+    fs::create_dir_all(&path)
+        .with_context(|| format!("cannot make the cgroup {}", path.display()))?;
+    Ok(path)
+}
+
 /// Makes a cgroup beside `kubepods`, as a service of the host has one.
 ///
 /// # Errors
 /// When it cannot be made.
 pub fn add_service(name: &str) -> Result<PathBuf> {
-    let path = Path::new(ROOT).join("system.slice").join(name);
-    fs::create_dir_all(&path)
-        .with_context(|| format!("cannot make the cgroup {}", path.display()))?;
-    Ok(path)
+    add(&format!("system.slice/{name}"))
 }
 
 /// The directory of a process's cgroup; `controller` names the hierarchy under cgroup v1, and is empty under v2.

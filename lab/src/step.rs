@@ -2,7 +2,8 @@
 //!
 //! The same script runs on this machine and in a virtual server; only its outcomes travel back.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -15,6 +16,9 @@ use crate::pod::Pod;
 use crate::process;
 use crate::view::View;
 use crate::{cgroup, chaos, latency};
+
+/// How long the plugin may take to see something: two looks ten seconds apart, on an emulated machine.
+const SAYS: Duration = Duration::from_secs(90);
 
 /// One thing to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -45,6 +49,12 @@ pub enum Step {
     Remove(String),
     /// The kubelet writes its CPU manager's state file.
     KubeletState(String),
+    /// Write a file of a control group, as anybody with root can.
+    WriteGroup(Group, String, String),
+    /// Read a file of a control group.
+    ReadGroup(Group, String),
+    /// Wait until the plugin has logged this.
+    Await(String),
     /// Look at the node: what the processes say, beside what was decided.
     Look,
     /// How much memory the plugin uses.
@@ -55,6 +65,17 @@ pub enum Step {
     Storm(chaos::Settings),
     /// Remove every pod and end the plugin: the next step starts with an empty node.
     Clear,
+}
+
+/// A control group, by whose it is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Group {
+    /// That of the first container of a pod.
+    Container(String),
+    /// That of a pod.
+    Pod(String),
+    /// This one below the root of cgroup v2. It is made if it is not there.
+    Named(String),
 }
 
 /// What came of a step.
@@ -68,6 +89,8 @@ pub enum Outcome {
     Reconnected(u64),
     /// What the node looks like.
     View(View),
+    /// What a file says.
+    Text(String),
     /// The plugin's resident memory in KiB.
     Resident(u64),
     /// Periods in which a container and its pod were throttled.
@@ -153,6 +176,21 @@ impl<'a> Player<'a> {
             Step::Resize(pod, milli) => return Ok(refusal(self.node.resize(pod, "main", *milli))),
             Step::Remove(pod) => self.node.remove(pod)?,
             Step::KubeletState(state) => self.node.kubelet_state(Some(state))?,
+            Step::WriteGroup(group, file, value) => {
+                let path = self.directory(group)?.join(file);
+                fs::write(&path, value)
+                    .with_context(|| format!("cannot write {value:?} to {}", path.display()))?;
+            }
+            Step::ReadGroup(group, file) => {
+                let path = self.directory(group)?.join(file);
+                let text = fs::read_to_string(&path)
+                    .with_context(|| format!("cannot read {}", path.display()))?;
+                return Ok(Outcome::Text(text.trim().to_owned()));
+            }
+            Step::Await(text) => {
+                let (_, plugin) = self.plugin.as_mut().context("there is no plugin to log")?;
+                plugin.wait_for(text, 1, SAYS)?;
+            }
             Step::Look => {
                 let plugin = self.plugin.as_ref().map(|(_, plugin)| plugin);
                 return View::of(self.node, plugin).map(Outcome::View);
@@ -174,6 +212,20 @@ impl<'a> Player<'a> {
             }
         }
         Ok(Outcome::Done)
+    }
+
+    fn directory(&self, group: &Group) -> Result<PathBuf> {
+        let (pod, above) = match group {
+            Group::Named(name) => return cgroup::add(name),
+            Group::Container(pod) => (pod, false),
+            Group::Pod(pod) => (pod, true),
+        };
+        let running = self.node.pods().iter().find(|running| running.pod.name == *pod);
+        let container = running.and_then(|running| running.containers.first());
+        let pid = container.with_context(|| format!("no container of pod {pod} runs"))?.pid;
+        let directory = cgroup::of_process(pid, "")?;
+        let parent = directory.parent().map(Path::to_path_buf);
+        Ok(parent.filter(|_| above).unwrap_or(directory))
     }
 
     fn throttling(&self, name: &str, seconds: u64) -> Result<Outcome> {
@@ -216,6 +268,11 @@ impl Step {
             Self::Resize(pod, milli) => format!("resize pod {pod} to {milli}m CPU"),
             Self::Remove(pod) => format!("remove pod {pod}"),
             Self::KubeletState(_) => "write the kubelet's state file".to_owned(),
+            Self::WriteGroup(group, file, value) => {
+                format!("write {value:?} to {file} of {group:?}")
+            }
+            Self::ReadGroup(group, file) => format!("read {file} of {group:?}"),
+            Self::Await(text) => format!("wait until the plugin says {text:?}"),
             Self::Look => "look at every container's process".to_owned(),
             Self::Measure => "measure the plugin's memory".to_owned(),
             Self::EndPlugin => "kill the plugin".to_owned(),

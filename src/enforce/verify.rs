@@ -29,6 +29,10 @@ pub enum Drift {
 }
 
 impl Drift {
+    /// All kinds.
+    pub const KINDS: [&str; 6] =
+        ["cpuset", "partition", "effective", "process", "quota", "inherited_affinity"];
+
     /// What to call it in statistics.
     pub fn kind(&self) -> &'static str {
         match self {

@@ -7,6 +7,8 @@
 //! A decision is on disk before the runtime hears it. The disk is waited for outside the thread that serves the
 //! connection, and only if what must outlive the process has changed: never for a shared container.
 
+mod action;
+mod answer;
 mod kernel;
 mod neighbour;
 mod strict;
@@ -17,12 +19,15 @@ use crate::checkpoint::{Loaded, StateDir, StateError};
 use crate::config::{Config, ConfigError};
 use crate::ledger::{Claim, ContainerId, Decision, Event, Ledger, Policy};
 use crate::nri::{Capabilities, Message, Refusal, Runtime, Session, Updater, Wishes};
+use crate::observe::counters::Kind;
+use crate::observe::{Counters, Link, Question};
 use crate::topology::{Topology, TopologyError, sysfs};
 use kernel::Kernel;
 use neighbour::Neighbour;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use watch::Watch;
 
 /// Where the daemon finds and keeps things.
@@ -73,6 +78,9 @@ pub struct Owner {
     updater: Option<Updater>,
     /// Whether no container may run otherwise than decided.
     strict: bool,
+    counters: Counters,
+    /// Why the checkpoint could not be written the last time; `None` if it could.
+    save_error: Option<String>,
 }
 
 impl Owner {
@@ -106,14 +114,32 @@ impl Owner {
         let state = Arc::new(state);
         let neighbour = Neighbour::new(config);
         let strict = config.strict();
-        let mut owner =
-            Owner { ledger, state, saved: None, kernel, neighbour, watch, updater: None, strict };
+        let mut owner = Owner {
+            ledger,
+            state,
+            saved: None,
+            kernel,
+            neighbour,
+            watch,
+            updater: None,
+            strict,
+            counters: Counters::default(),
+            save_error: None,
+        };
         owner.first_look();
         Ok(owner)
     }
 
-    /// Handles one event: decides, and writes what must outlive the process.
+    /// Handles one event: decides, writes what must outlive the process, and counts.
     async fn handle(&mut self, event: Event) -> Result<Decision, Refusal> {
+        let (kind, started) = (Kind::from(&event), Instant::now());
+        let answer = self.decide(event).await;
+        self.counters.handled(kind, started.elapsed(), &answer);
+        answer
+    }
+
+    async fn decide(&mut self, event: Event) -> Result<Decision, Refusal> {
+        let kind = Kind::from(&event);
         let created = match &event {
             Event::Create { container, .. } => Some(container.id.clone()),
             _ => None,
@@ -126,6 +152,8 @@ impl Owner {
         self.tell_notes();
         let decision = result.map_err(|rejection| {
             log::warn!("{subject}: refused: {rejection}");
+            let placement = &self.ledger.settings().placement;
+            self.counters.rejected(kind, rejection.reason, placement);
             Refusal(rejection.to_string())
         })?;
         let mut decision = match self.save().await {
@@ -144,6 +172,8 @@ impl Owner {
         for note in self.ledger.take_notes() {
             let level = if note.warning { log::Level::Warn } else { log::Level::Info };
             log::log!(level, "{note}");
+            let placement = &self.ledger.settings().placement;
+            self.counters.noted(&note, self.ledger.topology(), placement);
         }
     }
 
@@ -160,6 +190,8 @@ impl Owner {
         let result =
             write.await.unwrap_or_else(|error| Err(StateError::Interrupted(error.to_string())));
         self.saved = result.is_ok().then_some(revision);
+        self.save_error = result.as_ref().err().map(ToString::to_string);
+        self.counters.checkpoint_errors += u64::from(result.is_err());
         result
     }
 
@@ -176,6 +208,7 @@ impl Owner {
         match (created, decision.pin) {
             (Some(id), Some(pin)) if pin.is_exclusive() => {
                 self.ledger.revoke(id, &decision.updates);
+                self.counters.revoked();
                 log::warn!("{subject}: refused: its exclusive CPUs cannot be written down");
                 Err(Refusal(format!(
                     "UnexpectedAdmissionError: exclusive CPUs cannot be given while the plugin cannot keep its state: {error}"
@@ -220,20 +253,27 @@ fn describe(event: &Event) -> String {
     }
 }
 
-/// Serves messages until the edge has ended.
+/// Serves messages until the edge has ended, and answers questions while there are no messages.
 ///
 /// `owner` is there from the start, or made by the first `Configure` (of a plugin that the runtime launched and hands
 /// the configuration to).
 pub async fn serve(
     mut inbox: mpsc::UnboundedReceiver<Message>,
+    mut questions: mpsc::Receiver<Question>,
     paths: &Paths,
     mut owner: Option<Owner>,
 ) {
     let mut current = Session(0);
+    let mut link = Link::default();
+    let mut waiting = "the runtime has not sent the configuration yet".to_owned();
     loop {
         let message = tokio::select! {
             biased;
             message = inbox.recv() => message,
+            Some(question) = questions.recv() => {
+                answer::answer(question, owner.as_ref(), &link, &waiting);
+                continue;
+            }
             work = watch::next(&mut owner) => {
                 if let Some(owner) = owner.as_mut() {
                     owner.work(work).await;
@@ -246,6 +286,7 @@ pub async fn serve(
             Message::Configure { session, runtime, capabilities, config, reply, updater } => {
                 current = session;
                 introduce(&runtime, &capabilities);
+                link.introduced(session, runtime);
                 let result = match owner.take() {
                     Some(owner) => Ok(owner),
                     None => configure(paths, &config),
@@ -255,6 +296,9 @@ pub async fn serve(
                     owner.promise(&capabilities);
                     Wishes { before_start: owner.kernel.is_on(), validation: owner.strict }
                 });
+                if let Err(Refusal(why)) = &result {
+                    waiting.clone_from(why);
+                }
                 // A runtime that has gone meanwhile needs no answer.
                 let _ = reply.send(result);
             }
@@ -264,16 +308,20 @@ pub async fn serve(
                 let answer = owner.handle(event).await;
                 if synchronized && let Ok(decision) = &answer {
                     announce(owner, decision);
+                    link.synchronized();
                 }
                 if let Err(Ok(unheard)) = reply.send(answer) {
                     owner.ledger.unheard(&unheard.updates);
                 }
             }
             Message::Validate { session, container, cpus, reply } => {
-                let Some(owner) = owner.as_ref().filter(|_| session == current) else { continue };
+                let Some(owner) = owner.as_mut().filter(|_| session == current) else { continue };
                 let _ = reply.send(owner.validate(&container, cpus));
             }
-            Message::Disconnected { session } => log::debug!("{session} has ended"),
+            Message::Disconnected { session } => {
+                log::debug!("{session} has ended");
+                link.ended(session);
+            }
         }
     }
 }

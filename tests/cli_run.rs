@@ -16,6 +16,7 @@ use std::process::{Command, Output};
 struct Place {
     dir: tempfile::TempDir,
     listener: UnixListener,
+    metrics_address: String,
 }
 
 impl Place {
@@ -25,7 +26,7 @@ impl Place {
         fake_sysfs::write(&dir.path().join("sys"), &fake_sysfs::files(&machine.facts().unwrap()));
         let listener = UnixListener::bind(dir.path().join("nri.sock")).unwrap();
         listener.set_nonblocking(true).unwrap();
-        Place { dir, listener }
+        Place { dir, listener, metrics_address: "none".to_owned() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -40,6 +41,7 @@ impl Place {
             .args(["--state-dir".into(), state_dir])
             .args(["--socket".into(), socket])
             .args(["--sysfs-root".into(), self.path("sys")])
+            .args(["--metrics-address", self.metrics_address.as_str()])
             .env_remove("RUST_LOG")
             .output()
             .unwrap()
@@ -124,6 +126,18 @@ fn a_socket_that_is_not_there() {
     let socket = place.path("no.sock");
     let error = place.refuses(GOOD, place.path("state"), socket.clone());
     assert!(error.contains(&socket.display().to_string()) && error.contains("NRI"), "{error}");
+}
+
+#[test]
+fn an_address_that_is_taken() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut place = Place::new();
+    place.metrics_address = taken.local_addr().unwrap().to_string();
+    let error = place.refuses(GOOD, place.path("state"), place.path("nri.sock"));
+    assert!(
+        error.contains(&place.metrics_address) && error.contains("--metrics-address"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use crate::config::Config;
 use crate::daemon::{self, Owner, Paths};
 use crate::nri::{self, Endpoint, Identity, Launched};
+use crate::observe::endpoint::{self, Address};
+use crate::observe::questions;
 use clap::Args;
 use std::error::Error;
 use std::path::PathBuf;
@@ -36,6 +38,9 @@ pub struct RunArgs {
     /// The runtime calls plugins in the order of their index, 00 to 99.
     #[arg(long, default_value = "90")]
     index: String,
+    /// Where metrics and health are to be had, over HTTP; none for nowhere.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9479")]
+    metrics_address: Address,
 }
 
 /// Runs until told to stop by SIGTERM or SIGINT; a plugin launched by the runtime also ends with its connection.
@@ -75,10 +80,14 @@ pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
             };
             log::info!("{name}: stopping; containers keep their CPUs");
         };
+        let (observer, questions) = questions();
+        if let Some(listener) = endpoint::listen(args.metrics_address).await? {
+            tokio::spawn(endpoint::serve(listener, observer));
+        }
         let (outbox, inbox) = mpsc::unbounded_channel();
         let edge = nri::run(endpoint, &identity, outbox, shutdown);
         // The edge ends first; with it goes the last sender, and the owner ends after the last message.
-        let (result, ()) = tokio::join!(edge, daemon::serve(inbox, &paths, owner));
+        let (result, ()) = tokio::join!(edge, daemon::serve(inbox, questions, &paths, owner));
         result?;
         log::info!("stopped");
         Ok(())

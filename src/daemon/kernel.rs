@@ -101,6 +101,11 @@ impl Kernel {
         self.enforcer.is_some()
     }
 
+    /// How often it refused a container since the start.
+    pub(super) fn refusals(&self) -> u64 {
+        self.refusals
+    }
+
     /// Sets a container's CPUs behind the runtime's back. Says whether that was possible.
     pub(super) async fn set_cpus(&self, placed: Placed) -> bool {
         let Some(enforcer) = self.enforcer.clone() else { return false };

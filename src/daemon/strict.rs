@@ -7,11 +7,12 @@ use super::Owner;
 use crate::cpuset::CpuSet;
 use crate::ledger::{ContainerId, Policy, Stance};
 use crate::nri::{Capabilities, Refusal};
+use crate::observe::counters::STRICT;
 
 impl Owner {
     /// Whether what is going to be set for a new container is what was decided.
     pub(super) fn validate(
-        &self,
+        &mut self,
         container: &ContainerId,
         set: Option<CpuSet>,
     ) -> Result<(), Refusal> {
@@ -36,6 +37,7 @@ impl Owner {
                 (container.to_string(), why.to_owned())
             }
         };
+        self.counters.count_rejection(STRICT);
         log::warn!("{subject}: refused: strict: {why}");
         Err(Refusal(format!("strict: {why}")))
     }

@@ -13,6 +13,9 @@ use tokio::time::Instant;
 /// How long a group has to be gone. Nothing in a runtime or a kubelet takes so long between two steps of a container.
 const GONE: Duration = Duration::from_secs(120);
 
+/// What to call such an end in statistics, beside the drifts.
+pub(super) const KIND: &str = "vanished";
+
 /// Whom the CPUs belong to, and what the kernel says of that.
 pub(super) type Sighting = (Holder, Presence);
 
@@ -82,7 +85,7 @@ impl Owner {
             "{what} since {} s, and the runtime has not told: it is taken to have ended",
             GONE.as_secs()
         );
-        *self.watch.drifts.entry("vanished").or_default() += 1;
+        *self.watch.drifts.entry(KIND).or_default() += 1;
         // Ends are never refused.
         let decision = self.ledger.handle(event).unwrap_or_default();
         self.ledger.unheard(&decision.updates);

@@ -3,6 +3,7 @@
 //! The looking is done beside everything else; a drift counts only if it is still there at a second look, as answers take
 //! their time to be carried out.
 
+use super::action::Action;
 use super::vanished::{self, Sighting, Vanished};
 use super::{Owner, Paths};
 use crate::config::Config;
@@ -73,6 +74,8 @@ pub(super) struct Watch {
     vanished: Vanished,
     /// Drifts that were confirmed since the start, by kind.
     pub(super) drifts: BTreeMap<&'static str, u64>,
+    /// What was done about them, by kind and action.
+    pub(super) repairs: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 impl Watch {
@@ -95,7 +98,12 @@ impl Watch {
             sending: None,
             suspects: HashMap::new(),
             vanished: Vanished::default(),
-            drifts: BTreeMap::new(),
+            drifts: Drift::KINDS
+                .into_iter()
+                .chain([vanished::KIND])
+                .map(|kind| (kind, 0))
+                .collect(),
+            repairs: BTreeMap::new(),
         }
     }
 
@@ -132,6 +140,16 @@ impl Watch {
         let changes = u32::try_from(changes).unwrap_or(u32::MAX);
         let done = Instant::now() + AGAIN + CHANGE.saturating_mul(changes);
         self.due = self.due.max(done).min(self.looked + LONGEST);
+    }
+
+    /// Containers that were not as decided at the last look, nor at the one before.
+    pub(super) fn drifting(&self) -> usize {
+        self.suspects.values().filter(|(_, looks)| *looks > 1).count()
+    }
+
+    fn count(&mut self, drift: &Drift, action: Action) {
+        *self.drifts.entry(drift.kind()).or_default() += 1;
+        *self.repairs.entry((drift.kind(), action.name())).or_default() += 1;
     }
 
     /// Of what a look found, what an earlier one found as well and is to be acted on now.
@@ -232,10 +250,10 @@ impl Owner {
                 let mut again = Vec::new();
                 for Finding { placed, drift } in self.watch.confirm(found) {
                     for drift in drift {
-                        let way = self.repair(&placed, &drift, &mut again).await;
-                        *self.watch.drifts.entry(drift.kind()).or_default() += 1;
+                        let action = self.repair(&placed, &drift, &mut again).await;
+                        self.watch.count(&drift, action);
                         let (subject, cpus) = (&placed.subject, placed.runs_on);
-                        log::warn!("{subject}: decided were CPUs {cpus}, but {drift}: {way}");
+                        log::warn!("{subject}: decided were CPUs {cpus}, but {drift}: {action}");
                     }
                 }
                 self.tell_again(&again);
@@ -253,7 +271,7 @@ impl Owner {
         placed: &Placed,
         drift: &Drift,
         again: &mut Vec<ContainerId>,
-    ) -> &'static str {
+    ) -> Action {
         let id = &placed.subject.id;
         match drift {
             Drift::Partition(_) | Drift::Set(_) | Drift::Quota(_) if self.kernel.is_on() => {
@@ -262,25 +280,24 @@ impl Owner {
                     self.kernel.set_cpus(placed.clone()).await;
                     self.ledger.drifted(std::slice::from_ref(id));
                 }
-                "set again"
+                Action::Written
             }
             Drift::Set(_) => {
                 again.push(id.clone());
                 match self.updater {
-                    Some(_) => "the runtime is told again",
-                    // It could lock up for good.
-                    None => "the runtime is told again with the next answer to it",
+                    Some(_) => Action::Told,
+                    None => Action::Deferred,
                 }
             }
             Drift::Inherited(pid, _) => match widen(&self.watch.processes, *pid, placed.runs_on) {
-                Ok(()) => "widened",
+                Ok(()) => Action::Widened,
                 Err(error) => {
                     log::warn!("{}: its affinity cannot be changed: {error}", placed.subject);
-                    "see CPUAffinity of the runtime's systemd unit"
+                    Action::Inherited
                 }
             },
             Drift::Partition(_) | Drift::Quota(_) | Drift::Effective(_) | Drift::Process(..) => {
-                "there is nothing that would be safe to do about it"
+                Action::Nothing
             }
         }
     }

@@ -40,6 +40,10 @@ pub enum Presence {
 }
 
 impl Drift {
+    /// All kinds.
+    pub const KINDS: [&str; 6] =
+        ["cpuset", "partition", "effective", "process", "quota", "inherited_affinity"];
+
     /// What to call it in statistics.
     pub fn kind(&self) -> &'static str {
         match self {

@@ -67,6 +67,26 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// A short name that stays, for figures.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Event::Synchronize { .. } => "synchronize",
+            Event::RunPod(_) => "run_pod",
+            Event::UpdatePod(_) => "update_pod",
+            Event::Create { .. } => "create",
+            Event::Starting { .. } => "starting",
+            Event::Started { .. } => "started",
+            Event::Update { .. } => "update",
+            Event::Stop(_) => "stop",
+            Event::Remove(_) => "remove",
+            Event::StopPod(_) => "stop_pod",
+            Event::RemovePod(_) => "remove_pod",
+            Event::Kubelet { .. } => "kubelet",
+        }
+    }
+}
+
 /// New resources for a container, as the kubelet asks for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wanted {

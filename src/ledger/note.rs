@@ -95,6 +95,16 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All of them.
+    pub const ALL: [Reason; 6] = [
+        Reason::NotSet,
+        Reason::Unpinned,
+        Reason::Conflict,
+        Reason::Reserved,
+        Reason::Offline,
+        Reason::NotExclusive,
+    ];
+
     /// A short name that stays, for figures.
     pub fn name(self) -> &'static str {
         match self {

@@ -21,7 +21,7 @@ impl Ledger {
     }
 
     /// CPUs that could become exclusive now.
-    pub(super) fn free(&self) -> CpuSet {
+    pub fn free(&self) -> CpuSet {
         let reserved = self.settings.placement.reserved;
         self.topology.online() - reserved - self.exclusive() - self.waiting()
     }
@@ -142,6 +142,13 @@ impl Ledger {
     /// How many pods there are.
     pub fn pod_count(&self) -> usize {
         self.pods.len()
+    }
+
+    /// How many containers exist: those with exclusive CPUs, and the others.
+    pub fn container_counts(&self) -> (usize, usize) {
+        let alive = || self.entries().filter(|(_, _, entry)| entry.life != Life::Stopped);
+        let exclusive = alive().filter(|(_, _, entry)| entry.claim.is_some()).count();
+        (exclusive, alive().count() - exclusive)
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = (&super::PodUid, &String, &Entry)> {

@@ -27,6 +27,14 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All of them.
+    pub const ALL: [Reason; 4] = [
+        Reason::TopologyAffinity,
+        Reason::SmtAlignment,
+        Reason::UnexpectedAdmission,
+        Reason::EmptyPodSharedPool,
+    ];
+
     /// The kubelet's name of it.
     pub fn name(self) -> &'static str {
         match self {

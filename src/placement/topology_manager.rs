@@ -87,6 +87,28 @@ pub enum TopologyManagerError {
     UnknownScope(String),
 }
 
+impl TopologyPolicy {
+    /// The configuration's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            TopologyPolicy::None => "none",
+            TopologyPolicy::BestEffort => "best-effort",
+            TopologyPolicy::Restricted => "restricted",
+            TopologyPolicy::SingleNumaNode => "single-numa-node",
+        }
+    }
+}
+
+impl Scope {
+    /// The configuration's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scope::Container => "container",
+            Scope::Pod => "pod",
+        }
+    }
+}
+
 impl Default for TopologyManager {
     fn default() -> TopologyManager {
         TopologyManager {
@@ -101,16 +123,10 @@ impl Default for TopologyManager {
 impl fmt::Display for TopologyManager {
     /// Policy, scope and options in the configuration's own words.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let policy = match self.policy {
-            TopologyPolicy::None => return f.write_str("topologyManagerPolicy none"),
-            TopologyPolicy::BestEffort => "best-effort",
-            TopologyPolicy::Restricted => "restricted",
-            TopologyPolicy::SingleNumaNode => "single-numa-node",
-        };
-        let scope = match self.scope {
-            Scope::Container => "container",
-            Scope::Pod => "pod",
-        };
+        let (policy, scope) = (self.policy.name(), self.scope.name());
+        if self.policy == TopologyPolicy::None {
+            return write!(f, "topologyManagerPolicy {policy}");
+        }
         let closest =
             if self.prefer_closest_numa_nodes { ", prefer-closest-numa-nodes" } else { "" };
         write!(f, "topologyManagerPolicy {policy} (scope {scope}{closest})")

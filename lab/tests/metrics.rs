@@ -1,0 +1,87 @@
+//! The plugin's metrics with a real containerd, read by Prometheus' own parser (`promtool` of Debian's package), and the
+//! alert rules that go with them.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+
+mod support;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use lab::containerd::Version;
+use lab::debian::Debian;
+use support::{Bench, exclusive, shared};
+
+/// Where the plugin listens unless told otherwise.
+const ADDRESS: &str = "127.0.0.1:9479";
+
+fn promtool() -> PathBuf {
+    Debian::new().unwrap().unpacked("prometheus", "bookworm").unwrap().join("usr/bin/promtool")
+}
+
+fn get(path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(ADDRESS).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {ADDRESS}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap().to_owned(), body.to_owned())
+}
+
+#[test]
+fn prometheus_reads_what_the_plugin_tells() {
+    let promtool = promtool();
+    let mut bench = Bench::new(Version::V2_1);
+    let _plugin = bench.plugin();
+    bench.run(&shared("web"));
+    bench.run(&exclusive("db"));
+    let (status, text) = get("/metrics");
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    println!("{text}");
+    for sample in [
+        "kubelet_cpu_manager_exclusive_cpu_allocation_count 1\n",
+        "nri_cpu_manager_containers{state=\"exclusive\"} 1\n",
+        "nri_cpu_manager_decisions_total{outcome=\"shared\"} 1\n",
+        "nri_cpu_manager_synchronized 1\n",
+        "nri_cpu_manager_runtime_info{name=\"containerd\"",
+    ] {
+        assert!(text.contains(sample), "{sample} is not in\n{text}");
+    }
+    let mut check = Command::new(promtool);
+    let mut check = check
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    check.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = check.wait_with_output().unwrap();
+    let complaints =
+        String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    println!("{complaints}");
+    // 3 is for matters of style; the only ones allowed are the kubelet's, whose names are not ours to choose.
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{complaints}");
+    let ours: Vec<&str> = complaints
+        .lines()
+        .filter(|line| !line.starts_with("kubelet_") && !line.starts_with("resource_manager_"))
+        .collect();
+    assert!(ours.is_empty(), "{ours:?}");
+    assert_eq!(get("/readyz"), ("HTTP/1.1 200 OK".to_owned(), "ok\n".to_owned()));
+    assert_eq!(get("/healthz"), ("HTTP/1.1 200 OK".to_owned(), "ok\n".to_owned()));
+}
+
+#[test]
+fn prometheus_takes_the_alert_rules() {
+    let promtool = promtool();
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/prometheus");
+    assert!(File::open(rules.join("rules.yaml")).is_ok());
+    for arguments in [["check", "rules", "rules.yaml"], ["test", "rules", "rules_test.yaml"]] {
+        let mut check = Command::new(&promtool);
+        let output = check.args(arguments).current_dir(&rules).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+    }
+}

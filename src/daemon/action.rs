@@ -1,0 +1,46 @@
+//! What is done about a drift.
+
+use std::fmt;
+
+/// The way in which a drift was repaired, or why it was not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    /// The container's control group was written.
+    Written,
+    /// The runtime is told at once.
+    Told,
+    /// The runtime is told with its next answer: told at once it could lock up for good.
+    Deferred,
+    /// The processes were allowed all of their container's CPUs.
+    Widened,
+    /// A person has to do something about what starts the processes.
+    Inherited,
+    /// Nothing would be safe.
+    Nothing,
+}
+
+impl Action {
+    /// A short name that stays, for figures.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Action::Written => "written",
+            Action::Told => "told",
+            Action::Deferred => "deferred",
+            Action::Widened => "widened",
+            Action::Inherited | Action::Nothing => "none",
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Action::Written => "set again",
+            Action::Told => "the runtime is told again",
+            Action::Deferred => "the runtime is told again with the next answer to it",
+            Action::Widened => "widened",
+            Action::Inherited => "see CPUAffinity of the runtime's systemd unit",
+            Action::Nothing => "there is nothing that would be safe to do about it",
+        })
+    }
+}

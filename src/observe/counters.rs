@@ -1,0 +1,267 @@
+//! What the ledger's owner counts while it works: a handful of additions for each event, whatever runs on the node.
+
+use crate::cpuset::CpuSet;
+use crate::ledger::{Decision, Event, Note, What};
+use crate::placement::{Reason, Scope, Settings, TopologyPolicy};
+use crate::topology::Topology;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Upper bounds of the buckets of handler durations, in seconds. The runtime waits for two seconds as a rule.
+const SECONDS: &[f64] =
+    &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0];
+
+/// The kubelet's buckets of admission durations, in milliseconds: 0.05 and 14 doublings of it.
+const MILLISECONDS: &[f64] =
+    &[0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2];
+
+/// Everything that only grows. Begins at zero with the process.
+#[derive(Debug, Clone)]
+pub struct Counters {
+    /// How long events took, from being taken up to the answer, by the event's name; in seconds.
+    pub handlers: BTreeMap<&'static str, Histogram>,
+    /// How long creations took; in milliseconds, as the kubelet counts.
+    pub admissions: Histogram,
+    /// Creations that were answered, by what became of them.
+    pub decisions: BTreeMap<Outcome, u64>,
+    /// Changes for containers that exist, sent along with answers.
+    pub updates: u64,
+    /// Creations and resizes that were refused, by reason.
+    pub rejections: BTreeMap<&'static str, u64>,
+    /// New exclusive CPUs that were asked for; a container that comes back to its own is not counted.
+    pub pinning_requests: u64,
+    /// Of these, how many could not be given.
+    pub pinning_errors: u64,
+    /// Exclusive CPUs that are all on one side of a boundary.
+    pub aligned: BTreeMap<Alignment, u64>,
+    /// Exclusive CPUs that were refused, as they could not be.
+    pub misaligned: BTreeMap<Alignment, u64>,
+    /// Times the checkpoint could not be written.
+    pub checkpoint_errors: u64,
+}
+
+/// What became of a container that was about to be created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// It has CPUs for itself.
+    Exclusive,
+    /// It runs in the shared pool.
+    Shared,
+    /// It is left as it is.
+    Untouched,
+    /// It is not let in.
+    Refused,
+}
+
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Outcome; 4] =
+        [Outcome::Exclusive, Outcome::Shared, Outcome::Untouched, Outcome::Refused];
+
+    /// A short name that stays, for figures.
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Exclusive => "exclusive",
+            Outcome::Shared => "shared",
+            Outcome::Untouched => "untouched",
+            Outcome::Refused => "refused",
+        }
+    }
+}
+
+/// What exclusive CPUs may be aligned to, in the kubelet's words: `(scope, boundary)`.
+pub type Alignment = (&'static str, &'static str);
+
+/// Whole cores, counted with `full-pcpus-only`.
+pub const PHYSICAL_CPU: Alignment = ("container", "physical_cpu");
+/// One uncore cache, always counted.
+pub const UNCORE_CACHE: Alignment = ("container", "uncore_cache");
+/// One NUMA node, counted with `single-numa-node` in container scope.
+pub const NUMA_NODE: Alignment = ("container", "numa_node");
+/// One NUMA node, counted with `single-numa-node` in pod scope.
+pub const POD_NUMA_NODE: Alignment = ("pod", "numa_node");
+
+/// The name in figures of a refusal under `strict: true`.
+pub const STRICT: &str = "Strict";
+
+impl Default for Counters {
+    fn default() -> Counters {
+        let refused = Reason::ALL.map(Reason::name).into_iter().chain([STRICT]);
+        Counters {
+            handlers: BTreeMap::new(),
+            admissions: Histogram::new(MILLISECONDS),
+            decisions: Outcome::ALL.map(|outcome| (outcome, 0)).into(),
+            updates: 0,
+            rejections: refused.map(|reason| (reason, 0)).collect(),
+            pinning_requests: 0,
+            pinning_errors: 0,
+            aligned: [PHYSICAL_CPU, UNCORE_CACHE, NUMA_NODE, POD_NUMA_NODE].map(zero).into(),
+            misaligned: [PHYSICAL_CPU, NUMA_NODE, POD_NUMA_NODE].map(zero).into(),
+            checkpoint_errors: 0,
+        }
+    }
+}
+
+fn zero(alignment: Alignment) -> (Alignment, u64) {
+    (alignment, 0)
+}
+
+impl Counters {
+    /// An event was answered. `event` is its name, `admitted` whether it asked for the creation of a container.
+    pub fn handled<E>(&mut self, event: Kind, took: Duration, answer: &Result<Decision, E>) {
+        let seconds = || Histogram::new(SECONDS);
+        self.handlers.entry(event.name).or_insert_with(seconds).observe(took.as_secs_f64());
+        if let Ok(decision) = answer {
+            self.updates += decision.updates.len() as u64;
+        }
+        if event.creates {
+            self.admissions.observe(took.as_secs_f64() * 1000.0);
+            let outcome = match answer {
+                Err(_) => Outcome::Refused,
+                Ok(Decision { pin: None, .. }) => Outcome::Untouched,
+                Ok(Decision { pin: Some(pin), .. }) if pin.is_exclusive() => Outcome::Exclusive,
+                Ok(_) => Outcome::Shared,
+            };
+            *self.decisions.entry(outcome).or_default() += 1;
+        }
+    }
+
+    /// The ledger refused an event.
+    pub fn rejected(&mut self, event: Kind, reason: Reason, settings: &Settings) {
+        self.count_rejection(reason.name());
+        if !event.creates {
+            return;
+        }
+        // The kubelet asks its topology manager first, and its CPU manager only then.
+        if reason == Reason::TopologyAffinity {
+            if let Some(alignment) = numa_alignment(settings) {
+                *self.misaligned.entry(alignment).or_default() += 1;
+            }
+            return;
+        }
+        self.pinning_requests += 1;
+        self.pinning_errors += 1;
+        if settings.options.full_pcpus_only {
+            *self.misaligned.entry(PHYSICAL_CPU).or_default() += 1;
+        }
+    }
+
+    /// Exclusive CPUs that were chosen are not given after all, as they cannot be written down.
+    pub fn revoked(&mut self) {
+        self.count_rejection(Reason::UnexpectedAdmission.name());
+        self.pinning_errors += 1;
+    }
+
+    /// A refusal, by the name of its reason.
+    pub fn count_rejection(&mut self, reason: &'static str) {
+        *self.rejections.entry(reason).or_default() += 1;
+    }
+
+    /// The ledger told what it did.
+    pub fn noted(&mut self, note: &Note, topology: &Topology, settings: &Settings) {
+        let What::Assigned { cpus, .. } = &note.what else { return };
+        if !note.done {
+            return;
+        }
+        self.pinning_requests += 1;
+        let mut aligned = |alignment| *self.aligned.entry(alignment).or_default() += 1;
+        if settings.options.full_pcpus_only {
+            aligned(PHYSICAL_CPU);
+        }
+        if in_one_uncore(topology, cpus) {
+            aligned(UNCORE_CACHE);
+        }
+        if let Some(alignment) = numa_alignment(settings) {
+            aligned(alignment);
+        }
+    }
+}
+
+/// The alignment that the topology manager guarantees, as the kubelet has it: with `single-numa-node` only.
+fn numa_alignment(settings: &Settings) -> Option<Alignment> {
+    let manager = &settings.topology_manager;
+    let alignment = match manager.scope {
+        Scope::Container => NUMA_NODE,
+        Scope::Pod => POD_NUMA_NODE,
+    };
+    (manager.policy == TopologyPolicy::SingleNumaNode).then_some(alignment)
+}
+
+fn in_one_uncore(topology: &Topology, cpus: &CpuSet) -> bool {
+    let first = cpus.first().and_then(|cpu| topology.place(cpu));
+    let uncore = first.and_then(|place| topology.uncores().get(place.uncore()));
+    uncore.is_some_and(|uncore| cpus.is_subset(&uncore.cpus))
+}
+
+/// What sort of event it is, for counting: the event itself is gone when it has been answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
+    name: &'static str,
+    creates: bool,
+}
+
+impl From<&Event> for Kind {
+    fn from(event: &Event) -> Kind {
+        Kind { name: event.name(), creates: matches!(event, Event::Create { .. }) }
+    }
+}
+
+/// Values counted in buckets.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Histogram {
+    bounds: &'static [f64],
+    /// One more than bounds: the last one has no upper bound.
+    counts: Vec<u64>,
+    sum: f64,
+}
+
+impl Histogram {
+    /// An empty one; `bounds` are the buckets' upper bounds, ascending.
+    pub fn new(bounds: &'static [f64]) -> Histogram {
+        Histogram { bounds, counts: vec![0; bounds.len() + 1], sum: 0.0 }
+    }
+
+    /// Counts a value.
+    pub fn observe(&mut self, value: f64) {
+        let at = self.bounds.partition_point(|bound| *bound < value);
+        if let Some(count) = self.counts.get_mut(at) {
+            *count += 1;
+        }
+        self.sum += value;
+    }
+
+    /// Each upper bound with the number of values up to it, ascending.
+    pub fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
+        let sums = self.counts.iter().scan(0, |sum, count| {
+            *sum += count;
+            Some(*sum)
+        });
+        self.bounds.iter().copied().zip(sums)
+    }
+
+    /// How many values there are.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The values' sum.
+    pub fn sum(&self) -> f64 {
+        self.sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_counted_up_to_its_bound() {
+        let mut histogram = Histogram::new(&[1.0, 2.0, 4.0]);
+        for value in [0.5, 1.0, 1.5, 4.0, 9.0] {
+            histogram.observe(value);
+        }
+        let buckets: Vec<(f64, u64)> = histogram.cumulative().collect();
+        assert_eq!(buckets, [(1.0, 2), (2.0, 3), (4.0, 4)]);
+        assert_eq!((histogram.count(), histogram.sum()), (5, 16.0));
+    }
+}

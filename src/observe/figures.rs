@@ -1,0 +1,182 @@
+//! [`Figures`]: everything that metrics and health tell, as plain data, taken by the ledger's owner when it is asked.
+
+use super::counters::Counters;
+use crate::cpuset::CpuSet;
+use crate::ledger::{Ledger, Reason, Settings, Stance};
+use crate::nri::{Runtime, Session};
+use crate::topology::Tally;
+use std::collections::BTreeMap;
+
+/// All figures.
+#[derive(Debug, Clone)]
+pub struct Figures {
+    /// The connection to the runtime.
+    pub link: Link,
+    /// The node, or why there is none: a plugin that the runtime launched has no configuration before the runtime sends
+    /// one.
+    pub node: Result<NodeFigures, String>,
+}
+
+/// What is known of the connection to the runtime.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Whether the runtime has introduced itself, and not gone since.
+    connected: bool,
+    /// Whether it has listed its containers since.
+    synchronized: bool,
+    /// Who is, or was, there.
+    runtime: Option<Runtime>,
+    /// The present or last connection.
+    session: Option<Session>,
+    /// How many there have been.
+    connections: u64,
+}
+
+impl Link {
+    /// The runtime introduces itself.
+    pub fn introduced(&mut self, session: Session, runtime: Runtime) {
+        let connections = self.connections + u64::from(self.session != Some(session));
+        *self = Link {
+            connected: true,
+            synchronized: false,
+            runtime: Some(runtime),
+            session: Some(session),
+            connections,
+        };
+    }
+
+    /// It has listed its containers.
+    pub fn synchronized(&mut self) {
+        self.synchronized = self.connected;
+    }
+
+    /// A connection has ended.
+    pub fn ended(&mut self, session: Session) {
+        if self.session == Some(session) {
+            (self.connected, self.synchronized) = (false, false);
+        }
+    }
+
+    /// Whether the runtime has introduced itself, and not gone since.
+    pub fn is_connected(&self) -> bool {
+        self.connected
+    }
+
+    /// Whether it has listed its containers since.
+    pub fn is_synchronized(&self) -> bool {
+        self.synchronized
+    }
+
+    /// Who is, or was, there.
+    pub fn runtime(&self) -> Option<&Runtime> {
+        self.runtime.as_ref()
+    }
+
+    /// How many connections there have been.
+    pub fn connections(&self) -> u64 {
+        self.connections
+    }
+}
+
+/// The node's figures.
+#[derive(Debug, Clone)]
+pub struct NodeFigures {
+    /// The settings in force.
+    pub settings: Settings,
+    /// Whether CPUs are assigned here.
+    pub stance: Stance,
+    /// Whether no container may run otherwise than decided.
+    pub strict: bool,
+    /// What was counted.
+    pub counters: Counters,
+    /// Containers moved while they ran, by reason.
+    pub moves: BTreeMap<Reason, u64>,
+    /// Drifts that were confirmed, by kind.
+    pub drifts: BTreeMap<&'static str, u64>,
+    /// What was done about them, by kind and by what it was.
+    pub repairs: BTreeMap<(&'static str, &'static str), u64>,
+    /// Containers that are not as they were decided at this moment, in spite of all.
+    pub drifting: usize,
+    /// How often the kernel refused to keep others off a container's CPUs.
+    pub kernel_refusals: u64,
+    /// Why the last write of the checkpoint failed; `None` if it did not.
+    pub checkpoint_error: Option<String>,
+    /// Pods.
+    pub pods: usize,
+    /// Containers that exist: with exclusive CPUs, and others.
+    pub containers: (usize, usize),
+    /// Online CPUs.
+    pub online: CpuSet,
+    /// CPUs that are exclusive to somebody.
+    pub exclusive: CpuSet,
+    /// CPUs that could become exclusive now.
+    pub free: CpuSet,
+    /// CPUs that shared containers run on.
+    pub pool: CpuSet,
+    /// The uncore caches.
+    pub uncores: Vec<Domain>,
+    /// The NUMA nodes that have CPUs.
+    pub nodes: Vec<Domain>,
+}
+
+/// An uncore cache or a NUMA node, and how its CPUs are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Domain {
+    /// Its number.
+    pub id: usize,
+    /// CPUs that may become exclusive at all: online and not reserved.
+    pub assignable: usize,
+    /// CPUs that could become exclusive now.
+    pub free: usize,
+    /// CPUs that are exclusive to somebody.
+    pub exclusive: usize,
+}
+
+impl NodeFigures {
+    /// What the ledger alone tells; the owner's own figures are still zero.
+    pub fn of(ledger: &Ledger) -> NodeFigures {
+        let topology = ledger.topology();
+        let mut moves: BTreeMap<Reason, u64> = Reason::ALL.map(|reason| (reason, 0)).into();
+        moves.extend(ledger.moves());
+        let (free, exclusive) = (ledger.free(), ledger.exclusive());
+        let assignable = topology.online() - ledger.settings().placement.reserved;
+        let [all, unused, held] =
+            [assignable, free, exclusive].map(|cpus| Tally::of(topology, &cpus));
+        let domains = |ids: Vec<usize>, of: fn(&Tally) -> &Vec<usize>| {
+            let counts = of(&all).iter().zip(of(&unused)).zip(of(&held));
+            let domain = |(id, ((&assignable, &free), &exclusive))| Domain {
+                id,
+                assignable,
+                free,
+                exclusive,
+            };
+            ids.into_iter().zip(counts).map(domain).collect::<Vec<Domain>>()
+        };
+        let uncores = topology.uncores().iter().map(|uncore| uncore.id).collect();
+        let nodes = topology.nodes().iter().map(|node| node.id).collect();
+        let mut nodes = domains(nodes, |tally| &tally.nodes);
+        let has_cpus =
+            |id| topology.nodes().iter().any(|node| node.id == id && !node.cpus.is_empty());
+        nodes.retain(|node| has_cpus(node.id));
+        NodeFigures {
+            settings: ledger.settings().clone(),
+            stance: ledger.stance(),
+            strict: false,
+            counters: Counters::default(),
+            moves,
+            drifts: BTreeMap::new(),
+            repairs: BTreeMap::new(),
+            drifting: 0,
+            kernel_refusals: 0,
+            checkpoint_error: None,
+            pods: ledger.pod_count(),
+            containers: ledger.container_counts(),
+            online: topology.online(),
+            exclusive,
+            free,
+            pool: ledger.pool(),
+            uncores: domains(uncores, |tally| &tally.uncores),
+            nodes,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Whether the plugin can do its work, and why not.
+
+use super::figures::Figures;
+use crate::ledger::{Policy, Stance};
+
+/// Everything that keeps containers from being placed as configured, a sentence each; empty if nothing does.
+///
+/// That the owner of the ledger answers at all is the caller's to find out: without it there are no figures.
+pub fn obstacles(figures: &Figures) -> Vec<String> {
+    let mut obstacles = Vec::new();
+    let link = &figures.link;
+    if !link.is_connected() {
+        let before = match link.runtime() {
+            Some(runtime) => format!("the last one was {runtime}"),
+            None => "there has been none yet".to_owned(),
+        };
+        obstacles.push(format!("the runtime is not connected; {before}"));
+    } else if !link.is_synchronized() {
+        obstacles.push(
+            "the runtime has not listed its containers yet; it may be waiting for one to stop"
+                .to_owned(),
+        );
+    }
+    match &figures.node {
+        Err(why) => obstacles.push(why.clone()),
+        Ok(node) => {
+            if node.settings.policy == Policy::Static && node.stance == Stance::Refuse {
+                obstacles.push(
+                    "the kubelet's own CPU manager is active: new exclusive containers are refused"
+                        .to_owned(),
+                );
+            }
+            if let Some(error) = &node.checkpoint_error {
+                obstacles.push(format!("new exclusive containers are refused: {error}"));
+            }
+        }
+    }
+    obstacles
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::{Link, NodeFigures};
+    use super::*;
+    use crate::ledger::{Exclusivity, Ledger, Settings};
+    use crate::nri::{Runtime, Session};
+    use crate::placement;
+    use crate::topology::synthetic::Machine;
+
+    fn node(policy: Policy) -> NodeFigures {
+        let placement = placement::Settings {
+            options: placement::Options::default(),
+            topology_manager: placement::TopologyManager::default(),
+            reserved: "0".parse().unwrap(),
+        };
+        let settings = Settings { policy, placement, exclusivity: Exclusivity::Runtime };
+        NodeFigures::of(&Ledger::new(Machine::default().topology().unwrap(), settings, Vec::new()))
+    }
+
+    fn linked(far: usize) -> Link {
+        let mut link = Link::default();
+        let runtime = Runtime {
+            name: "containerd".into(),
+            version: "v2.1.9".into(),
+            nri_version: String::new(),
+        };
+        if far > 0 {
+            link.introduced(Session(1), runtime);
+        }
+        if far > 1 {
+            link.synchronized();
+        }
+        link
+    }
+
+    #[track_caller]
+    fn check(link: Link, node: Result<NodeFigures, String>, expect: &[&str]) {
+        let found = obstacles(&Figures { link, node });
+        assert_eq!(found.len(), expect.len(), "{found:?}");
+        for (found, expect) in found.iter().zip(expect) {
+            assert!(found.contains(expect), "{found}");
+        }
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_said() {
+        let fine = || Ok(node(Policy::Static));
+        check(linked(2), fine(), &[]);
+        check(linked(1), fine(), &["has not listed"]);
+        check(linked(0), fine(), &["there has been none yet"]);
+        let mut gone = linked(2);
+        gone.ended(Session(0));
+        check(gone.clone(), fine(), &[]);
+        gone.ended(Session(1));
+        check(gone, fine(), &["the last one was containerd v2.1.9"]);
+        check(linked(0), Err("no configuration".into()), &["there has been none", "no config"]);
+    }
+
+    #[test]
+    fn what_the_node_lacks_is_said() {
+        let full =
+            NodeFigures { checkpoint_error: Some("disk full".into()), ..node(Policy::Static) };
+        check(linked(2), Ok(full), &["disk full"]);
+        let beside = |policy| NodeFigures { stance: Stance::Refuse, ..node(policy) };
+        check(linked(2), Ok(beside(Policy::Static)), &["the kubelet's own CPU manager"]);
+        check(linked(2), Ok(beside(Policy::None)), &[]);
+        let observing = NodeFigures { stance: Stance::Observe, ..node(Policy::Static) };
+        check(linked(2), Ok(observing), &[]);
+    }
+}

@@ -1,0 +1,122 @@
+//! A daemon that can be asked, on a described machine of 16 CPUs in two uncore caches and two NUMA nodes.
+
+use nri_cpu_manager::config::Config;
+use nri_cpu_manager::daemon::{self, Owner, Paths};
+use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
+use nri_cpu_manager::ledger::{
+    Container, ContainerKind, CpuRequest, Decision, Event, MilliCpu, Pod, Qos,
+};
+use nri_cpu_manager::nri::{Capabilities, Message, Refusal, Runtime, Session};
+use nri_cpu_manager::observe::{Observer, questions};
+use nri_cpu_manager::topology::synthetic::Machine;
+use tokio::sync::{mpsc, oneshot};
+
+/// Two CPUs of the first cache are reserved.
+pub(crate) const CONFIG: &str =
+    "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nkubeletStateDir: \"\"\n";
+
+pub(crate) struct Observed {
+    pub(crate) messages: mpsc::UnboundedSender<Message>,
+    pub(crate) observer: Observer,
+    pub(crate) paths: Paths,
+    _dir: tempfile::TempDir,
+}
+
+impl Observed {
+    /// Nobody has connected to it yet; to be called in a `LocalSet`.
+    pub(crate) fn start(config: &str) -> Observed {
+        let dir = tempfile::tempdir().unwrap();
+        let machine = Machine { nodes: 2, caches: 2, cores: 16, ..Machine::default() };
+        let sysfs_root = dir.path().join("sys");
+        super::fake_sysfs::write(&sysfs_root, &super::fake_sysfs::files(&machine.facts().unwrap()));
+        let paths = Paths {
+            config: None,
+            state_dir: dir.path().join("state"),
+            sysfs_root,
+            cgroup_root: dir.path().join("no-cgroup"),
+            proc_root: dir.path().join("no-proc"),
+        };
+        let owner = Owner::start(&paths, &Config::parse("test", config).unwrap()).unwrap();
+        let (messages, inbox) = mpsc::unbounded_channel();
+        let (observer, questions) = questions();
+        let for_task = paths.clone();
+        tokio::task::spawn_local(async move {
+            daemon::serve(inbox, questions, &for_task, Some(owner)).await;
+        });
+        Observed { messages, observer, paths, _dir: dir }
+    }
+
+    /// With a runtime that has listed its containers, of which there are none.
+    pub(crate) async fn connected(config: &str) -> Observed {
+        let daemon = Observed::start(config);
+        daemon.introduce(1).await;
+        daemon.synchronize().await;
+        daemon
+    }
+
+    pub(crate) async fn introduce(&self, session: u64) {
+        let runtime = Runtime {
+            name: "containerd".to_owned(),
+            version: "v2.1.9".to_owned(),
+            nri_version: String::new(),
+        };
+        let (reply, answer) = oneshot::channel();
+        let capabilities = Capabilities::of(&runtime);
+        let configure = Message::Configure {
+            session: Session(session),
+            runtime,
+            capabilities,
+            config: String::new(),
+            updater: None,
+            reply,
+        };
+        self.messages.send(configure).unwrap();
+        answer.await.unwrap().unwrap();
+    }
+
+    pub(crate) async fn synchronize(&self) {
+        let event = Event::Synchronize { pods: Vec::new(), containers: Vec::new() };
+        self.event(event).await.unwrap();
+    }
+
+    pub(crate) async fn event(&self, event: Event) -> Result<Decision, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        self.messages.send(Message::Event { session: Session(1), event, reply }).unwrap();
+        answer.await.unwrap()
+    }
+
+    pub(crate) async fn create(&self, name: &str, qos: Qos, milli: u64) -> Result<String, String> {
+        let decision = self.event(create(name, qos, milli)).await.map_err(|refusal| refusal.0)?;
+        Ok(decision.pin.unwrap().cpus().to_string())
+    }
+}
+
+pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Event {
+    let sandbox = SandboxId(format!("sandbox-{name}"));
+    let amount = Some(MilliCpu(milli));
+    Event::Create {
+        pod: Pod {
+            sandbox: sandbox.clone(),
+            uid: PodUid(format!("uid-{name}")),
+            namespace: "ns".to_owned(),
+            name: name.to_owned(),
+            qos,
+            budget: amount,
+        },
+        container: Container {
+            id: ContainerId(format!("id-{name}")),
+            sandbox,
+            name: "c".to_owned(),
+            kind: ContainerKind::Unknown,
+            cpu: CpuRequest { request: amount, limit: amount },
+            cpus: None,
+            cgroup: None,
+            kept: false,
+            created_at: None,
+        },
+    }
+}
+
+pub(crate) async fn local(test: impl Future<Output = ()>) {
+    tokio::task::LocalSet::new().run_until(test).await;
+}

@@ -8,6 +8,7 @@
 //! connection, and only if what must outlive the process has changed: never for a shared container.
 
 mod kernel;
+mod machine;
 mod neighbour;
 mod strict;
 mod watch;
@@ -18,6 +19,7 @@ use crate::ledger::{Claim, ContainerId, Decision, Event, Ledger, Policy};
 use crate::nri::{Capabilities, Message, Refusal, Runtime, Session, Updater, Wishes};
 use crate::topology::{Topology, TopologyError, sysfs};
 use kernel::Kernel;
+use machine::Machine;
 use neighbour::Neighbour;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -68,6 +70,7 @@ pub struct Owner {
     /// The kubelet, which may assign CPUs itself.
     neighbour: Neighbour,
     watch: Watch,
+    machine: Machine,
     /// For changes that no answer can carry; only where the runtime allows it.
     updater: Option<Updater>,
     /// Whether no container may run otherwise than decided.
@@ -104,9 +107,19 @@ impl Owner {
         let watch = Watch::new(paths, config, kernel.is_on());
         let state = Arc::new(state);
         let neighbour = Neighbour::new(config);
+        let machine = Machine::new(paths);
         let strict = config.strict();
-        let mut owner =
-            Owner { ledger, state, saved: None, kernel, neighbour, watch, updater: None, strict };
+        let mut owner = Owner {
+            ledger,
+            state,
+            saved: None,
+            kernel,
+            neighbour,
+            watch,
+            machine,
+            updater: None,
+            strict,
+        };
         owner.first_look();
         Ok(owner)
     }
@@ -117,6 +130,10 @@ impl Owner {
             Event::Create { container, .. } => Some(container.id.clone()),
             _ => None,
         };
+        // No container gets a CPU that is offline.
+        if created.is_some() || matches!(event, Event::Synchronize { .. }) {
+            self.look_at_machine().await;
+        }
         let subject = describe(&event);
         let event = self.watch.witness(event).await;
         self.hear(&event);

@@ -63,6 +63,10 @@ enum Op {
         pod: usize,
         container: usize,
     },
+    /// A CPU goes offline, or comes online.
+    Hotplug {
+        cpu: usize,
+    },
     /// The kubelet's own CPU manager becomes active, creates containers, and goes again.
     Kubelet {
         observe: bool,
@@ -93,6 +97,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Twice),
         1 => container.clone().prop_map(|container| Op::Refusal { container }),
         1 => (0..3u8).prop_map(|memory| Op::Restart { memory }),
+        1 => (0..64usize).prop_map(|cpu| Op::Hotplug { cpu }),
         1 => (pod.clone(), 0..2usize).prop_map(|(pod, container)| Op::Away { pod, container }),
         1 => (any::<bool>(), prop::collection::vec((pod, 0..2usize), 0..4))
             .prop_map(|(observe, creates)| Op::Kubelet { observe, creates }),
@@ -109,6 +114,16 @@ struct Instance {
     stopped: bool,
 }
 
+impl Instance {
+    fn wanted(&self) -> Option<usize> {
+        self.container.cpu.limit.and_then(MilliCpu::whole_cpus)
+    }
+}
+
+fn exclusive(pin: Option<Pin>) -> Option<CpuSet> {
+    pin.filter(Pin::is_exclusive).map(|pin| pin.cpus())
+}
+
 /// A pod with two containers.
 #[derive(Debug, Clone)]
 struct PodSpec {
@@ -120,6 +135,8 @@ struct PodSpec {
 
 struct Node {
     topology: Topology,
+    /// The same with all CPUs online.
+    whole: Topology,
     settings: Settings,
     ledger: Ledger,
     pods: Vec<PodSpec>,
@@ -134,6 +151,7 @@ impl Node {
         let ledger = Ledger::new(topology.clone(), settings.clone(), Vec::new());
         let (pods, instances) = (Vec::new(), BTreeMap::new());
         Node {
+            whole: topology.clone(),
             topology,
             settings,
             ledger,
@@ -259,6 +277,7 @@ impl Node {
                 }
                 self.restart(0);
             }
+            Op::Hotplug { cpu } => self.hotplug(cpu),
             Op::Kubelet { observe, ref creates } => self.kubelet(observe, creates),
         }
     }
@@ -331,7 +350,6 @@ impl Node {
         if amount.and_then(MilliCpu::whole_cpus).is_none() {
             resized.pin = resized.pin.and_then(|pin| Pin::shared(pin.cpus()));
         }
-        let exclusive = |pin: Option<Pin>| pin.filter(Pin::is_exclusive).map(|pin| pin.cpus());
         if let (Some(was), Some(is)) = (exclusive(was), exclusive(self.instances[&id].pin)) {
             assert!(was.is_subset(&is) || is.is_subset(&was), "{id} from {was} to {is}");
         }
@@ -342,6 +360,32 @@ impl Node {
                 was.is_none() || instance.stopped || is == was,
                 "{other} from {was:?} to {is:?}"
             );
+        }
+    }
+
+    /// Who loses no CPU, and lacks none, is not moved; who loses some keeps the others, but for halves of cores.
+    fn hotplug(&mut self, cpu: usize) {
+        let all: Vec<usize> = self.whole.online().iter().collect();
+        let mut online = self.topology.online();
+        let cpu = all[cpu % all.len()];
+        if !online.contains(cpu) {
+            online.insert(cpu).unwrap();
+        } else if online.len() > 1 {
+            online.remove(cpu);
+        }
+        self.topology = machines::with_online(&self.whole, online);
+        let before = self.instances.clone();
+        self.event(Event::Machine(self.topology.clone()));
+        let changes = self.ledger.take_updates();
+        self.carry_out(&changes);
+        for (id, instance) in before {
+            let Some(was) = exclusive(instance.pin) else { continue };
+            let complete = instance.wanted() == Some(was.len()) && was.is_subset(&online);
+            let is = exclusive(self.instances[&id].pin);
+            assert!(!complete || instance.stopped || is == Some(was), "{id} from {was} to {is:?}");
+            let halves = self.settings.placement.options.full_pcpus_only;
+            let kept = is.is_none_or(|is| (was & online).is_subset(&is));
+            assert!(kept || halves || instance.stopped, "{id} from {was} to {is:?}");
         }
     }
 
@@ -374,7 +418,8 @@ impl Node {
             self.instances.values().filter(|instance| !instance.stopped).map(report).collect();
         self.event(Event::Synchronize { pods, containers });
         for (id, instance) in before {
-            let was = instance.pin.filter(Pin::is_exclusive).map(|pin| pin.cpus());
+            // One that lost CPUs for good may be completed.
+            let was = exclusive(instance.pin).filter(|was| instance.wanted() == Some(was.len()));
             let is = self.instances[&id].pin.map(|pin| pin.cpus());
             assert!(
                 was.is_none() || is == was,
@@ -409,6 +454,10 @@ impl Node {
             let Some(pin) = instance.pin.filter(|pin| !pin.is_exclusive()) else { continue };
             // The kernel keeps it off those that it keeps.
             let overlap = pin.cpus() & (taken - kept);
+            // With everything exclusive, and the reserved ones offline, there is nothing that it could be told.
+            if self.ledger.shared_cpus().is_empty() {
+                continue;
+            }
             assert!(
                 overlap.is_empty(),
                 "shared {} runs on exclusive CPUs {overlap}",

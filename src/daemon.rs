@@ -10,6 +10,7 @@
 mod action;
 mod answer;
 mod kernel;
+mod machine;
 mod neighbour;
 mod strict;
 mod vanished;
@@ -23,6 +24,7 @@ use crate::observe::counters::Kind;
 use crate::observe::{Counters, Link, Question};
 use crate::topology::{Topology, TopologyError, sysfs};
 use kernel::Kernel;
+use machine::Machine;
 use neighbour::Neighbour;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -74,6 +76,7 @@ pub struct Owner {
     /// The kubelet, which may assign CPUs itself.
     neighbour: Neighbour,
     watch: Watch,
+    machine: Machine,
     /// For changes that no answer can carry; only where the runtime allows it.
     updater: Option<Updater>,
     /// Whether no container may run otherwise than decided.
@@ -113,6 +116,7 @@ impl Owner {
         let watch = Watch::new(paths, config, kernel.is_on());
         let state = Arc::new(state);
         let neighbour = Neighbour::new(config);
+        let machine = Machine::new(paths);
         let strict = config.strict();
         let mut owner = Owner {
             ledger,
@@ -121,6 +125,7 @@ impl Owner {
             kernel,
             neighbour,
             watch,
+            machine,
             updater: None,
             strict,
             counters: Counters::default(),
@@ -144,6 +149,10 @@ impl Owner {
             Event::Create { container, .. } => Some(container.id.clone()),
             _ => None,
         };
+        // No container gets a CPU that is offline.
+        if created.is_some() || matches!(event, Event::Synchronize { .. }) {
+            self.look_at_machine().await;
+        }
         let subject = describe(&event);
         let event = self.watch.witness(event).await;
         self.hear(&event);

@@ -8,8 +8,8 @@
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
 use nri_cpu_manager::ledger::{
-    Claim, Container, ContainerKind, CpuRequest, Decision, Event, Ledger, MilliCpu, Pin, Placed,
-    Pod, Qos, Settings, Update, Wanted,
+    Claim, Container, ContainerKind, CpuRequest, Decision, Event, Ledger, MilliCpu, Pin, Pod, Qos,
+    Settings, Update, Wanted,
 };
 use nri_cpu_manager::topology::Topology;
 use proptest::prelude::*;
@@ -63,6 +63,10 @@ enum Op {
         pod: usize,
         container: usize,
     },
+    /// A CPU goes offline, or comes online.
+    Hotplug {
+        cpu: usize,
+    },
     /// The kubelet's own CPU manager becomes active, creates containers, and goes again.
     Kubelet {
         observe: bool,
@@ -70,10 +74,14 @@ enum Op {
     },
 }
 
+#[path = "random/invariants.rs"]
+mod invariants;
 #[path = "random/machines.rs"]
 mod machines;
 #[path = "random/neighbour.rs"]
 mod neighbour;
+#[path = "random/restart.rs"]
+mod restart;
 use machines::machine;
 
 fn op() -> impl Strategy<Value = Op> {
@@ -93,6 +101,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Twice),
         1 => container.clone().prop_map(|container| Op::Refusal { container }),
         1 => (0..3u8).prop_map(|memory| Op::Restart { memory }),
+        1 => (0..64usize).prop_map(|cpu| Op::Hotplug { cpu }),
         1 => (pod.clone(), 0..2usize).prop_map(|(pod, container)| Op::Away { pod, container }),
         1 => (any::<bool>(), prop::collection::vec((pod, 0..2usize), 0..4))
             .prop_map(|(observe, creates)| Op::Kubelet { observe, creates }),
@@ -109,6 +118,16 @@ struct Instance {
     stopped: bool,
 }
 
+impl Instance {
+    fn wanted(&self) -> Option<usize> {
+        self.container.cpu.limit.and_then(MilliCpu::whole_cpus)
+    }
+}
+
+fn exclusive(pin: Option<Pin>) -> Option<CpuSet> {
+    pin.filter(Pin::is_exclusive).map(|pin| pin.cpus())
+}
+
 /// A pod with two containers.
 #[derive(Debug, Clone)]
 struct PodSpec {
@@ -120,6 +139,8 @@ struct PodSpec {
 
 struct Node {
     topology: Topology,
+    /// The same with all CPUs online.
+    whole: Topology,
     settings: Settings,
     ledger: Ledger,
     pods: Vec<PodSpec>,
@@ -134,6 +155,7 @@ impl Node {
         let ledger = Ledger::new(topology.clone(), settings.clone(), Vec::new());
         let (pods, instances) = (Vec::new(), BTreeMap::new());
         Node {
+            whole: topology.clone(),
             topology,
             settings,
             ledger,
@@ -259,6 +281,7 @@ impl Node {
                 }
                 self.restart(0);
             }
+            Op::Hotplug { cpu } => self.hotplug(cpu),
             Op::Kubelet { observe, ref creates } => self.kubelet(observe, creates),
         }
     }
@@ -331,7 +354,6 @@ impl Node {
         if amount.and_then(MilliCpu::whole_cpus).is_none() {
             resized.pin = resized.pin.and_then(|pin| Pin::shared(pin.cpus()));
         }
-        let exclusive = |pin: Option<Pin>| pin.filter(Pin::is_exclusive).map(|pin| pin.cpus());
         if let (Some(was), Some(is)) = (exclusive(was), exclusive(self.instances[&id].pin)) {
             assert!(was.is_subset(&is) || is.is_subset(&was), "{id} from {was} to {is}");
         }
@@ -345,76 +367,38 @@ impl Node {
         }
     }
 
+    /// Who loses no CPU, and lacks none, is not moved; who loses some keeps the others, but for halves of cores.
+    fn hotplug(&mut self, cpu: usize) {
+        let all: Vec<usize> = self.whole.online().iter().collect();
+        let mut online = self.topology.online();
+        let cpu = all[cpu % all.len()];
+        if !online.contains(cpu) {
+            online.insert(cpu).unwrap();
+        } else if online.len() > 1 {
+            online.remove(cpu);
+        }
+        self.topology = machines::with_online(&self.whole, online);
+        let before = self.instances.clone();
+        self.event(Event::Machine(self.topology.clone()));
+        let changes = self.ledger.take_updates();
+        self.carry_out(&changes);
+        for (id, instance) in before {
+            let Some(was) = exclusive(instance.pin) else { continue };
+            let complete = instance.wanted() == Some(was.len()) && was.is_subset(&online);
+            let is = exclusive(self.instances[&id].pin);
+            assert!(!complete || instance.stopped || is == Some(was), "{id} from {was} to {is:?}");
+            let halves = self.settings.placement.options.full_pcpus_only;
+            let kept = is.is_none_or(|is| (was & online).is_subset(&is));
+            assert!(kept || halves || instance.stopped, "{id} from {was} to {is:?}");
+        }
+    }
+
     fn claims(&self) -> Vec<Claim> {
         self.ledger.claims().collect()
     }
 
-    fn restart(&mut self, memory: u8) {
-        let claims: Vec<Claim> = self.ledger.claims().collect();
-        let memory = match memory {
-            0 => claims.clone(),
-            1 => Vec::new(),
-            _ => std::mem::replace(&mut self.old_memory, claims),
-        };
-        let before = self.instances.clone();
-        let partitions: Vec<ContainerId> = self
-            .ledger
-            .placed()
-            .filter(Placed::is_partition)
-            .map(|placed| placed.subject.id)
-            .collect();
-        self.ledger = Ledger::new(self.topology.clone(), self.settings.clone(), memory);
-        let report = |instance: &Instance| Container {
-            cpus: instance.pin.map(|pin| pin.cpus()),
-            kept: partitions.contains(&instance.container.id),
-            ..instance.container.clone()
-        };
-        let pods = self.pods.iter().map(|spec| spec.pod.clone()).collect();
-        let containers =
-            self.instances.values().filter(|instance| !instance.stopped).map(report).collect();
-        self.event(Event::Synchronize { pods, containers });
-        for (id, instance) in before {
-            let was = instance.pin.filter(Pin::is_exclusive).map(|pin| pin.cpus());
-            let is = self.instances[&id].pin.map(|pin| pin.cpus());
-            assert!(
-                was.is_none() || is == was,
-                "{id} was moved from {was:?} to {is:?} by a restart"
-            );
-        }
-    }
-
     fn pick(&self, at: usize) -> Option<String> {
         self.instances.keys().nth(at % self.instances.len().max(1)).cloned()
-    }
-
-    /// The invariants, on what the runtime believes.
-    fn check(&self) {
-        assert_eq!(self.ledger.check(), Ok(()));
-        let kept: CpuSet = self
-            .ledger
-            .placed()
-            .filter(Placed::is_partition)
-            .map(|placed| placed.runs_on)
-            .collect();
-        let mut taken = CpuSet::EMPTY;
-        let alive: Vec<&Instance> =
-            self.instances.values().filter(|instance| !instance.stopped).collect();
-        for pin in alive.iter().filter_map(|instance| instance.pin).filter(Pin::is_exclusive) {
-            assert!(pin.cpus().is_disjoint(&taken), "exclusive twice: {}", pin.cpus() & taken);
-            assert!(pin.cpus().is_disjoint(&self.settings.placement.reserved));
-            assert!(pin.cpus().is_subset(&self.topology.online()));
-            taken |= pin.cpus();
-        }
-        for instance in alive {
-            let Some(pin) = instance.pin.filter(|pin| !pin.is_exclusive()) else { continue };
-            // The kernel keeps it off those that it keeps.
-            let overlap = pin.cpus() & (taken - kept);
-            assert!(
-                overlap.is_empty(),
-                "shared {} runs on exclusive CPUs {overlap}",
-                instance.container.id
-            );
-        }
     }
 }
 

@@ -23,8 +23,13 @@ const HOST: &[(&str, &str)] = &[
     ("xz", "xz-utils"),
     ("cpio", "cpio"),
     ("mmdebstrap", "mmdebstrap"),
-    ("qemu-system-x86_64", "qemu-system-x86"),
+    (QEMU, "qemu-system-x86"),
 ];
+
+const QEMU: &str = "qemu-system-x86_64";
+
+/// Older ones know no caches of dies and modules, and their emulation makes guests' kernels panic.
+const OLDEST_QEMU: u32 = 10;
 
 /// Access to Debian's packages. Making one checks that this machine can use them.
 #[derive(Debug)]
@@ -72,7 +77,10 @@ impl Debian {
     /// # Errors
     /// When apt-get fails, or when installing would change packages that are already on the machine.
     pub fn install_host_tools(&self) -> Result<()> {
-        let missing = HOST.iter().filter(|(program, _)| !is_installed(program));
+        let missing = HOST.iter().filter(|(program, _)| match *program {
+            QEMU => !is_new_enough(),
+            program => !is_installed(program),
+        });
         let (qemu, others): (Vec<&str>, Vec<&str>) =
             missing.map(|(_, package)| *package).partition(|package| package.starts_with("qemu"));
         self.install(&others, None)?;
@@ -248,6 +256,14 @@ impl Purpose {
 
 fn is_installed(program: &str) -> bool {
     ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|d| Path::new(d).join(program).exists())
+}
+
+fn is_new_enough() -> bool {
+    let version = run(&mut command(QEMU, ["--version"])).unwrap_or_default();
+    // "QEMU emulator version 10.0.2 (Debian ...)"
+    let number =
+        version.split("version ").nth(1).and_then(|rest| rest.split('.').next()?.parse().ok());
+    number.is_some_and(|major: u32| major >= OLDEST_QEMU)
 }
 
 fn deb_in(directory: &Path) -> Option<PathBuf> {

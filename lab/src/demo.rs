@@ -34,7 +34,7 @@ pub fn run(options: &Options) -> Result<()> {
     let binaries = Binaries::build()?;
     let steps = scenario::kep_4800(options.order, !options.no_align);
     let outcomes = vm::run(
-        &Machine::kep_4800(),
+        &Machine::load("kep-4800")?,
         options.runtime,
         &steps,
         &binaries,

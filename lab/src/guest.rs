@@ -1,7 +1,7 @@
 //! The lab's program inside a virtual server: sets up what an init system would, plays the steps, reports.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::command::{command, run};
 use crate::containerd::{Setup, Version};
 use crate::node::Node;
+use crate::shell;
 use crate::step::{Outcome, Player, Step};
 use crate::vm::images::CONTAINERD_1_7;
 use crate::vm::{Oci, Software};
@@ -22,25 +23,34 @@ pub struct Job {
     pub software: Software,
     /// CPUs to take offline first.
     pub offline: Vec<usize>,
-    /// The steps, in order.
-    pub steps: Vec<Step>,
+    /// The parts, each of several steps, in order. Each begins on an empty node.
+    pub parts: Vec<Vec<Step>>,
+    /// The plugin's configuration, if a person is to have a prompt then.
+    pub shell: Option<String>,
 }
 
 /// What a guest says, one JSON object a line.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Report {
-    /// The kernel has come up and the lab's program runs.
+    /// The kernel and containerd have come up.
     Booted,
     /// What is being done.
     Progress(String),
     /// What came of the next step.
     Outcome(Outcome),
-    /// A step failed; nothing follows.
+    /// A step of this part failed; the next part follows.
     Failed(String),
+    /// A person can type now.
+    Prompt,
+    /// The guest cannot go on; nothing follows.
+    Broken(String),
 }
 
 /// Where the image of the run is mounted.
 const RUN: &str = "/lab";
+/// The lines to the host: for reports, and for a person.
+const REPORTS: &str = "/dev/ttyS1";
+const SHELL: &str = "/dev/ttyS2";
 const MEMORY: &str = "/run/lab";
 
 /// Plays the job. To be called in a guest only: it mounts file systems over `/run`, `/tmp` and others.
@@ -48,15 +58,10 @@ const MEMORY: &str = "/run/lab";
 /// # Errors
 /// When the host cannot be reached; failures of the job itself are reported to it.
 pub fn main() -> Result<()> {
-    let mut reports = OpenOptions::new()
-        .write(true)
-        .open("/dev/ttyS1")
-        .context("there is no line to the host")?;
-    raw(&reports)?;
-    report(&mut reports, &Report::Booted)?;
+    let mut reports = open_line(REPORTS)?;
     match play(&mut reports) {
         Ok(()) => Ok(()),
-        Err(error) => report(&mut reports, &Report::Failed(format!("{error:#}"))),
+        Err(error) => report(&mut reports, &Report::Broken(format!("{error:#}"))),
     }
 }
 
@@ -65,25 +70,55 @@ fn play(reports: &mut File) -> Result<()> {
     let job = fs::read_to_string(Path::new(RUN).join("job.json"))
         .context("the run's image has no job")?;
     let job: Job = serde_json::from_str(&job).context("the job cannot be understood")?;
-    for cpu in &job.offline {
-        fs::write(format!("/sys/devices/system/cpu/cpu{cpu}/online"), "0")
-            .with_context(|| format!("cannot take CPU {cpu} offline"))?;
-    }
+    set_online(&job.offline)?;
     report(reports, &Report::Progress("starting containerd".to_owned()))?;
     let mut node = start_node(job.software)?;
+    report(reports, &Report::Booted)?;
     let program = Path::new(RUN).join("nri-cpu-manager");
     let mut line = reports.try_clone().context("cannot use the line to the host twice")?;
     // Progress that cannot be told is no reason to stop.
     let mut tell = |text: &str| drop(report(&mut line, &Report::Progress(text.to_owned())));
     let mut player = Player::new(&mut node, &program, &mut tell);
-    for step in &job.steps {
-        report(reports, &Report::Progress(step.describe()))?;
-        let outcome = player.play(step)?;
-        report(reports, &Report::Outcome(outcome))?;
+    for (number, part) in job.parts.iter().enumerate() {
+        if number > 0 {
+            player.play(&Step::Clear)?;
+            set_online(&job.offline)?;
+        }
+        if let Err(error) = play_part(&mut player, part, reports) {
+            report(reports, &Report::Failed(format!("{error:#}")))?;
+        }
+    }
+    if let Some(config) = job.shell {
+        player.play(&Step::StartPlugin(config))?;
+        let line = open_line(SHELL)?;
+        report(reports, &Report::Prompt)?;
+        shell::serve(&mut player, BufReader::new(&line), &line)?;
     }
     // Clearing away is not worth the time: the machine is switched off.
     report(reports, &Report::Progress("done".to_owned()))?;
     std::process::exit(0)
+}
+
+/// Takes these CPUs offline and all others online.
+fn set_online(offline: &[usize]) -> Result<()> {
+    for cpu in 1.. {
+        let path = PathBuf::from(format!("/sys/devices/system/cpu/cpu{cpu}/online"));
+        if !path.exists() {
+            break;
+        }
+        fs::write(&path, if offline.contains(&cpu) { "0" } else { "1" })
+            .with_context(|| format!("cannot write to {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn play_part(player: &mut Player<'_>, part: &[Step], reports: &mut File) -> Result<()> {
+    for step in part {
+        report(reports, &Report::Progress(step.describe()))?;
+        let outcome = player.play(step)?;
+        report(reports, &Report::Outcome(outcome))?;
+    }
+    Ok(())
 }
 
 fn start_node(software: Software) -> Result<Node> {
@@ -138,6 +173,13 @@ fn set_up() -> Result<()> {
     }
     run(&mut command("ip", ["link", "set", "lo", "up"]))?;
     Ok(())
+}
+
+fn open_line(path: &str) -> Result<File> {
+    let line = OpenOptions::new().read(true).write(true).open(path);
+    let line = line.with_context(|| format!("there is no line {path} to the host"))?;
+    raw(&line)?;
+    Ok(line)
 }
 
 /// The line carries bytes: no echo, no added carriage returns.

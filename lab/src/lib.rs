@@ -9,6 +9,8 @@
 //! | [`node`], [`busy`] | a runtime with pods; processes that never rest |
 //! | [`step`], [`view`] | what happens on a node, as data, and what it looks like then |
 //! | [`scenario`], [`picture`] | the scripts of demo and tests, and a node drawn for people |
+//! | [`suite`] | every scenario on every machine, and the table of it |
+//! | [`shell`] | a prompt on a virtual server |
 //! | [`demo`], [`measure`], [`chaos`], [`latency`] | the command's subcommands |
 //! | [`host`], [`vm`], [`guest`] | such a node on this machine, and in a virtual server |
 pub mod binaries;
@@ -33,6 +35,8 @@ pub mod plugin;
 pub mod pod;
 pub mod process;
 pub mod scenario;
+pub mod shell;
 pub mod step;
+pub mod suite;
 pub mod view;
 pub mod vm;

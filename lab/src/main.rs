@@ -20,6 +20,14 @@ enum Command {
     Chaos(lab::chaos::Options),
     /// How long an exclusive container takes to start beside many shared ones.
     Latency(lab::latency::Options),
+    /// Scenarios on machines.
+    Run(lab::suite::Run),
+    /// Every scenario on every machine, with both generations of containerd.
+    All(lab::suite::All),
+    /// A prompt on a virtual server with the plugin running.
+    Shell(lab::shell::Options),
+    /// The machines and the scenarios.
+    List,
     /// How much memory and disk the plugin needs.
     Measure,
     /// Inside a virtual server: plays what the host has asked for.
@@ -32,6 +40,10 @@ fn main() -> ExitCode {
         Command::Demo(options) => lab::demo::run(&options),
         Command::Chaos(options) => lab::chaos::run(&options),
         Command::Latency(options) => lab::latency::run(&options),
+        Command::Run(options) => lab::suite::run(&options),
+        Command::All(options) => lab::suite::all(&options),
+        Command::Shell(options) => lab::shell::start(&options),
+        Command::List => lab::suite::list(),
         Command::Measure => lab::measure::run(),
         Command::Guest => lab::guest::main(),
     };

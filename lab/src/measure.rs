@@ -59,8 +59,13 @@ pub fn measure(binaries: &Binaries) -> Result<Measurement> {
         steps.push(Step::Run(Pod::new(&format!("shared-{pod}"), containers)));
     }
     steps.extend([Step::Measure, Step::KillPlugin, Step::Measure]);
-    let outcomes =
-        vm::run(&Machine::kep_4800(), Version::V2_1, &steps, binaries, Duration::from_secs(400))?;
+    let outcomes = vm::run(
+        &Machine::load("kep-4800")?,
+        Version::V2_1,
+        &steps,
+        binaries,
+        Duration::from_secs(400),
+    )?;
     let resident: Vec<u64> = outcomes
         .iter()
         .filter_map(|o| if let Outcome::Resident(kib) = o { Some(*kib) } else { None })

@@ -21,6 +21,8 @@ pub struct Node {
     /// What is always busy.
     busy: Vec<Busy>,
     driver: Driver,
+    /// Containers that were started: no two of one name may have the same number.
+    attempts: u32,
     directory: PathBuf,
     /// Last, so that the runtime ends after everything that needs it.
     containerd: Containerd,
@@ -44,6 +46,7 @@ impl Node {
             pods: Vec::new(),
             busy: Vec::new(),
             driver,
+            attempts: 0,
             directory: directory.to_path_buf(),
             containerd,
         };
@@ -73,10 +76,40 @@ impl Node {
         let RunningPod { pod, sandbox, containers } = self.pods[index].clone();
         let missing = |wanted: &&Container| containers.iter().all(|c| c.name != wanted.name);
         for container in pod.containers.iter().filter(missing) {
-            let started = self.start_container(&pod, container, &sandbox, 0)?;
+            let attempt = self.attempts;
+            self.attempts += 1;
+            let started = self.start_container(&pod, container, &sandbox, attempt)?;
             self.pods[index].containers.push(started);
         }
         Ok(self.pods[index].clone())
+    }
+
+    /// Starts one more container in a pod that runs.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses; or when there is no such pod.
+    pub fn add(&mut self, pod: &str, container: &Container) -> Result<()> {
+        let index = self.index(pod)?;
+        self.attempts += 1;
+        let running = &mut self.pods[index];
+        running.pod.containers.push(container.clone());
+        let RunningPod { pod, sandbox, .. } = running.clone();
+        let started = self.start_container(&pod, container, &sandbox, self.attempts)?;
+        self.pods[index].containers.push(started);
+        Ok(())
+    }
+
+    /// Ends a container of a pod that goes on; [`retry`](Self::retry) would start it anew.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses; or when there is no such container.
+    pub fn stop(&mut self, pod: &str, container: &str) -> Result<()> {
+        let index = self.index(pod)?;
+        let containers = &mut self.pods[index].containers;
+        let found = containers.iter().position(|running| running.name == container);
+        let found = found.with_context(|| format!("there is no container {container} in {pod}"))?;
+        let stopped = containers.remove(found);
+        self.stop_container(&stopped)
     }
 
     /// Changes the CPU time of a pod's container in place.

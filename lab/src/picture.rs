@@ -186,6 +186,7 @@ mod tests {
         };
         View {
             online: "0-7".into(),
+            cores: Vec::new(),
             caches: vec!["0-3".into(), "4-7".into()],
             nodes: Vec::new(),
             busy: Vec::new(),

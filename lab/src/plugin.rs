@@ -1,6 +1,7 @@
 //! The plugin as a process: started, killed, and its own word read (log and state file).
 
 use std::fs::{self, File};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -29,7 +30,32 @@ pub struct Setup {
     pub config: String,
 }
 
+/// The configuration's file, in a directory that looks as the kubelet makes one for a ConfigMap.
+const CONFIG: &str = "config/config.yaml";
+
 impl Setup {
+    /// Writes the configuration as the kubelet changes a mounted ConfigMap: a new directory is filled, then the link
+    /// `..data` is renamed over the old one, so that a reader sees all of it or nothing.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_config(&self) -> Result<()> {
+        let mount = self.directory.join("config");
+        let number = fs::read_dir(&mount).map_or(0, |entries| entries.count());
+        let data = format!("..{number}");
+        let write = || -> std::io::Result<()> {
+            fs::create_dir_all(mount.join(&data))?;
+            fs::write(mount.join(&data).join("config.yaml"), &self.config)?;
+            symlink(&data, mount.join("..data_tmp"))?;
+            fs::rename(mount.join("..data_tmp"), mount.join("..data"))?;
+            match symlink("..data/config.yaml", mount.join("config.yaml")) {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+                _ => Ok(()),
+            }
+        };
+        write().with_context(|| format!("cannot write the configuration to {}", mount.display()))
+    }
+
     /// What plugins of this setup logged, over all starts.
     #[must_use]
     pub fn log(&self) -> String {
@@ -83,11 +109,10 @@ impl Plugin {
     /// # Errors
     /// When the program cannot be started.
     pub fn launch(setup: &Setup) -> Result<Self> {
-        let config = setup.directory.join("config.yaml");
+        let config = setup.directory.join(CONFIG);
         let state = setup.directory.join("state");
         fs::create_dir_all(&state).with_context(|| format!("cannot make {}", state.display()))?;
-        fs::write(&config, &setup.config)
-            .with_context(|| format!("cannot write {}", config.display()))?;
+        setup.write_config()?;
         let log_path = setup.directory.join("plugin.log");
         let log = File::options()
             .create(true)

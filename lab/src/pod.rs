@@ -128,6 +128,9 @@ pub struct Pod {
     pub namespace: String,
     /// Its containers, in the order in which they start.
     pub containers: Vec<Container>,
+    /// Resources of the pod itself, in thousandths of a CPU; nothing if they are the sum of its containers' requests.
+    #[serde(default)]
+    pub budget: Option<i64>,
     /// CPU overhead of the pod itself, in thousandths; 0 means none.
     pub overhead: i64,
     /// Whether its containers see the host's processes.
@@ -145,10 +148,18 @@ impl Pod {
             uid: uid(name),
             namespace: "default".to_owned(),
             containers: containers.into_iter().collect(),
+            budget: None,
             overhead: 0,
             host_pid: false,
             driver: Driver::default(),
         }
+    }
+
+    /// The same pod with resources of its own: in thousandths of a CPU.
+    #[must_use]
+    pub fn within(mut self, milli: i64) -> Self {
+        self.budget = Some(milli);
+        self
     }
 
     /// The same pod, seeing the host's processes.
@@ -210,8 +221,8 @@ impl Pod {
         let sum = |field: fn(&Container) -> i64| self.containers.iter().map(field).sum::<i64>();
         wire::LinuxContainerResources {
             cpu_period: CPU_PERIOD,
-            cpu_quota: quota(sum(|c| c.cpu_limit)),
-            cpu_shares: shares(sum(|c| c.cpu_request)),
+            cpu_quota: quota(self.budget.unwrap_or_else(|| sum(|c| c.cpu_limit))),
+            cpu_shares: shares(self.budget.unwrap_or_else(|| sum(|c| c.cpu_request))),
             memory_limit_in_bytes: sum(|c| c.memory_limit),
             ..Default::default()
         }

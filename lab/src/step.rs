@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
 use crate::plugin::{self, Plugin};
-use crate::pod::Pod;
+use crate::pod::{Container, Pod};
 use crate::process;
 use crate::view::View;
 use crate::{cgroup, chaos, latency};
@@ -39,10 +39,22 @@ pub enum Step {
     Reconfigure(String),
     /// Kill the runtime with SIGKILL and start it again: the plugin has to come back by itself.
     KillRuntime,
-    /// Start a pod; refusing it is an outcome, not a failure, here and in the next two.
+    /// Kill both with SIGKILL and start both again.
+    KillBoth,
+    /// Change the plugin's configuration file as the kubelet changes a mounted ConfigMap.
+    SwapConfig(String),
+    /// Wait until the plugin's log has said this since the plugin was started, as often as given.
+    WaitFor(String, usize),
+    /// Take a CPU of the machine offline, or online again.
+    SetOnline(usize, bool),
+    /// Start a pod; refusing it is an outcome, not a failure, here and in the next three.
     Run(Pod),
     /// Start what of a pod was refused once more, as the kubelet does.
     Retry(String),
+    /// Start one more container in a pod.
+    Add(String, Container),
+    /// End a container of a pod that goes on: an init container that is done, or one that has crashed.
+    Stop(String, String),
     /// Give the container `main` of a pod so many thousandths of a CPU, in place.
     Resize(String, i64),
     /// Remove a pod.
@@ -121,6 +133,12 @@ impl<'a> Player<'a> {
         Self { node, program, plugin: None, tell }
     }
 
+    /// What the plugin has logged since it was started.
+    #[must_use]
+    pub fn plugin_log(&self) -> String {
+        self.plugin.as_ref().map_or_else(String::new, |(_, plugin)| plugin.log())
+    }
+
     /// Carries out one step.
     ///
     /// # Errors
@@ -171,6 +189,31 @@ impl<'a> Player<'a> {
                 self.plugin = Some((setup, plugin));
             }
             Step::KillRuntime => return self.kill_runtime(),
+            Step::KillBoth => {
+                let (setup, plugin) = self.plugin.take().context("there is no plugin to kill")?;
+                plugin.end(Signal::SIGKILL)?;
+                self.node.kill_runtime()?;
+                self.node.restart_runtime()?;
+                let plugin = Plugin::start(&setup)?;
+                self.plugin = Some((setup, plugin));
+            }
+            Step::SwapConfig(config) => {
+                let (setup, _) = self.plugin.as_mut().context("there is no plugin to configure")?;
+                setup.config.clone_from(config);
+                setup.write_config()?;
+            }
+            Step::WaitFor(text, count) => {
+                let (_, plugin) =
+                    self.plugin.as_mut().context("there is no plugin to listen to")?;
+                plugin.wait_for(text, *count, Duration::from_secs(60))?;
+            }
+            Step::SetOnline(cpu, online) => {
+                let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+                std::fs::write(&path, if *online { "1" } else { "0" })
+                    .with_context(|| format!("cannot write to {path}"))?;
+            }
+            Step::Add(pod, container) => return Ok(refusal(self.node.add(pod, container))),
+            Step::Stop(pod, container) => self.node.stop(pod, container)?,
             Step::Run(pod) => return Ok(refusal(self.node.run(pod).map(|_| ()))),
             Step::Retry(pod) => return Ok(refusal(self.node.retry(pod).map(|_| ()))),
             Step::Resize(pod, milli) => return Ok(refusal(self.node.resize(pod, "main", *milli))),
@@ -260,6 +303,15 @@ impl Step {
             Self::StartPlugin(_) => "start the plugin".to_owned(),
             Self::KillPlugin => "kill the plugin and start it again".to_owned(),
             Self::KillRuntime => "kill containerd and start it again".to_owned(),
+            Self::KillBoth => "kill containerd and the plugin, and start both again".to_owned(),
+            Self::SwapConfig(_) => "change the configuration's ConfigMap".to_owned(),
+            Self::WaitFor(text, _) => format!("wait until the plugin says {text:?}"),
+            Self::SetOnline(cpu, true) => format!("bring CPU {cpu} online"),
+            Self::SetOnline(cpu, false) => format!("take CPU {cpu} offline"),
+            Self::Add(pod, container) => {
+                format!("start container {} in pod {pod}", container.name)
+            }
+            Self::Stop(pod, container) => format!("end container {container} of pod {pod}"),
             Self::Run(pod) => {
                 format!("start pod {} ({:?}, {})", pod.name, pod.qos(), pod.describe_cpus())
             }

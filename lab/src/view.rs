@@ -21,6 +21,8 @@ const WINDOW: Duration = Duration::from_millis(500);
 pub struct View {
     /// All online CPUs.
     pub online: String,
+    /// The CPUs of each core, in order.
+    pub cores: Vec<String>,
     /// The CPUs of each uncore cache, in order.
     pub caches: Vec<String>,
     /// The NUMA nodes, in order.
@@ -110,6 +112,7 @@ impl View {
         }
         Ok(Self {
             online: topology.online().to_string(),
+            cores: topology.cores().iter().map(|core| core.cpus.to_string()).collect(),
             caches: topology.uncores().iter().map(|cache| cache.cpus.to_string()).collect(),
             nodes: topology
                 .nodes()
@@ -198,6 +201,7 @@ mod tests {
     fn agreement_and_its_absence() {
         let view = |containers| View {
             online: "0-7".into(),
+            cores: Vec::new(),
             caches: vec!["0-7".into()],
             nodes: Vec::new(),
             busy: Vec::new(),

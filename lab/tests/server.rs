@@ -25,8 +25,9 @@ fn cpus(list: &str) -> CpuSet {
     list.parse().unwrap()
 }
 
-fn play(machine: &Machine, software: impl Into<Software>, steps: &[Step]) -> Vec<Outcome> {
-    vm::run(machine, software, steps, binaries(), Duration::from_secs(300))
+fn play(machine: &str, software: impl Into<Software>, steps: &[Step]) -> Vec<Outcome> {
+    let machine = Machine::load(machine).unwrap_or_else(|error| panic!("{error:#}"));
+    vm::run(&machine, software, steps, binaries(), Duration::from_secs(300))
         .unwrap_or_else(|error| panic!("{error:#}"))
 }
 
@@ -60,7 +61,7 @@ fn the_keps_node() {
     steps.extend(kep_4800(Order::FewestFree, true));
     steps.push(Step::Clear);
     steps.extend(kep_4800(Order::Numerical, false));
-    let outcomes = play(&Machine::kep_4800(), Version::V2_1, &steps);
+    let outcomes = play("kep-4800", Version::V2_1, &steps);
     assert_eq!(refusals(&outcomes), [""; 0]);
 
     let views = views(&outcomes);
@@ -114,7 +115,7 @@ fn the_keps_small_node() {
     }
     steps.extend([Step::Look, Step::Clear]);
     steps.extend(resizes(15));
-    let outcomes = play(&Machine::kep_4800_small(), Version::V1_7, &steps);
+    let outcomes = play("kep-4800-small", Version::V1_7, &steps);
     let views = views(&outcomes);
     check(views[0], &[("one", "2-5"), ("two", "8-11"), ("three", "12-15"), ("web", "0-1,6-7")]);
     check_resizes(&views[1..], "0-1,6-15", "0-1,8-15", "0-1,3,6-15", "0-3,6-15");
@@ -172,7 +173,7 @@ fn whole_cores_only() {
         Step::Run(exclusive("even", 4)),
         Step::Look,
     ]);
-    let outcomes = play(&Machine::smt(), Version::V2_1, &steps);
+    let outcomes = play("smt", Version::V2_1, &steps);
     let views = views(&outcomes);
     check_resizes(&views[..6], "0-1,6-7", "0-1", "0-1,3,6-7", "0-3,6-7");
     check_refusal(&outcomes, 0, "UnexpectedAdmissionError: ");
@@ -214,8 +215,7 @@ fn near_numa_nodes() {
         large(),
         Step::Look,
     ];
-    let machine = Machine { offline: vec![15], ..Machine::numa("numa", 2, 2, 4, (12, 32)) };
-    let outcomes = play(&machine, Version::V2_1, &steps);
+    let outcomes = play("numa", Version::V2_1, &steps);
     check_refusal(&outcomes, 0, "TopologyAffinityError: ");
     assert_eq!(refusals(&outcomes).len(), 1);
 
@@ -258,7 +258,7 @@ fn a_kubelets_node() {
         Step::KillPlugin,
         Step::Look,
     ];
-    let outcomes = play(&Machine::kep_4800_small(), Version::V2_1, &steps);
+    let outcomes = play("kep-4800-small", Version::V2_1, &steps);
     assert_eq!(refusals(&outcomes), [""; 0]);
     let views = views(&outcomes);
     check(views[0], &[("db", "3,5,9,11"), ("cache", "6-7"), ("web", "0-2,4,8,10,12-15")]);
@@ -316,7 +316,7 @@ fn check_partitions(software: impl Into<Software>) {
         Step::Look,
         Step::Throttling("db".into(), 5),
     ];
-    let outcomes = play(&Machine::single("partitions", 1, 4), software, &steps);
+    let outcomes = play("small", software, &steps);
     assert_eq!(refusals(&outcomes), [""; 0]);
     let views = views(&outcomes);
     let [before, exclusive, plugin_dead, pod_gone, kernel, runtime] = views[..] else {

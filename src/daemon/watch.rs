@@ -51,6 +51,8 @@ pub(super) enum Work {
     Settle(ContainerId),
     /// Containers have left something in the groups above them.
     Tidy,
+    /// It is time to look which CPUs are online.
+    Machine,
     /// The kubelet's state file has changed.
     Kubelet(Look),
     /// A look has ended.
@@ -184,6 +186,7 @@ pub(super) async fn next(owner: &mut Option<Owner>) -> Work {
     let ledger = &owner.ledger;
     tokio::select! {
         look = owner.neighbour.next() => Work::Kubelet(look),
+        () = sleep_until(owner.machine.due) => Work::Machine,
         sent = finished(sending) => Work::Sent(sent.0, sent.1),
         found = async {
             if looking.is_none() {
@@ -224,6 +227,7 @@ impl Owner {
         match work {
             Work::Settle(id) => self.kernel.settle(&id, &mut self.ledger).await,
             Work::Tidy => self.kernel.tidy().await,
+            Work::Machine => self.look_at_machine().await,
             Work::Kubelet(look) => {
                 self.look(look);
                 if let Err(error) = self.save().await {

@@ -144,7 +144,7 @@ impl Ledger {
         memory: &Memory,
         trust: Trust,
     ) -> BTreeSet<usize> {
-        let legal = self.free();
+        let legal = self.unclaimed();
         let set = |(uid, container): &(PodUid, Container)| {
             let named = self.named(uid, container, memory, trust);
             named.filter(|cpus| cpus.is_subset(&legal)).unwrap_or_default()
@@ -187,7 +187,7 @@ impl Ledger {
         if self.entry(uid, &container.name).is_none_or(|entry| entry.claim.is_some()) {
             return;
         }
-        let free = self.free();
+        let free = self.unclaimed();
         let claim = self.named(uid, container, memory, trust);
         let Some(claim) = claim.filter(|cpus| !cpus.is_empty() && cpus.is_subset(&free)) else {
             return;
@@ -248,7 +248,13 @@ impl Ledger {
         }
     }
 
-    fn moved(&mut self, subject: Subject, from: Option<CpuSet>, to: CpuSet, why: Reason) {
+    pub(super) fn moved(
+        &mut self,
+        subject: Subject,
+        from: Option<CpuSet>,
+        to: CpuSet,
+        why: Reason,
+    ) {
         *self.moves.entry(why).or_default() += 1;
         self.notes.push(Note::new(true, subject, What::Moved { from, to, why }));
     }
@@ -269,7 +275,7 @@ impl Ledger {
     }
 
     fn keep(&mut self, claim: Claim) {
-        let free = self.free();
+        let free = self.unclaimed();
         let Some(pod) = self.pods.get_mut(&claim.pod_uid) else { return };
         if claim.cpus.is_empty() || !claim.cpus.is_subset(&free) {
             return;

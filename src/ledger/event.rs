@@ -3,6 +3,7 @@
 use super::hands_off::{KubeletClaim, Stance};
 use super::model::{Container, ContainerId, CpuRequest, Pod, SandboxId};
 use crate::cpuset::CpuSet;
+use crate::topology::Topology;
 
 /// Everything that can happen, in the order the runtime says it did.
 ///
@@ -58,6 +59,8 @@ pub enum Event {
     StopPod(SandboxId),
     /// A pod is gone for good.
     RemovePod(SandboxId),
+    /// CPUs of the machine have gone offline or come online: it is this one now.
+    Machine(Topology),
     /// The kubelet's own CPU manager came or went. With [`Stance::Assign`] what it assigned is taken over.
     Kubelet {
         /// What to do from now on.
@@ -83,6 +86,7 @@ impl Event {
             Event::StopPod(_) => "stop_pod",
             Event::RemovePod(_) => "remove_pod",
             Event::Kubelet { .. } => "kubelet",
+            Event::Machine(_) => "machine",
         }
     }
 }

@@ -15,6 +15,7 @@ mod containers;
 pub mod event;
 mod grant;
 mod hands_off;
+mod hotplug;
 mod identity;
 mod kept;
 mod memory;
@@ -155,6 +156,10 @@ impl Ledger {
             }
             Event::StopPod(sandbox) | Event::RemovePod(sandbox) => {
                 self.end_pod(&sandbox);
+                Ok(Decision::default())
+            }
+            Event::Machine(topology) => {
+                self.hotplug(topology);
                 Ok(Decision::default())
             }
             Event::Kubelet { stance, claims } => {

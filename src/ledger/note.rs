@@ -90,6 +90,8 @@ pub enum Reason {
     Reserved,
     /// Its CPUs are offline now.
     Offline,
+    /// CPUs have come online, and it had fewer than it asks for.
+    Online,
     /// It asks for exclusive CPUs and ran on shared ones, or on another number.
     NotExclusive,
 }
@@ -113,6 +115,7 @@ impl Reason {
             Reason::Conflict => "conflict",
             Reason::Reserved => "reserved",
             Reason::Offline => "offline",
+            Reason::Online => "online",
             Reason::NotExclusive => "not-exclusive",
         }
     }
@@ -126,6 +129,7 @@ impl fmt::Display for Reason {
             Reason::Conflict => "its CPUs are exclusive to another container too",
             Reason::Reserved => "some of its CPUs are reserved now",
             Reason::Offline => "some of its CPUs are offline now",
+            Reason::Online => "it had fewer than it asks for, and there are more online now",
             Reason::NotExclusive => "it asks for exclusive CPUs and ran on others",
         })
     }

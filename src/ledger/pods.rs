@@ -43,6 +43,8 @@ pub(super) struct Entry {
     /// Who keeps others off its exclusive CPUs.
     pub(super) kept_by: Exclusivity,
     pub(super) cgroup: Option<CgroupPath>,
+    /// Whether CPUs of it went offline, and it has fewer than it asks for since.
+    pub(super) lost: bool,
 }
 
 /// Where a container is in its life, as far as it matters for CPUs.
@@ -188,6 +190,7 @@ impl Entry {
             created_at: container.created_at,
             kept_by,
             cgroup: container.cgroup.clone(),
+            lost: false,
         }
     }
 
@@ -204,6 +207,7 @@ impl Entry {
             created_at: None,
             kept_by: Exclusivity::Runtime,
             cgroup: None,
+            lost: false,
         }
     }
 

@@ -20,8 +20,15 @@ impl Ledger {
         self.entries().filter_map(|(_, _, entry)| entry.claim).collect()
     }
 
-    /// CPUs that could become exclusive now.
+    /// CPUs that could become exclusive now. Should all reserved ones be offline, another one takes their place.
     pub fn free(&self) -> CpuSet {
+        let (free, reserved) = (self.unclaimed(), self.settings.placement.reserved);
+        let gone = reserved.is_disjoint(&self.topology.online()) && !reserved.is_empty();
+        if gone { free - free.lowest(1) } else { free }
+    }
+
+    /// CPUs that a container may keep which has them already, and that nobody else has.
+    pub(super) fn unclaimed(&self) -> CpuSet {
         let reserved = self.settings.placement.reserved;
         self.topology.online() - reserved - self.exclusive() - self.waiting()
     }
@@ -38,9 +45,11 @@ impl Ledger {
     /// by itself. So this never changes where the kernel keeps all of them.
     ///
     /// With strict reservation the pool can be empty. A container without a cpuset would then run on the exclusive CPUs
-    /// of others (the kubelet lets it, kubernetes/kubernetes#141196); the reserved ones are the lesser evil.
-    pub(super) fn shared_cpus(&self) -> CpuSet {
-        if self.open.is_empty() { self.settings.placement.reserved } else { self.open }
+    /// of others (the kubelet lets it, kubernetes/kubernetes#141196); the reserved ones are the lesser evil. Should these
+    /// be offline, and all others exclusive, then it is empty, and shared containers are left where they are.
+    pub fn shared_cpus(&self) -> CpuSet {
+        let reserved = self.settings.placement.reserved & self.topology.online();
+        if self.open.is_empty() { reserved } else { self.open }
     }
 
     /// What a container must be told, given what it was told before.
@@ -187,7 +196,8 @@ impl Ledger {
             return Err(format!("offline CPUs {} are exclusive", held - self.topology.online()));
         }
         let waiting = self.waiting() & self.topology.online();
-        let everything = self.pool | held | self.settings.placement.reserved | waiting;
+        let reserved = self.settings.placement.reserved & self.topology.online();
+        let everything = self.pool | held | reserved | waiting;
         if everything != self.topology.online() {
             return Err(format!("pool {} and exclusive {held} are not all online CPUs", self.pool));
         }

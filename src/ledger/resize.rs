@@ -154,7 +154,7 @@ impl Ledger {
     /// to run on their siblings.
     ///
     /// Where cores have one CPU on average, that option asks for nothing.
-    fn growable(&self, free: &CpuSet, held: &CpuSet) -> CpuSet {
+    pub(super) fn growable(&self, free: &CpuSet, held: &CpuSet) -> CpuSet {
         let whole_cores = self.settings.placement.options.full_pcpus_only;
         if !whole_cores || self.topology.cpus_per_core() < 2 {
             return *free;

@@ -1,6 +1,7 @@
 //! Histories of one small machine: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
 
 mod grant;
+mod hotplug;
 mod identity;
 mod kept;
 mod kubelet;

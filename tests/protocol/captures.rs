@@ -230,6 +230,7 @@ fn line(event: &Event) -> String {
         Event::RemovePod(id) => format!("remove pod {id}"),
         Event::Synchronize { .. } => "synchronize".to_owned(),
         Event::Kubelet { stance, .. } => format!("kubelet {stance:?}"),
+        Event::Machine(machine) => format!("online  {}", machine.online()),
     }
 }
 

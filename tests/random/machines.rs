@@ -1,10 +1,12 @@
 //! Machines and settings of all kinds.
 
+use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{Exclusivity, Policy, Settings};
 use nri_cpu_manager::placement::{
     self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder,
 };
 use nri_cpu_manager::topology::Topology;
+use nri_cpu_manager::topology::model::{Cpu, Facts, NodeFacts, OfflineCpu};
 use nri_cpu_manager::topology::synthetic::Machine;
 use proptest::prelude::*;
 
@@ -65,4 +67,24 @@ fn topology_manager() -> impl Strategy<Value = TopologyManager> {
         prefer_closest_numa_nodes: closest,
         ..TopologyManager::default()
     })
+}
+
+/// The same machine with these CPUs online.
+pub(super) fn with_online(whole: &Topology, online: CpuSet) -> Topology {
+    let (on, off): (Vec<&Cpu>, Vec<&Cpu>) =
+        whole.cpus().iter().partition(|cpu| online.contains(cpu.id));
+    let offline = off.into_iter().map(|cpu| OfflineCpu {
+        id: cpu.id,
+        numa: Some(cpu.numa),
+        socket: Some(cpu.socket),
+    });
+    let nodes =
+        whole.nodes().iter().map(|n| NodeFacts { id: n.id, distances: n.distances.clone() });
+    let facts = Facts {
+        cpus: on.into_iter().copied().collect(),
+        offline: offline.collect(),
+        nodes: nodes.collect(),
+        isolated: whole.isolated(),
+    };
+    Topology::build(facts).unwrap()
 }

@@ -1,112 +1,158 @@
 //! Virtual servers, described: sockets, caches, cores, threads, NUMA nodes and what is wrong with them.
+//!
+//! The descriptions are the files in `lab/machines`; demo, tests and `hack/lab` read the same ones.
 
-/// A machine. CPUs are numbered through threads, cores, dies and sockets, in this order.
-#[derive(Debug, Clone)]
+use anyhow::{Context, Result};
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::topology::Topology;
+use nri_cpu_manager::topology::model::{Cpu, Facts, NodeFacts, OfflineCpu};
+
+mod file;
+
+/// A machine whose sockets are all alike. CPUs are numbered through threads, cores, modules, dies and sockets, in this
+/// order.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// What it is called in messages.
+    /// What it is called in messages: its file's name.
     pub name: String,
+    /// What it stands for, in one line.
+    pub about: String,
     /// Sockets.
     pub sockets: usize,
-    /// Dies a socket: each has an uncore cache of its own.
+    /// Dies a socket: each has an uncore cache of its own, or one for each of its modules.
     pub dies: usize,
-    /// Cores a die.
+    /// Modules a die: where there are several, each has an uncore cache of its own.
+    pub modules: usize,
+    /// Cores a module.
     pub cores: usize,
     /// Threads a core.
     pub threads: usize,
-    /// The CPUs of each NUMA node, in the kernel's list format; empty for one node with everything. A node may have
-    /// memory only.
-    pub nodes: Vec<String>,
-    /// Distances from node to node; those not given are 10 to itself and 20 to others.
-    pub distances: Vec<(usize, usize, u8)>,
+    /// The NUMA nodes; empty for one node with everything.
+    pub nodes: Vec<Node>,
+    /// Distances from each node (a row) to each node; empty for 10 to itself and 20 to others.
+    pub distances: Vec<Vec<u8>>,
     /// CPUs to take offline before anything starts.
-    pub offline: Vec<usize>,
+    pub offline: CpuSet,
     /// Memory in MiB.
     pub memory: usize,
 }
 
+/// A NUMA node of a described machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Its CPUs; none for a node that has memory only.
+    pub cpus: CpuSet,
+    /// Its memory in MiB.
+    pub memory: usize,
+}
+
+/// Where a CPU is, by the machine-wide numbers of core, cache and socket.
+struct Place {
+    core: usize,
+    cache: usize,
+    die: usize,
+    socket: usize,
+}
+
 impl Machine {
-    /// One socket, one NUMA node, no SMT: `caches` uncore caches of `cores` CPUs.
+    /// One socket, one NUMA node, no SMT: `caches` uncore caches of `cores` CPUs. For machines whose size the person at
+    /// the terminal chooses.
     #[must_use]
     pub fn single(name: &str, caches: usize, cores: usize) -> Self {
         Self {
             name: name.to_owned(),
+            about: String::new(),
             sockets: 1,
             dies: caches,
+            modules: 1,
             cores,
             threads: 1,
             nodes: Vec::new(),
             distances: Vec::new(),
-            offline: Vec::new(),
-            memory: 3072,
-        }
-    }
-
-    /// KEP-4800's worked example: 32 CPUs, four uncore caches.
-    #[must_use]
-    pub fn kep_4800() -> Self {
-        Self::single("kep-4800", 4, 8)
-    }
-
-    /// KEP-4800's smaller node: 16 CPUs, two uncore caches.
-    #[must_use]
-    pub fn kep_4800_small() -> Self {
-        Self::single("kep-4800-small", 2, 8)
-    }
-
-    /// 8 CPUs that are four cores of two threads.
-    #[must_use]
-    pub fn smt() -> Self {
-        Self { threads: 2, ..Self::single("smt", 1, 4) }
-    }
-
-    /// Sockets of several NUMA nodes, no SMT: `cores` CPUs and one uncore cache a node; `near` is the distance between
-    /// nodes of a socket, `far` that between sockets.
-    #[must_use]
-    pub fn numa(
-        name: &str,
-        sockets: usize,
-        nodes: usize,
-        cores: usize,
-        (near, far): (u8, u8),
-    ) -> Self {
-        let total = sockets * nodes;
-        let distance = |from: usize, to: usize| if from / nodes == to / nodes { near } else { far };
-        let pairs = (0..total).flat_map(|from| (0..total).map(move |to| (from, to)));
-        Self {
-            sockets,
-            nodes: (0..total)
-                .map(|node| format!("{}-{}", node * cores, (node + 1) * cores - 1))
-                .collect(),
-            distances: pairs
-                .filter(|(from, to)| from != to)
-                .map(|(from, to)| (from, to, distance(from, to)))
-                .collect(),
-            ..Self::single(name, nodes, cores)
+            offline: CpuSet::EMPTY,
+            memory: file::MEMORY,
         }
     }
 
     /// All CPUs, online or not.
     #[must_use]
     pub fn cpus(&self) -> usize {
-        self.sockets * self.dies * self.cores * self.threads
+        self.sockets * self.dies * self.modules * self.cores * self.threads
+    }
+
+    fn place(&self, cpu: usize) -> Place {
+        let core = cpu / self.threads;
+        let cache = core / self.cores;
+        let die = cache / self.modules;
+        Place { core, cache, die: die % self.dies, socket: die / self.dies }
+    }
+
+    /// What Linux should find on it.
+    ///
+    /// # Errors
+    /// When it has no online CPU, or more than can be handled: a file that was read has neither.
+    pub fn topology(&self) -> Result<Topology> {
+        // By convention a domain's number is the lowest online CPU in it, so as the reader of the real one has it.
+        let online: Vec<usize> =
+            (0..self.cpus()).filter(|cpu| !self.offline.contains(*cpu)).collect();
+        let first = |same: &dyn Fn(&Place) -> bool| {
+            online.iter().copied().find(|cpu| same(&self.place(*cpu))).unwrap_or_default()
+        };
+        let numa = |cpu| self.nodes.iter().position(|n| n.cpus.contains(cpu)).unwrap_or_default();
+        let cpus = online.iter().map(|&id| {
+            let place = self.place(id);
+            Cpu {
+                id,
+                core: first(&|other| other.core == place.core),
+                uncore: first(&|other| other.cache == place.cache),
+                numa: numa(id),
+                socket: place.socket,
+                die: Some(place.die),
+                kind: None,
+            }
+        });
+        let offline = self.offline.iter().map(|id| OfflineCpu {
+            id,
+            numa: Some(numa(id)),
+            socket: Some(self.place(id).socket),
+        });
+        let nodes = (0..self.nodes.len().max(1)).map(|id| NodeFacts {
+            id,
+            distances: (0..self.nodes.len().max(1))
+                .map(|to| self.distance(id, to).into())
+                .collect(),
+        });
+        let facts = Facts {
+            cpus: cpus.collect(),
+            offline: offline.collect(),
+            nodes: nodes.collect(),
+            isolated: CpuSet::EMPTY,
+        };
+        Topology::build(facts).with_context(|| format!("the machine {} makes no sense", self.name))
     }
 
     /// The part of QEMU's command line that gives it this shape.
     #[must_use]
     pub fn arguments(&self) -> Vec<String> {
-        let Self { sockets, dies, cores, threads, memory, .. } = self;
-        let shape = format!(
-            "{},sockets={sockets},dies={dies},cores={cores},threads={threads}",
-            self.cpus()
-        );
-        let mut arguments = vec!["-smp".to_owned(), shape, "-m".to_owned(), format!("{memory}M")];
+        let Self { sockets, dies, modules, cores, threads, memory, .. } = self;
+        let mut shape = format!("{},sockets={sockets},dies={dies}", self.cpus());
+        let mut kind = "q35".to_owned();
+        if *modules > 1 {
+            shape += &format!(",modules={modules}");
+            kind += ",smp-cache.0.cache=l3,smp-cache.0.topology=module";
+        }
+        shape += &format!(",cores={cores},threads={threads}");
+        let mut arguments = Vec::new();
         let mut push = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
-        let share = if self.nodes.is_empty() { 0 } else { memory / self.nodes.len() };
-        for (node, cpus) in self.nodes.iter().enumerate() {
-            push("-object", format!("memory-backend-ram,id=memory{node},size={share}M"));
+        push("-machine", kind);
+        push("-smp", shape);
+        push("-m", format!("{memory}M"));
+        for (number, node) in self.nodes.iter().enumerate() {
+            push("-object", format!("memory-backend-ram,id=memory{number},size={}M", node.memory));
+            let list = node.cpus.to_string();
             let ranges: String =
-                cpus.split(',').filter(|r| !r.is_empty()).map(|r| format!(",cpus={r}")).collect();
-            push("-numa", format!("node,nodeid={node},memdev=memory{node}{ranges}"));
+                list.split(',').filter(|r| !r.is_empty()).map(|r| format!(",cpus={r}")).collect();
+            push("-numa", format!("node,nodeid={number},memdev=memory{number}{ranges}"));
         }
         // QEMU wants all distances or none.
         let all = if self.distances.is_empty() { 0 } else { self.nodes.len() };
@@ -117,8 +163,8 @@ impl Machine {
     }
 
     fn distance(&self, from: usize, to: usize) -> u8 {
-        let given = self.distances.iter().find(|(f, t, _)| (*f, *t) == (from, to));
-        given.map_or(if from == to { 10 } else { 20 }, |(_, _, distance)| *distance)
+        let given = self.distances.get(from).and_then(|row| row.get(to)).copied();
+        given.unwrap_or(if from == to { 10 } else { 20 })
     }
 }
 
@@ -126,19 +172,29 @@ impl Machine {
 mod tests {
     use super::*;
 
+    fn cpus(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
     #[test]
     fn shapes_become_arguments() {
         assert_eq!(
-            Machine::kep_4800().arguments(),
-            ["-smp", "32,sockets=1,dies=4,cores=8,threads=1", "-m", "3072M"]
+            Machine::single("kep", 4, 8).arguments().join(" "),
+            "-machine q35 -smp 32,sockets=1,dies=4,cores=8,threads=1 -m 3072M"
         );
+        let node = |list| Node { cpus: cpus(list), memory: 1024 };
         let two_nodes = Machine {
-            nodes: vec!["0-3".into(), "4-5,7".into()],
-            distances: vec![(0, 1, 32)],
+            nodes: vec![node("0-3"), node("4-5,7")],
+            distances: vec![vec![10, 32], vec![20, 10]],
             memory: 2048,
-            ..Machine::smt()
+            modules: 2,
+            ..Machine::single("smt", 1, 4)
         };
         let text = two_nodes.arguments().join(" ");
+        assert!(
+            text.contains("smp-cache.0.topology=module -smp 8,sockets=1,dies=1,modules=2,"),
+            "{text}"
+        );
         assert!(text.contains("-object memory-backend-ram,id=memory1,size=1024M"), "{text}");
         assert!(text.contains("-numa node,nodeid=1,memdev=memory1,cpus=4-5,cpus=7"), "{text}");
         for distance in ["src=0,dst=0,val=10", "src=0,dst=1,val=32", "src=1,dst=0,val=20"] {
@@ -147,11 +203,20 @@ mod tests {
     }
 
     #[test]
-    fn near_nodes_are_those_of_a_socket() {
-        let machine = Machine::numa("numa", 2, 2, 4, (12, 32));
-        assert_eq!(machine.cpus(), 16);
-        assert_eq!(machine.nodes, ["0-3", "4-7", "8-11", "12-15"]);
-        let row = |from| [0, 1, 2, 3].map(|to| machine.distance(from, to));
-        assert_eq!([row(0), row(3)], [[10, 12, 32, 32], [32, 32, 12, 10]]);
+    fn shapes_become_topologies() {
+        let machine = Machine {
+            sockets: 2,
+            threads: 2,
+            offline: cpus("0,5"),
+            ..Machine::single("test", 2, 2)
+        };
+        let topology = machine.topology().unwrap();
+        let list = |domains: &[nri_cpu_manager::topology::model::Domain]| {
+            domains.iter().map(|d| d.cpus.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(list(topology.uncores()), ["1-3", "4,6-7", "8-11", "12-15"]);
+        assert_eq!(list(topology.sockets()), ["1-4,6-7", "8-15"]);
+        assert_eq!(topology.cores().len(), 8);
+        assert_eq!(topology.nodes().len(), 1);
     }
 }

@@ -1,7 +1,7 @@
 //! Virtual servers: booted, given a script of steps, and their outcomes collected.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -23,8 +23,12 @@ pub mod machine;
 
 pub use machine::Machine;
 
-/// How long a guest may take to reach the lab's own program: fifteen seconds are usual for 32 CPUs.
-const BOOT: Duration = Duration::from_secs(90);
+/// How long a guest may take until containerd is ready: fifteen seconds are usual for 32 CPUs, many times that on a busy
+/// machine.
+const BOOT: Duration = Duration::from_secs(240);
+
+/// Held while a server runs, by all copies of the repository.
+const TURN: &str = "/run/nri-cpu-manager-lab-vm.lock";
 
 /// Settings that keep an emulated machine on a busy host from believing it hangs.
 const KERNEL: &str = "console=ttyS0 panic=-1 quiet nowatchdog tsc=reliable highres=off rcupdate.rcu_cpu_stall_suppress=1";
@@ -57,6 +61,9 @@ impl From<Version> for Software {
     }
 }
 
+/// What came of a part: its outcomes, one for each step, or why it failed.
+pub type Played = Result<Vec<Outcome>, String>;
+
 /// Boots the machine, carries out the steps in it and returns what came of each.
 ///
 /// A machine that does not boot is tried once more, and that is reported; a failing step is not.
@@ -70,33 +77,109 @@ pub fn run(
     binaries: &Binaries,
     patience: Duration,
 ) -> Result<Vec<Outcome>> {
+    let mut played = None;
+    play(machine, software, &[steps.to_vec()], binaries, patience, &mut |_, part, _| {
+        played = Some(part);
+    })?;
+    played.context("the guest played nothing")?.map_err(anyhow::Error::msg)
+}
+
+/// Boots the machine and plays several parts in it, each on an empty node. `tell` hears what came of each, by its number,
+/// and how long it took. One that fails hides no other: where the guest cannot go on after it, it is booted anew.
+///
+/// `patience` is for one part. A machine that does not boot is tried once more, and that is reported.
+///
+/// # Errors
+/// When it boots neither time.
+pub fn play(
+    machine: &Machine,
+    software: impl Into<Software>,
+    parts: &[Vec<Step>],
+    binaries: &Binaries,
+    patience: Duration,
+    tell: &mut dyn FnMut(usize, Played, Duration),
+) -> Result<()> {
     let base = images::base()?;
     // Emulated CPUs need real ones: two servers at a time would each take more than twice as long.
-    let _turn = cache::lock_file(Path::new("/run/nri-cpu-manager-lab-vm.lock"))?;
-    let directory = run_directory(&machine.name)?;
+    let _turn = cache::lock_file(Path::new(TURN))?;
     let software = software.into();
-    let job = Job { software, offline: machine.offline.clone(), steps: steps.to_vec() };
-    let job = serde_json::to_string(&job).context("cannot write down the steps")?;
-    let image = images::make_run(&base, binaries, &job, directory.path())?;
-    for attempt in 1..=2 {
+    let (mut done, mut failures) = (0, 0);
+    while done < parts.len() {
+        let directory = run_directory(&machine.name)?;
+        let offline = machine.offline.iter().collect();
+        let job = Job { software, offline, parts: parts[done..].to_vec(), shell: None };
+        let job = serde_json::to_string(&job).context("cannot write down the steps")?;
+        let image = images::make_run(&base, binaries, &job, directory.path())?;
         progress(format!("{}: booting a server with {} CPUs", machine.name, machine.cpus()));
-        let mut server = Server::boot(machine, software.driver, &base, &image, directory.path())?;
-        match server.outcomes(steps.len(), patience)? {
-            Some(outcomes) => return Ok(outcomes),
-            None if attempt == 1 => progress(format!(
-                "{}: did NOT boot ({}); trying once more",
-                machine.name,
-                last_lines(&server.console(), 3).replace('\n', " | ")
-            )),
-            None => bail!(
+        let mut server =
+            Server::boot(machine, software.driver, &base, &image, directory.path(), false)?;
+        let lengths: Vec<usize> = parts[done..].iter().map(Vec::len).collect();
+        let mut part = |played, time| {
+            tell(done, played, time);
+            done += 1;
+        };
+        if server.play(&lengths, patience, &mut part)? {
+            failures = 0;
+            continue;
+        }
+        failures += 1;
+        if failures > 1 {
+            bail!(
                 "the virtual server {} did not boot twice in a row: the machine this runs on may be overloaded. \
                  The guest's last words:\n{}",
                 machine.name,
                 last_lines(&server.console(), 15)
-            ),
+            );
         }
+        progress(format!(
+            "{}: did NOT boot ({}); trying once more",
+            machine.name,
+            last_lines(&server.console(), 3).replace('\n', " | ")
+        ));
     }
-    bail!("unreachable: both attempts returned")
+    Ok(())
+}
+
+/// Boots the machine, starts the plugin on it, and connects its prompt with standard input and output until the person
+/// has had enough.
+///
+/// # Errors
+/// When it does not boot.
+pub fn shell(
+    machine: &Machine,
+    software: Software,
+    config: &str,
+    binaries: &Binaries,
+) -> Result<()> {
+    let base = images::base()?;
+    let _turn = cache::lock_file(Path::new(TURN))?;
+    let directory = run_directory(&machine.name)?;
+    let offline = machine.offline.iter().collect();
+    let job = Job { software, offline, parts: Vec::new(), shell: Some(config.to_owned()) };
+    let job = serde_json::to_string(&job).context("cannot write down what to do")?;
+    let image = images::make_run(&base, binaries, &job, directory.path())?;
+    progress(format!("{}: booting a server with {} CPUs", machine.name, machine.cpus()));
+    let mut server = Server::boot(machine, software.driver, &base, &image, directory.path(), true)?;
+    server.wait_for_prompt()?;
+    let (lines, answers) = (server.child.stdin.take(), server.child.stdout.take());
+    let (mut lines, mut answers) = (lines.context("no line")?, answers.context("no line")?);
+    // It ends with the process: standard input cannot be waited for any other way.
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut lines);
+        let _ = lines.write_all(b"exit\n");
+        // Kept open: QEMU would take its end for a wish to end.
+        std::thread::sleep(Duration::MAX);
+    });
+    let mut buffer = [0; 4096];
+    loop {
+        let count = answers.read(&mut buffer).context("cannot read the answers")?;
+        let Some(answer) = buffer.get(..count).filter(|answer| !answer.is_empty()) else {
+            return Ok(());
+        };
+        // A prompt is no whole line.
+        let mut terminal = std::io::stdout();
+        terminal.write_all(answer).and_then(|()| terminal.flush()).context("nobody reads")?;
+    }
 }
 
 /// A new directory for a run. While it is our turn nobody else uses those of earlier runs: they were interrupted.
@@ -127,6 +210,7 @@ impl Server {
         base: &images::Base,
         image: &Path,
         directory: &Path,
+        prompt: bool,
     ) -> Result<Self> {
         let results = directory.join("results");
         cache::remove(&results)?;
@@ -140,9 +224,10 @@ impl Server {
             |path: &Path| format!("file={},if=virtio,format=raw,snapshot=on", path.display());
         let child =
             command("qemu-system-x86_64", ["-nodefaults", "-no-reboot", "-display", "none"])
-                .args(["-machine", "q35", "-accel", "tcg,thread=multi"])
-                // Several dies, each with a cache of its own, need the flag in this version of QEMU.
-                .args(["-cpu", "Skylake-Server,full-cpuid-auto-level=off"])
+                .args(["-accel", "tcg,thread=multi"])
+                // Several dies, each with a cache of its own, need the flag in this version of QEMU. Its emulation of
+                // cmpxchg16b sometimes spoils the flags on a busy host: the kernel's allocator panics then.
+                .args(["-cpu", "Skylake-Server,full-cpuid-auto-level=off,-cx16"])
                 .args(machine.arguments())
                 .arg("-kernel")
                 .arg(&base.kernel)
@@ -154,46 +239,105 @@ impl Server {
                 .args(["-serial", &format!("file:{}", results.display())])
                 // Temporary files for snapshots belong to the run as well.
                 .env("TMPDIR", directory)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
+                .args(if prompt { &["-serial", "stdio"][..] } else { &[] })
+                .stdin(if prompt { Stdio::piped() } else { Stdio::null() })
+                .stdout(if prompt { Stdio::piped() } else { Stdio::null() })
                 .stderr(log)
                 .spawn()
                 .context("cannot start qemu-system-x86_64")?;
         Ok(Self { child, directory: directory.to_path_buf() })
     }
 
-    /// One outcome for each step; `None` when the guest never got as far as the lab's program.
-    fn outcomes(&mut self, steps: usize, patience: Duration) -> Result<Option<Vec<Outcome>>> {
-        let start = Instant::now();
-        let (mut outcomes, mut booted, mut seen) = (Vec::new(), false, 0);
+    /// Tells what came of each part, until all are done or the guest cannot go on. Whether at least one was told: if
+    /// none was, the guest never got as far as a running containerd.
+    fn play(
+        &mut self,
+        lengths: &[usize],
+        patience: Duration,
+        tell: &mut dyn FnMut(Played, Duration),
+    ) -> Result<bool> {
+        let mut start = Instant::now();
+        let (mut outcomes, mut booted, mut seen, mut done) = (Vec::new(), false, 0, 0);
+        let mut broken = None;
+        while done < lengths.len() {
+            let ended = self.child.try_wait().context("cannot look after QEMU")?.is_some();
+            for report in self.reports(seen)? {
+                seen += 1;
+                let played = match report {
+                    Report::Booted => {
+                        booted = true;
+                        start = Instant::now();
+                        continue;
+                    }
+                    Report::Prompt => continue,
+                    Report::Progress(text) => {
+                        progress(format!("  guest: {text}"));
+                        continue;
+                    }
+                    Report::Broken(error) => {
+                        broken = Some(error);
+                        continue;
+                    }
+                    Report::Outcome(outcome) => {
+                        outcomes.push(outcome);
+                        if lengths.get(done).is_some_and(|length| outcomes.len() < *length) {
+                            continue;
+                        }
+                        Ok(std::mem::take(&mut outcomes))
+                    }
+                    Report::Failed(error) => {
+                        outcomes.clear();
+                        Err(self.with_last_words(error))
+                    }
+                };
+                tell(played, start.elapsed());
+                start = Instant::now();
+                done += 1;
+            }
+            let late = start.elapsed() > if booted { patience } else { BOOT };
+            if !(ended || late || broken.is_some()) || done == lengths.len() {
+                std::thread::sleep(Duration::from_millis(50));
+                continue;
+            }
+            if !booted {
+                // A busy machine can make the guest's clock run at several times its speed: nothing starts in time then.
+                broken.inspect(|error| progress(error));
+                return Ok(false);
+            }
+            let what = broken.unwrap_or_else(|| {
+                let what = if ended { "ended" } else { "was still busy" };
+                let seconds = start.elapsed().as_secs_f64();
+                format!("the guest {what} after {} steps and {seconds:.0} s", outcomes.len())
+            });
+            let what = self.with_last_words(what);
+            // What happened between two parts says nothing of the later one: it gets a boot of its own.
+            if done > 0 && outcomes.is_empty() {
+                progress(what);
+            } else {
+                tell(Err(what), start.elapsed());
+            }
+            return Ok(true);
+        }
+        Ok(true)
+    }
+
+    fn wait_for_prompt(&mut self) -> Result<()> {
+        let (start, mut seen) = (Instant::now(), 0);
         loop {
             let ended = self.child.try_wait().context("cannot look after QEMU")?.is_some();
             for report in self.reports(seen)? {
                 seen += 1;
                 match report {
-                    Report::Booted => booted = true,
+                    Report::Prompt => return Ok(()),
                     Report::Progress(text) => progress(format!("  guest: {text}")),
-                    Report::Outcome(outcome) => outcomes.push(outcome),
-                    Report::Failed(error) => {
-                        bail!("{error}\nthe guest's console ends with:\n{}", self.last_words())
-                    }
-                }
-                if outcomes.len() == steps {
-                    return Ok(Some(outcomes));
+                    Report::Broken(error) => bail!(self.with_last_words(error)),
+                    _ => {}
                 }
             }
-            let late = start.elapsed() > if booted { patience } else { BOOT };
-            match (ended || late, booted) {
-                (true, false) => return Ok(None),
-                (true, true) => bail!(
-                    "the guest {} after {} of {steps} steps and {:.0} s; its console ends with:\n{}",
-                    if ended { "ended" } else { "was still busy" },
-                    outcomes.len(),
-                    start.elapsed().as_secs_f64(),
-                    self.last_words()
-                ),
-                (false, _) => std::thread::sleep(Duration::from_millis(50)),
+            if ended || start.elapsed() > 2 * BOOT {
+                bail!(self.with_last_words("the server did not come up".to_owned()));
             }
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 
@@ -224,8 +368,8 @@ impl Server {
         format!("{}{}", String::from_utf8_lossy(&text), errors.join("\n"))
     }
 
-    fn last_words(&self) -> String {
-        last_lines(&self.console(), 20)
+    fn with_last_words(&self, what: String) -> String {
+        format!("{what}\nthe guest's console ends with:\n{}", last_lines(&self.console(), 20))
     }
 }
 

@@ -153,6 +153,15 @@ pub fn read(root: &Path) -> Result<Reading, ReadError> {
     })
 }
 
+/// The online CPUs by the kernel's own list alone: cheap enough to be asked for again and again.
+///
+/// `None` if it cannot be read: what [`read`] concludes then takes more than a look.
+pub fn online(root: &Path) -> Option<CpuSet> {
+    let tree = Tree::at(root.to_owned());
+    let listed = tree.cpus("devices/system/cpu", &[("online", tree::Format::List)]);
+    listed.value.filter(|online| !online.is_empty())
+}
+
 /// The directory that stands for `/sys`: `root` itself or `root/sys`, as copies of whole machines have it.
 fn find_sys(root: &Path) -> Result<PathBuf, ReadError> {
     for candidate in [root.to_owned(), root.join("sys")] {

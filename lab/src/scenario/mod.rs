@@ -1,4 +1,13 @@
-//! Scenarios: the scripts that the demo shows and the tests assert.
+//! Scenarios: the scripts that the demo shows, the tests assert and `hack/lab` runs on every machine.
+
+pub mod catalogue;
+mod hotplug;
+mod invariants;
+mod life;
+mod pods;
+pub mod script;
+pub mod shape;
+mod worked;
 
 use crate::pod::{Container, Pod};
 use crate::step::{Outcome, Step};

@@ -1,0 +1,105 @@
+//! All scenarios by name. Each is written for any machine and says on which it makes sense.
+
+use super::script::Script;
+use super::shape::Shape;
+use super::{hotplug, life, pods, worked};
+
+/// A script for machines that fit it.
+#[derive(Clone, Copy)]
+pub struct Scenario {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it proves, in one line.
+    pub about: &'static str,
+    /// The script for a machine; nothing where it makes no sense.
+    script: fn(&Shape) -> Option<Script>,
+}
+
+impl Scenario {
+    /// The script for a machine; nothing where it makes no sense.
+    #[must_use]
+    pub fn script(&self, shape: &Shape) -> Option<Script> {
+        (self.script)(shape)
+    }
+}
+
+/// All of them, in the order of the table.
+#[must_use]
+pub fn all() -> Vec<Scenario> {
+    let scenario = |name, about, script| Scenario { name, about, script };
+    vec![
+        scenario("machine", "Linux sees the machine as it is described", worked::machine),
+        scenario(
+            "kep-4800",
+            "the KEP's examples: whole containers in an uncore cache, numerically",
+            worked::uncore,
+        ),
+        scenario(
+            "kep-4800-kubelet",
+            "the same in the kubelet's order, fewest free CPUs first",
+            worked::uncore_kubelet,
+        ),
+        scenario(
+            "kep-2625",
+            "full-pcpus-only: no core is shared, half cores are refused",
+            worked::whole_cores,
+        ),
+        scenario(
+            "kep-2902",
+            "distribute-cpus-across-numa: even parts on several NUMA nodes",
+            worked::distributed,
+        ),
+        scenario(
+            "kep-3327",
+            "align-by-socket: more than a NUMA node, and all in one socket",
+            worked::one_socket,
+        ),
+        scenario(
+            "kep-3545",
+            "prefer-closest-numa-nodes: the nearest ones with room",
+            worked::closest,
+        ),
+        scenario(
+            "kep-4540",
+            "strict-cpu-reservation: shared containers keep off reserved CPUs",
+            worked::strict,
+        ),
+        scenario("kep-693", "single-numa-node: in one NUMA node or refused", worked::single_node),
+        scenario("churn", "to full and back to empty: nothing shared, nothing lost", life::churn),
+        scenario(
+            "init-sidecar",
+            "init containers' CPUs are used again, sidecars' are not",
+            pods::init_and_sidecar,
+        ),
+        scenario("pod-budget", "a container with the pod's own resources shares", pods::budget),
+        scenario("resize", "in place to more, to fewer, to none", pods::resize),
+        scenario(
+            "plugin-restart",
+            "killed: nobody moves, and who comes back gets the same CPUs",
+            life::plugin_restart,
+        ),
+        scenario("runtime-restart", "containerd killed: nobody moves", life::runtime_restart),
+        scenario("both-restart", "both killed: nobody moves", life::both_restart),
+        scenario(
+            "config-swap-restart",
+            "the ConfigMap changes, the plugin is restarted: nobody exclusive moves",
+            life::config_swap,
+        ),
+        scenario(
+            "containers-first",
+            "containers that were there before the plugin are sorted out",
+            life::containers_first,
+        ),
+        scenario(
+            "kernel",
+            "exclusivity kept by the kernel, also while the plugin is dead",
+            life::kernel,
+        ),
+        scenario("hotplug-shared", "a shared CPU goes offline and comes back", hotplug::shared),
+        scenario(
+            "hotplug-exclusive",
+            "an exclusive CPU goes offline and comes back",
+            hotplug::exclusive,
+        ),
+    ]
+}

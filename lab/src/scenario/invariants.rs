@@ -1,0 +1,91 @@
+//! What must hold on any machine at any moment, read from the processes.
+
+use std::collections::BTreeSet;
+
+use nri_cpu_manager::cpuset::CpuSet;
+
+use crate::pod::Qos;
+use crate::view::{ContainerView, View};
+
+/// What was promised to the containers of a node.
+#[derive(Debug, Clone)]
+pub(super) struct Promise {
+    /// CPUs that are never exclusive.
+    pub(super) reserved: CpuSet,
+    /// Whether shared containers keep off these.
+    pub(super) strict: bool,
+    /// Whether a plugin runs: what it decided must be in its state file.
+    pub(super) written: bool,
+    /// How many CPUs are kept for containers that have ended.
+    pub(super) held: usize,
+    /// Containers, by pod and name, that came with their pod's resources, and share.
+    pub(super) inheriting: BTreeSet<(String, String)>,
+}
+
+impl Promise {
+    /// Exclusive containers have as many CPUs as they asked for, online, not reserved, with nobody else on them and
+    /// without a quota; the others have all that is left. What the plugin wrote down must not differ.
+    pub(super) fn check(&self, view: &View) -> Result<(), String> {
+        let online = parse(&view.online);
+        let mut exclusive = CpuSet::EMPTY;
+        for container in &view.containers {
+            let (name, cpus) = (name(container), parse(&container.allowed));
+            let Some(wanted) = self.wanted(container) else { continue };
+            if cpus.len() != wanted {
+                return Err(format!(
+                    "{name} asked for {wanted} CPUs, its process may run on {cpus}"
+                ));
+            }
+            if !(cpus & self.reserved).is_empty() {
+                return Err(format!("{name} may run on reserved CPUs: {cpus}"));
+            }
+            if !(cpus & exclusive).is_empty() {
+                return Err(format!(
+                    "{name} may run on {cpus}, of which others have {}",
+                    cpus & exclusive
+                ));
+            }
+            if let Some(quota) = container.quota {
+                return Err(format!("{name} has CPUs for itself, and a quota of {quota}m"));
+            }
+            let decided = container.decided.as_deref().unwrap_or_default();
+            if self.written && parse(decided) != cpus {
+                return Err(format!("{name} may run on {cpus}, the state file says {decided:?}"));
+            }
+            exclusive |= cpus;
+        }
+        let pool = online - exclusive - if self.strict { self.reserved } else { CpuSet::EMPTY };
+        for container in view.containers.iter().filter(|c| self.wanted(c).is_none()) {
+            let (name, cpus) = (name(container), parse(&container.allowed));
+            if !(cpus & exclusive).is_empty() {
+                return Err(format!(
+                    "{name}, a shared one, may run on {cpus}: {} are somebody's own",
+                    cpus & exclusive
+                ));
+            }
+            if !cpus.is_subset(&pool) || (pool - cpus).len() != self.held {
+                return Err(format!(
+                    "{name}, a shared one, may run on {cpus}: expected was {pool} but {} CPUs",
+                    self.held
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// How many CPUs a container is to have for itself, by the kubelet's rule.
+    fn wanted(&self, container: &ContainerView) -> Option<usize> {
+        let of = (container.pod.clone(), container.container.clone());
+        let whole = container.request >= 1000 && container.request % 1000 == 0;
+        let exclusive = container.qos == Qos::Guaranteed && whole && !self.inheriting.contains(&of);
+        exclusive.then(|| usize::try_from(container.request / 1000).unwrap_or_default())
+    }
+}
+
+fn name(container: &ContainerView) -> String {
+    format!("{}/{}", container.pod, container.container)
+}
+
+pub(super) fn parse(list: &str) -> CpuSet {
+    list.parse().unwrap_or_default()
+}

@@ -1,0 +1,177 @@
+//! Pods come and go, programs die and come back, the configuration changes.
+
+use super::invariants::parse;
+use super::script::{Look, Script, exclusive, guaranteed};
+use super::shape::Shape;
+use crate::pod::{Container, Pod};
+use crate::step::Step;
+
+/// To full in parts of different sizes, every other one away, full again with others, a restart, empty; then one that
+/// asks for everything.
+pub(super) fn churn(shape: &Shape) -> Option<Script> {
+    let room = shape.room();
+    let mut script = Script::new(shape);
+    script.plugin(
+        shape.config("cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}"),
+    );
+    script.shared("web");
+    let mut sizes = Vec::new();
+    let mut left = room;
+    for part in 1.. {
+        // Uneven on purpose; six or seven of them on any machine.
+        let size = left.min((room / 6).max(1) + part % 2);
+        if size == 0 {
+            break;
+        }
+        sizes.push((format!("first-{part}"), size));
+        left -= size;
+    }
+    for (name, size) in &sizes {
+        script.exclusive(name, *size);
+    }
+    script.look();
+    script.refused(Step::Run(exclusive("one-too-many", 1)), "not enough");
+    script.remove("one-too-many");
+    let mut freed = 0;
+    for (name, size) in sizes.iter().step_by(2) {
+        script.remove(name);
+        freed += size;
+    }
+    let half = script.look();
+    let mut number = 0;
+    while freed > 0 {
+        number += 1;
+        let size = freed.min((room / 4).max(1));
+        script.exclusive(&format!("second-{number}"), size);
+        freed -= size;
+    }
+    let full = script.exclusive_unmoved(half);
+    script.does(Step::KillPlugin);
+    script.unmoved(full);
+    for (name, _) in sizes.iter().skip(1).step_by(2) {
+        script.remove(name);
+    }
+    script.look();
+    for number in 1..=number {
+        script.remove(&format!("second-{number}"));
+    }
+    script.expect(&[("web", shape.online())]);
+    // Nothing has been lost.
+    script.exclusive("everything", room);
+    script.expect(&[("everything", shape.free()), ("web", shape.reserved)]);
+    Some(script)
+}
+
+/// Two exclusive pods and a shared one, where there is room for them; then a look.
+fn some_pods(script: &mut Script) -> Look {
+    script.shared("web");
+    script.exclusive("db", 1);
+    script.exclusive("cache", 1);
+    script.look()
+}
+
+/// The runtime carries out what a plugin says at its start before it asks about the next container.
+fn caught_up(script: &mut Script) {
+    script.shared("late");
+}
+
+/// Everything goes on: a new pod gets in, and an old one's CPUs come back.
+fn goes_on(script: &mut Script, before: Look) {
+    script.unmoved(before);
+    script.exclusive("new", 1);
+    let with_new = script.exclusive_unmoved(before);
+    script.remove("db");
+    script.exclusive_unmoved(with_new);
+}
+
+/// Also what only the state file can know: whose the CPUs of a container are that is just being restarted.
+pub(super) fn plugin_restart(shape: &Shape) -> Option<Script> {
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(""));
+    script.shared("web");
+    script.run(Pod::new("db", [guaranteed("main", 1), Container::guaranteed("side", 500)]));
+    let before = script.look();
+    script.does(Step::KillPlugin);
+    script.unmoved(before);
+    script.does(Step::Stop("db".into(), "main".into()));
+    script.holding(1);
+    script.does(Step::KillPlugin);
+    script.exclusive("another", 1);
+    script.look();
+    script.does(Step::Retry("db".into()));
+    script.holding(0);
+    let back = script.exclusive_unmoved(before);
+    script.does(Step::KillPlugin);
+    script.unmoved(back);
+    Some(script)
+}
+
+pub(super) fn runtime_restart(shape: &Shape) -> Option<Script> {
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(""));
+    let before = some_pods(&mut script);
+    script.does(Step::KillRuntime);
+    goes_on(&mut script, before);
+    Some(script)
+}
+
+pub(super) fn both_restart(shape: &Shape) -> Option<Script> {
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(""));
+    let before = some_pods(&mut script);
+    script.does(Step::KillBoth);
+    goes_on(&mut script, before);
+    Some(script)
+}
+
+/// From a shared pool with the reserved CPUs to one without. The plugin reads its file when it starts.
+pub(super) fn config_swap(shape: &Shape) -> Option<Script> {
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(""));
+    let before = some_pods(&mut script);
+    let strict = "cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}";
+    script.does(Step::SwapConfig(shape.config(strict)));
+    script.does(Step::KillPlugin);
+    caught_up(&mut script);
+    script.strict();
+    script.exclusive_unmoved(before);
+    script.remove("cache");
+    script.exclusive("new", 1);
+    script.exclusive_unmoved(before);
+    Some(script)
+}
+
+/// Made while nobody pinned anything: on all CPUs, until the plugin comes.
+pub(super) fn containers_first(shape: &Shape) -> Option<Script> {
+    let mut script = Script::new(shape);
+    let online = shape.online();
+    script.does(Step::Run(super::shared("web")));
+    script.does(Step::Run(exclusive("db", 1)));
+    script.does(Step::Run(exclusive("cache", 1)));
+    script.plugin(shape.config(""));
+    caught_up(&mut script);
+    let sorted = script.look_for(move |view| {
+        let own = parse(view.allowed("db")) | parse(view.allowed("cache"));
+        let web = parse(view.allowed("web"));
+        if web == online - own { Ok(()) } else { Err(format!("web may run on {web}")) }
+    });
+    script.exclusive("new", 1);
+    script.exclusive_unmoved(sorted);
+    Some(script)
+}
+
+/// A partition of its own for each exclusive container: shared ones leave its CPUs though nobody tells them.
+pub(super) fn kernel(shape: &Shape) -> Option<Script> {
+    let mut script = Script::new(shape);
+    script.plugin(shape.config("exclusivity: kernel"));
+    let before = some_pods(&mut script);
+    script.end_plugin();
+    script.unmoved(before);
+    script.remove("db");
+    let gone = script.exclusive_unmoved(before);
+    script.plugin(shape.config("exclusivity: kernel"));
+    script.unmoved(gone);
+    script.remove("cache");
+    script.expect(&[("web", shape.online())]);
+    Some(script)
+}

@@ -1,0 +1,81 @@
+//! Pods of several containers, and what is special about them.
+
+use super::invariants::parse;
+use super::script::{Script, exclusive, guaranteed, milli};
+use super::shape::Shape;
+use crate::pod::Pod;
+use crate::step::Step;
+
+/// An init container of two CPUs; when it is done a sidecar of one and the pod's own container of two. The pod never
+/// holds more than its three, so all the others are to be had.
+pub(super) fn init_and_sidecar(shape: &Shape) -> Option<Script> {
+    let rest = shape.room().checked_sub(3)?;
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(""));
+    script.shared("web");
+    script.run(Pod::new("db", [guaranteed("init", 2)]).within(3000));
+    script.look();
+    script.does(Step::Stop("db".into(), "init".into()));
+    script.does(Step::Add("db".into(), guaranteed("sidecar", 1)));
+    script.holding(2);
+    let sidecar = script.look();
+    script.does(Step::Add("db".into(), guaranteed("main", 2)));
+    script.holding(0);
+    let complete = script.exclusive_unmoved(sidecar);
+    if rest > 0 {
+        script.exclusive("rest", rest);
+        script.exclusive_unmoved(complete);
+    }
+    script.refused(Step::Run(exclusive("one-too-many", 1)), "not enough");
+    script.remove("one-too-many");
+    script.remove("db");
+    script.exclusive("after", 3);
+    script.look();
+    Some(script)
+}
+
+/// As recorded of a kubelet: in a pod with resources of its own a container without any arrives with the pod's. Taken at
+/// face value the pod would get more than it asked for.
+pub(super) fn budget(shape: &Shape) -> Option<Script> {
+    if shape.room() < 3 {
+        return None;
+    }
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(""));
+    script.shared("web");
+    script.inherits("db", "free");
+    script.run(Pod::new("db", [guaranteed("main", 2), guaranteed("free", 3)]).within(3000));
+    let look = script.look_for(|view| {
+        let free = view.containers.iter().find(|c| (&*c.pod, &*c.container) == ("db", "free"));
+        let free = free.map(|c| parse(&c.allowed)).unwrap_or_default();
+        let shared = parse(view.allowed("web"));
+        if free == shared {
+            Ok(())
+        } else {
+            Err(format!("free may run on {free}, not on {shared}"))
+        }
+    });
+    script.exclusive("rest", shape.room() - 2);
+    script.exclusive_unmoved(look);
+    Some(script)
+}
+
+/// To three CPUs, to one, to half a CPU and back.
+pub(super) fn resize(shape: &Shape) -> Option<Script> {
+    if shape.room() < 3 {
+        return None;
+    }
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(""));
+    script.shared("web");
+    script.exclusive("db", 2);
+    script.look();
+    for amount in [milli(3), milli(1), 500, milli(2)] {
+        script.does(Step::Resize("db".into(), amount));
+        script.look();
+    }
+    script.refused(Step::Resize("db".into(), milli(shape.room() + 1)), "UnexpectedAdmissionError");
+    script.does(Step::KillPlugin);
+    script.look();
+    Some(script)
+}

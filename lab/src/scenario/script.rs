@@ -1,0 +1,227 @@
+//! A scenario's steps, and beside each what must come of it.
+
+use std::collections::BTreeSet;
+
+use nri_cpu_manager::cpuset::CpuSet;
+
+use super::invariants::Promise;
+use super::shape::Shape;
+use crate::pod::{Container, Pod};
+use crate::step::{Outcome, Step};
+use crate::view::View;
+
+/// Whether an outcome is as it must be, given the views until then, the present one included.
+type Check = Box<dyn Fn(&Outcome, &[&View]) -> Result<(), String>>;
+
+/// Which look at the node, of those of a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look(usize);
+
+/// Steps with their checks. Every look is checked for what must always hold.
+pub struct Script {
+    steps: Vec<(Step, Check)>,
+    looks: usize,
+    promise: Promise,
+}
+
+impl Script {
+    /// With no step yet, on an empty machine of this shape.
+    #[must_use]
+    pub fn new(shape: &Shape) -> Self {
+        let promise = Promise {
+            reserved: shape.reserved,
+            strict: false,
+            written: false,
+            held: 0,
+            inheriting: BTreeSet::new(),
+        };
+        Self { steps: Vec::new(), looks: 0, promise }
+    }
+
+    /// The steps, in order.
+    #[must_use]
+    pub fn steps(&self) -> Vec<Step> {
+        self.steps.iter().map(|(step, _)| step.clone()).collect()
+    }
+
+    /// What did not come as it must: step by step, in words.
+    #[must_use]
+    pub fn judge(&self, outcomes: &[Outcome]) -> Vec<String> {
+        let mut views = Vec::new();
+        let mut wrong = Vec::new();
+        for (number, ((step, check), outcome)) in self.steps.iter().zip(outcomes).enumerate() {
+            if let Outcome::View(view) = outcome {
+                views.push(view);
+            }
+            if let Err(what) = check(outcome, &views) {
+                wrong.push(format!("step {}, {}: {what}", number + 1, step.describe()));
+            }
+        }
+        if outcomes.len() < self.steps.len() {
+            wrong.push(format!("only {} of {} steps were done", outcomes.len(), self.steps.len()));
+        }
+        wrong
+    }
+
+    /// A step that must succeed.
+    pub fn does(&mut self, step: Step) {
+        self.push(step, |outcome, _| match outcome {
+            Outcome::Refused(why) => Err(format!("refused: {why}")),
+            _ => Ok(()),
+        });
+    }
+
+    /// Starts the plugin with an empty memory.
+    pub fn plugin(&mut self, config: String) {
+        self.promise.written = true;
+        self.does(Step::StartPlugin(config));
+    }
+
+    /// Kills the plugin, for good.
+    pub fn end_plugin(&mut self) {
+        self.promise.written = false;
+        self.does(Step::EndPlugin);
+    }
+
+    /// Starts a pod, which must get in.
+    pub fn run(&mut self, pod: Pod) {
+        self.does(Step::Run(pod));
+    }
+
+    /// Starts a pod with one container that has so many exclusive CPUs; it must get in.
+    pub fn exclusive(&mut self, name: &str, cpus: usize) {
+        self.run(exclusive(name, cpus));
+    }
+
+    /// Starts a pod with one container that shares what is left.
+    pub fn shared(&mut self, name: &str) {
+        self.run(super::shared(name));
+    }
+
+    /// Removes a pod.
+    pub fn remove(&mut self, pod: &str) {
+        self.does(Step::Remove(pod.to_owned()));
+    }
+
+    /// A step that the runtime must refuse with this word in its reason.
+    pub fn refused(&mut self, step: Step, reason: &'static str) {
+        self.push(step, move |outcome, _| match outcome {
+            Outcome::Refused(why) if why.contains(reason) => Ok(()),
+            Outcome::Refused(why) => Err(format!("refused, but not for {reason}: {why}")),
+            _ => Err(format!("not refused, {reason} was expected")),
+        });
+    }
+
+    /// Looks at the node.
+    pub fn look(&mut self) -> Look {
+        self.look_for(|_| Ok(()))
+    }
+
+    /// Looks at the node, and checks one thing more.
+    pub fn look_for(&mut self, check: impl Fn(&View) -> Result<(), String> + 'static) -> Look {
+        let promise = self.promise.clone();
+        self.push(Step::Look, move |_, views| {
+            let view = views.last().ok_or("nothing was seen")?;
+            promise.check(view)?;
+            check(view)
+        });
+        self.looks += 1;
+        Look(self.looks - 1)
+    }
+
+    /// Looks at the node: these containers' processes may run on exactly these CPUs.
+    pub fn expect(&mut self, expected: &[(&str, CpuSet)]) -> Look {
+        let expected: Vec<(String, CpuSet)> =
+            expected.iter().map(|(pod, cpus)| ((*pod).to_owned(), *cpus)).collect();
+        self.look_for(move |view| {
+            for (pod, cpus) in &expected {
+                let found = view.allowed(pod);
+                if found != cpus.to_string() {
+                    return Err(format!("{pod} may run on {found}, expected were {cpus}"));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Looks at the node: no container that was there at that look, and still is, may run elsewhere.
+    pub fn unmoved(&mut self, since: Look) -> Look {
+        self.compare(since, |_| true)
+    }
+
+    /// Looks at the node: as [`unmoved`](Self::unmoved), but shared containers may have moved.
+    pub fn exclusive_unmoved(&mut self, since: Look) -> Look {
+        let Promise { reserved, .. } = self.promise;
+        self.compare(since, move |cpus| cpus.is_disjoint(&reserved))
+    }
+
+    fn compare(&mut self, since: Look, counts: impl Fn(CpuSet) -> bool + 'static) -> Look {
+        let look = self.look();
+        let checked = self.steps.pop();
+        let Some((step, promised)) = checked else { return look };
+        self.push(step, move |outcome, views| {
+            promised(outcome, views)?;
+            let (Some(before), Some(now)) = (views.get(since.0), views.get(look.0)) else {
+                return Err("there are too few looks".to_owned());
+            };
+            for container in &before.containers {
+                let same = now
+                    .containers
+                    .iter()
+                    .find(|c| (&c.pod, &c.container) == (&container.pod, &container.container));
+                let cpus = container.allowed.parse().unwrap_or_default();
+                if let Some(found) =
+                    same.filter(|found| counts(cpus) && found.allowed != container.allowed)
+                {
+                    return Err(format!(
+                        "{}/{} moved from {} to {}",
+                        found.pod, found.container, container.allowed, found.allowed
+                    ));
+                }
+            }
+            Ok(())
+        });
+        look
+    }
+
+    /// From now on shared containers must keep off the reserved CPUs.
+    pub fn strict(&mut self) {
+        self.promise.strict = true;
+    }
+
+    /// From now on so many CPUs are kept for containers that have ended and will be back.
+    pub fn holding(&mut self, cpus: usize) {
+        self.promise.held = cpus;
+    }
+
+    /// This container has no resources of its own: it arrives with its pod's, and shares.
+    pub fn inherits(&mut self, pod: &str, container: &str) {
+        self.promise.inheriting.insert((pod.to_owned(), container.to_owned()));
+    }
+
+    fn push(
+        &mut self,
+        step: Step,
+        check: impl Fn(&Outcome, &[&View]) -> Result<(), String> + 'static,
+    ) {
+        self.steps.push((step, Box::new(check)));
+    }
+}
+
+/// A container of a Guaranteed pod with so many whole CPUs.
+#[must_use]
+pub fn guaranteed(name: &str, cpus: usize) -> Container {
+    Container::guaranteed(name, milli(cpus))
+}
+
+/// A pod with one container that gets so many CPUs for itself.
+#[must_use]
+pub fn exclusive(name: &str, cpus: usize) -> Pod {
+    Pod::new(name, [guaranteed("main", cpus)])
+}
+
+/// Thousandths of a CPU.
+#[must_use]
+pub fn milli(cpus: usize) -> i64 {
+    i64::try_from(cpus).unwrap_or(i64::MAX / 1000) * 1000
+}

@@ -1,0 +1,90 @@
+//! What scenarios need to know of a machine: their sizes follow from it.
+
+use anyhow::Result;
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::topology::Topology;
+
+use crate::vm::Machine;
+
+/// A machine as it should be found, with its first core reserved.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// What it is.
+    pub topology: Topology,
+    /// CPUs that are never exclusive: the first core's.
+    pub reserved: CpuSet,
+}
+
+impl Shape {
+    /// The shape of a described machine.
+    ///
+    /// # Errors
+    /// As [`Machine::topology`].
+    pub fn of(machine: &Machine) -> Result<Self> {
+        let topology = machine.topology()?;
+        let reserved = topology.cores().first().map(|core| core.cpus).unwrap_or_default();
+        Ok(Self { topology, reserved })
+    }
+
+    /// All online CPUs.
+    #[must_use]
+    pub fn online(&self) -> CpuSet {
+        self.topology.online()
+    }
+
+    /// CPUs that can be exclusive on an empty node.
+    #[must_use]
+    pub fn free(&self) -> CpuSet {
+        self.online() - self.reserved
+    }
+
+    /// Their number.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.free().len()
+    }
+
+    /// The CPUs of each uncore cache.
+    #[must_use]
+    pub fn caches(&self) -> Vec<CpuSet> {
+        self.topology.uncores().iter().map(|cache| cache.cpus).collect()
+    }
+
+    /// The CPUs of each NUMA node that has some.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<CpuSet> {
+        let nodes = self.topology.nodes().iter().map(|node| node.cpus);
+        nodes.filter(|cpus| !cpus.is_empty()).collect()
+    }
+
+    /// The CPUs of each socket.
+    #[must_use]
+    pub fn sockets(&self) -> Vec<CpuSet> {
+        self.topology.sockets().iter().map(|socket| socket.cpus).collect()
+    }
+
+    /// The CPUs of each core.
+    #[must_use]
+    pub fn cores(&self) -> Vec<CpuSet> {
+        self.topology.cores().iter().map(|core| core.cpus).collect()
+    }
+
+    /// Threads of a core that is whole.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.cores().iter().map(CpuSet::len).max().unwrap_or(1)
+    }
+
+    /// The most exclusive CPUs that one of these sets has on an empty node.
+    #[must_use]
+    pub fn most_in(&self, sets: &[CpuSet]) -> usize {
+        sets.iter().map(|cpus| (*cpus & self.free()).len()).max().unwrap_or_default()
+    }
+
+    /// The configuration `cpuManagerPolicy: static` with this core reserved, and more lines.
+    #[must_use]
+    pub fn config(&self, more: &str) -> String {
+        let reserved = self.reserved;
+        format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\n{more}\n")
+    }
+}

@@ -1,0 +1,180 @@
+//! A prompt on a virtual server, with plugin and containerd running: `hack/lab shell MACHINE`.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, Write};
+
+use anyhow::{Context, Result, bail};
+
+use crate::binaries::Binaries;
+use crate::cgroup::Driver;
+use crate::command::{command, last_lines, run};
+use crate::containerd::Version;
+use crate::pod::{Container, Pod};
+use crate::scenario::shape::Shape;
+use crate::step::{Outcome, Player, Step};
+use crate::view::View;
+use crate::vm::{self, Machine, Oci, Software};
+
+/// What the person at the terminal can choose.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// A machine's name, or a file's path.
+    pub machine: String,
+    /// Which generation of containerd.
+    #[arg(long, value_enum, default_value_t = Version::V2_1)]
+    pub runtime: Version,
+    /// How cgroups are made.
+    #[arg(long, value_enum, default_value_t = Driver::Cgroupfs)]
+    pub driver: Driver,
+    /// The plugin's configuration; without it the policy is static, and the first core reserved.
+    #[arg(long)]
+    pub config: Option<std::path::PathBuf>,
+}
+
+const HELP: &str = "\
+run NAME CPUS...     start a pod; a container for each amount: 4 has CPUs for itself, 500m shares, 0 asks for nothing
+resize NAME CPUS     change the CPU time of a pod's first container in place
+rm NAME              remove a pod
+ps                   every container, and where its process may run
+log [N]              the last lines of the plugin's log, 20 if not said
+offline N, online N  take a CPU away, bring it back
+kill plugin|runtime  with SIGKILL, and start it again
+topology             the machine, as the plugin draws it
+!COMMAND             a shell command on the server
+exit                 switch the server off
+";
+
+/// Boots a server and connects it with standard input and output.
+///
+/// # Errors
+/// When it does not boot.
+pub fn start(options: &Options) -> Result<()> {
+    let binaries = Binaries::build()?;
+    let machine = Machine::load(&options.machine)?;
+    let config = match &options.config {
+        Some(path) => std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?,
+        None => Shape::of(&machine)?.config(""),
+    };
+    let software = Software { version: options.runtime, oci: Oci::Runc, driver: options.driver };
+    vm::shell(&machine, software, &config, &binaries)
+}
+
+/// In the guest: answers lines of `input` until it ends, or says so.
+///
+/// # Errors
+/// When the answers cannot be written.
+pub(crate) fn serve(
+    player: &mut Player<'_>,
+    input: impl BufRead,
+    mut output: impl Write,
+) -> Result<()> {
+    write!(output, "type help for the commands\nlab> ").context("nobody listens")?;
+    for line in input.lines() {
+        let line = line.context("cannot read the line")?;
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if words.first() == Some(&"exit") {
+            break;
+        }
+        let answer = answer(player, &line, &words).unwrap_or_else(|error| format!("{error:#}\n"));
+        write!(output, "{answer}lab> ").context("nobody listens")?;
+        output.flush().context("nobody listens")?;
+    }
+    Ok(())
+}
+
+fn answer(player: &mut Player<'_>, line: &str, words: &[&str]) -> Result<String> {
+    if let Some(shell) = line.trim_start().strip_prefix('!') {
+        return run(&mut command("sh", ["-c", &format!("{shell} 2>&1")]));
+    }
+    let cpu = |text: &str| text.parse().with_context(|| format!("{text:?} is no CPU's number"));
+    let step = match words {
+        [] => return Ok(String::new()),
+        ["help"] => return Ok(HELP.to_owned()),
+        ["topology"] => return run(&mut command("/lab/nri-cpu-manager", ["topology"])),
+        ["log"] => return Ok(last_lines(&player.plugin_log(), 20) + "\n"),
+        ["log", count] => {
+            let count = count.parse().with_context(|| format!("{count:?} is no number"))?;
+            return Ok(last_lines(&player.plugin_log(), count) + "\n");
+        }
+        ["ps"] => Step::Look,
+        ["run", name, amounts @ ..] if !amounts.is_empty() => Step::Run(pod(name, amounts)?),
+        ["resize", name, amount] => Step::Resize((*name).to_owned(), milli(amount)?),
+        ["rm", name] => Step::Remove((*name).to_owned()),
+        ["offline", number] => Step::SetOnline(cpu(number)?, false),
+        ["online", number] => Step::SetOnline(cpu(number)?, true),
+        ["kill", "plugin"] => Step::KillPlugin,
+        ["kill", "runtime"] => Step::KillRuntime,
+        _ => bail!("{line:?} is no command; type help for those there are"),
+    };
+    Ok(match player.play(&step)? {
+        Outcome::View(view) => table(&view),
+        Outcome::Refused(why) => format!("refused: {why}\n"),
+        _ => String::new(),
+    })
+}
+
+/// As a kubelet would: Guaranteed where every container asks for something.
+fn pod(name: &str, amounts: &[&str]) -> Result<Pod> {
+    let amounts = amounts.iter().map(|text| milli(text)).collect::<Result<Vec<i64>>>()?;
+    let shares = |milli: i64| milli % 1000 != 0;
+    let all_share = amounts.iter().all(|milli| shares(*milli));
+    let containers = amounts.iter().enumerate().map(|(number, milli)| {
+        let name = if number == 0 { "main".to_owned() } else { format!("more-{number}") };
+        match *milli {
+            0 => Container::best_effort(&name),
+            milli if all_share => Container::burstable(&name, milli),
+            milli => Container::guaranteed(&name, milli),
+        }
+    });
+    Ok(Pod::new(name, containers))
+}
+
+/// `2` or `500m`, in thousandths of a CPU.
+fn milli(text: &str) -> Result<i64> {
+    let parsed = match text.strip_suffix('m') {
+        Some(milli) => milli.parse::<u16>().ok().map(i64::from),
+        None => text.parse::<u16>().ok().map(|cpus| i64::from(cpus) * 1000),
+    };
+    parsed.with_context(|| format!("{text:?} is no amount of CPU: try 2 or 500m"))
+}
+
+fn table(view: &View) -> String {
+    let mut text = format!(
+        "{:20} {:10} {:10} {:>8}  {:20} {}\n",
+        "POD", "CONTAINER", "CLASS", "CPU", "MAY RUN ON", "FOR ITSELF"
+    );
+    for container in &view.containers {
+        let _ = writeln!(
+            text,
+            "{:20} {:10} {:10} {:>7}m  {:20} {}",
+            container.pod,
+            container.container,
+            format!("{:?}", container.qos),
+            container.request,
+            container.allowed,
+            container.decided.as_deref().unwrap_or("-"),
+        );
+    }
+    let _ = writeln!(text, "online CPUs: {}", view.online);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::Qos;
+
+    #[test]
+    fn amounts_and_classes() {
+        assert_eq!(["2", "500m", "0"].map(|text| milli(text).unwrap()), [2000, 500, 0]);
+        for bad in ["", "m", "-1", "1.5", "two"] {
+            assert!(milli(bad).is_err(), "{bad}");
+        }
+        let qos = |amounts: &[&str]| pod("p", amounts).unwrap().qos();
+        assert_eq!(qos(&["2"]), Qos::Guaranteed);
+        assert_eq!(qos(&["2", "500m"]), Qos::Guaranteed);
+        assert_eq!(qos(&["500m"]), Qos::Burstable);
+        assert_eq!(qos(&["0"]), Qos::BestEffort);
+    }
+}

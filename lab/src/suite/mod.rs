@@ -1,0 +1,203 @@
+//! Scenarios on machines: `hack/lab run`, `hack/lab all`, `hack/lab list`.
+//!
+//! All scenarios of a machine and a runtime share one boot, each on an empty node, and each is told by itself.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::binaries::Binaries;
+use crate::cache;
+use crate::cgroup::Driver;
+use crate::command::progress;
+use crate::containerd::Version;
+use crate::scenario::catalogue::{self, Scenario};
+use crate::scenario::script::Script;
+use crate::scenario::shape::Shape;
+use crate::vm::{self, Machine, Oci, Software};
+
+mod table;
+
+pub use table::{Row, Verdict};
+
+/// For one scenario. Many processors are slow under emulation, and on a busy machine much slower.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// What the person at the terminal can choose of one run.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Run {
+    /// Machines: names separated by commas, a file's path, or `all`.
+    pub machine: String,
+    /// Scenarios: names separated by commas, or `all`.
+    pub scenario: String,
+    /// Which generation of containerd.
+    #[arg(long, value_enum, default_value_t = Version::V2_1)]
+    pub runtime: Version,
+    /// How cgroups are made.
+    #[arg(long, value_enum, default_value_t = Driver::Cgroupfs)]
+    pub driver: Driver,
+    /// Another plugin than the one built here.
+    #[arg(long)]
+    pub plugin: Option<PathBuf>,
+}
+
+/// What the person at the terminal can choose of all of them.
+#[derive(Debug, Clone, clap::Args)]
+pub struct All {
+    /// Puts the table into docs/lab.md, with the date and how long it took.
+    #[arg(long)]
+    pub save: bool,
+}
+
+/// Prints what there is.
+///
+/// # Errors
+/// When a machine's file is wrong.
+pub fn list() -> Result<()> {
+    println!("machines (lab/machines):");
+    for name in Machine::names()? {
+        let machine = Machine::load(&name)?;
+        println!("  {name:18} {:3} CPUs  {}", machine.cpus(), machine.about);
+    }
+    println!("\nscenarios:");
+    for scenario in catalogue::all() {
+        println!("  {:20} {}", scenario.name, scenario.about);
+    }
+    Ok(())
+}
+
+/// Runs some scenarios on some machines. The last line of standard output is `N passed, N failed`.
+///
+/// # Errors
+/// When a name is unknown, a server does not boot, nothing fits, or a scenario failed.
+pub fn run(options: &Run) -> Result<()> {
+    let mut binaries = Binaries::build()?;
+    if let Some(plugin) = &options.plugin {
+        binaries.plugin.clone_from(plugin);
+    }
+    let scenarios = scenarios(&options.scenario)?;
+    let mut rows = Vec::new();
+    for machine in machines(&options.machine)? {
+        let software =
+            Software { version: options.runtime, oci: Oci::Runc, driver: options.driver };
+        rows.extend(on_machine(&machine, &software, &scenarios, &binaries)?);
+    }
+    finish(&rows)
+}
+
+/// Runs every scenario on every machine it fits, with both generations of containerd, and prints the table.
+///
+/// # Errors
+/// As [`run`].
+pub fn all(options: &All) -> Result<()> {
+    let binaries = Binaries::build()?;
+    let start = Instant::now();
+    let mut rows = Vec::new();
+    for machine in machines("all")? {
+        for version in [Version::V2_1, Version::V1_7] {
+            rows.extend(on_machine(&machine, &version.into(), &catalogue::all(), &binaries)?);
+            // What there is so far is to be had should the rest be interrupted.
+            keep(&rows)?;
+        }
+    }
+    println!("{}", table::draw(&rows));
+    if options.save {
+        table::save(&rows, start.elapsed())?;
+    }
+    finish(&rows)
+}
+
+/// Plays scenarios on one machine with one runtime; a row for each that fits. A machine that does not boot fails all.
+///
+/// # Errors
+/// When there are no images to boot from, or the machine's file is wrong.
+pub fn on_machine(
+    machine: &Machine,
+    software: &Software,
+    scenarios: &[Scenario],
+    binaries: &Binaries,
+) -> Result<Vec<Row>> {
+    let shape = Shape::of(machine)?;
+    let fitting: Vec<(Scenario, Script)> = scenarios
+        .iter()
+        .filter_map(|scenario| Some((*scenario, scenario.script(&shape)?)))
+        .collect();
+    let parts: Vec<_> = fitting.iter().map(|(_, script)| script.steps()).collect();
+    let mut rows = Vec::new();
+    let row = |scenario: &Scenario, verdict, time| Row {
+        machine: machine.name.clone(),
+        scenario: scenario.name.to_owned(),
+        version: software.version,
+        verdict,
+        millis: u64::try_from(Duration::as_millis(&time)).unwrap_or(u64::MAX),
+    };
+    let booted =
+        vm::play(machine, *software, &parts, binaries, PATIENCE, &mut |at, played, time| {
+            let Some((scenario, script)) = fitting.get(at) else { return };
+            let verdict = match played {
+                Ok(outcomes) => Verdict::of(script.judge(&outcomes)),
+                Err(why) => Verdict::Failed(vec![why]),
+            };
+            let row = row(scenario, verdict, time);
+            progress(row.to_string());
+            rows.push(row);
+        });
+    if let Err(error) = booted {
+        let why = format!("{error:#}");
+        for (scenario, _) in fitting.iter().skip(rows.len()) {
+            rows.push(row(scenario, Verdict::NotBooted(why.clone()), Duration::ZERO));
+        }
+    }
+    Ok(rows)
+}
+
+fn machines(names: &str) -> Result<Vec<Machine>> {
+    let names = match names {
+        "all" => Machine::names()?,
+        names => names.split(',').map(str::to_owned).collect(),
+    };
+    names.iter().map(|name| Machine::load(name)).collect()
+}
+
+/// The scenarios of these names.
+///
+/// # Errors
+/// When there is none of a name: the error names those there are.
+pub fn scenarios(names: &str) -> Result<Vec<Scenario>> {
+    let all = catalogue::all();
+    if names == "all" {
+        return Ok(all);
+    }
+    let known: Vec<&str> = all.iter().map(|scenario| scenario.name).collect();
+    let find = |name: &str| {
+        let found = all.iter().find(|scenario| scenario.name == name).copied();
+        found.with_context(|| {
+            format!("there is no scenario {name}: it is one of {}, or all", known.join(", "))
+        })
+    };
+    names.split(',').map(find).collect()
+}
+
+fn keep(rows: &[Row]) -> Result<()> {
+    let path = cache::directory("results")?.join("last.jsonl");
+    let lines: Result<Vec<String>, _> = rows.iter().map(serde_json::to_string).collect();
+    let text = lines.context("cannot write down the results")?.join("\n") + "\n";
+    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn finish(rows: &[Row]) -> Result<()> {
+    keep(rows)?;
+    for row in rows {
+        println!("{row}");
+    }
+    let failed = rows.iter().filter(|row| !row.passed()).count();
+    println!("{} passed, {failed} failed", rows.len() - failed);
+    if rows.is_empty() {
+        bail!("nothing was run: none of the scenarios fits the machine");
+    }
+    if failed > 0 {
+        bail!("{failed} of {} failed", rows.len());
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! What came of scenarios on machines: as data, as lines, as a table.
+
+use std::fmt::{self, Write};
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::cache;
+use crate::command::{command, run};
+use crate::containerd::Version;
+use crate::scenario::catalogue;
+
+/// What came of one scenario on one machine with one runtime.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// The machine's name.
+    pub machine: String,
+    /// The scenario's name.
+    pub scenario: String,
+    /// The generation of containerd.
+    pub version: Version,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// How long it took, in milliseconds, without the boot.
+    pub millis: u64,
+}
+
+/// What came of a scenario.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verdict {
+    /// All was as it must be.
+    Passed,
+    /// What was not.
+    Failed(Vec<String>),
+    /// The server did not boot: nothing is known of the plugin.
+    NotBooted(String),
+}
+
+impl Verdict {
+    /// Of what was not as it must be.
+    #[must_use]
+    pub fn of(wrong: Vec<String>) -> Self {
+        if wrong.is_empty() { Self::Passed } else { Self::Failed(wrong) }
+    }
+}
+
+impl Row {
+    /// Whether all was as it must be.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.verdict == Verdict::Passed
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { machine, scenario, millis, .. } = self;
+        let (version, seconds) = (number(self.version), *millis as f64 / 1000.0);
+        let what = match &self.verdict {
+            Verdict::Passed => "passed",
+            Verdict::Failed(_) => "FAILED",
+            Verdict::NotBooted(_) => "NOT BOOTED",
+        };
+        write!(f, "{what}: {machine}, {scenario}, containerd {version} ({seconds:.1} s)")?;
+        match &self.verdict {
+            Verdict::Passed => Ok(()),
+            Verdict::Failed(wrong) => wrong.iter().try_for_each(|what| write!(f, "\n  {what}")),
+            Verdict::NotBooted(why) => write!(f, "\n  {why}"),
+        }
+    }
+}
+
+fn number(version: Version) -> &'static str {
+    match version {
+        Version::V1_7 => "1.7",
+        Version::V2_1 => "2.1",
+    }
+}
+
+/// A line a scenario, a column a machine; in a field the runtimes with which it passed, and in brackets with which not.
+pub(super) fn draw(rows: &[Row]) -> String {
+    let mut machines: Vec<&str> = Vec::new();
+    for row in rows {
+        if !machines.contains(&&*row.machine) {
+            machines.push(&row.machine);
+        }
+    }
+    let mut text = format!("| | {} |\n", machines.join(" | "));
+    text += &format!("|---|{}\n", "---|".repeat(machines.len()));
+    for scenario in catalogue::all() {
+        let _ = write!(text, "| {} |", scenario.name);
+        for machine in &machines {
+            let mut fields: Vec<String> = rows
+                .iter()
+                .filter(|row| row.machine == *machine && row.scenario == scenario.name)
+                .map(|row| match row.passed() {
+                    true => number(row.version).to_owned(),
+                    false => format!("**[{}]**", number(row.version)),
+                })
+                .collect();
+            fields.sort();
+            let field = if fields.is_empty() { "-".to_owned() } else { fields.join(" ") };
+            let _ = write!(text, " {field} |");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+const BEGIN: &str = "<!-- hack/lab all --save writes from here -->\n";
+const END: &str = "<!-- to here -->\n";
+
+/// Puts the table into docs/lab.md.
+pub(super) fn save(rows: &[Row], time: Duration) -> Result<()> {
+    let path = cache::repository().join("docs/lab.md");
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let date = run(&mut command("date", ["-u", "+%Y-%m-%d"]))?;
+    let text = insert(&text, rows, date.trim(), time)
+        .with_context(|| format!("{} has no place for the table", path.display()))?;
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn insert(text: &str, rows: &[Row], date: &str, time: Duration) -> Option<String> {
+    let (before, rest) = text.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    let failed = rows.iter().filter(|row| !row.passed()).count();
+    let passed = rows.len() - failed;
+    let minutes = time.as_secs().div_ceil(60);
+    let table = draw(rows);
+    Some(format!(
+        "{before}{BEGIN}\nLast full run: {date}, {minutes} minutes: {passed} passed, {failed} failed.\n\n{table}\n{END}{after}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(machine: &str, version: Version, verdict: Verdict) -> Row {
+        let (machine, scenario) = (machine.to_owned(), "churn".to_owned());
+        Row { machine, scenario, version, verdict, millis: 1500 }
+    }
+
+    #[test]
+    fn what_failed_is_seen() {
+        let rows = [
+            row("small", Version::V2_1, Verdict::Passed),
+            row("small", Version::V1_7, Verdict::of(vec!["step 1, look: no".to_owned()])),
+            row("large", Version::V2_1, Verdict::NotBooted("silence".to_owned())),
+        ];
+        let table = draw(&rows);
+        assert!(table.starts_with("| | small | large |\n|---|---|---|\n"), "{table}");
+        assert!(table.contains("| churn | **[1.7]** 2.1 | **[2.1]** |\n"), "{table}");
+        assert!(table.contains("| resize | - | - |\n"), "{table}");
+        assert_eq!(
+            rows[1].to_string(),
+            "FAILED: small, churn, containerd 1.7 (1.5 s)\n  step 1, look: no"
+        );
+        let page = format!("a\n{BEGIN}old\n{END}b\n");
+        let page = insert(&page, &rows, "2026-01-01", Duration::from_secs(61)).unwrap();
+        assert!(page.contains("2026-01-01, 2 minutes: 1 passed, 2 failed."), "{page}");
+        assert!(
+            page.starts_with("a\n") && page.ends_with("b\n") && !page.contains("old"),
+            "{page}"
+        );
+    }
+}

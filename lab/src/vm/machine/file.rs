@@ -1,0 +1,286 @@
+//! The files that describe machines: `lab/machines/NAME.yaml`.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use nri_cpu_manager::cpuset::CpuSet;
+use serde::Deserialize;
+
+use super::{Machine, Node};
+use crate::cache;
+
+/// Memory of a machine that does not say, in MiB.
+pub(super) const MEMORY: usize = 3072;
+
+/// More is more than emulation on a small machine brings up in a bearable time.
+const MOST: usize = 256;
+
+/// The file as it stands.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    about: String,
+    #[serde(default = "one")]
+    sockets: usize,
+    #[serde(default = "one")]
+    dies: usize,
+    #[serde(default = "one")]
+    modules: usize,
+    cores: usize,
+    #[serde(default = "one")]
+    threads: usize,
+    #[serde(default)]
+    nodes: Vec<NodeFile>,
+    #[serde(default)]
+    distances: Vec<Vec<u8>>,
+    #[serde(default)]
+    offline: String,
+    memory: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodeFile {
+    cpus: String,
+    memory: Option<usize>,
+}
+
+fn one() -> usize {
+    1
+}
+
+/// What is wrong, and with which field: the line follows from the text.
+struct Wrong(&'static str, String);
+
+impl Machine {
+    /// The machine of this name in `lab/machines`, or of this file.
+    ///
+    /// # Errors
+    /// When there is none: the error names those there are. When its file is wrong: the error names file, line and
+    /// field.
+    pub fn load(name: &str) -> Result<Self> {
+        let directory = cache::repository().join("lab/machines");
+        let path = directory.join(format!("{name}.yaml"));
+        if path.exists() {
+            return Self::read(&path);
+        }
+        if Path::new(name).is_file() {
+            return Self::read(Path::new(name));
+        }
+        let known = Self::names()?;
+        bail!("there is no machine {name}: it is one of {}, or a file's path", known.join(", "))
+    }
+
+    /// The names of all machines in `lab/machines`, in order.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn names() -> Result<Vec<String>> {
+        let directory = cache::repository().join("lab/machines");
+        let entries = fs::read_dir(&directory)
+            .with_context(|| format!("cannot read {}", directory.display()))?;
+        let mut names: Vec<String> = entries
+            .flatten()
+            .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".yaml")?.to_owned()))
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// The machine of a file; it is called by the file's name.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn read(path: &Path) -> Result<Self> {
+        let text =
+            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        parse(&name, &text).with_context(|| path.display().to_string())
+    }
+}
+
+fn parse(name: &str, text: &str) -> Result<Machine> {
+    let file: File = serde_yaml::from_str(text).map_err(|error| {
+        let line = error.location().map_or(1, |location| location.line());
+        let what = error.to_string();
+        // The reader names the position once more at the end.
+        let what = what.rfind(" at line ").map_or(what.as_str(), |at| &what[..at]);
+        anyhow::anyhow!("line {line}: {what}")
+    })?;
+    file.machine(name).map_err(|Wrong(field, what)| {
+        let has_field = |line: &str| {
+            line.trim_start().strip_prefix(field).is_some_and(|rest| rest.starts_with(':'))
+        };
+        let line = text.lines().position(has_field).map_or(1, |at| at + 1);
+        anyhow::anyhow!("line {line}: {field}: {what}")
+    })
+}
+
+fn cpus(field: &'static str, list: &str) -> Result<CpuSet, Wrong> {
+    list.parse().map_err(|error| Wrong(field, format!("{list:?}: {error}")))
+}
+
+impl File {
+    fn machine(self, name: &str) -> Result<Machine, Wrong> {
+        for (field, count) in [
+            ("sockets", self.sockets),
+            ("dies", self.dies),
+            ("modules", self.modules),
+            ("cores", self.cores),
+            ("threads", self.threads),
+        ] {
+            if !(1..=MOST).contains(&count) {
+                return Err(Wrong(field, format!("{count} is not in 1 to {MOST}")));
+            }
+        }
+        let offline = cpus("offline", &self.offline)?;
+        let memory = self.memory.unwrap_or(MEMORY);
+        let share = memory / self.nodes.len().max(1);
+        let mut machine = Machine {
+            name: name.to_owned(),
+            about: self.about,
+            sockets: self.sockets,
+            dies: self.dies,
+            modules: self.modules,
+            cores: self.cores,
+            threads: self.threads,
+            nodes: Vec::new(),
+            distances: self.distances,
+            offline,
+            memory,
+        };
+        let total = machine.cpus();
+        if total > MOST {
+            return Err(Wrong(
+                "cores",
+                format!("the machine has {total} CPUs, {MOST} are the most"),
+            ));
+        }
+        let all: CpuSet = (0..total).filter_map(|cpu| CpuSet::of(cpu).ok()).collect();
+        for (number, node) in self.nodes.iter().enumerate() {
+            let wrong = |what: String| Wrong("nodes", format!("node {number}: {what}"));
+            let cpus = cpus("nodes", &node.cpus)?;
+            machine.nodes.push(Node { cpus, memory: node.memory.unwrap_or(share) });
+            if machine.nodes.iter().rev().skip(1).any(|other| !other.cpus.is_disjoint(&cpus)) {
+                return Err(wrong(format!("some of CPUs {cpus} are in another node too")));
+            }
+        }
+        machine.check_nodes(all)?;
+        machine.check_distances()?;
+        if !offline.is_subset(&all) {
+            return Err(Wrong("offline", format!("there are no CPUs {}", offline - all)));
+        }
+        // Linux does not let it go.
+        if offline.contains(0) {
+            return Err(Wrong("offline", "CPU 0 cannot be taken offline".to_owned()));
+        }
+        Ok(machine)
+    }
+}
+
+impl Machine {
+    fn check_nodes(&self, all: CpuSet) -> Result<(), Wrong> {
+        if self.nodes.is_empty() {
+            return Ok(());
+        }
+        let named: CpuSet = self.nodes.iter().map(|node| node.cpus).collect();
+        if named != all {
+            let (more, less) = (named - all, all - named);
+            return Err(Wrong("nodes", Difference { more, less }.to_string()));
+        }
+        let sum: usize = self.nodes.iter().map(|node| node.memory).sum();
+        if sum != self.memory {
+            let what = format!("{} MiB, but its nodes have {sum} together", self.memory);
+            return Err(Wrong("memory", what));
+        }
+        Ok(())
+    }
+
+    fn check_distances(&self) -> Result<(), Wrong> {
+        let count = self.nodes.len();
+        if self.distances.is_empty() {
+            return Ok(());
+        }
+        if self.distances.len() != count || self.distances.iter().any(|row| row.len() != count) {
+            return Err(Wrong("distances", format!("expected {count} rows of {count} numbers")));
+        }
+        for (from, row) in self.distances.iter().enumerate() {
+            for (to, distance) in row.iter().enumerate() {
+                // By ACPI's definition of the table.
+                if (from == to) != (*distance == 10) || *distance < 10 {
+                    let what = format!(
+                        "from node {from} to {to}: {distance}; 10 is local, others are more"
+                    );
+                    return Err(Wrong("distances", what));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// CPUs named that there are not, and the other way round.
+struct Difference {
+    more: CpuSet,
+    less: CpuSet,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.more.is_empty() {
+            write!(f, "CPUs {} are in no node", self.less)
+        } else {
+            write!(f, "there are no CPUs {}", self.more)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, error: &str) {
+        let found = format!("{:#}", parse("m", text).unwrap_err());
+        assert!(found.starts_with(error), "{found}");
+    }
+
+    #[test]
+    fn every_machine_in_the_directory_makes_sense() {
+        let names = Machine::names().unwrap();
+        assert!(names.len() >= 8, "{names:?}");
+        for name in names {
+            let machine = Machine::load(&name).unwrap();
+            let topology = machine.topology().unwrap();
+            assert_eq!(topology.cpus().len(), machine.cpus() - machine.offline.len(), "{name}");
+        }
+    }
+
+    #[test]
+    fn errors_name_line_and_field() {
+        check("about: a\ncores: 4\nsocket: 2\n", "line 3: unknown field `socket`");
+        check("about: a\ncores: many\n", "line 2: cores: invalid type");
+        check("about: a\n", "line 1: missing field `cores`");
+        check("about: a\ncores: 0\n", "line 2: cores: 0 is not in 1 to 256");
+        check("about: a\ncores: 4\noffline: 2-\n", "line 3: offline: \"2-\": ");
+        check("about: a\ncores: 4\noffline: 7\n", "line 3: offline: there are no CPUs 7");
+        check("about: a\ncores: 4\noffline: 0\n", "line 3: offline: CPU 0 cannot");
+        let nodes =
+            |first: &str| format!("about: a\ncores: 4\nnodes:\n  - cpus: {first}\n  - cpus: 2-3\n");
+        check(&nodes("0"), "line 3: nodes: CPUs 1 are in no node");
+        check(&nodes("0-2"), "line 3: nodes: node 1: some of CPUs 2-3 are in another");
+        check(&nodes("0-1,9"), "line 3: nodes: there are no CPUs 9");
+        check(
+            &format!("{}distances: [[10, 12]]\n", nodes("0-1")),
+            "line 6: distances: expected 2 rows of 2",
+        );
+        check(
+            &format!("{}distances: [[10, 10], [12, 10]]\n", nodes("0-1")),
+            "line 6: distances: from node 0 to 1: 10",
+        );
+        let short = nodes("0-1").replace("0-1\n", "0-1\n    memory: 1\n");
+        check(&format!("memory: 512\n{short}"), "line 1: memory: 512 MiB, but its nodes have 257");
+    }
+}

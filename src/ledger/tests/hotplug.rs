@@ -1,0 +1,90 @@
+//! CPUs go offline and come back: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
+
+use super::*;
+
+/// The machine without these CPUs, and what the runtime hears with its next event.
+fn without(node: &mut Node, offline: &str) {
+    let offline: CpuSet = offline.parse().unwrap();
+    let whole = machine(2, 8);
+    let cpus = whole.cpus().iter().filter(|cpu| !offline.contains(cpu.id)).copied();
+    let topology = Topology::build(Facts { cpus: cpus.collect(), ..Facts::default() }).unwrap();
+    node.event(Event::Machine(topology)).unwrap();
+    node.event(Event::Stop(ContainerId("any".to_owned()))).unwrap();
+}
+
+fn busy_node() -> (Node, Pod) {
+    let mut node = Node::new();
+    let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
+    node.create(&s, "c", "s", 100).unwrap();
+    assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "2-5");
+    (node, a)
+}
+
+#[test]
+fn a_shared_cpu_goes_and_comes_back() {
+    let (mut node, _) = busy_node();
+    without(&mut node, "9");
+    node.check("a", "2-5");
+    node.check("s", "0-1,6-8,10-15");
+    assert!(node.ledger.moves().is_empty());
+    without(&mut node, "");
+    node.check("a", "2-5");
+    node.check("s", "0-1,6-15");
+}
+
+#[test]
+fn who_lost_a_cpu_gets_the_nearest_one_and_keeps_it() {
+    let (mut node, _) = busy_node();
+    without(&mut node, "3");
+    node.check("a", "2,4-6");
+    node.check("s", "0-1,7-15");
+    assert_eq!(node.ledger.moves().get(&Reason::Offline), Some(&1));
+    without(&mut node, "");
+    node.check("a", "2,4-6");
+    node.check("s", "0-1,3,7-15");
+}
+
+#[test]
+fn without_another_cpu_it_goes_on_with_what_it_has_until_one_is_back() {
+    let (mut node, _) = busy_node();
+    let rest = guaranteed("rest", 10_000);
+    assert_eq!(node.create(&rest, "c", "rest", 10_000).unwrap(), "6-15");
+    without(&mut node, "3-4");
+    node.check("a", "2,5");
+    node.check("rest", "6-15");
+    node.check("s", "0-1");
+    // What is free meanwhile goes to whoever asks.
+    node.stop("rest");
+    node.stop_pod(&rest);
+    assert_eq!(node.create(&guaranteed("b", 1000), "c", "b", 1000).unwrap(), "6");
+    without(&mut node, "3");
+    node.check("a", "2,4-5,7");
+    assert_eq!(node.ledger.moves().get(&Reason::Online), Some(&1));
+}
+
+#[test]
+fn who_lost_all_shares_until_some_are_back() {
+    let (mut node, _) = busy_node();
+    let rest = guaranteed("rest", 10_000);
+    node.create(&rest, "c", "rest", 10_000).unwrap();
+    without(&mut node, "2-5");
+    node.check("a", "0-1");
+    assert_eq!(node.ledger.claims().count(), 1);
+    without(&mut node, "3");
+    node.check("a", "0-2,4-5");
+    without(&mut node, "");
+    node.check("a", "2-5");
+    assert!(node.ledger.take_notes().iter().any(|note| matches!(note.what, What::LeftShared(_))));
+}
+
+/// CPU 0 cannot go offline on most machines, but others can be reserved.
+#[test]
+fn another_cpu_takes_the_place_of_reserved_ones_that_are_gone() {
+    let (mut node, _) = busy_node();
+    without(&mut node, "0-1");
+    node.check("s", "6-15");
+    let all = guaranteed("all", 10_000);
+    assert!(node.create(&all, "c", "all", 10_000).is_err());
+    node.create(&guaranteed("b", 9000), "c", "b", 9000).unwrap();
+    node.check("s", "6");
+}

@@ -1,0 +1,41 @@
+//! What must always hold, on what the runtime believes.
+
+use super::{Instance, Node};
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::ledger::{Pin, Placed};
+
+impl Node {
+    /// The invariants, on what the runtime believes.
+    pub(super) fn check(&self) {
+        assert_eq!(self.ledger.check(), Ok(()));
+        let kept: CpuSet = self
+            .ledger
+            .placed()
+            .filter(Placed::is_partition)
+            .map(|placed| placed.runs_on)
+            .collect();
+        let mut taken = CpuSet::EMPTY;
+        let alive: Vec<&Instance> =
+            self.instances.values().filter(|instance| !instance.stopped).collect();
+        for pin in alive.iter().filter_map(|instance| instance.pin).filter(Pin::is_exclusive) {
+            assert!(pin.cpus().is_disjoint(&taken), "exclusive twice: {}", pin.cpus() & taken);
+            assert!(pin.cpus().is_disjoint(&self.settings.placement.reserved));
+            assert!(pin.cpus().is_subset(&self.topology.online()));
+            taken |= pin.cpus();
+        }
+        for instance in alive {
+            let Some(pin) = instance.pin.filter(|pin| !pin.is_exclusive()) else { continue };
+            // The kernel keeps it off those that it keeps.
+            let overlap = pin.cpus() & (taken - kept);
+            // With everything exclusive, and the reserved ones offline, there is nothing that it could be told.
+            if self.ledger.shared_cpus().is_empty() {
+                continue;
+            }
+            assert!(
+                overlap.is_empty(),
+                "shared {} runs on exclusive CPUs {overlap}",
+                instance.container.id
+            );
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The plugin starts anew.
+
+use super::{Instance, Node, exclusive};
+use nri_cpu_manager::ledger::model::ContainerId;
+use nri_cpu_manager::ledger::{Claim, Container, Event, Ledger, Placed};
+
+impl Node {
+    /// With its checkpoint, without one, or with an old one. Nobody is moved by it.
+    pub(super) fn restart(&mut self, memory: u8) {
+        let claims: Vec<Claim> = self.ledger.claims().collect();
+        let memory = match memory {
+            0 => claims.clone(),
+            1 => Vec::new(),
+            _ => std::mem::replace(&mut self.old_memory, claims),
+        };
+        let before = self.instances.clone();
+        let partitions: Vec<ContainerId> = self
+            .ledger
+            .placed()
+            .filter(Placed::is_partition)
+            .map(|placed| placed.subject.id)
+            .collect();
+        self.ledger = Ledger::new(self.topology.clone(), self.settings.clone(), memory);
+        let report = |instance: &Instance| Container {
+            cpus: instance.pin.map(|pin| pin.cpus()),
+            kept: partitions.contains(&instance.container.id),
+            ..instance.container.clone()
+        };
+        let pods = self.pods.iter().map(|spec| spec.pod.clone()).collect();
+        let containers =
+            self.instances.values().filter(|instance| !instance.stopped).map(report).collect();
+        self.event(Event::Synchronize { pods, containers });
+        for (id, instance) in before {
+            // One that lost CPUs for good may be completed.
+            let was = exclusive(instance.pin).filter(|was| instance.wanted() == Some(was.len()));
+            let is = self.instances[&id].pin.map(|pin| pin.cpus());
+            assert!(
+                was.is_none() || is == was,
+                "{id} was moved from {was:?} to {is:?} by a restart"
+            );
+        }
+    }
+}

@@ -70,8 +70,8 @@ async fn the_node_at_a_glance() {
                 "runtime:  containerd v2.1.9, connected (1 connection so far)\n",
                 "cpuManagerPolicy static (no options), topologyManagerPolicy none",
                 "online 0-15, reserved 0-1, exclusive 8-15, free 2-7, shared pool 0-7\n",
-                "NUMA node 1     8-15  8-15       none\n",
-                "uncore cache 0  0-7   none       2-7\n",
+                "NUMA node 0       0-7   none       2-7\n  uncore cache 0  0-7   none       2-7\n",
+                "NUMA node 1       8-15  8-15       none\n  uncore cache 8  8-15  8-15       none\n",
                 "fragmentation of free CPUs (0 best, 1 worst): 0.00 by numa node, 0.00 by uncore cache",
                 "8-15  exclusive  1     8       whole  runtime  created",
                 "0-7   shared     -     -       -      -        created",
@@ -152,7 +152,7 @@ async fn one_that_was_placed() {
             &[
                 "ns/db/c: exclusive, CPUs 8-15\n",
                 "It asks for 8 whole CPUs in a Guaranteed pod",
-                "14 CPUs were free then: 2-15.",
+                "Free were 14 CPUs: 2-15.",
                 "topologyManagerPolicy best-effort: NUMA node 1, as good as any could be.",
                 "prefer-align-cpus-by-uncorecache: whole uncore caches first",
                 "CPUs 8-15 are in NUMA node 1 and uncore cache 8; they are whole cores.",
@@ -178,15 +178,18 @@ async fn one_that_was_refused_and_then_let_in() {
             &[
                 "ns/big/c: refused\n",
                 "It was refused: TopologyAffinityError: Resources cannot be allocated",
-                "It asked for 7 CPUs. 6 CPUs were free then (2-7), at most 6 of them in one NUMA node",
-                "6 CPUs are free now: 2-7. The kubelet tries again by itself.",
+                "It asked for 7 CPUs. Free were 6 CPUs (2-7), at most 6 in one NUMA node and 6 in",
+                "Free now are 6 CPUs (2-7). The kubelet tries again by itself.",
             ],
         );
         daemon.event(Event::Stop(ContainerId("id-db".into()))).await.unwrap();
         daemon.event(Event::StopPod(SandboxId("sandbox-db".into()))).await.unwrap();
         daemon.create("big", Qos::Guaranteed, 7000).await.unwrap();
         let text = command(&daemon.paths.state_dir, &["explain", "big/c"]).await.unwrap();
-        has(&text, &["ns/big/c: exclusive", "refused: TopologyAffinityError", "exclusive CPUs 8-14"]);
+        has(
+            &text,
+            &["ns/big/c: exclusive", "refused: TopologyAffinityError", "exclusive CPUs 8-14"],
+        );
         let text = command(&daemon.paths.state_dir, &["explain", "ns/db/c"]).await.unwrap_err();
         has(&text, &["nothing is known of ns/db/c"]);
     })

@@ -2,6 +2,7 @@
 
 use super::client::{self, ClientError, show, table};
 use super::topology::Output;
+use crate::cpuset::CpuSet;
 use crate::observe::report::{DomainStatus, NodeStatus, RecordStatus, Status};
 use clap::Args;
 use std::fmt::Write as _;
@@ -91,15 +92,7 @@ fn write_node(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
         or_none(&cpus.free),
         or_none(&cpus.shared)
     )?;
-    let head = ["", "CPUs", "exclusive", "free"].map(str::to_owned).to_vec();
-    let domain = |what: &str, one: &DomainStatus| {
-        let lists = [&one.cpus, &one.exclusive, &one.free].map(|list| or_none(list).to_owned());
-        [vec![format!("{what} {}", one.id)], lists.to_vec()].concat()
-    };
-    let nodes = node.numa_nodes.iter().map(|one| domain("NUMA node", one));
-    let uncores = node.uncore_caches.iter().map(|one| domain("uncore cache", one));
-    let rows: Vec<Vec<String>> = [head].into_iter().chain(nodes).chain(uncores).collect();
-    writeln!(f, "{}", table(&rows))?;
+    writeln!(f, "{}", table(&domains(node)))?;
     let scattered: Vec<String> = node
         .fragmentation
         .iter()
@@ -117,6 +110,27 @@ fn write_node(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
     }
     write_records(f, "refused", &node.refusals)?;
     write_records(f, "troubles", &node.troubles)
+}
+
+/// NUMA nodes, each with its uncore caches; of a cache that more nodes have a part of, that part.
+fn domains(node: &NodeStatus) -> Vec<Vec<String>> {
+    // A list that is none, by another version's doing, is shown as empty.
+    let set = |list: &str| list.parse::<CpuSet>().unwrap_or_default();
+    let mut rows = vec![["", "CPUs", "exclusive", "free"].map(str::to_owned).to_vec()];
+    let mut row = |label: String, one: &DomainStatus, inside: CpuSet| {
+        let lists = [&one.cpus, &one.exclusive, &one.free].map(|list| set(list) & inside);
+        let lists = lists.map(|list| or_none(&list.to_string()).to_owned());
+        rows.push([vec![label], lists.to_vec()].concat());
+    };
+    for numa in &node.numa_nodes {
+        let inside = set(&numa.cpus);
+        row(format!("NUMA node {}", numa.id), numa, inside);
+        for uncore in node.uncore_caches.iter().filter(|one| !set(&one.cpus).is_disjoint(&inside)) {
+            let part = if set(&uncore.cpus).is_subset(&inside) { "" } else { " (part)" };
+            row(format!("  uncore cache {}{part}", uncore.id), uncore, inside);
+        }
+    }
+    rows
 }
 
 fn write_containers(f: &mut String, node: &NodeStatus) -> std::fmt::Result {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::fs::{self, Permissions};
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::str::FromStr;
@@ -75,7 +75,7 @@ pub struct BindError {
 /// # Errors
 /// If the address cannot be had, and not within a few seconds if somebody else has it.
 pub async fn listen(address: Address) -> Result<Option<TcpListener>, BindError> {
-    let Some(address) = address.0 else { return Ok(None) };
+    let Some(mut address) = address.0 else { return Ok(None) };
     let started = Instant::now();
     loop {
         match TcpListener::bind(address).await {
@@ -89,6 +89,13 @@ pub async fn listen(address: Address) -> Result<Option<TcpListener>, BindError> 
                     && started.elapsed() < BIND_PATIENCE =>
             {
                 sleep(PAUSE).await;
+            }
+            // Every address is meant, and there is no IPv6 here.
+            Err(error)
+                if error.kind() != io::ErrorKind::AddrInUse
+                    && address.ip() == Ipv6Addr::UNSPECIFIED =>
+            {
+                address.set_ip(Ipv4Addr::UNSPECIFIED.into());
             }
             Err(source) => return Err(BindError { address, source }),
         }

@@ -18,10 +18,10 @@ mod watch;
 
 use crate::checkpoint::{Loaded, StateDir, StateError};
 use crate::config::{Config, ConfigError};
-use crate::ledger::{Claim, ContainerId, Decision, Event, Ledger, Policy};
+use crate::ledger::{Claim, ContainerId, Decision, Event, Ledger, Note, Policy, What};
 use crate::nri::{Capabilities, Message, Refusal, Runtime, Session, Updater, Wishes};
 use crate::observe::counters::Kind;
-use crate::observe::{Counters, Link, Question};
+use crate::observe::{Counters, History, Link, Observer, Question, endpoint};
 use crate::topology::{Topology, TopologyError, sysfs};
 use kernel::Kernel;
 use machine::Machine;
@@ -82,6 +82,7 @@ pub struct Owner {
     /// Whether no container may run otherwise than decided.
     strict: bool,
     counters: Counters,
+    history: History,
     /// Why the checkpoint could not be written the last time; `None` if it could.
     save_error: Option<String>,
 }
@@ -129,6 +130,7 @@ impl Owner {
             updater: None,
             strict,
             counters: Counters::default(),
+            history: History::default(),
             save_error: None,
         };
         owner.first_look();
@@ -153,23 +155,22 @@ impl Owner {
         if created.is_some() || matches!(event, Event::Synchronize { .. }) {
             self.look_at_machine().await;
         }
-        let subject = describe(&event);
         let event = self.watch.witness(event).await;
         self.hear(&event);
         let step = kernel::Step::of(&event);
         let result = self.ledger.handle(event);
         self.tell_notes();
         let decision = result.map_err(|rejection| {
-            log::warn!("{subject}: refused: {rejection}");
             let placement = &self.ledger.settings().placement;
             self.counters.rejected(kind, rejection.reason, placement);
             Refusal(rejection.to_string())
         })?;
         let mut decision = match self.save().await {
             Ok(()) => decision,
-            Err(error) => self.unsaved(decision, created.as_ref(), &subject, &error)?,
+            Err(error) => self.unsaved(decision, created.as_ref(), &error)?,
         };
         let more = self.kernel.follow(step, &mut self.ledger).await;
+        self.remember_refusals();
         decision.updates.extend(more);
         if !decision.updates.is_empty() {
             self.watch.changed(decision.updates.len());
@@ -179,11 +180,16 @@ impl Owner {
 
     fn tell_notes(&mut self) {
         for note in self.ledger.take_notes() {
-            let level = if note.warning { log::Level::Warn } else { log::Level::Info };
-            log::log!(level, "{note}");
             let placement = &self.ledger.settings().placement;
             self.counters.noted(&note, self.ledger.topology(), placement);
+            self.tell(&note);
         }
+    }
+
+    fn tell(&mut self, note: &Note) {
+        let level = if note.warning { log::Level::Warn } else { log::Level::Info };
+        log::log!(level, "{note}");
+        self.history.note(answer::now(), note);
     }
 
     /// Writes the checkpoint if claims have changed since it was last written.
@@ -210,18 +216,22 @@ impl Owner {
         &mut self,
         decision: Decision,
         created: Option<&ContainerId>,
-        subject: &str,
         error: &StateError,
     ) -> Result<Decision, Refusal> {
         log::error!("{error}");
         match (created, decision.pin) {
             (Some(id), Some(pin)) if pin.is_exclusive() => {
+                let subject = self.ledger.placed_one(id).map(|placed| placed.subject);
                 self.ledger.revoke(id, &decision.updates);
                 self.counters.revoked();
-                log::warn!("{subject}: refused: its exclusive CPUs cannot be written down");
-                Err(Refusal(format!(
+                let why = format!(
                     "UnexpectedAdmissionError: exclusive CPUs cannot be given while the plugin cannot keep its state: {error}"
-                )))
+                );
+                if let Some(subject) = subject {
+                    let what = What::Refused { why: why.clone(), scene: None };
+                    self.tell(&Note::new(true, subject, what));
+                }
+                Err(Refusal(why))
             }
             _ => Ok(decision),
         }
@@ -252,26 +262,17 @@ fn remembered(state: &StateDir) -> Result<Vec<Claim>, StateError> {
     })
 }
 
-/// Names what an event is about.
-fn describe(event: &Event) -> String {
-    match event {
-        Event::Create { pod, container } | Event::Update { pod, container, .. } => {
-            format!("{}/{}/{}", pod.namespace, pod.name, container.name)
-        }
-        _ => String::new(),
-    }
-}
-
 /// Serves messages until the edge has ended, and answers questions while there are no messages.
 ///
 /// `owner` is there from the start, or made by the first `Configure` (of a plugin that the runtime launched and hands
 /// the configuration to).
 pub async fn serve(
     mut inbox: mpsc::UnboundedReceiver<Message>,
-    mut questions: mpsc::Receiver<Question>,
+    (observer, mut questions): (Observer, mpsc::Receiver<Question>),
     paths: &Paths,
     mut owner: Option<Owner>,
 ) {
+    let mut listening = owner.is_some() && listen_locally(paths, &observer);
     let mut current = Session(0);
     let mut link = Link::default();
     let mut waiting = "the runtime has not sent the configuration yet".to_owned();
@@ -302,6 +303,7 @@ pub async fn serve(
                 };
                 let result = result.map(|known| {
                     let owner = owner.insert(Owner { updater, ..known });
+                    listening = listening || listen_locally(paths, &observer);
                     owner.promise(&capabilities);
                     Wishes { before_start: owner.kernel.is_on(), validation: owner.strict }
                 });
@@ -331,6 +333,24 @@ pub async fn serve(
                 log::debug!("{session} has ended");
                 link.ended(session);
             }
+        }
+    }
+}
+
+/// Lets people ask on a socket beside the state, which is locked for this process by now. Without it all else goes on.
+fn listen_locally(paths: &Paths, observer: &Observer) -> bool {
+    match endpoint::listen_locally(&paths.state_dir) {
+        Ok(listener) => {
+            tokio::spawn(endpoint::serve_locally(listener, observer.clone()));
+            true
+        }
+        Err(error) => {
+            let path = paths.state_dir.join(endpoint::SOCKET);
+            log::warn!(
+                "nobody can ask for the status: cannot listen on {}: {error}",
+                path.display()
+            );
+            false
         }
     }
 }

@@ -12,6 +12,12 @@ fn main() -> ExitCode {
             log::start();
             cli::run::run(args)
         }
+        Command::Status(args) => {
+            cli::status::run(&args, &mut io::stdout().lock()).map_err(Into::into)
+        }
+        Command::Explain(args) => {
+            cli::explain::run(&args, &mut io::stdout().lock()).map_err(Into::into)
+        }
         Command::Topology(args) => {
             cli::topology::run(&args, &mut io::stdout().lock(), &mut io::stderr().lock())
                 .map_err(Into::into)

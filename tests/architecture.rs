@@ -58,6 +58,20 @@ const OUTSIDE_BUT_TIME: &[&str] = &[
     ".await",
 ];
 
+/// The same for what is told as JSON.
+const FILES_AND_CLOCKS: &[&str] = &[
+    "std::fs",
+    "std::io",
+    "std::net",
+    "SystemTime",
+    "Instant::now",
+    "tokio",
+    "log::",
+    "serde_json",
+    "crate::daemon",
+    "async fn",
+];
+
 const ROOMS: &[Room] = &[
     Room { path: "src/cpuset.rs", except: &[], absent: OUTSIDE },
     Room { path: "src/topology", except: &["src/topology/sysfs"], absent: OUTSIDE },
@@ -73,6 +87,9 @@ const ROOMS: &[Room] = &[
             "src/config",
             "src/kubelet/state.rs",
             "src/nri/incoming.rs",
+            "src/observe/endpoint.rs",
+            "src/observe/explanation.rs",
+            "src/observe/report.rs",
         ],
         absent: &["serde::", "serde_json", "serde_yaml"],
     },
@@ -88,6 +105,10 @@ const ROOMS: &[Room] = &[
     Room { path: "src/observe/counters.rs", except: &[], absent: OUTSIDE_BUT_TIME },
     Room { path: "src/observe/figures.rs", except: &[], absent: OUTSIDE_BUT_TIME },
     Room { path: "src/observe/fragmentation.rs", except: &[], absent: OUTSIDE },
+    Room { path: "src/observe/history.rs", except: &[], absent: OUTSIDE_BUT_TIME },
+    Room { path: "src/observe/time.rs", except: &[], absent: OUTSIDE },
+    Room { path: "src/observe/report.rs", except: &[], absent: FILES_AND_CLOCKS },
+    Room { path: "src/observe/explanation.rs", except: &[], absent: FILES_AND_CLOCKS },
     Room { path: "src/observe/health.rs", except: &[], absent: OUTSIDE_BUT_TIME },
     Room { path: "src/observe/metrics.rs", except: &[], absent: OUTSIDE_BUT_TIME },
     Room { path: "src", except: &["src/observe/metrics.rs"], absent: &["prometheus::"] },

@@ -57,7 +57,7 @@ impl Daemon {
         };
         let owner = Owner::start(&paths, &Config::parse("test", &config).unwrap()).unwrap();
         let (messages, inbox) = mpsc::unbounded_channel();
-        let (_, questions) = nri_cpu_manager::observe::questions();
+        let questions = nri_cpu_manager::observe::questions();
         let for_task = paths.clone();
         tokio::task::spawn_local(async move {
             daemon::serve(inbox, questions, &for_task, Some(owner)).await

@@ -323,6 +323,9 @@ async fn an_address_that_is_taken() {
     let address: Address = taken.local_addr().unwrap().to_string().parse().unwrap();
     let error = endpoint::listen(address).await.unwrap_err().to_string();
     assert!(error.contains(&address.to_string()) && error.contains("--metrics-address"), "{error}");
+    let every = endpoint::listen("[::]:0".parse().unwrap()).await.unwrap().unwrap();
+    let port = every.local_addr().unwrap().port();
+    TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     assert!(endpoint::listen("none".parse().unwrap()).await.unwrap().is_none());
     for bad in ["", "9479", "localhost:9479", "127.0.0.1"] {
         assert!(bad.parse::<Address>().unwrap_err().contains("127.0.0.1:9479"), "{bad}");

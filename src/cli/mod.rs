@@ -1,7 +1,10 @@
 //! The command line: one file a subcommand.
 
+pub mod client;
+pub mod explain;
 pub mod kubelet_state;
 pub mod run;
+pub mod status;
 pub mod topology;
 
 use clap::{Parser, Subcommand};
@@ -20,6 +23,10 @@ pub struct Cli {
 pub enum Command {
     /// Run the plugin; also what happens without a subcommand when the runtime launches it
     Run(run::RunArgs),
+    /// Show the node as the running plugin sees it: CPUs, containers, what was refused, what is not as it should be
+    Status(status::StatusArgs),
+    /// Say why a pod's containers have the CPUs they have, or have none
+    Explain(explain::ExplainArgs),
     /// Show the machine: sockets, NUMA nodes, uncore caches, cores and CPUs
     Topology(topology::TopologyArgs),
     /// Write down what is assigned as the kubelet's cpu_manager_state, for the way back to its static policy

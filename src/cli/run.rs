@@ -80,14 +80,15 @@ pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
             };
             log::info!("{name}: stopping; containers keep their CPUs");
         };
-        let (observer, questions) = questions();
+        let (observer, asked) = questions();
         if let Some(listener) = endpoint::listen(args.metrics_address).await? {
-            tokio::spawn(endpoint::serve(listener, observer));
+            tokio::spawn(endpoint::serve(listener, observer.clone()));
         }
         let (outbox, inbox) = mpsc::unbounded_channel();
         let edge = nri::run(endpoint, &identity, outbox, shutdown);
         // The edge ends first; with it goes the last sender, and the owner ends after the last message.
-        let (result, ()) = tokio::join!(edge, daemon::serve(inbox, questions, &paths, owner));
+        let (result, ()) =
+            tokio::join!(edge, daemon::serve(inbox, (observer, asked), &paths, owner));
         result?;
         log::info!("stopped");
         Ok(())

@@ -1,18 +1,38 @@
-//! What observers are told. Only the owner of the ledger can say how things are, so they ask it, and it answers between
-//! two events.
+//! What observers are told, and what is remembered for it. Only the owner of the ledger can say how things are, so they
+//! ask it, and it answers between two events.
 
 use super::Owner;
-use crate::observe::{Figures, Link, NodeFigures, Question};
+use super::action::Action;
+use crate::enforce::Drift;
+use crate::ledger::Placed;
+use crate::observe::explanation::explain;
+use crate::observe::{Figures, Link, Moment, NodeFigures, Question, Status};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Answers a question; `waiting` says why there is no owner, if there is none.
 pub(super) fn answer(question: Question, owner: Option<&Owner>, link: &Link, waiting: &str) {
+    let figures = || {
+        let node = owner.map(Owner::figures).ok_or_else(|| waiting.to_owned());
+        Figures { link: link.clone(), node }
+    };
+    // Who has gone meanwhile needs no answer.
     match question {
-        Question::Figures(reply) => {
-            let node = owner.map(Owner::figures).ok_or_else(|| waiting.to_owned());
-            // One that has gone meanwhile needs no answer.
-            let _ = reply.send(Figures { link: link.clone(), node });
+        Question::Figures(reply) => drop(reply.send(figures())),
+        Question::Status(reply) => {
+            let node = owner.map(|owner| (&owner.ledger, &owner.history));
+            drop(reply.send(Status::of(now(), &figures(), node)));
+        }
+        Question::Explain(name, reply) => {
+            let explained = owner.map(|owner| explain(&owner.ledger, &owner.history, &name));
+            drop(reply.send(explained.unwrap_or_default()));
         }
     }
+}
+
+/// Seconds since 1970. A clock before that is as good as none.
+pub(super) fn now() -> Moment {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Moment(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }
 
 impl Owner {
@@ -27,5 +47,18 @@ impl Owner {
             checkpoint_error: self.save_error.clone(),
             ..NodeFigures::of(&self.ledger)
         }
+    }
+
+    /// Remembers what the kernel has refused since the last call.
+    pub(super) fn remember_refusals(&mut self) {
+        for (subject, why) in self.kernel.take_refused() {
+            self.history.kernel_refused(now(), subject, why);
+        }
+    }
+
+    /// Remembers a drift, and what was done about it.
+    pub(super) fn remember_drift(&mut self, placed: &Placed, drift: &Drift, action: Action) {
+        let (found, action) = (drift.to_string(), action.to_string());
+        self.history.drifted(now(), placed.subject.clone(), placed.runs_on, found, action);
     }
 }

@@ -5,7 +5,7 @@ use super::{Paths, StartError};
 use crate::config::{Config, WantedExclusivity};
 use crate::enforce::{Enforcer, Refused, probe};
 use crate::ledger::{
-    CgroupPath, ContainerId, Event, Exclusivity, Ledger, Placed, Policy, Settings, Update,
+    CgroupPath, ContainerId, Event, Exclusivity, Ledger, Placed, Policy, Settings, Subject, Update,
 };
 use std::collections::{BTreeSet, VecDeque};
 
@@ -21,6 +21,8 @@ pub(super) struct Kernel {
     tops: BTreeSet<CgroupPath>,
     /// How often the kernel refused a container since the start.
     refusals: u64,
+    /// Refusals that nobody has been told of yet.
+    untold: Vec<(Subject, String)>,
 }
 
 /// Something that the kernel may refuse to do for a container.
@@ -93,12 +95,17 @@ impl Kernel {
             None => Exclusivity::Runtime,
         };
         let (unsettled, tops) = (VecDeque::new(), BTreeSet::new());
-        Ok(Kernel { enforcer, unsettled, untidy: false, tops, refusals: 0 })
+        Ok(Kernel { enforcer, unsettled, untidy: false, tops, refusals: 0, untold: Vec::new() })
     }
 
     /// Whether it is in force.
     pub(super) fn is_on(&self) -> bool {
         self.enforcer.is_some()
+    }
+
+    /// Refusals since the last call: which container, and the kernel's reason.
+    pub(super) fn take_refused(&mut self) -> Vec<(Subject, String)> {
+        std::mem::take(&mut self.untold)
     }
 
     /// How often it refused a container since the start.
@@ -213,6 +220,7 @@ impl Kernel {
             "{subject}: the kernel does not keep others off its CPUs, the runtime has to ({} so far): {refused}",
             self.refusals
         );
+        self.untold.push((subject, refused.to_string()));
         ledger.fall_back(id);
         false
     }

@@ -225,7 +225,10 @@ impl Owner {
     /// Does what there was to do.
     pub(super) async fn work(&mut self, work: Work) {
         match work {
-            Work::Settle(id) => self.kernel.settle(&id, &mut self.ledger).await,
+            Work::Settle(id) => {
+                self.kernel.settle(&id, &mut self.ledger).await;
+                self.remember_refusals();
+            }
             Work::Tidy => self.kernel.tidy().await,
             Work::Machine => self.look_at_machine().await,
             Work::Kubelet(look) => {
@@ -256,6 +259,7 @@ impl Owner {
                     for drift in drift {
                         let action = self.repair(&placed, &drift, &mut again).await;
                         self.watch.count(&drift, action);
+                        self.remember_drift(&placed, &drift, action);
                         let (subject, cpus) = (&placed.subject, placed.runs_on);
                         log::warn!("{subject}: decided were CPUs {cpus}, but {drift}: {action}");
                     }

@@ -7,6 +7,7 @@ use super::hands_off::Stance;
 use super::model::{Container, ContainerId, Pod, PodUid, SandboxId};
 use super::note::{Note, Subject, What};
 use super::pods::{Entry, Life};
+use super::scene::{Refused, Scene};
 use crate::cpuset::CpuSet;
 use crate::placement::{Allocation, Rejection};
 
@@ -18,11 +19,11 @@ impl Ledger {
         }
         let grant = match self.grant(&uid, &container) {
             Ok(grant) => grant,
-            Err(rejection) => {
+            Err(Refused { rejection, scene }) => {
                 if let Some(pod) = self.pods.get_mut(&uid) {
                     pod.refused = true;
                 }
-                return Err(rejection);
+                return Err(self.refuse(&uid, &container, rejection, Some(scene)));
             }
         };
         self.supersede(&container.id, &uid, &container.name);
@@ -42,10 +43,10 @@ impl Ledger {
             let what = match grant {
                 Grant::Shared => None,
                 Grant::Kept(cpus) => Some(What::Kept(cpus)),
-                Grant::Chosen(Allocation { cpus, hint }) => {
+                Grant::Chosen(Allocation { cpus, hint }, scene) => {
                     pod.hand_over(&container.name, cpus);
                     pod.affinity = pod.budget_cpus().map(|total| (total, hint));
-                    Some(What::Assigned { cpus, within: hint })
+                    Some(What::Assigned { cpus, within: hint, scene })
                 }
             };
             self.notes.extend(what.map(|what| Note::new(false, subject, what)));
@@ -101,7 +102,9 @@ impl Ledger {
             return Ok(Decision::default());
         }
         self.contested(&uid, &container, wanted.cpus);
-        self.resize(&uid, &container, wanted.cpu)?;
+        if let Err(rejection) = self.resize(&uid, &container, wanted.cpu) {
+            return Err(self.refuse(&uid, &container, rejection, None));
+        }
         if let Some(entry) = self.entry_mut(&uid, &container.name) {
             // What the kubelet asks for is written over what was set: its quota would throttle exclusive CPUs, its
             // CPUs are not the ones decided here.
@@ -155,6 +158,20 @@ impl Ledger {
         let subject = Subject { namespace, pod, container, id: entry.id };
         self.notes.push(Note::new(false, subject, What::Released(cpus)));
         self.revision += 1;
+    }
+
+    /// Takes note of a refusal.
+    pub(super) fn refuse(
+        &mut self,
+        uid: &PodUid,
+        container: &Container,
+        why: Rejection,
+        scene: Option<Box<Scene>>,
+    ) -> Rejection {
+        let subject = self.subject(uid, container);
+        let what = What::Refused { why: why.to_string(), scene };
+        self.notes.push(Note::new(true, subject, what));
+        why
     }
 
     /// Warns if somebody else names CPUs for a container.

@@ -3,6 +3,7 @@
 
 use super::model::{Container, PodUid};
 use super::pods::Room;
+use super::scene::{Refused, Scene};
 use super::{Ledger, Policy};
 use crate::cpuset::CpuSet;
 use crate::placement::{
@@ -10,14 +11,14 @@ use crate::placement::{
 };
 
 /// What a container gets that is being created.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Grant {
     /// The shared pool.
     Shared,
     /// The exclusive CPUs it had before.
     Kept(CpuSet),
-    /// Exclusive CPUs that have just been chosen.
-    Chosen(Allocation),
+    /// Exclusive CPUs that have just been chosen, and what there was to choose from.
+    Chosen(Allocation, Box<Scene>),
 }
 
 impl Grant {
@@ -26,14 +27,14 @@ impl Grant {
         match self {
             Grant::Shared => None,
             Grant::Kept(cpus) => Some(*cpus),
-            Grant::Chosen(allocation) => Some(allocation.cpus),
+            Grant::Chosen(allocation, _) => Some(allocation.cpus),
         }
     }
 }
 
 impl Ledger {
     /// What a container gets that is being created. Changes nothing.
-    pub(super) fn grant(&self, uid: &PodUid, container: &Container) -> Result<Grant, Rejection> {
+    pub(super) fn grant(&self, uid: &PodUid, container: &Container) -> Result<Grant, Refused> {
         let Some(pod) = self.pods.get(uid) else { return Ok(Grant::Shared) };
         let Some(n) = pod.whole_cpus(&container.cpu) else { return Ok(Grant::Shared) };
         let held = pod.containers.get(&container.name).and_then(|entry| entry.claim);
@@ -45,11 +46,22 @@ impl Ledger {
         }
         let free = self.free() | held.unwrap_or_default();
         let room = pod.room(container, n);
-        let Some(allocation) = self.choose(uid, &self.settings.placement, free, room, n)? else {
-            return Ok(Grant::Shared);
+        let chosen = self.choose(uid, &self.settings.placement, free, room, n).and_then(|chosen| {
+            if let Some(allocation) = &chosen {
+                self.keep_promises(uid, &free, &allocation.cpus)?;
+            }
+            Ok(chosen)
+        });
+        let scene = || {
+            let in_pod = self.settings.placement.topology_manager.scope == Scope::Pod;
+            let pod = pod.budget_cpus().filter(|_| in_pod);
+            Box::new(Scene { asked: n, free, reusable: room.reusable(), pod })
         };
-        self.keep_promises(uid, &free, &allocation.cpus)?;
-        Ok(Grant::Chosen(allocation))
+        match chosen {
+            Ok(None) => Ok(Grant::Shared),
+            Ok(Some(allocation)) => Ok(Grant::Chosen(allocation, scene())),
+            Err(rejection) => Err(Refused { rejection, scene: scene() }),
+        }
     }
 
     /// Chooses `n` exclusive CPUs of `free` and of what the pod can use again; `None` without room in its budget.

@@ -70,27 +70,22 @@ impl Ledger {
 
     /// What would be done with an event, without doing it.
     pub(super) fn rehearse(&mut self, event: Event) {
-        let subject = match &event {
-            Event::Create { pod, container } | Event::Update { pod, container, .. } => {
-                let mut subject = self.subject(&pod.uid, container);
-                (subject.namespace, subject.pod) = (pod.namespace.clone(), pod.name.clone());
-                Some(subject)
-            }
-            Event::Synchronize { .. } => None,
-            _ => return,
-        };
+        use What::{Assigned, LeftShared, Moved, Refused, Resized};
+        if !matches!(event, Event::Create { .. } | Event::Update { .. } | Event::Synchronize { .. })
+        {
+            return;
+        }
         let mut trial = Ledger { stance: Stance::Assign, notes: Vec::new(), ..self.clone() };
-        let refused = trial.handle(event).err();
+        // A refusal is among the notes.
+        let _ = trial.handle(event);
         let told = |note: &Note| {
-            use What::{Assigned, LeftShared, Moved, Resized};
-            matches!(note.what, Assigned { .. } | Moved { .. } | Resized { .. } | LeftShared(_))
+            matches!(
+                note.what,
+                Assigned { .. } | Moved { .. } | Resized { .. } | LeftShared(_) | Refused { .. }
+            )
         };
         let notes = trial.take_notes().into_iter().filter(told);
         self.notes.extend(notes.map(|note| Note { done: false, ..note }));
-        if let (Some(subject), Some(why)) = (subject, refused) {
-            let what = What::Refused(why.to_string());
-            self.notes.push(Note { warning: true, done: false, subject, what });
-        }
     }
 
     /// A new container that gets what somebody else decided. A restarted one is not new: it is let through.
@@ -109,7 +104,8 @@ impl Ledger {
                 pod.refused = true;
             }
             let message = KUBELET_ACTIVE.to_owned();
-            return Err(Rejection { reason: Reason::UnexpectedAdmission, message });
+            let rejection = Rejection { reason: Reason::UnexpectedAdmission, message };
+            return Err(self.refuse(uid, container, rejection, None));
         }
         self.supersede(&container.id, uid, &container.name);
         let Some(pod) = self.pods.get_mut(uid) else { return Ok(Decision::default()) };

@@ -24,6 +24,8 @@ pub mod note;
 mod pods;
 mod pool;
 mod resize;
+mod scene;
+mod seen;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -35,7 +37,9 @@ pub use kept::{Holder, Placed};
 pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId,
 };
-pub use note::{Note, Reason, What};
+pub use note::{Note, Reason, Subject, What};
+pub use scene::Scene;
+pub use seen::{Seen, State};
 pub use settings::{Exclusivity, Policy, Settings};
 
 use crate::cpuset::CpuSet;

@@ -1,6 +1,7 @@
 //! What the ledger did that a person should know, for the log.
 
 use super::model::ContainerId;
+use super::scene::Scene;
 use crate::cpuset::CpuSet;
 use crate::placement::Hint;
 use std::fmt;
@@ -46,6 +47,8 @@ pub enum What {
         cpus: CpuSet,
         /// The NUMA affinity they were chosen under.
         within: Hint,
+        /// What there was to choose from.
+        scene: Box<Scene>,
     },
     /// It came back and got the CPUs it had.
     Kept(CpuSet),
@@ -69,8 +72,13 @@ pub enum What {
     },
     /// It asks for exclusive CPUs but runs in the shared pool.
     LeftShared(String),
-    /// It is not let in.
-    Refused(String),
+    /// It is not let in, or not resized.
+    Refused {
+        /// Why.
+        why: String,
+        /// What there was to choose from, if it was not let in for want of CPUs.
+        scene: Option<Box<Scene>>,
+    },
     /// Its exclusive CPUs are free again.
     Released(CpuSet),
     /// Something else named CPUs for it: a kubelet whose own CPU manager is active, or another plugin.
@@ -144,9 +152,15 @@ impl Note {
 
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.subject, if self.done { "" } else { "observing, not done: " })?;
-        match &self.what {
-            What::Assigned { cpus, within } => match within.nodes {
+        let unless = if self.done { "" } else { "observing, not done: " };
+        write!(f, "{}: {unless}{}", self.subject, self.what)
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            What::Assigned { cpus, within, .. } => match within.nodes {
                 None => write!(f, "exclusive CPUs {cpus}"),
                 Some(nodes) => {
                     let fit = if within.preferred { "" } else { ", not the best there could be" };
@@ -170,7 +184,7 @@ impl fmt::Display for Note {
             }
             What::Resized { from: None, to: None } => f.write_str("resized in the shared pool"),
             What::LeftShared(why) => write!(f, "runs in the shared pool: {why}"),
-            What::Refused(why) => write!(f, "refused: {why}"),
+            What::Refused { why, .. } => write!(f, "refused: {why}"),
             What::Released(cpus) => write!(f, "exclusive CPUs {cpus} are free again"),
             What::Contested(cpus) => write!(
                 f,

@@ -1,15 +1,22 @@
-//! Where observers connect: an address for scrapers and probes.
+//! Where observers connect: an address for scrapers and probes, and a socket beside the state for people with root.
 
 use super::http::{self, Request, Response, Status};
 use super::question::Observer;
 use super::{health, metrics};
+use serde::Serialize;
 use std::fmt;
+use std::fs::{self, Permissions};
+use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
@@ -68,7 +75,7 @@ pub struct BindError {
 /// # Errors
 /// If the address cannot be had, and not within a few seconds if somebody else has it.
 pub async fn listen(address: Address) -> Result<Option<TcpListener>, BindError> {
-    let Some(address) = address.0 else { return Ok(None) };
+    let Some(mut address) = address.0 else { return Ok(None) };
     let started = Instant::now();
     loop {
         match TcpListener::bind(address).await {
@@ -83,52 +90,108 @@ pub async fn listen(address: Address) -> Result<Option<TcpListener>, BindError> 
             {
                 sleep(PAUSE).await;
             }
+            // Every address is meant, and there is no IPv6 here.
+            Err(error)
+                if error.kind() != io::ErrorKind::AddrInUse
+                    && address.ip() == Ipv6Addr::UNSPECIFIED =>
+            {
+                address.set_ip(Ipv4Addr::UNSPECIFIED.into());
+            }
             Err(source) => return Err(BindError { address, source }),
         }
     }
 }
 
-/// Answers whoever connects. Never ends.
+/// The socket's name in the state directory.
+pub const SOCKET: &str = "status.sock";
+
+/// Listens on a socket in the state directory, for this user alone. The directory is locked for this process, so a
+/// socket that is there has been left by one that is gone.
+///
+/// # Errors
+/// If it cannot be made; one that is too long for a socket's path (107 bytes), among other things.
+pub fn listen_locally(state_dir: &Path) -> io::Result<UnixListener> {
+    let (path, new) = (state_dir.join(SOCKET), state_dir.join(format!("{SOCKET}.new")));
+    // Whatever is left of an attempt that was cut short.
+    let _ = fs::remove_file(&new);
+    let listener = UnixListener::bind(&new)?;
+    fs::set_permissions(&new, Permissions::from_mode(0o600))?;
+    fs::rename(&new, &path)?;
+    Ok(listener)
+}
+
+/// Who connects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    /// Anybody who reaches the address.
+    Anybody,
+    /// The plugin's own user, on this node.
+    Ourselves,
+}
+
+/// Answers scrapers and probes. Never ends.
 pub async fn serve(listener: TcpListener, observer: Observer) {
+    let accept = move |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| stream);
+    serve_each(accept, Who::Anybody, observer).await;
+}
+
+/// Answers people on this node, who may know everything. Never ends.
+pub async fn serve_locally(listener: UnixListener, observer: Observer) {
+    let accept = move |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| stream);
+    serve_each(accept, Who::Ourselves, observer).await;
+}
+
+async fn serve_each<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    accept: impl Fn(&mut Context<'_>) -> Poll<io::Result<S>>,
+    who: Who,
+    observer: Observer,
+) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         // Never closed.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
+        match poll_fn(&accept).await {
+            Ok(stream) => {
                 let observer = observer.clone();
                 tokio::spawn(async move {
-                    http::serve(stream, |request| answer(request, observer)).await;
+                    http::serve(stream, |request| answer(request, who, observer)).await;
                     drop(place);
                 });
             }
             Err(error) => {
-                log::debug!("cannot take a connection for metrics: {error}");
+                log::debug!("cannot take a connection of an observer: {error}");
                 sleep(PAUSE).await;
             }
         }
     }
 }
 
-async fn answer(request: Request, observer: Observer) -> Response {
-    let figures = match request.path.as_str() {
-        "/metrics" | "/healthz" | "/readyz" => observer.figures().await,
-        "/" => return Response::text(Status::Ok, PATHS),
-        _ => return Response::text(Status::NotFound, format!("there is only\n{PATHS}")),
-    };
-    let figures = match figures {
-        Ok(figures) => figures,
-        Err(why) => return Response::text(Status::Unavailable, why.to_string()),
-    };
-    match request.path.as_str() {
-        "/metrics" => match metrics::text(&figures) {
+async fn answer(request: Request, who: Who, observer: Observer) -> Response {
+    let result = match (request.path.as_str(), who) {
+        ("/metrics", _) => observer.figures().await.map(|figures| match metrics::text(&figures) {
             Ok(body) => Response { status: Status::Ok, media_type: metrics::MEDIA_TYPE, body },
             Err(error) => Response::text(Status::Internal, error.to_string()),
-        },
-        "/healthz" => Response::text(Status::Ok, "ok"),
-        _ => match health::obstacles(&figures).as_slice() {
-            [] => Response::text(Status::Ok, "ok"),
-            obstacles => Response::text(Status::Unavailable, obstacles.join("\n")),
-        },
+        }),
+        ("/healthz", _) => observer.figures().await.map(|_| Response::text(Status::Ok, "ok")),
+        ("/readyz", _) => {
+            observer.figures().await.map(|figures| match health::obstacles(&figures).as_slice() {
+                [] => Response::text(Status::Ok, "ok"),
+                obstacles => Response::text(Status::Unavailable, obstacles.join("\n")),
+            })
+        }
+        ("/status", Who::Ourselves) => observer.status().await.map(|status| json(&status)),
+        ("/explain", Who::Ourselves) => {
+            observer.explain(request.query).await.map(|explanations| json(&explanations))
+        }
+        ("/", _) => Ok(Response::text(Status::Ok, PATHS)),
+        _ => Ok(Response::text(Status::NotFound, format!("there is only\n{PATHS}"))),
+    };
+    result.unwrap_or_else(|why| Response::text(Status::Unavailable, why.to_string()))
+}
+
+fn json(value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(body) => Response { status: Status::Ok, media_type: "application/json", body },
+        Err(error) => Response::text(Status::Internal, error.to_string()),
     }
 }

@@ -1,23 +1,31 @@
-//! What the outside can see of the daemon: the log, metrics, health.
+//! What the outside can see of the daemon: the log, metrics, health, status and explanations.
 //!
 //! ```text
-//!   client ── http ── Question ──► the ledger's owner: Figures (plain data) ──► metrics, health: text ──► client
+//!   client ── http ── Question ──► the ledger's owner: plain data ──► metrics, health, report, explanation ──► client
 //! ```
 //!
 //! Nobody waits for an observer: a figure is added up where a decision is made anyway, everything else is counted when it
-//! is asked for, and a question waits until no event does. [`metrics`], [`health`] and [`fragmentation`] are pure
-//! functions of [`Figures`]; [`http`] and [`endpoint`] are the thin edge.
+//! is asked for, and a question waits until no event does. [`metrics`], [`health`], [`report`] and [`explanation`]
+//! are pure functions; [`http`] and [`endpoint`] are the thin edge. What is worth explaining later is kept in [`history`].
 
 pub mod counters;
 pub mod endpoint;
+pub mod explanation;
 pub mod figures;
 pub mod fragmentation;
 pub mod health;
+pub mod history;
 pub mod http;
 pub mod log;
 pub mod metrics;
 pub mod question;
+pub mod report;
+pub mod time;
 
 pub use counters::Counters;
+pub use explanation::Explanation;
 pub use figures::{Figures, Link, NodeFigures};
+pub use history::History;
 pub use question::{Observer, Question, questions};
+pub use report::Status;
+pub use time::Moment;

@@ -1,6 +1,8 @@
 //! How an observer asks the ledger's owner, and how long it waits for the answer.
 
+use super::explanation::Explanation;
 use super::figures::Figures;
+use super::report::Status;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -17,6 +19,10 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 pub enum Question {
     /// All figures.
     Figures(oneshot::Sender<Figures>),
+    /// The node and its containers.
+    Status(oneshot::Sender<Status>),
+    /// Why the containers that this names have the CPUs they have; see [`explain`](super::explanation::explain).
+    Explain(String, oneshot::Sender<Vec<Explanation>>),
 }
 
 /// The asking side.
@@ -50,6 +56,22 @@ impl Observer {
     /// If the owner does not answer within [`PATIENCE`].
     pub async fn figures(&self) -> Result<Figures, NoAnswer> {
         self.ask(Question::Figures).await
+    }
+
+    /// The node and its containers, as they are now.
+    ///
+    /// # Errors
+    /// If the owner does not answer within [`PATIENCE`].
+    pub async fn status(&self) -> Result<Status, NoAnswer> {
+        self.ask(Question::Status).await
+    }
+
+    /// Why the containers that `name` names have the CPUs they have.
+    ///
+    /// # Errors
+    /// If the owner does not answer within [`PATIENCE`].
+    pub async fn explain(&self, name: String) -> Result<Vec<Explanation>, NoAnswer> {
+        self.ask(|reply| Question::Explain(name, reply)).await
     }
 
     async fn ask<T>(

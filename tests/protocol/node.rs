@@ -311,7 +311,7 @@ impl Node {
 fn launch(generation: Generation, paths: &Paths, config: &str) -> (Runtime<DuplexStream>, Plugin) {
     let owner = Owner::start(paths, &Config::parse("test", config).unwrap()).unwrap();
     let (messages, inbox) = mpsc::unbounded_channel();
-    let (_, questions) = nri_cpu_manager::observe::questions();
+    let questions = nri_cpu_manager::observe::questions();
     let for_task = paths.clone();
     let served =
         tokio::spawn(async move { daemon::serve(inbox, questions, &for_task, Some(owner)).await });

@@ -38,10 +38,11 @@ impl Observed {
         };
         let owner = Owner::start(&paths, &Config::parse("test", config).unwrap()).unwrap();
         let (messages, inbox) = mpsc::unbounded_channel();
-        let (observer, questions) = questions();
+        let asked = questions();
+        let observer = asked.0.clone();
         let for_task = paths.clone();
         tokio::task::spawn_local(async move {
-            daemon::serve(inbox, questions, &for_task, Some(owner)).await;
+            daemon::serve(inbox, asked, &for_task, Some(owner)).await;
         });
         Observed { messages, observer, paths, _dir: dir }
     }

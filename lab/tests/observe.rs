@@ -1,0 +1,153 @@
+//! What the plugin tells with a real containerd: metrics, read by Prometheus' own parser (`promtool` of Debian's package),
+//! with the alert rules that go with them; and `status` and `explain` as somebody on the node runs them.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use lab::cgroup;
+use lab::containerd::Version;
+use lab::debian::Debian;
+use lab::plugin::Setup;
+use support::{Bench, binaries, exclusive, shared};
+
+/// Where the plugin listens unless told otherwise.
+const ADDRESS: &str = "127.0.0.1:9479";
+
+fn promtool() -> PathBuf {
+    Debian::new().unwrap().unpacked("prometheus", "bookworm").unwrap().join("usr/bin/promtool")
+}
+
+fn get(path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(ADDRESS).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {ADDRESS}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap().to_owned(), body.to_owned())
+}
+
+#[test]
+fn prometheus_reads_what_the_plugin_tells() {
+    let promtool = promtool();
+    let mut bench = Bench::new(Version::V2_1);
+    let _plugin = bench.plugin();
+    bench.run(&shared("web"));
+    bench.run(&exclusive("db"));
+    let (status, text) = get("/metrics");
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    println!("{text}");
+    for sample in [
+        "kubelet_cpu_manager_exclusive_cpu_allocation_count 1\n",
+        "nri_cpu_manager_containers{state=\"exclusive\"} 1\n",
+        "nri_cpu_manager_decisions_total{outcome=\"shared\"} 1\n",
+        "nri_cpu_manager_synchronized 1\n",
+        "nri_cpu_manager_runtime_info{name=\"containerd\"",
+    ] {
+        assert!(text.contains(sample), "{sample} is not in\n{text}");
+    }
+    let mut check = Command::new(promtool);
+    let mut check = check
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    check.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = check.wait_with_output().unwrap();
+    let complaints =
+        String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    println!("{complaints}");
+    // 3 is for matters of style; the only ones allowed are the kubelet's, whose names are not ours to choose.
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{complaints}");
+    let ours: Vec<&str> = complaints
+        .lines()
+        .filter(|line| !line.starts_with("kubelet_") && !line.starts_with("resource_manager_"))
+        .collect();
+    assert!(ours.is_empty(), "{ours:?}");
+    assert_eq!(get("/readyz"), ("HTTP/1.1 200 OK".to_owned(), "ok\n".to_owned()));
+    assert_eq!(get("/healthz"), ("HTTP/1.1 200 OK".to_owned(), "ok\n".to_owned()));
+}
+
+#[test]
+fn prometheus_takes_the_alert_rules() {
+    let promtool = promtool();
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/prometheus");
+    assert!(File::open(rules.join("rules.yaml")).is_ok());
+    for arguments in [["check", "rules", "rules.yaml"], ["test", "rules", "rules_test.yaml"]] {
+        let mut check = Command::new(&promtool);
+        let output = check.args(arguments).current_dir(&rules).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+    }
+}
+
+/// What a command of the plugin's own program prints.
+fn ask(setup: &Setup, arguments: &[&str]) -> String {
+    let state = setup.directory.join("state");
+    let mut command = Command::new(&binaries().plugin);
+    let output = command.args(arguments).arg("--state-dir").arg(state).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    println!("$ nri-cpu-manager {}\n{text}", arguments.join(" "));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+#[track_caller]
+fn has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
+
+/// One that was placed, one that was refused, and one that somebody has moved behind the runtime's back.
+#[test]
+fn somebody_wants_to_know() {
+    let mut bench = Bench::new(Version::V2_1);
+    let (setup, mut plugin) = bench.plugin_setup();
+    bench.run(&shared("web"));
+    bench.run(&exclusive("db"));
+    bench.host.node.run(&exclusive("late")).unwrap_err();
+    has(
+        &ask(&setup, &["explain", "db"]),
+        &["/db/main: exclusive, CPUs 1\n", "Free were 1 CPU: 1."],
+    );
+    has(&ask(&setup, &["explain", "late"]), &["/late/main: refused\n", "UnexpectedAdmissionError"]);
+
+    let web = bench.host.node.pods().iter().find(|running| running.pod.name == "web").unwrap();
+    let group = cgroup::of_process(web.containers[0].pid, "cpuset").unwrap();
+    fs::write(group.join("cpuset.cpus"), "0-1").unwrap();
+    plugin.wait_for("but CPUs 0-1 are set for its group", 1, Duration::from_secs(30)).unwrap();
+    let drifting = get("/metrics").1;
+    has(&drifting, &["nri_cpu_manager_drifting_containers 1\n"]);
+    has(&drifting, &["drift_repairs_total{action=\"deferred\",kind=\"cpuset\"} 1\n"]);
+    bench.run(&shared("another"));
+    assert_eq!(bench.allowed("web").to_string(), "0");
+    has(
+        &ask(&setup, &["explain", "web"]),
+        &[
+            "/web/main: shared, CPUs 0\n",
+            "but CPUs 0-1 are set for its group: the runtime is told again",
+        ],
+    );
+    let text = ask(&setup, &["status"]);
+    has(&text, &["ready:    yes", "containerd", "/db/main", "/late/main: refused", "troubles"]);
+    has(&ask(&setup, &["status", "--output", "json"]), &["\"version\": 1", "\"ready\": true"]);
+
+    bench.host.node.kill_runtime().unwrap();
+    plugin.wait_for("closed the connection", 1, Duration::from_secs(10)).unwrap();
+    has(&ask(&setup, &["status"]), &["ready:    no, the runtime is not connected"]);
+    assert!(get("/readyz").0.contains("503"));
+    assert!(get("/healthz").0.contains("200"));
+    bench.host.node.restart_runtime().unwrap();
+    plugin.wait_for_synchronisation(2, Duration::from_secs(10)).unwrap();
+    has(&ask(&setup, &["explain", "db"]), &["exclusive, CPUs 1", "found running, keeps exclusive"]);
+    has(&get("/metrics").1, &["nri_cpu_manager_reconnects_total 1\n"]);
+}

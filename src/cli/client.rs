@@ -1,0 +1,102 @@
+//! Asking a running plugin through the socket beside its state.
+
+use crate::observe::endpoint::SOCKET;
+use serde::de::DeserializeOwned;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long the plugin may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens.
+    #[error(
+        "cannot ask {}: {source}. Is the plugin running on this node, and is --state-dir the one it runs with? In Kubernetes: kubectl exec into its pod", path.display()
+    )]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The connection failed.
+    #[error("the plugin did not answer: {0}")]
+    Answer(#[from] io::Error),
+    /// The plugin cannot say.
+    #[error("{0}")]
+    Refused(String),
+    /// The answer is not understood.
+    #[error(
+        "the plugin's answer is not understood ({0}): is it of another version than this program?"
+    )]
+    Form(#[from] serde_json::Error),
+}
+
+/// Asks for `target`; the answer as it came.
+///
+/// # Errors
+/// If nobody listens, or there is no answer.
+pub fn ask(state_dir: &Path, target: &str) -> Result<String, ClientError> {
+    let path = state_dir.join(SOCKET);
+    let mut stream =
+        UnixStream::connect(&path).map_err(|source| ClientError::Connect { path, source })?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let cut_short = || io::Error::from(ErrorKind::UnexpectedEof);
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(cut_short)?;
+    match head.split(' ').nth(1) {
+        Some("200") => Ok(body.to_owned()),
+        _ => Err(ClientError::Refused(body.trim_end().to_owned())),
+    }
+}
+
+/// Reads an answer.
+///
+/// # Errors
+/// If it is not of the form that is expected.
+pub fn read<T: DeserializeOwned>(answer: &str) -> Result<T, ClientError> {
+    Ok(serde_json::from_str(answer)?)
+}
+
+/// JSON laid out for people who look into it all the same, ending in a new line.
+///
+/// # Errors
+/// If it is no JSON.
+pub fn pretty(answer: &str) -> Result<String, ClientError> {
+    let value: serde_json::Value = read(answer)?;
+    Ok(format!("{value:#}\n"))
+}
+
+/// Writes to `out`; a reader that goes away (`| head`) is no error.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn show(out: &mut dyn Write, text: &str) -> io::Result<()> {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Lines of cells as a table, columns as wide as need be.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width =
+        |at: usize| rows.iter().filter_map(|row| row.get(at)).map(String::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,193 @@
+//! `nri-cpu-manager status`: the node and its containers, as a running plugin sees them.
+
+use super::client::{self, ClientError, show, table};
+use super::topology::Output;
+use crate::cpuset::CpuSet;
+use crate::observe::report::{DomainStatus, NodeStatus, RecordStatus, Status};
+use clap::Args;
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Arguments of `status`.
+#[derive(Debug, Clone, Args)]
+pub struct StatusArgs {
+    /// The directory of the plugin's state file
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/nri-cpu-manager")]
+    pub state_dir: PathBuf,
+    /// How to write it down
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+}
+
+/// Asks the plugin and writes to `out`.
+///
+/// # Errors
+/// If there is no plugin to ask, or `out` cannot be written.
+pub fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), ClientError> {
+    let answer = client::ask(&args.state_dir, "/status")?;
+    let text = match args.output {
+        Output::Text => text(&client::read(&answer)?),
+        Output::Json => client::pretty(&answer)?,
+    };
+    Ok(show(out, &text)?)
+}
+
+/// The status for people.
+pub fn text(status: &Status) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = write(&mut text, status);
+    text
+}
+
+fn write(f: &mut String, status: &Status) -> std::fmt::Result {
+    writeln!(f, "nri-cpu-manager {} at {}", status.plugin_version, status.at)?;
+    match status.obstacles.as_slice() {
+        [] => writeln!(f, "ready:    yes")?,
+        obstacles => writeln!(f, "ready:    no, {}", obstacles.join("; "))?,
+    }
+    let runtime = &status.runtime;
+    let who = match (&runtime.name, &runtime.version) {
+        (Some(name), Some(version)) => format!("{name} {version}"),
+        _ => "none yet".to_owned(),
+    };
+    let link = match (runtime.connected, runtime.synchronized) {
+        (true, true) => "connected",
+        (true, false) => "connected, has not listed its containers yet",
+        (false, _) => "not connected",
+    };
+    writeln!(f, "runtime:  {who}, {link} ({} so far)", counted(runtime.connections, "connection"))?;
+    match &status.node {
+        Some(node) => write_node(f, node),
+        None => Ok(()),
+    }
+}
+
+fn write_node(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
+    let config = &node.config;
+    writeln!(
+        f,
+        "config:   cpuManagerPolicy {} ({}), topologyManagerPolicy {} (scope {}), exclusivity {}, strict {}",
+        config.cpu_manager_policy,
+        config.cpu_manager_policy_options,
+        config.topology_manager_policy,
+        config.topology_manager_scope,
+        config.exclusivity,
+        config.strict
+    )?;
+    if node.stance != "assign" {
+        writeln!(f, "stance:   {}, as the kubelet's own CPU manager is active", node.stance)?;
+    }
+    if let Some(error) = &node.checkpoint_error {
+        writeln!(f, "state:    not written: {error}")?;
+    }
+    let cpus = &node.cpus;
+    writeln!(
+        f,
+        "CPUs:     online {}, reserved {}, exclusive {}, free {}, shared pool {}\n",
+        or_none(&cpus.online),
+        or_none(&cpus.reserved),
+        or_none(&cpus.exclusive),
+        or_none(&cpus.free),
+        or_none(&cpus.shared)
+    )?;
+    writeln!(f, "{}", table(&domains(node)))?;
+    let scattered: Vec<String> = node
+        .fragmentation
+        .iter()
+        .map(|(boundary, value)| format!("{value:.2} by {}", boundary.replace('_', " ")))
+        .collect();
+    writeln!(f, "fragmentation of free CPUs (0 best, 1 worst): {}\n", scattered.join(", "))?;
+    write_containers(f, node)?;
+    if !node.moves.is_empty() {
+        let moves: Vec<String> =
+            node.moves.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        writeln!(f, "moved while they ran: {}", moves.join(", "))?;
+    }
+    if node.kernel_refusals > 0 {
+        writeln!(f, "refused by the kernel: {}", counted(node.kernel_refusals, "time"))?;
+    }
+    write_records(f, "refused", &node.refusals)?;
+    write_records(f, "troubles", &node.troubles)
+}
+
+/// NUMA nodes, each with its uncore caches; of a cache that more nodes have a part of, that part.
+fn domains(node: &NodeStatus) -> Vec<Vec<String>> {
+    // A list that is none, by another version's doing, is shown as empty.
+    let set = |list: &str| list.parse::<CpuSet>().unwrap_or_default();
+    let mut rows = vec![["", "CPUs", "exclusive", "free"].map(str::to_owned).to_vec()];
+    let mut row = |label: String, one: &DomainStatus, inside: CpuSet| {
+        let lists = [&one.cpus, &one.exclusive, &one.free].map(|list| set(list) & inside);
+        let lists = lists.map(|list| or_none(&list.to_string()).to_owned());
+        rows.push([vec![label], lists.to_vec()].concat());
+    };
+    for numa in &node.numa_nodes {
+        let inside = set(&numa.cpus);
+        row(format!("NUMA node {}", numa.id), numa, inside);
+        for uncore in node.uncore_caches.iter().filter(|one| !set(&one.cpus).is_disjoint(&inside)) {
+            let part = if set(&uncore.cpus).is_subset(&inside) { "" } else { " (part)" };
+            row(format!("  uncore cache {}{part}", uncore.id), uncore, inside);
+        }
+    }
+    rows
+}
+
+fn write_containers(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
+    let head = ["CONTAINER", "CPUS", "USE", "NUMA", "UNCORE", "CORES", "KEPT BY", "STATE", "SINCE"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for one in &node.containers {
+        let dash = || "-".to_owned();
+        let numbers = |numbers: &[usize]| match numbers {
+            [] => dash(),
+            _ => numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+        };
+        let cores = match (one.exclusive, one.whole_cores) {
+            (false, _) => "-",
+            (true, true) => "whole",
+            (true, false) => "partial",
+        };
+        rows.push(vec![
+            format!("{}/{}/{}", one.namespace, one.pod, one.container),
+            or_none(&one.cpus).to_owned(),
+            if one.exclusive { "exclusive" } else { "shared" }.to_owned(),
+            numbers(&one.numa_nodes),
+            numbers(&one.uncore_caches),
+            cores.to_owned(),
+            one.kept_by.clone().unwrap_or_else(dash),
+            one.state.clone(),
+            one.since.clone().or_else(|| one.created.clone()).unwrap_or_else(dash),
+        ]);
+    }
+    writeln!(f, "{}", table(&rows))
+}
+
+/// Records, the newest first; of equal ones in a row the newest, and how many.
+fn write_records(f: &mut String, title: &str, records: &[RecordStatus]) -> std::fmt::Result {
+    if records.is_empty() {
+        return Ok(());
+    }
+    writeln!(f, "{title} (the newest first):")?;
+    let same = |a: &RecordStatus, b: &RecordStatus| {
+        (&a.namespace, &a.pod, &a.container, &a.text)
+            == (&b.namespace, &b.pod, &b.container, &b.text)
+    };
+    for run in records.chunk_by(same).rev() {
+        let Some(last) = run.last() else { continue };
+        let times = if run.len() > 1 { format!(" ({} times)", run.len()) } else { String::new() };
+        writeln!(
+            f,
+            "  {}  {}/{}/{}: {}{times}",
+            last.at, last.namespace, last.pod, last.container, last.text
+        )?;
+    }
+    Ok(())
+}
+
+fn or_none(list: &str) -> &str {
+    if list.is_empty() { "none" } else { list }
+}
+
+fn counted(n: u64, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}

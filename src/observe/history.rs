@@ -1,0 +1,218 @@
+//! What happened to containers, as far as it is worth explaining later: bounded, and kept as it came.
+
+use super::time::Moment;
+use crate::cpuset::CpuSet;
+use crate::ledger::{Note, Subject, What};
+use std::collections::{BTreeMap, VecDeque};
+
+/// The most containers with exclusive CPUs that there can be: one for each CPU.
+const MAX_LIVING: usize = crate::cpuset::MAX_CPUS;
+/// How much is kept of one of them; of more, the oldest but the very first goes.
+const MAX_OF_ONE: usize = 8;
+/// How many refusals are kept.
+pub const MAX_REFUSALS: usize = 64;
+/// How many drifts and other troubles are kept.
+pub const MAX_TROUBLES: usize = 64;
+
+/// Something that happened to a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// When.
+    pub at: Moment,
+    /// To which.
+    pub subject: Subject,
+    /// What.
+    pub happened: Happened,
+}
+
+/// What happened to a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Happened {
+    /// The ledger did something, or would have.
+    Decided {
+        /// What.
+        what: What,
+        /// Whether it was done.
+        done: bool,
+    },
+    /// It was not as it was decided.
+    Drifted {
+        /// The CPUs that were decided.
+        decided: CpuSet,
+        /// What was found instead, in words.
+        found: String,
+        /// What was done about it, in words.
+        action: String,
+    },
+    /// The kernel did not keep others off its CPUs, for this reason.
+    KernelRefused(String),
+}
+
+/// A container by its names: the same for all its instances.
+type Name = (String, String, String);
+
+/// The past, as far as it is kept.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    /// How containers with exclusive CPUs came by them, for as long as they have them.
+    living: BTreeMap<Name, VecDeque<Record>>,
+    refusals: VecDeque<Record>,
+    troubles: VecDeque<Record>,
+}
+
+impl History {
+    /// The ledger told what it did.
+    pub fn note(&mut self, at: Moment, note: &Note) {
+        let happened = || Happened::Decided { what: note.what.clone(), done: note.done };
+        let record = || Record { at, subject: note.subject.clone(), happened: happened() };
+        match &note.what {
+            _ if !note.done => push(&mut self.troubles, MAX_TROUBLES, record()),
+            What::Refused { .. } => push(&mut self.refusals, MAX_REFUSALS, record()),
+            What::LeftShared(_) | What::Contested(_) => {
+                push(&mut self.troubles, MAX_TROUBLES, record());
+            }
+            What::Released(_) | What::Resized { to: None, .. } => {
+                let name = name(&note.subject);
+                // A pod of the same name may have come before the old one's end was told.
+                let last = self.living.get(&name).and_then(VecDeque::back);
+                if last.is_some_and(|last| last.subject.id == note.subject.id) {
+                    self.living.remove(&name);
+                }
+            }
+            What::Assigned { .. }
+            | What::Kept(_)
+            | What::Adopted(_)
+            | What::Moved { .. }
+            | What::Resized { .. } => self.live(record()),
+        }
+    }
+
+    fn live(&mut self, record: Record) {
+        let name = name(&record.subject);
+        if self.living.len() >= MAX_LIVING && !self.living.contains_key(&name) {
+            // Somebody has gone without a word.
+            let last = |records: &VecDeque<Record>| records.back().map(|record| record.at);
+            let oldest = self.living.iter().min_by_key(|(_, records)| last(records));
+            if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
+                self.living.remove(&oldest);
+            }
+        }
+        let records = self.living.entry(name).or_default();
+        if matches!(record.happened, Happened::Decided { what: What::Assigned { .. }, .. }) {
+            records.clear();
+        }
+        if records.len() >= MAX_OF_ONE {
+            records.remove(1);
+        }
+        records.push_back(record);
+    }
+
+    /// A container was not as it was decided.
+    pub fn drifted(
+        &mut self,
+        at: Moment,
+        subject: Subject,
+        decided: CpuSet,
+        found: String,
+        action: String,
+    ) {
+        let happened = Happened::Drifted { decided, found, action };
+        push(&mut self.troubles, MAX_TROUBLES, Record { at, subject, happened });
+    }
+
+    /// The kernel did not keep others off a container's CPUs.
+    pub fn kernel_refused(&mut self, at: Moment, subject: Subject, why: String) {
+        let happened = Happened::KernelRefused(why);
+        push(&mut self.troubles, MAX_TROUBLES, Record { at, subject, happened });
+    }
+
+    /// Refusals, the oldest first.
+    pub fn refusals(&self) -> impl Iterator<Item = &Record> {
+        self.refusals.iter()
+    }
+
+    /// Drifts and other troubles, the oldest first.
+    pub fn troubles(&self) -> impl Iterator<Item = &Record> {
+        self.troubles.iter()
+    }
+
+    /// How a container came by the exclusive CPUs it has, the oldest first.
+    pub fn of_living(&self, subject: &Subject) -> impl Iterator<Item = &Record> {
+        self.living.get(&name(subject)).into_iter().flatten()
+    }
+
+    /// Everything there is, of anybody, the oldest first.
+    pub fn all(&self) -> Vec<&Record> {
+        let living = self.living.values().flatten();
+        let mut all: Vec<&Record> = living.chain(&self.refusals).chain(&self.troubles).collect();
+        all.sort_by_key(|record| record.at);
+        all
+    }
+}
+
+fn push(records: &mut VecDeque<Record>, most: usize, record: Record) {
+    if records.len() >= most {
+        records.pop_front();
+    }
+    records.push_back(record);
+}
+
+fn name(subject: &Subject) -> Name {
+    (subject.namespace.clone(), subject.pod.clone(), subject.container.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::ContainerId;
+
+    fn subject(pod: &str, id: usize) -> Subject {
+        Subject {
+            namespace: "ns".into(),
+            pod: pod.into(),
+            container: "c".into(),
+            id: ContainerId(id.to_string()),
+        }
+    }
+
+    fn kept(pod: &str, id: usize) -> Note {
+        Note::new(false, subject(pod, id), What::Kept("2-3".parse().unwrap()))
+    }
+
+    fn refused(pod: &str) -> Note {
+        let what = What::Refused { why: "no room".into(), scene: None };
+        Note::new(true, subject(pod, 0), what)
+    }
+
+    #[test]
+    fn it_is_bounded_whatever_happens() {
+        let mut history = History::default();
+        for at in 0..5000 {
+            let moment = Moment(at as i64);
+            history.note(moment, &kept(&format!("pod-{at}"), at));
+            history.note(moment, &kept("restarts", at));
+            history.note(moment, &refused("waits"));
+            history.drifted(moment, subject("d", 0), CpuSet::EMPTY, String::new(), String::new());
+        }
+        assert_eq!(history.living.len(), MAX_LIVING);
+        assert_eq!(history.of_living(&subject("restarts", 0)).count(), MAX_OF_ONE);
+        assert_eq!(history.refusals().count(), MAX_REFUSALS);
+        assert_eq!(history.troubles().count(), MAX_TROUBLES);
+        assert_eq!(history.refusals().last().unwrap().at, Moment(4999));
+        let pods = |pod: &str| history.of_living(&subject(pod, 0)).count();
+        assert_eq!((pods("pod-0"), pods("pod-4999")), (0, 1), "the oldest go");
+    }
+
+    #[test]
+    fn the_end_of_an_older_pod_takes_nothing_from_its_successor() {
+        let mut history = History::default();
+        let released =
+            |id| Note::new(false, subject("db", id), What::Released("2-3".parse().unwrap()));
+        history.note(Moment(1), &kept("db", 1));
+        history.note(Moment(2), &kept("db", 2));
+        history.note(Moment(3), &released(1));
+        assert_eq!(history.of_living(&subject("db", 2)).count(), 2);
+        history.note(Moment(4), &released(2));
+        assert_eq!(history.of_living(&subject("db", 2)).count(), 0);
+    }
+}

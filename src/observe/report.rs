@@ -1,0 +1,376 @@
+//! [`Status`]: the node and its containers as `nri-cpu-manager status` shows them. The names are a promise to scripts;
+//! docs/status.md is the reference.
+
+use super::figures::{Domain, Figures, Link, NodeFigures};
+use super::fragmentation::fragmentation;
+use super::health::obstacles;
+use super::history::{Happened, History, Record};
+use super::time::Moment;
+use crate::cpuset::CpuSet;
+use crate::ledger::{Ledger, Policy, Seen, Stance, Subject, What};
+use crate::topology::Topology;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The version of the form. It changes when something is taken away or means something else, not when something is added.
+pub const VERSION: u32 = 1;
+
+/// Everything that can be seen of a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// See [`VERSION`].
+    pub version: u32,
+    /// The plugin's version.
+    pub plugin_version: String,
+    /// When this was written down, as all moments here in RFC 3339.
+    pub at: String,
+    /// Whether containers can be placed as configured.
+    pub ready: bool,
+    /// Why not, a sentence each.
+    pub obstacles: Vec<String>,
+    /// The connection to the runtime.
+    pub runtime: RuntimeStatus,
+    /// The node; `null` before there is a configuration.
+    pub node: Option<NodeStatus>,
+}
+
+/// The connection to the runtime.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RuntimeStatus {
+    /// Whether it is connected.
+    pub connected: bool,
+    /// Whether it has listed its containers since.
+    pub synchronized: bool,
+    /// How many connections there have been.
+    pub connections: u64,
+    /// Its name; `null` if there has been none.
+    pub name: Option<String>,
+    /// Its version.
+    pub version: Option<String>,
+    /// Its NRI version, as far as it tells.
+    pub nri_version: Option<String>,
+}
+
+/// The node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// The configuration in force.
+    pub config: ConfigStatus,
+    /// `assign`; beside an active kubelet `refuse` or `observe`.
+    pub stance: String,
+    /// How the CPUs are used.
+    pub cpus: CpuStatus,
+    /// The NUMA nodes that have CPUs.
+    pub numa_nodes: Vec<DomainStatus>,
+    /// The uncore caches.
+    pub uncore_caches: Vec<DomainStatus>,
+    /// How scattered free CPUs are, by boundary: `numa_node`, `uncore_cache`.
+    pub fragmentation: BTreeMap<String, f64>,
+    /// The containers, by namespace, pod and name.
+    pub containers: Vec<ContainerStatus>,
+    /// The last refusals, the oldest first.
+    pub refusals: Vec<RecordStatus>,
+    /// The last drifts and other troubles, the oldest first.
+    pub troubles: Vec<RecordStatus>,
+    /// Containers moved while they ran, by reason.
+    pub moves: BTreeMap<String, u64>,
+    /// Times that the kernel refused to keep others off.
+    pub kernel_refusals: u64,
+    /// Why the checkpoint could not be written the last time; `null` if it could.
+    pub checkpoint_error: Option<String>,
+}
+
+/// The configuration in force, in its own words.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConfigStatus {
+    /// `none` or `static`.
+    pub cpu_manager_policy: String,
+    /// The options that are on.
+    pub cpu_manager_policy_options: String,
+    /// The topology manager's policy.
+    pub topology_manager_policy: String,
+    /// `container` or `pod`.
+    pub topology_manager_scope: String,
+    /// `runtime` or `kernel`: what is in force, never `auto`.
+    pub exclusivity: String,
+    /// Whether no container may run otherwise than decided.
+    pub strict: bool,
+}
+
+/// CPUs by use, as lists.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CpuStatus {
+    /// Online.
+    pub online: String,
+    /// Never exclusive.
+    pub reserved: String,
+    /// Exclusive to somebody.
+    pub exclusive: String,
+    /// Could become exclusive now.
+    pub free: String,
+    /// What shared containers run on.
+    pub shared: String,
+}
+
+/// A NUMA node or an uncore cache.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DomainStatus {
+    /// Its number.
+    pub id: usize,
+    /// Its online CPUs.
+    pub cpus: String,
+    /// Of these, the exclusive ones.
+    pub exclusive: String,
+    /// Of these, those that could become exclusive now.
+    pub free: String,
+}
+
+/// A container.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ContainerStatus {
+    /// Its pod's namespace.
+    pub namespace: String,
+    /// Its pod.
+    pub pod: String,
+    /// Its name.
+    pub container: String,
+    /// Its pod's uid.
+    pub pod_uid: String,
+    /// The runtime's id.
+    pub id: String,
+    /// `created`, `running`, or `ended` (its CPUs are kept until its pod ends).
+    pub state: String,
+    /// Whether it has CPUs for itself.
+    pub exclusive: bool,
+    /// Where it runs.
+    pub cpus: String,
+    /// How many exclusive CPUs it asks for by the kubelet's rule; `null` if none.
+    pub asks: Option<usize>,
+    /// The NUMA nodes of its exclusive CPUs.
+    pub numa_nodes: Vec<usize>,
+    /// The uncore caches of its exclusive CPUs.
+    pub uncore_caches: Vec<usize>,
+    /// Whether its exclusive CPUs are whole cores.
+    pub whole_cores: bool,
+    /// `runtime` or `kernel`, for exclusive CPUs.
+    pub kept_by: Option<String>,
+    /// When it was created, if the runtime says.
+    pub created: Option<String>,
+    /// Since when it has these exclusive CPUs, as far as this process knows.
+    pub since: Option<String>,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RecordStatus {
+    /// When.
+    pub at: String,
+    /// Its pod's namespace.
+    pub namespace: String,
+    /// Its pod.
+    pub pod: String,
+    /// The container.
+    pub container: String,
+    /// `assigned`, `kept`, `adopted`, `moved`, `resized`, `shared`, `refused`, `released`, `contested`, `drifted`,
+    /// `kernel_refused`.
+    pub kind: String,
+    /// What happened, for people.
+    pub text: String,
+}
+
+impl Status {
+    /// Writes down what there is. `node` is what the ledger's owner knows.
+    pub fn of(now: Moment, figures: &Figures, node: Option<(&Ledger, &History)>) -> Status {
+        let obstacles = obstacles(figures);
+        let node = node.zip(figures.node.as_ref().ok());
+        Status {
+            version: VERSION,
+            plugin_version: env!("CARGO_PKG_VERSION").to_owned(),
+            at: now.to_string(),
+            ready: obstacles.is_empty(),
+            obstacles,
+            runtime: RuntimeStatus::of(&figures.link),
+            node: node.map(|((ledger, history), figures)| NodeStatus::of(figures, ledger, history)),
+        }
+    }
+}
+
+impl RuntimeStatus {
+    fn of(link: &Link) -> RuntimeStatus {
+        let runtime = link.runtime();
+        RuntimeStatus {
+            connected: link.is_connected(),
+            synchronized: link.is_synchronized(),
+            connections: link.connections(),
+            name: runtime.map(|runtime| runtime.name.clone()),
+            version: runtime.map(|runtime| runtime.version.clone()),
+            nri_version: runtime
+                .map(|runtime| runtime.nri_version.clone())
+                .filter(|version| !version.is_empty()),
+        }
+    }
+}
+
+impl NodeStatus {
+    fn of(figures: &NodeFigures, ledger: &Ledger, history: &History) -> NodeStatus {
+        let topology = ledger.topology();
+        let domain = |id: usize, cpus: CpuSet| DomainStatus {
+            id,
+            cpus: cpus.to_string(),
+            exclusive: (cpus & figures.exclusive).to_string(),
+            free: (cpus & figures.free).to_string(),
+        };
+        let mut containers: Vec<ContainerStatus> =
+            ledger.seen().map(|seen| ContainerStatus::of(&seen, topology, history)).collect();
+        let name = |c: &ContainerStatus| (c.namespace.clone(), c.pod.clone(), c.container.clone());
+        containers.sort_by_cached_key(name);
+        let nodes = topology.nodes().iter().filter(|node| !node.cpus.is_empty());
+        let scattered = |domains: &[Domain]| {
+            let sizes: Vec<_> = domains.iter().map(|one| (one.assignable, one.free)).collect();
+            fragmentation(&sizes)
+        };
+        NodeStatus {
+            config: ConfigStatus::of(figures),
+            stance: match figures.stance {
+                Stance::Assign => "assign",
+                Stance::Refuse => "refuse",
+                Stance::Observe => "observe",
+            }
+            .to_owned(),
+            cpus: CpuStatus {
+                online: figures.online.to_string(),
+                reserved: figures.settings.placement.reserved.to_string(),
+                exclusive: figures.exclusive.to_string(),
+                free: figures.free.to_string(),
+                shared: figures.pool.to_string(),
+            },
+            numa_nodes: nodes.map(|node| domain(node.id, node.cpus)).collect(),
+            uncore_caches: topology.uncores().iter().map(|one| domain(one.id, one.cpus)).collect(),
+            fragmentation: BTreeMap::from([
+                ("numa_node".to_owned(), scattered(&figures.nodes)),
+                ("uncore_cache".to_owned(), scattered(&figures.uncores)),
+            ]),
+            containers,
+            refusals: history.refusals().map(RecordStatus::of).collect(),
+            troubles: history.troubles().map(RecordStatus::of).collect(),
+            moves: figures
+                .moves
+                .iter()
+                .filter(|(_, count)| **count > 0)
+                .map(|(reason, count)| (reason.name().to_owned(), *count))
+                .collect(),
+            kernel_refusals: figures.kernel_refusals,
+            checkpoint_error: figures.checkpoint_error.clone(),
+        }
+    }
+}
+
+impl ConfigStatus {
+    fn of(figures: &NodeFigures) -> ConfigStatus {
+        let settings = &figures.settings;
+        let manager = &settings.placement.topology_manager;
+        ConfigStatus {
+            cpu_manager_policy: match settings.policy {
+                Policy::None => "none",
+                Policy::Static => "static",
+            }
+            .to_owned(),
+            cpu_manager_policy_options: settings.placement.options.to_string(),
+            topology_manager_policy: manager.policy.name().to_owned(),
+            topology_manager_scope: manager.scope.name().to_owned(),
+            exclusivity: settings.exclusivity.to_string(),
+            strict: figures.strict,
+        }
+    }
+}
+
+impl ContainerStatus {
+    fn of(seen: &Seen<'_>, topology: &Topology, history: &History) -> ContainerStatus {
+        let exclusive = seen.exclusive.unwrap_or_default();
+        let subject = subject(seen);
+        let since = history.of_living(&subject).last().filter(|_| seen.exclusive.is_some());
+        ContainerStatus {
+            namespace: subject.namespace,
+            pod: subject.pod,
+            container: subject.container,
+            pod_uid: seen.pod.uid.to_string(),
+            id: seen.id.to_string(),
+            state: seen.state.name().to_owned(),
+            exclusive: seen.exclusive.is_some(),
+            cpus: seen.runs_on.to_string(),
+            asks: seen.asks,
+            numa_nodes: nodes_of(topology, &exclusive),
+            uncore_caches: uncores_of(topology, &exclusive),
+            whole_cores: !exclusive.is_empty() && are_whole_cores(topology, &exclusive),
+            kept_by: seen.exclusive.map(|_| seen.kept_by.to_string()),
+            created: seen.created_at.map(|nanos| Moment::from_nanos(nanos).to_string()),
+            since: since.map(|record| record.at.to_string()),
+        }
+    }
+}
+
+impl RecordStatus {
+    pub(super) fn of(record: &Record) -> RecordStatus {
+        let Subject { namespace, pod, container, .. } = record.subject.clone();
+        let (kind, text) = words(&record.happened);
+        RecordStatus {
+            at: record.at.to_string(),
+            namespace,
+            pod,
+            container,
+            kind: kind.to_owned(),
+            text,
+        }
+    }
+}
+
+fn words(happened: &Happened) -> (&'static str, String) {
+    match happened {
+        Happened::Decided { what, done } => {
+            let kind = match what {
+                What::Assigned { .. } => "assigned",
+                What::Kept(_) => "kept",
+                What::Adopted(_) => "adopted",
+                What::Moved { .. } => "moved",
+                What::Resized { .. } => "resized",
+                What::LeftShared(_) => "shared",
+                What::Refused { .. } => "refused",
+                What::Released(_) => "released",
+                What::Contested(_) => "contested",
+            };
+            (kind, format!("{}{what}", if *done { "" } else { "observing, not done: " }))
+        }
+        Happened::Drifted { decided, found, action } => {
+            ("drifted", format!("decided were CPUs {decided}, but {found}: {action}"))
+        }
+        Happened::KernelRefused(why) => {
+            let text =
+                format!("the kernel does not keep others off its CPUs, the runtime has to: {why}");
+            ("kernel_refused", text)
+        }
+    }
+}
+
+pub(super) fn subject(seen: &Seen<'_>) -> Subject {
+    Subject {
+        namespace: seen.pod.namespace.clone(),
+        pod: seen.pod.name.clone(),
+        container: seen.name.to_owned(),
+        id: seen.id.clone(),
+    }
+}
+
+pub(super) fn nodes_of(topology: &Topology, cpus: &CpuSet) -> Vec<usize> {
+    let nodes = topology.nodes().iter().filter(|node| !node.cpus.is_disjoint(cpus));
+    nodes.map(|node| node.id).collect()
+}
+
+pub(super) fn uncores_of(topology: &Topology, cpus: &CpuSet) -> Vec<usize> {
+    let uncores = topology.uncores().iter().filter(|uncore| !uncore.cpus.is_disjoint(cpus));
+    uncores.map(|uncore| uncore.id).collect()
+}
+
+pub(super) fn are_whole_cores(topology: &Topology, cpus: &CpuSet) -> bool {
+    let touched = topology.cores().iter().filter(|core| !core.cpus.is_disjoint(cpus));
+    touched.map(|core| core.cpus).all(|core| core.is_subset(cpus))
+}

@@ -1,0 +1,280 @@
+//! `nri-cpu-manager status` and `explain`, asked of a daemon that has decided things, over its socket.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "support/fake_sysfs.rs"]
+mod fake_sysfs;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "support/observed.rs"]
+mod observed;
+
+use clap::Parser;
+use nri_cpu_manager::cli::{self, Cli, Command};
+use nri_cpu_manager::ledger::model::{ContainerId, SandboxId};
+use nri_cpu_manager::ledger::{Event, Qos};
+use nri_cpu_manager::observe::Status;
+use observed::{CONFIG, Observed, create, local};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+/// What the command prints, or its error.
+async fn command(state_dir: &Path, arguments: &[&str]) -> Result<String, String> {
+    let mut line = vec!["nri-cpu-manager".to_owned()];
+    line.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+    line.extend(["--state-dir".to_owned(), state_dir.display().to_string()]);
+    let parsed = Cli::try_parse_from(line).map_err(|error| error.to_string())?;
+    // The daemon is in this thread.
+    let run = tokio::task::spawn_blocking(move || {
+        let mut out = Vec::new();
+        let result = match parsed.command {
+            Command::Status(args) => cli::status::run(&args, &mut out),
+            Command::Explain(args) => cli::explain::run(&args, &mut out),
+            other => unreachable!("{other:?}"),
+        };
+        result.map(|()| String::from_utf8(out).unwrap()).map_err(|error| error.to_string())
+    });
+    run.await.unwrap()
+}
+
+/// Two NUMA nodes of eight CPUs, 0 and 1 are reserved.
+async fn busy(more: &str) -> Observed {
+    let daemon = Observed::connected(&format!("{CONFIG}{more}")).await;
+    daemon.create("web", Qos::Burstable, 500).await.unwrap();
+    daemon.create("half", Qos::Guaranteed, 1500).await.unwrap();
+    daemon.create("db", Qos::Guaranteed, 8000).await.unwrap();
+    daemon.create("big", Qos::Guaranteed, 7000).await.unwrap_err();
+    daemon
+}
+
+#[track_caller]
+fn has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_node_at_a_glance() {
+    local(async {
+        let daemon = busy("").await;
+        let text = command(&daemon.paths.state_dir, &["status"]).await.unwrap();
+        println!("{text}");
+        has(
+            &text,
+            &[
+                "ready:    yes\n",
+                "runtime:  containerd v2.1.9, connected (1 connection so far)\n",
+                "cpuManagerPolicy static (no options), topologyManagerPolicy none",
+                "online 0-15, reserved 0-1, exclusive 8-15, free 2-7, shared pool 0-7\n",
+                "NUMA node 0       0-7   none       2-7\n  uncore cache 0  0-7   none       2-7\n",
+                "NUMA node 1       8-15  8-15       none\n  uncore cache 8  8-15  8-15       none\n",
+                "fragmentation of free CPUs (0 best, 1 worst): 0.00 by numa node, 0.00 by uncore cache",
+                "8-15  exclusive  1     8       whole  runtime  created",
+                "0-7   shared     -     -       -      -        created",
+                "refused (the newest first):\n",
+                "ns/big/c: refused: UnexpectedAdmissionError: Allocate failed",
+            ],
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn as_json() {
+    local(async {
+        let daemon = busy("").await;
+        let text = command(&daemon.paths.state_dir, &["status", "--output", "json"]).await.unwrap();
+        let status: Status = serde_json::from_str(&text).unwrap();
+        assert_eq!((status.version, status.ready), (1, true));
+        let node = status.node.unwrap();
+        assert_eq!((&*node.cpus.free, &*node.cpus.exclusive), ("2-7", "8-15"));
+        let db = node.containers.iter().find(|container| container.pod == "db").unwrap();
+        assert_eq!((db.exclusive, db.asks, &*db.cpus), (true, Some(8), "8-15"));
+        assert_eq!((&*db.numa_nodes, &*db.uncore_caches), (&[1][..], &[8][..]));
+        assert_eq!(db.kept_by.as_deref(), Some("runtime"));
+        assert!(db.since.is_some());
+        let half = node.containers.iter().find(|container| container.pod == "half").unwrap();
+        assert_eq!((half.exclusive, half.asks, &*half.cpus), (false, None, "0-7"));
+        assert_eq!(node.refusals.len(), 1);
+        assert_eq!(node.refusals[0].kind, "refused");
+    })
+    .await;
+}
+
+/// Every name in the JSON is in docs/status.md.
+#[tokio::test]
+async fn the_names_are_documented() {
+    fn names(value: &Value, into: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    into.insert(name.clone());
+                    names(value, into);
+                }
+            }
+            Value::Array(values) => values.iter().for_each(|value| names(value, into)),
+            _ => {}
+        }
+    }
+    local(async {
+        let daemon = busy("topologyManagerPolicy: best-effort\n").await;
+        let mut all = BTreeSet::new();
+        for arguments in [&["status"][..], &["explain", "db"]] {
+            let arguments = [arguments, &["--output", "json"]].concat();
+            let text = command(&daemon.paths.state_dir, &arguments).await.unwrap();
+            names(&serde_json::from_str(&text).unwrap(), &mut all);
+        }
+        assert!(all.len() > 50, "{all:?}");
+        let text = include_str!("../docs/status.md");
+        let missing: Vec<&String> =
+            all.iter().filter(|name| !text.contains(&format!("`{name}`"))).collect();
+        assert!(missing.is_empty(), "not in docs/status.md: {missing:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_that_was_placed() {
+    local(async {
+        let daemon = busy(
+            "topologyManagerPolicy: best-effort\n\
+                           cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}\n",
+        )
+        .await;
+        let text = command(&daemon.paths.state_dir, &["explain", "ns/db"]).await.unwrap();
+        println!("{text}");
+        has(
+            &text,
+            &[
+                "ns/db/c: exclusive, CPUs 8-15\n",
+                "It asks for 8 whole CPUs in a Guaranteed pod",
+                "Free were 14 CPUs: 2-15.",
+                "topologyManagerPolicy best-effort: NUMA node 1, as good as any could be.",
+                "prefer-align-cpus-by-uncorecache: whole uncore caches first",
+                "CPUs 8-15 are in NUMA node 1 and uncore cache 8; they are whole cores.",
+                "The runtime keeps others off them.",
+                "1           8     as narrow as can be  chosen\n",
+                "0,1         14\n",
+                "8             8-15  holds all  8\n",
+                "exclusive CPUs 8-15 (NUMA affinity 1)",
+            ],
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_that_was_refused_and_then_let_in() {
+    local(async {
+        let daemon = busy("topologyManagerPolicy: single-numa-node\n").await;
+        let text = command(&daemon.paths.state_dir, &["explain", "big"]).await.unwrap();
+        println!("{text}");
+        has(
+            &text,
+            &[
+                "ns/big/c: refused\n",
+                "It was refused: TopologyAffinityError: Resources cannot be allocated",
+                "It asked for 7 CPUs. Free were 6 CPUs (2-7), at most 6 in one NUMA node and 6 in",
+                "Free now are 6 CPUs (2-7). The kubelet tries again by itself.",
+            ],
+        );
+        daemon.event(Event::Stop(ContainerId("id-db".into()))).await.unwrap();
+        daemon.event(Event::StopPod(SandboxId("sandbox-db".into()))).await.unwrap();
+        daemon.create("big", Qos::Guaranteed, 7000).await.unwrap();
+        let text = command(&daemon.paths.state_dir, &["explain", "big/c"]).await.unwrap();
+        has(
+            &text,
+            &["ns/big/c: exclusive", "refused: TopologyAffinityError", "exclusive CPUs 8-14"],
+        );
+        let text = command(&daemon.paths.state_dir, &["explain", "ns/db/c"]).await.unwrap_err();
+        has(&text, &["nothing is known of ns/db/c"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn those_that_share() {
+    local(async {
+        let daemon = busy("").await;
+        let explain =
+            async |pod: &str| command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
+        has(
+            &explain("web").await,
+            &["shared, CPUs 0-7", "Its pod is Burstable", "shares CPUs 0-7"],
+        );
+        has(&explain("half").await, &["It asks for 1500m CPUs: only whole numbers"]);
+    })
+    .await;
+    local(async {
+        let daemon = Observed::connected("kubeletStateDir: \"\"\n").await;
+        // Left alone: there is no pin.
+        daemon.event(create("db", Qos::Guaranteed, 2000)).await.unwrap();
+        let text = command(&daemon.paths.state_dir, &["explain", "db"]).await.unwrap();
+        has(&text, &["cpuManagerPolicy is none", "CPUs 0-15"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn names_that_cannot_be() {
+    local(async {
+        let daemon = busy("").await;
+        for name in ["", "a b", "/x", "a/b/c/d", "a?b", "x\r\ny"] {
+            let error = command(&daemon.paths.state_dir, &["explain", name]).await.unwrap_err();
+            has(&error, &["NAMESPACE/POD/CONTAINER"]);
+        }
+    })
+    .await;
+}
+
+/// The socket is its user's alone, and one that was left behind is replaced.
+#[tokio::test]
+async fn the_socket() {
+    local(async {
+        let daemon = busy("").await;
+        let socket = daemon.paths.state_dir.join("status.sock");
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert!(std::fs::metadata(&socket).unwrap().file_type().is_socket());
+        assert_eq!((mode(&socket), mode(&daemon.paths.state_dir)), (0o600, 0o700));
+
+        let other = tempfile::tempdir().unwrap();
+        drop(UnixListener::bind(other.path().join("status.sock")).unwrap());
+        drop(UnixListener::bind(other.path().join("status.sock.new")).unwrap());
+        let error = command(other.path(), &["status"]).await.unwrap_err();
+        has(&error, &["status.sock", "Is the plugin running", "--state-dir"]);
+        use nri_cpu_manager::observe::endpoint;
+        let listener = endpoint::listen_locally(other.path()).unwrap();
+        tokio::spawn(endpoint::serve_locally(listener, daemon.observer.clone()));
+        command(other.path(), &["status"]).await.unwrap();
+        assert_eq!(mode(&other.path().join("status.sock")), 0o600);
+        assert!(!other.path().join("status.sock.new").exists());
+    })
+    .await;
+}
+
+/// What names pods is not told to everybody.
+#[tokio::test]
+async fn only_the_socket_names_pods() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    local(async {
+        use nri_cpu_manager::observe::endpoint;
+        let daemon = busy("").await;
+        let listener = endpoint::listen("127.0.0.1:0".parse().unwrap()).await.unwrap().unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(endpoint::serve(listener, daemon.observer.clone()));
+        for path in ["/status", "/explain?db", "/metrics", "/readyz", "/"] {
+            let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            let found = if path == "/status" || path == "/explain?db" { "404" } else { "200" };
+            assert!(answer.starts_with(&format!("HTTP/1.1 {found}")), "{path}: {answer}");
+            assert!(!answer.contains("db"), "{path}: {answer}");
+        }
+    })
+    .await;
+}

@@ -74,12 +74,16 @@ enum Op {
     },
 }
 
+#[path = "random/hotplug.rs"]
+mod hotplug;
 #[path = "random/invariants.rs"]
 mod invariants;
 #[path = "random/machines.rs"]
 mod machines;
 #[path = "random/neighbour.rs"]
 mod neighbour;
+#[path = "random/resize.rs"]
+mod resize;
 #[path = "random/restart.rs"]
 mod restart;
 use machines::machine;
@@ -326,70 +330,6 @@ impl Node {
                 self.ledger.claims().eq(before),
                 "a refused container left something behind"
             ),
-        }
-    }
-
-    /// Growth keeps every CPU, shrinking adds none, nobody else's exclusive CPUs change, and a refusal changes nothing.
-    fn resize(&mut self, container: usize, halves: u8, tells_pod: bool) {
-        let Some(id) = self.pick(container).filter(|id| !self.instances[id].stopped) else {
-            return;
-        };
-        let Instance { pod, container, pin: was, .. } = self.instances[&id].clone();
-        if tells_pod {
-            let halves = u64::from(halves);
-            let budget = pod.budget.map(|budget| MilliCpu(budget.0.max(halves * 500)));
-            self.event(Event::UpdatePod(Pod { budget, ..pod.clone() }));
-        }
-        let (before, claims) = (self.instances.clone(), self.claims());
-        let amount = Some(MilliCpu(u64::from(halves) * 500));
-        let cpu = CpuRequest { request: amount, limit: amount };
-        let wanted = Wanted { cpu, sets_quota: true, cpus: None };
-        if self.event(Event::Update { pod, container, wanted }).is_none() {
-            assert_eq!(self.claims(), claims, "a refused resize changed something");
-            return;
-        }
-        let resized = self.instances.get_mut(&id).unwrap();
-        resized.container.cpu = cpu;
-        // It need not be told if it shares just the CPUs that were its own.
-        if amount.and_then(MilliCpu::whole_cpus).is_none() {
-            resized.pin = resized.pin.and_then(|pin| Pin::shared(pin.cpus()));
-        }
-        if let (Some(was), Some(is)) = (exclusive(was), exclusive(self.instances[&id].pin)) {
-            assert!(was.is_subset(&is) || is.is_subset(&was), "{id} from {was} to {is}");
-        }
-        for (other, instance) in before.iter().filter(|(other, _)| **other != id) {
-            let was = exclusive(instance.pin);
-            let is = exclusive(self.instances[other].pin);
-            assert!(
-                was.is_none() || instance.stopped || is == was,
-                "{other} from {was:?} to {is:?}"
-            );
-        }
-    }
-
-    /// Who loses no CPU, and lacks none, is not moved; who loses some keeps the others, but for halves of cores.
-    fn hotplug(&mut self, cpu: usize) {
-        let all: Vec<usize> = self.whole.online().iter().collect();
-        let mut online = self.topology.online();
-        let cpu = all[cpu % all.len()];
-        if !online.contains(cpu) {
-            online.insert(cpu).unwrap();
-        } else if online.len() > 1 {
-            online.remove(cpu);
-        }
-        self.topology = machines::with_online(&self.whole, online);
-        let before = self.instances.clone();
-        self.event(Event::Machine(self.topology.clone()));
-        let changes = self.ledger.take_updates();
-        self.carry_out(&changes);
-        for (id, instance) in before {
-            let Some(was) = exclusive(instance.pin) else { continue };
-            let complete = instance.wanted() == Some(was.len()) && was.is_subset(&online);
-            let is = exclusive(self.instances[&id].pin);
-            assert!(!complete || instance.stopped || is == Some(was), "{id} from {was} to {is:?}");
-            let halves = self.settings.placement.options.full_pcpus_only;
-            let kept = is.is_none_or(|is| (was & online).is_subset(&is));
-            assert!(kept || halves || instance.stopped, "{id} from {was} to {is:?}");
         }
     }
 

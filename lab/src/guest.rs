@@ -33,7 +33,10 @@ pub struct Job {
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Report {
     /// The kernel and containerd have come up.
-    Booted,
+    Booted {
+        /// Seconds since the kernel began, by the guest's clock.
+        uptime: f64,
+    },
     /// What is being done.
     Progress(String),
     /// What came of the next step.
@@ -73,7 +76,7 @@ fn play(reports: &mut File) -> Result<()> {
     set_online(&job.offline)?;
     report(reports, &Report::Progress("starting containerd".to_owned()))?;
     let mut node = start_node(job.software)?;
-    report(reports, &Report::Booted)?;
+    report(reports, &Report::Booted { uptime: uptime()? })?;
     let program = Path::new(RUN).join("nri-cpu-manager");
     let mut line = reports.try_clone().context("cannot use the line to the host twice")?;
     // Progress that cannot be told is no reason to stop.
@@ -97,6 +100,12 @@ fn play(reports: &mut File) -> Result<()> {
     // Clearing away is not worth the time: the machine is switched off.
     report(reports, &Report::Progress("done".to_owned()))?;
     std::process::exit(0)
+}
+
+fn uptime() -> Result<f64> {
+    let text = fs::read_to_string("/proc/uptime").context("cannot read the uptime")?;
+    let seconds = text.split_whitespace().next().and_then(|word| word.parse().ok());
+    seconds.with_context(|| format!("the uptime is strange: {text}"))
 }
 
 /// Takes these CPUs offline and all others online.

@@ -1,0 +1,31 @@
+//! CPUs that go offline and come back.
+
+use super::*;
+
+impl Node {
+    /// Who loses no CPU, and lacks none, is not moved; who loses some keeps the others, but for halves of cores.
+    pub(super) fn hotplug(&mut self, cpu: usize) {
+        let all: Vec<usize> = self.whole.online().iter().collect();
+        let mut online = self.topology.online();
+        let cpu = all[cpu % all.len()];
+        if !online.contains(cpu) {
+            online.insert(cpu).unwrap();
+        } else if online.len() > 1 {
+            online.remove(cpu);
+        }
+        self.topology = machines::with_online(&self.whole, online);
+        let before = self.instances.clone();
+        self.event(Event::Machine(self.topology.clone()));
+        let changes = self.ledger.take_updates();
+        self.carry_out(&changes);
+        for (id, instance) in before {
+            let Some(was) = exclusive(instance.pin) else { continue };
+            let complete = instance.wanted() == Some(was.len()) && was.is_subset(&online);
+            let is = exclusive(self.instances[&id].pin);
+            assert!(!complete || instance.stopped || is == Some(was), "{id} from {was} to {is:?}");
+            let halves = self.settings.placement.options.full_pcpus_only;
+            let kept = is.is_none_or(|is| (was & online).is_subset(&is));
+            assert!(kept || halves || instance.stopped, "{id} from {was} to {is:?}");
+        }
+    }
+}

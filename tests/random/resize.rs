@@ -1,0 +1,43 @@
+//! In-place resizes.
+
+use super::*;
+
+impl Node {
+    /// Growth keeps every CPU, shrinking adds none, nobody else's exclusive CPUs change, and a refusal changes nothing.
+    pub(super) fn resize(&mut self, container: usize, halves: u8, tells_pod: bool) {
+        let Some(id) = self.pick(container).filter(|id| !self.instances[id].stopped) else {
+            return;
+        };
+        let Instance { pod, container, pin: was, .. } = self.instances[&id].clone();
+        if tells_pod {
+            let halves = u64::from(halves);
+            let budget = pod.budget.map(|budget| MilliCpu(budget.0.max(halves * 500)));
+            self.event(Event::UpdatePod(Pod { budget, ..pod.clone() }));
+        }
+        let (before, claims) = (self.instances.clone(), self.claims());
+        let amount = Some(MilliCpu(u64::from(halves) * 500));
+        let cpu = CpuRequest { request: amount, limit: amount };
+        let wanted = Wanted { cpu, sets_quota: true, cpus: None };
+        if self.event(Event::Update { pod, container, wanted }).is_none() {
+            assert_eq!(self.claims(), claims, "a refused resize changed something");
+            return;
+        }
+        let resized = self.instances.get_mut(&id).unwrap();
+        resized.container.cpu = cpu;
+        // It need not be told if it shares just the CPUs that were its own.
+        if amount.and_then(MilliCpu::whole_cpus).is_none() {
+            resized.pin = resized.pin.and_then(|pin| Pin::shared(pin.cpus()));
+        }
+        if let (Some(was), Some(is)) = (exclusive(was), exclusive(self.instances[&id].pin)) {
+            assert!(was.is_subset(&is) || is.is_subset(&was), "{id} from {was} to {is}");
+        }
+        for (other, instance) in before.iter().filter(|(other, _)| **other != id) {
+            let was = exclusive(instance.pin);
+            let is = exclusive(self.instances[other].pin);
+            assert!(
+                was.is_none() || instance.stopped || is == was,
+                "{other} from {was:?} to {is:?}"
+            );
+        }
+    }
+}

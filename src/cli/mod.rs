@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand.
 
+pub mod enable_nri;
 pub mod kubelet_state;
 pub mod run;
 pub mod topology;
@@ -24,6 +25,8 @@ pub enum Command {
     Topology(topology::TopologyArgs),
     /// Write down what is assigned as the kubelet's cpu_manager_state, for the way back to its static policy
     KubeletState(kubelet_state::KubeletStateArgs),
+    /// Switch NRI on in containerd's configuration; needed once on nodes with containerd 1.7
+    EnableNri(enable_nri::EnableNriArgs),
 }
 
 impl Cli {

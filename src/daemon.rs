@@ -22,6 +22,7 @@ use crate::ledger::{Claim, ContainerId, Decision, Event, Ledger, Note, Policy, W
 use crate::nri::{Capabilities, Message, Refusal, Runtime, Session, Updater, Wishes};
 use crate::observe::counters::Kind;
 use crate::observe::{Counters, History, Link, Observer, Question, endpoint};
+use crate::placement::Reason;
 use crate::topology::{Topology, TopologyError, sysfs};
 use kernel::Kernel;
 use machine::Machine;
@@ -159,15 +160,19 @@ impl Owner {
         self.hear(&event);
         let step = kernel::Step::of(&event);
         let result = self.ledger.handle(event);
-        self.tell_notes();
+        let notes = self.tell_notes();
         let decision = result.map_err(|rejection| {
             let placement = &self.ledger.settings().placement;
             self.counters.rejected(kind, rejection.reason, placement);
             Refusal(rejection.to_string())
         })?;
         let mut decision = match self.save().await {
-            Ok(()) => decision,
-            Err(error) => self.unsaved(decision, created.as_ref(), &error)?,
+            Ok(()) => {
+                let placement = &self.ledger.settings().placement;
+                self.counters.given(&notes, self.ledger.topology(), placement);
+                decision
+            }
+            Err(error) => self.unsaved(kind, decision, created.as_ref(), &error)?,
         };
         let more = self.kernel.follow(step, &mut self.ledger).await;
         self.remember_refusals();
@@ -178,12 +183,11 @@ impl Owner {
         Ok(decision)
     }
 
-    fn tell_notes(&mut self) {
-        for note in self.ledger.take_notes() {
-            let placement = &self.ledger.settings().placement;
-            self.counters.noted(&note, self.ledger.topology(), placement);
-            self.tell(&note);
-        }
+    /// Tells a person what the ledger did; what that was.
+    fn tell_notes(&mut self) -> Vec<Note> {
+        let notes = self.ledger.take_notes();
+        notes.iter().for_each(|note| self.tell(note));
+        notes
     }
 
     fn tell(&mut self, note: &Note) {
@@ -214,6 +218,7 @@ impl Owner {
     /// crash nobody would know whose CPUs they are. Everything else goes on; what runs says enough.
     fn unsaved(
         &mut self,
+        kind: Kind,
         decision: Decision,
         created: Option<&ContainerId>,
         error: &StateError,
@@ -223,7 +228,8 @@ impl Owner {
             (Some(id), Some(pin)) if pin.is_exclusive() => {
                 let subject = self.ledger.placed_one(id).map(|placed| placed.subject);
                 self.ledger.revoke(id, &decision.updates);
-                self.counters.revoked();
+                let placement = &self.ledger.settings().placement;
+                self.counters.rejected(kind, Reason::UnexpectedAdmission, placement);
                 let why = format!(
                     "UnexpectedAdmissionError: exclusive CPUs cannot be given while the plugin cannot keep its state: {error}"
                 );

@@ -152,7 +152,7 @@ async fn one_that_was_placed() {
             &[
                 "ns/db/c: exclusive, CPUs 8-15\n",
                 "It asks for 8 whole CPUs in a Guaranteed pod",
-                "Free were 14 CPUs: 2-15.",
+                "Free at that time: 14 CPUs (2-15).",
                 "topologyManagerPolicy best-effort: NUMA node 1, as good as any could be.",
                 "prefer-align-cpus-by-uncorecache: whole uncore caches first",
                 "CPUs 8-15 are in NUMA node 1 and uncore cache 8; they are whole cores.",
@@ -178,8 +178,8 @@ async fn one_that_was_refused_and_then_let_in() {
             &[
                 "ns/big/c: refused\n",
                 "It was refused: TopologyAffinityError: Resources cannot be allocated",
-                "It asked for 7 CPUs. Free were 6 CPUs (2-7), at most 6 in one NUMA node and 6 in",
-                "Free now are 6 CPUs (2-7). The kubelet tries again by itself.",
+                "It asked for 7 CPUs. Free at that time: 6 CPUs (2-7), at most 6 in one NUMA node and 6 in",
+                "Free now: 6 CPUs (2-7). The kubelet tries again by itself.",
             ],
         );
         daemon.event(Event::Stop(ContainerId("id-db".into()))).await.unwrap();

@@ -117,7 +117,7 @@ fn somebody_wants_to_know() {
     bench.host.node.run(&exclusive("late")).unwrap_err();
     has(
         &ask(&setup, &["explain", "db"]),
-        &["/db/main: exclusive, CPUs 1\n", "Free were 1 CPU: 1."],
+        &["/db/main: exclusive, CPUs 1\n", "Free at that time: 1 CPU (1)."],
     );
     has(&ask(&setup, &["explain", "late"]), &["/late/main: refused\n", "UnexpectedAdmissionError"]);
 

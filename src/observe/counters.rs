@@ -107,7 +107,7 @@ fn zero(alignment: Alignment) -> (Alignment, u64) {
 }
 
 impl Counters {
-    /// An event was answered. `event` is its name, `admitted` whether it asked for the creation of a container.
+    /// An event was answered, after so long.
     pub fn handled<E>(&mut self, event: Kind, took: Duration, answer: &Result<Decision, E>) {
         let seconds = || Histogram::new(SECONDS);
         self.handlers.entry(event.name).or_insert_with(seconds).observe(took.as_secs_f64());
@@ -126,7 +126,7 @@ impl Counters {
         }
     }
 
-    /// The ledger refused an event.
+    /// An event was refused, by the ledger or because it cannot be written down.
     pub fn rejected(&mut self, event: Kind, reason: Reason, settings: &Settings) {
         self.count_rejection(reason.name());
         if !event.creates {
@@ -146,23 +146,21 @@ impl Counters {
         }
     }
 
-    /// Exclusive CPUs that were chosen are not given after all, as they cannot be written down.
-    pub fn revoked(&mut self) {
-        self.count_rejection(Reason::UnexpectedAdmission.name());
-        self.pinning_errors += 1;
-    }
-
     /// A refusal, by the name of its reason.
     pub fn count_rejection(&mut self, reason: &'static str) {
         *self.rejections.entry(reason).or_default() += 1;
     }
 
-    /// The ledger told what it did.
-    pub fn noted(&mut self, note: &Note, topology: &Topology, settings: &Settings) {
-        let What::Assigned { cpus, .. } = &note.what else { return };
-        if !note.done {
-            return;
+    /// What the ledger did is on disk: new exclusive CPUs are given.
+    pub fn given(&mut self, notes: &[Note], topology: &Topology, settings: &Settings) {
+        for note in notes.iter().filter(|note| note.done) {
+            if let What::Assigned { cpus, .. } = &note.what {
+                self.count_given(cpus, topology, settings);
+            }
         }
+    }
+
+    fn count_given(&mut self, cpus: &CpuSet, topology: &Topology, settings: &Settings) {
         self.pinning_requests += 1;
         let mut aligned = |alignment| *self.aligned.entry(alignment).or_default() += 1;
         if settings.options.full_pcpus_only {

@@ -149,7 +149,8 @@ impl Case<'_> {
         let repairs = records.iter().filter(drifted).count();
         if repairs > 0 {
             why.push(format!(
-                "It was found to be otherwise than decided {repairs} times, and what could be done was done: see below."
+                "It was found to be otherwise than decided ({}), and what could be done was done: see below.",
+                count(repairs, "time")
             ));
         }
         let (namespace, pod, container) = self.name.clone();
@@ -203,7 +204,7 @@ impl Case<'_> {
         let placement = &self.ledger.settings().placement;
         let manager = &placement.topology_manager;
         let free = scene.free - placement.reserved;
-        let mut why = vec![format!("Free were {}: {free}.", count(free.len(), "CPU"))];
+        let mut why = vec![format!("Free at that time: {} ({free}).", count(free.len(), "CPU"))];
         if !scene.reusable.is_empty() {
             why.push(format!(
                 "Ended containers of its pod had left it CPUs {} to use again.",
@@ -289,7 +290,7 @@ impl Case<'_> {
         let in_node = most(&mut topology.nodes().iter().map(|node| node.cpus));
         let in_uncore = most(&mut topology.uncores().iter().map(|uncore| uncore.cpus));
         why.push(format!(
-            "It asked for {}. Free were {} ({}), at most {in_node} in one NUMA node and {in_uncore} in one uncore cache.",
+            "It asked for {}. Free at that time: {} ({}), at most {in_node} in one NUMA node and {in_uncore} in one uncore cache.",
             count(n, "CPU"),
             count(free.len(), "CPU"),
             list(&free),
@@ -305,7 +306,7 @@ impl Case<'_> {
         }
         let free_now = self.ledger.free();
         why.push(format!(
-            "Free now are {} ({}). The kubelet tries again by itself.",
+            "Free now: {} ({}). The kubelet tries again by itself.",
             count(free_now.len(), "CPU"),
             list(&free_now)
         ));

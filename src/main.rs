@@ -25,6 +25,9 @@ fn main() -> ExitCode {
         Command::KubeletState(args) => {
             cli::kubelet_state::run(&args, &mut io::stdout().lock()).map_err(Into::into)
         }
+        Command::EnableNri(args) => {
+            cli::enable_nri::run(&args, &mut io::stdout().lock()).map_err(Into::into)
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -93,6 +93,7 @@ const ROOMS: &[Room] = &[
         ],
         absent: &["serde::", "serde_json", "serde_yaml"],
     },
+    Room { path: "src", except: &["src/cli/enable_nri"], absent: &["toml_edit"] },
     Room {
         path: "src/enforce",
         except: &[],

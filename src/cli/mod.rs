@@ -1,6 +1,7 @@
 //! The command line: one file a subcommand.
 
 pub mod client;
+pub mod enable_nri;
 pub mod explain;
 pub mod kubelet_state;
 pub mod run;
@@ -31,6 +32,8 @@ pub enum Command {
     Topology(topology::TopologyArgs),
     /// Write down what is assigned as the kubelet's cpu_manager_state, for the way back to its static policy
     KubeletState(kubelet_state::KubeletStateArgs),
+    /// Switch NRI on in containerd's configuration; needed once on nodes with containerd 1.7
+    EnableNri(enable_nri::EnableNriArgs),
 }
 
 impl Cli {

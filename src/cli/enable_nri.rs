@@ -1,0 +1,245 @@
+//! `nri-cpu-manager enable-nri`: switches NRI on in containerd's configuration, for containerd 1.7, where it is off.
+//!
+//! Everything else in the file stays as it is, comments included. The runtime has to be restarted afterwards, which is
+//! left to whoever may do that.
+
+use clap::Args;
+use rustix::fs::{Gid, Uid};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
+
+/// containerd's name of the plugin, since version 2 of the file's format.
+const NRI: &str = "io.containerd.nri.v1.nri";
+/// Where NRI listens if nothing else is said, and where the DaemonSet looks for it.
+const SOCKET: &str = "/var/run/nri/nri.sock";
+
+/// Arguments of `enable-nri`.
+#[derive(Debug, Clone, Args)]
+pub struct EnableNriArgs {
+    /// containerd's configuration file
+    #[arg(long, value_name = "FILE", default_value = "/etc/containerd/config.toml")]
+    pub config: PathBuf,
+}
+
+/// Why NRI cannot be switched on.
+#[derive(Debug, thiserror::Error)]
+pub enum EnableNriError {
+    /// The file cannot be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file's content cannot be changed safely; nothing was written.
+    #[error("{}: {why}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        why: Unsuitable,
+    },
+    /// The output cannot be written.
+    #[error("cannot say what was done: {0}")]
+    Write(#[from] io::Error),
+}
+
+/// Why a configuration is left alone.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unsuitable {
+    /// It is no TOML.
+    #[error("it is not TOML, so containerd could not read it either: {0}")]
+    Syntax(String),
+    /// A format in which plugins have other names.
+    #[error(
+        "it is in format version {0} (1 if it says none), which names plugins in another way. Bring it to version 2 first: \
+         `containerd config migrate` prints it"
+    )]
+    Version(String),
+    /// Somebody has switched the whole plugin off.
+    #[error(
+        "disabled_plugins lists \"{NRI}\": somebody does not want NRI here. Remove it from there if you do"
+    )]
+    Disabled,
+    /// A key has a value of a kind that it cannot have.
+    #[error("{0} is not what containerd expects there")]
+    Kind(&'static str),
+}
+
+/// What becomes of a configuration.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Enabled {
+    /// The new content; nothing if NRI is on already.
+    pub content: Option<String>,
+    /// Where NRI will listen, if not at its usual place.
+    pub socket: Option<String>,
+    /// Other files that containerd reads after this one.
+    pub imports: Vec<String>,
+}
+
+/// Switches NRI on in the file, and says on `out` what was done and what is to be done now.
+///
+/// # Errors
+/// If the file cannot be read, is unsuitable or cannot be written: it is as it was then.
+pub fn run(args: &EnableNriArgs, out: &mut dyn Write) -> Result<(), EnableNriError> {
+    // Where the file is a link, the file that it points to is replaced, not the link.
+    let path = match args.config.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => args.config.clone(),
+        found => found.map_err(failed("find", &args.config))?,
+    };
+    let old = match fs::read_to_string(&path) {
+        // containerd runs without a file, too: with all settings at their defaults.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        read => Some(read.map_err(failed("read", &path))?),
+    };
+    let enabled = enable(old.as_deref().unwrap_or("version = 2\n"))
+        .map_err(|why| EnableNriError::Content { path: path.clone(), why })?;
+    let shown = path.display();
+    match &enabled.content {
+        None => writeln!(out, "{shown}: NRI is on already, nothing was changed")?,
+        Some(content) => {
+            replace(&path, content)?;
+            let what = if old.is_some() { "changed" } else { "made" };
+            writeln!(
+                out,
+                "{shown}: {what}, NRI is switched on. containerd has to be restarted to see that: systemctl restart \
+                 containerd (running containers go on)"
+            )?;
+        }
+    }
+    if let Some(socket) = &enabled.socket {
+        writeln!(
+            out,
+            "warning: NRI listens at {socket} here, not at {SOCKET}: run the plugin with --socket"
+        )?;
+    }
+    if !enabled.imports.is_empty() {
+        let imports = enabled.imports.join(", ");
+        writeln!(
+            out,
+            "warning: {shown} imports {imports}, which can switch NRI off again; not looked at"
+        )?;
+    }
+    Ok(())
+}
+
+/// Switches NRI on in the text of a configuration.
+///
+/// # Errors
+/// If the text is not a configuration in which that can be done safely.
+pub fn enable(text: &str) -> Result<Enabled, Unsuitable> {
+    let mut document: DocumentMut = text
+        .parse()
+        .map_err(|error: toml_edit::TomlError| Unsuitable::Syntax(error.to_string()))?;
+    match document.get("version").map(|version| (version.as_integer(), version)) {
+        Some((Some(2 | 3), _)) => {}
+        Some((_, other)) => return Err(Unsuitable::Version(other.to_string().trim().to_owned())),
+        None => return Err(Unsuitable::Version("1".to_owned())),
+    }
+    if strings(&document, "disabled_plugins")?.iter().any(|plugin| plugin == NRI) {
+        return Err(Unsuitable::Disabled);
+    }
+    let imports = strings(&document, "imports")?;
+
+    let plugins = table_in(document.as_table_mut(), "plugins")?;
+    let nri = table_in(plugins, NRI)?;
+    let on = match nri.get("disable") {
+        None => false,
+        Some(disable) => !disable.as_bool().ok_or(Unsuitable::Kind("disable"))?,
+    };
+    let socket = match nri.get("socket_path") {
+        None => None,
+        Some(path) => Some(path.as_str().ok_or(Unsuitable::Kind("socket_path"))?.to_owned()),
+    };
+    if !on {
+        set(nri, "disable", false);
+    }
+    Ok(Enabled {
+        content: (!on).then(|| document.to_string()),
+        socket: socket.filter(|path| !path.is_empty() && path != SOCKET),
+        imports,
+    })
+}
+
+/// The texts in a list at the top of the file.
+fn strings(document: &DocumentMut, key: &'static str) -> Result<Vec<String>, Unsuitable> {
+    let Some(item) = document.get(key) else { return Ok(Vec::new()) };
+    let list = item.as_array().ok_or(Unsuitable::Kind(key))?;
+    let texts: Option<Vec<String>> = list.iter().map(|v| v.as_str().map(str::to_owned)).collect();
+    texts.ok_or(Unsuitable::Kind(key))
+}
+
+/// A table in a table, made if it is not there. One that is made is written only when something is in it.
+fn table_in<'t>(
+    parent: &'t mut dyn TableLike,
+    key: &'static str,
+) -> Result<&'t mut dyn TableLike, Unsuitable> {
+    let item = parent.entry(key).or_insert_with(|| {
+        let mut table = Table::new();
+        table.set_implicit(true);
+        Item::Table(table)
+    });
+    item.as_table_like_mut().ok_or(Unsuitable::Kind(key))
+}
+
+/// Sets a key; what stands around an old value, such as a comment, stays.
+fn set(table: &mut dyn TableLike, key: &str, new: bool) {
+    let mut new = Value::from(new);
+    match table.get_mut(key) {
+        Some(item) => {
+            if let Some(old) = item.as_value() {
+                *new.decor_mut() = old.decor().clone();
+            }
+            *item = Item::Value(new);
+        }
+        None => {
+            table.insert(key, Item::Value(new));
+        }
+    }
+}
+
+/// Puts a new file in the old one's place in one step, with its owner and permissions.
+fn replace(path: &Path, content: &str) -> Result<(), EnableNriError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".enable-nri");
+    let new = path.with_file_name(name);
+    let write = || {
+        let mut options = OpenOptions::new();
+        let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+        file.write_all(content.as_bytes())?;
+        let mode = match fs::metadata(path) {
+            Ok(old) => {
+                if (old.uid(), old.gid()) != (file.metadata()?.uid(), file.metadata()?.gid()) {
+                    let (uid, gid) = (Uid::from_raw(old.uid()), Gid::from_raw(old.gid()));
+                    rustix::fs::fchown(&file, Some(uid), Some(gid))?;
+                }
+                old.mode() & 0o7777
+            }
+            Err(_) => 0o644,
+        };
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        file.sync_all()?;
+        fs::rename(&new, path)?;
+        let directory = path.parent().filter(|d| !d.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+    };
+    write().map_err(|source| {
+        // Whatever is wrong, it is not made worse by a file that nobody asked for.
+        let _ = fs::remove_file(&new);
+        failed("replace", path)(source)
+    })
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> EnableNriError {
+    let path = path.to_owned();
+    move |source| EnableNriError::File { action, path, source }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 # The image as it ships: one static binary and nothing else.
 # Builds for the platform of the builder; no shell, no package manager, no libc in the result.
+# hack/image reads the last stage and makes the same image without Docker.
 FROM docker.io/library/rust:1-bookworm AS build
 WORKDIR /src
 COPY . .
@@ -7,5 +8,11 @@ RUN cp "$(hack/build)" /nri-cpu-manager
 
 FROM scratch
 COPY --from=build /nri-cpu-manager /nri-cpu-manager
+LABEL org.opencontainers.image.title="nri-cpu-manager"
+LABEL org.opencontainers.image.description="Topology-aware CPU pinning for Kubernetes nodes, as an NRI plugin for containerd and CRI-O"
+LABEL org.opencontainers.image.version="0.1.0"
+LABEL org.opencontainers.image.licenses="Apache-2.0"
+# Nobody, for whoever starts it without thinking. The DaemonSet says root, and why.
+USER 65534:65534
 ENTRYPOINT ["/nri-cpu-manager"]
 CMD ["run"]

@@ -32,14 +32,19 @@ need_rust() {
 # The sum of "1+2+3" on standard input; 0 for nothing.
 bc_sum() { local sum; read -r sum || true; echo "$((${sum:-0}))"; }
 
-# Builds the lab's command and becomes it: the very program that also runs in guests, so that it is built once.
-lab() {
+# As the next one, for what starts no containers and no virtual servers.
+lab_unprivileged() {
   need_rust
-  need_root
   step "building the lab"
   local target
   target=$(rustc --print host-tuple)
   RUSTFLAGS="-C target-feature=+crt-static" \
     cargo build --locked --quiet --profile lab --package lab --bins --target "$target"
   exec "target/$target/lab/lab" "$@"
+}
+
+# Builds the lab's command and becomes it: the very program that also runs in guests, so that it is built once.
+lab() {
+  need_root
+  lab_unprivileged "$@"
 }

@@ -26,14 +26,19 @@ impl Binaries {
     /// When a build fails; the error ends with the compiler's last words.
     pub fn build() -> Result<Self> {
         progress("building the static programs (first time: some minutes)");
+        let plugin = Self::build_plugin()?;
+        let lab = build(&["--profile", "lab", "--package", "lab", "--bins"])?;
+        Ok(Self { plugin, lab: find(&lab, "lab")?, probe: find(&lab, "probe")? })
+    }
+
+    /// Builds the plugin alone, as it ships.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn build_plugin() -> Result<PathBuf> {
         let plugin =
             build(&["--release", "--package", "nri-cpu-manager", "--bin", "nri-cpu-manager"])?;
-        let lab = build(&["--profile", "lab", "--package", "lab", "--bins"])?;
-        Ok(Self {
-            plugin: find(&plugin, "nri-cpu-manager")?,
-            lab: find(&lab, "lab")?,
-            probe: find(&lab, "probe")?,
-        })
+        find(&plugin, "nri-cpu-manager")
     }
 }
 

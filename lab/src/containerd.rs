@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use crate::cgroup::Driver;
 use crate::command::{command, last_lines, run};
 use crate::cri::{Cri, wire};
-use crate::{image, process};
+use crate::process;
 
 mod config;
 mod leftovers;
@@ -42,6 +42,9 @@ pub struct Setup {
     pub data: PathBuf,
     /// Sockets and state; a short path, because the names of sockets are limited. Removed at the end.
     pub run: PathBuf,
+    /// What stands for the node's root directory: `/` itself in a virtual server, on a machine that is not ours alone a
+    /// directory in `run`. NRI's socket and plugins, and containerd's configuration, are at their usual places below it.
+    pub root: PathBuf,
     /// Which snapshotter: `overlayfs`, or `native` where overlays cannot be stacked.
     pub snapshotter: &'static str,
     /// How it is told to make cgroups.
@@ -55,6 +58,8 @@ pub struct Setup {
 pub struct Containerd {
     setup: Setup,
     child: Option<Child>,
+    /// Whether the lab itself has switched NRI on.
+    nri: bool,
 }
 
 /// A virtual server without hardware help needs seconds for what takes a tenth on the host.
@@ -68,18 +73,51 @@ impl Containerd {
     /// When it does not become ready; the error ends with the last lines of its log.
     pub fn start(setup: Setup) -> Result<Self> {
         leftovers::remove(&setup).context("cannot clear away what an earlier run left")?;
-        for directory in
-            [&setup.data, &setup.run, &setup.run.join("plugins"), &setup.run.join("conf.d")]
-        {
+        let mut containerd = Self { setup, child: None, nri: true };
+        let Setup { data, run, root, .. } = &containerd.setup;
+        let config = root.join("etc/containerd");
+        let (plugins, plugins_config) = (root.join("opt/nri/plugins"), root.join("etc/nri/conf.d"));
+        for directory in [data, run, &config, &plugins, &plugins_config] {
             fs::create_dir_all(directory)
                 .with_context(|| format!("cannot make {}", directory.display()))?;
         }
-        let path = setup.run.join("config.toml");
-        fs::write(&path, config::text(&setup))
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        let mut containerd = Self { setup, child: None };
+        containerd.configure(&config::text(&containerd.setup))?;
         containerd.launch()?;
         Ok(containerd)
+    }
+
+    /// Takes NRI out of the configuration, which is how containerd 1.7 comes, and starts anew. From then on nobody waits
+    /// for NRI's socket.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn restart_without_nri(&mut self) -> Result<()> {
+        self.nri = false;
+        self.configure(&config::without_nri(&self.setup))?;
+        self.restart()
+    }
+
+    fn configure(&self, text: &str) -> Result<()> {
+        let path = self.config_path();
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Its configuration file.
+    #[must_use]
+    pub fn config_path(&self) -> PathBuf {
+        self.setup.root.join("etc/containerd/config.toml")
+    }
+
+    /// One of its programs.
+    #[must_use]
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.setup.programs.join(name)
+    }
+
+    /// What stands for the node's root directory.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.setup.root
     }
 
     /// The socket of the CRI.
@@ -91,7 +129,7 @@ impl Containerd {
     /// The socket NRI plugins connect to.
     #[must_use]
     pub fn nri_socket(&self) -> PathBuf {
-        self.setup.run.join("nri.sock")
+        self.setup.root.join("var/run/nri/nri.sock")
     }
 
     /// Connects to the CRI.
@@ -102,11 +140,12 @@ impl Containerd {
         Cri::connect(&self.socket())
     }
 
-    /// Makes the image of an archive known to the CRI, and waits until it is: containerd 1.7 learns of it later.
+    /// Makes the image of an archive known to the CRI under its name, and waits until it is: containerd 1.7 learns of it
+    /// later.
     ///
     /// # Errors
     /// When ctr fails, or the image does not arrive.
-    pub fn import(&self, archive: &Path) -> Result<()> {
+    pub fn import(&self, archive: &Path, name: &str) -> Result<()> {
         run(command(self.setup.programs.join("ctr"), ["-a"])
             .arg(self.socket())
             .args([
@@ -122,9 +161,9 @@ impl Containerd {
             .arg(archive))?;
         let cri = self.connect()?;
         let start = Instant::now();
-        while !cri.knows_image(image::NAME)? {
+        while !cri.knows_image(name)? {
             if start.elapsed() > READY {
-                bail!("containerd does not know the image {} that was imported", image::NAME);
+                bail!("containerd does not know the image {name} that was imported");
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -162,7 +201,7 @@ impl Containerd {
             .context("cannot open the log")?;
         let path = std::env::var("PATH").unwrap_or_default();
         let child = command(self.setup.programs.join("containerd"), ["--config"])
-            .arg(self.setup.run.join("config.toml"))
+            .arg(self.config_path())
             // containerd looks for its shim in PATH.
             .env("PATH", format!("{}:{path}", self.setup.programs.display()))
             // On many emulated CPUs the Go runtime spends its time waking threads; this is inherited by shims and runc.
@@ -201,7 +240,7 @@ impl Containerd {
     }
 
     fn readiness(&self) -> Result<()> {
-        if !self.nri_socket().exists() {
+        if self.nri && !self.nri_socket().exists() {
             bail!("NRI does not listen yet");
         }
         let status = self.connect()?.status(wire::StatusRequest {})?.status.unwrap_or_default();

@@ -145,6 +145,7 @@ fn start_node(software: Software) -> Result<Node> {
         }),
         data: Path::new(MEMORY).join("data"),
         run: Path::new(MEMORY).join("run"),
+        root: PathBuf::from("/"),
         snapshotter: "overlayfs",
         driver,
         restrict_oom_score: false,

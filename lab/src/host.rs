@@ -40,7 +40,7 @@ impl Host {
         let runc = debian.unpacked("runc", "bookworm")?.join("usr/sbin/runc");
         let busybox = debian.unpacked("busybox-static", "bookworm")?.join("bin/busybox");
         let image = cache::directory("images")?.join("host.tar");
-        image::write(&image, &busybox, &binaries.probe)?;
+        image::lab::write(&image, &busybox, &binaries.probe)?;
         let directory = cache::directory("host")?;
         let setup = Setup {
             version,
@@ -48,6 +48,7 @@ impl Host {
             runc,
             data: directory.join("data"),
             run: PathBuf::from(RUN),
+            root: Path::new(RUN).join("root"),
             snapshotter: "native",
             driver: Driver::Cgroupfs,
             restrict_oom_score: true,

@@ -1,98 +1,142 @@
-//! The image of every container of the lab, made without a registry: an OCI layout in a tar archive.
+//! Container images, made without a registry or a daemon: an OCI layout in a tar archive, as `ctr images import` and
+//! `podman load` take it.
 //!
-//! One layer with a static shell and the probe. The same image serves as the pods' sandbox ("pause") image.
+//! Times, owners and the order of files are fixed: the same files give the same bytes.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// Under which name pods refer to the image.
-pub const NAME: &str = "registry.invalid/lab:1";
+pub mod lab;
+pub mod shipped;
 
-const APPLETS: &[&str] = &["sh", "sleep", "cat"];
-
-/// Writes the archive to `path`.
-///
-/// # Errors
-/// When a program cannot be read or the archive not written.
-pub fn write(path: &Path, busybox: &Path, probe: &Path) -> Result<()> {
-    let layer = layer(busybox, probe)?;
-    let layer_digest = digest(&layer);
-    let config = json!({
-        "architecture": "amd64",
-        "os": "linux",
-        "config": {"Entrypoint": ["/bin/probe", "sleep"], "Env": ["PATH=/bin"]},
-        "rootfs": {"type": "layers", "diff_ids": [layer_digest]},
-    })
-    .to_string();
-    let manifest = json!({
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": descriptor("application/vnd.oci.image.config.v1+json", config.as_bytes()),
-        "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", &layer)],
-    })
-    .to_string();
-    let mut entry = descriptor("application/vnd.oci.image.manifest.v1+json", manifest.as_bytes());
-    entry["annotations"] =
-        json!({"io.containerd.image.name": NAME, "org.opencontainers.image.ref.name": NAME});
-    let index = json!({"schemaVersion": 2, "manifests": [entry]}).to_string();
-
-    let file =
-        File::create(path).with_context(|| format!("cannot write the image {}", path.display()))?;
-    let mut archive = tar::Builder::new(file);
-    add(
-        &mut archive,
-        "oci-layout",
-        0o644,
-        json!({"imageLayoutVersion": "1.0.0"}).to_string().as_bytes(),
-    )?;
-    add(&mut archive, "index.json", 0o644, index.as_bytes())?;
-    for blob in [config.as_bytes(), manifest.as_bytes(), &layer] {
-        let name = digest(blob).replace(':', "/");
-        add(&mut archive, &format!("blobs/{name}"), 0o644, blob)?;
-    }
-    archive.finish().with_context(|| format!("cannot finish the image {}", path.display()))
+/// An image of one layer.
+#[derive(Debug, Clone)]
+pub struct Image {
+    /// The name that pods refer to, with registry and tag.
+    pub name: String,
+    /// What to run and how: the `config` of the OCI image configuration.
+    pub config: Value,
+    /// What is in it, in the layer's order.
+    pub files: Vec<Entry>,
 }
 
-fn layer(busybox: &Path, probe: &Path) -> Result<Vec<u8>> {
-    let read = |path: &Path| {
-        std::fs::read(path).with_context(|| format!("cannot read {} for the image", path.display()))
-    };
+/// Something in an image's layer. Paths have no leading slash.
+#[derive(Debug, Clone)]
+pub enum Entry {
+    /// A program that everybody may run.
+    Program {
+        /// Where it lies.
+        path: String,
+        /// Its bytes.
+        content: Vec<u8>,
+    },
+    /// A symbolic link.
+    Link {
+        /// Where it lies.
+        path: String,
+        /// What it points to.
+        target: String,
+    },
+}
+
+/// OCI's name of the processor that this program was built for, and with it the images' programs.
+const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+
+impl Image {
+    /// Writes the archive to `path` and returns the image's digest: its manifest's.
+    ///
+    /// # Errors
+    /// When the archive cannot be written.
+    pub fn write(&self, path: &Path) -> Result<String> {
+        let layer = layer(&self.files)?;
+        let config = json!({
+            "architecture": ARCHITECTURE,
+            "os": "linux",
+            "config": self.config,
+            "rootfs": {"type": "layers", "diff_ids": [digest(&layer)]},
+        })
+        .to_string();
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": descriptor("application/vnd.oci.image.config.v1+json", config.as_bytes()),
+            "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", &layer)],
+        })
+        .to_string();
+        let mut entry =
+            descriptor("application/vnd.oci.image.manifest.v1+json", manifest.as_bytes());
+        // containerd reads the first, podman and skopeo the second.
+        entry["annotations"] = json!({
+            "io.containerd.image.name": self.name,
+            "org.opencontainers.image.ref.name": self.name,
+        });
+        let index = json!({"schemaVersion": 2, "manifests": [entry]}).to_string();
+        let layout = json!({"imageLayoutVersion": "1.0.0"}).to_string();
+
+        let file = File::create(path)
+            .with_context(|| format!("cannot write the image {}", path.display()))?;
+        let mut archive = tar::Builder::new(file);
+        add(&mut archive, "oci-layout", 0o644, layout.as_bytes())?;
+        add(&mut archive, "index.json", 0o644, index.as_bytes())?;
+        for blob in [config.as_bytes(), manifest.as_bytes(), &layer] {
+            let name = digest(blob).replace(':', "/");
+            add(&mut archive, &format!("blobs/{name}"), 0o644, blob)?;
+        }
+        archive.finish().with_context(|| format!("cannot finish the image {}", path.display()))?;
+        Ok(digest(manifest.as_bytes()))
+    }
+}
+
+fn layer(files: &[Entry]) -> Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
-    add(&mut archive, "bin/busybox", 0o755, &read(busybox)?)?;
-    add(&mut archive, "bin/probe", 0o755, &read(probe)?)?;
-    for applet in APPLETS {
-        let mut header = tar::Header::new_gnu();
-        header.set_entry_type(tar::EntryType::Symlink);
-        header.set_size(0);
-        header.set_mode(0o777);
-        archive
-            .append_link(&mut header, format!("bin/{applet}"), "busybox")
-            .context("cannot add a link to the image")?;
+    for file in files {
+        match file {
+            Entry::Program { path, content } => add(&mut archive, path, 0o755, content)?,
+            Entry::Link { path, target } => {
+                let mut header = header(0o777, 0);
+                header.set_entry_type(tar::EntryType::Symlink);
+                archive
+                    .append_link(&mut header, path, target)
+                    .context("cannot add a link to the image")?;
+            }
+        }
     }
     archive.into_inner().context("cannot finish the image's layer")
 }
 
-/// Times and owners stay zero: the same programs give the same image.
 fn add<W: Write>(
     archive: &mut tar::Builder<W>,
     name: &str,
     mode: u32,
     content: &[u8],
 ) -> Result<()> {
-    let mut header = tar::Header::new_gnu();
-    header.set_size(content.len() as u64);
-    header.set_mode(mode);
+    let mut header = header(mode, content.len() as u64);
     archive
         .append_data(&mut header, name, content)
         .with_context(|| format!("cannot add {name} to the image"))
 }
 
-fn descriptor(media_type: &str, content: &[u8]) -> serde_json::Value {
+/// Root's own, from the beginning of time.
+fn header(mode: u32, size: u64) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_mode(mode);
+    header.set_size(size);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {} for the image", path.display()))
+}
+
+fn descriptor(media_type: &str, content: &[u8]) -> Value {
     json!({"mediaType": media_type, "digest": digest(content), "size": content.len()})
 }
 

@@ -9,6 +9,7 @@ use crate::cgroup;
 use crate::cri::{Cri, wire};
 use crate::pod::{Container, Pod};
 
+pub mod config_map;
 mod resize;
 
 /// A kubelet's connection to the runtime. It keeps no account of what it started.
@@ -53,8 +54,16 @@ impl Kubelet {
     /// # Errors
     /// The runtime's words when it refuses.
     pub fn run_sandbox(&self, pod: &Pod) -> Result<String> {
+        self.run_sandbox_as(pod, pod.sandbox())
+    }
+
+    /// As [`run_sandbox`](Self::run_sandbox), with this message in place of the pod's usual one.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses.
+    pub fn run_sandbox_as(&self, pod: &Pod, config: wire::PodSandboxConfig) -> Result<String> {
         cgroup::add_pod(pod)?;
-        let request = wire::RunPodSandboxRequest { config: Some(pod.sandbox()) };
+        let request = wire::RunPodSandboxRequest { config: Some(config) };
         Ok(self.cri.run_pod_sandbox(request)?.pod_sandbox_id)
     }
 
@@ -69,12 +78,48 @@ impl Kubelet {
         sandbox: &str,
         attempt: u32,
     ) -> Result<String> {
+        let config = pod.container(container, attempt, node_memory());
+        self.create_container_as(sandbox, config, pod.sandbox())
+    }
+
+    /// As [`create_container`](Self::create_container), with these messages in place of the pod's usual ones.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses.
+    pub fn create_container_as(
+        &self,
+        sandbox: &str,
+        config: wire::ContainerConfig,
+        sandbox_config: wire::PodSandboxConfig,
+    ) -> Result<String> {
         let request = wire::CreateContainerRequest {
             pod_sandbox_id: sandbox.to_owned(),
-            config: Some(pod.container(container, attempt, node_memory())),
-            sandbox_config: Some(pod.sandbox()),
+            config: Some(config),
+            sandbox_config: Some(sandbox_config),
         };
         Ok(self.cri.create_container(request)?.container_id)
+    }
+
+    /// The exit code of a container that has ended; nothing while it has not.
+    ///
+    /// # Errors
+    /// The runtime's words when it does not know the container.
+    pub fn exit_code(&self, id: &str) -> Result<Option<i32>> {
+        let request = wire::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        let status = self.cri.container_status(request)?.status.unwrap_or_default();
+        let exited = status.state() == wire::ContainerState::ContainerExited;
+        Ok(exited.then_some(status.exit_code))
+    }
+
+    /// Whether the runtime can make mounts read-only together with those below them.
+    ///
+    /// # Errors
+    /// The runtime's words.
+    pub fn has_recursive_read_only(&self) -> Result<bool> {
+        let handlers = self.cri.status(wire::StatusRequest {})?.runtime_handlers;
+        let usual = handlers.iter().find(|handler| handler.name.is_empty());
+        let features = usual.and_then(|handler| handler.features.as_ref());
+        Ok(features.is_some_and(|features| features.recursive_read_only_mounts))
     }
 
     /// Runs a container that was made.
@@ -142,7 +187,7 @@ impl Kubelet {
 }
 
 /// Memory of this machine in bytes: the kubelet's OOM scores depend on it.
-fn node_memory() -> i64 {
+pub(crate) fn node_memory() -> i64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kib = text
         .lines()

@@ -6,6 +6,7 @@
 //! | [`debian`], [`binaries`], [`image`] | Debian's packages, the static programs, the containers' image |
 //! | [`containerd`], [`plugin`] | the two programs under test, as processes |
 //! | [`cri`], [`pod`], [`cgroup`], [`kubelet`] | the lab in the kubelet's place |
+//! | [`manifests`], [`daemonset`] | the plugin as it is installed: `manifests/` composed, and run as a pod from its image |
 //! | [`node`], [`busy`] | a runtime with pods; processes that never rest |
 //! | [`step`], [`view`] | what happens on a node, as data, and what it looks like then |
 //! | [`scenario`], [`picture`] | the scripts of demo and tests, and a node drawn for people |
@@ -21,6 +22,7 @@ pub mod chaos;
 pub mod command;
 pub mod containerd;
 pub mod cri;
+pub mod daemonset;
 pub mod debian;
 pub mod demo;
 pub mod guest;
@@ -28,6 +30,7 @@ pub mod host;
 pub mod image;
 pub mod kubelet;
 pub mod latency;
+pub mod manifests;
 pub mod measure;
 pub mod node;
 pub mod picture;

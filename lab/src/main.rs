@@ -28,6 +28,8 @@ enum Command {
     Shell(lab::shell::Options),
     /// The machines and the scenarios.
     List,
+    /// The plugin's image as an OCI archive, without Docker.
+    Image(lab::image::shipped::Options),
     /// How much memory and disk the plugin needs.
     Measure,
     /// Inside a virtual server: plays what the host has asked for.
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Command::All(options) => lab::suite::all(&options),
         Command::Shell(options) => lab::shell::start(&options),
         Command::List => lab::suite::list(),
+        Command::Image(options) => lab::image::shipped::run(&options),
         Command::Measure => lab::measure::run(),
         Command::Guest => lab::guest::main(),
     };

@@ -9,9 +9,11 @@ use nri_cpu_manager::cpuset::CpuSet;
 use crate::busy::{Busy, OUT};
 use crate::cgroup::Driver;
 use crate::containerd::{Containerd, Setup};
+use crate::daemonset::{DaemonPod, Place};
 use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
+use crate::manifests::Manifests;
 use crate::pod::{Container, Pod};
-use crate::{cgroup, plugin, process};
+use crate::{cgroup, image, plugin, process};
 
 /// A machine's container runtime with the pods that run on it.
 #[derive(Debug)]
@@ -20,6 +22,8 @@ pub struct Node {
     pods: Vec<RunningPod>,
     /// What is always busy.
     busy: Vec<Busy>,
+    /// The plugin, where it was started as a pod.
+    daemon: Option<DaemonPod>,
     driver: Driver,
     /// Containers that were started: no two of one name may have the same number.
     attempts: u32,
@@ -37,7 +41,7 @@ impl Node {
         let driver = setup.driver;
         cgroup::prepare(driver)?;
         let containerd = Containerd::start(setup)?;
-        containerd.import(image)?;
+        containerd.import(image, image::lab::NAME)?;
         let kubelet = Kubelet::connect(&containerd.socket())?;
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
@@ -45,6 +49,7 @@ impl Node {
             kubelet,
             pods: Vec::new(),
             busy: Vec::new(),
+            daemon: None,
             driver,
             attempts: 0,
             directory: directory.to_path_buf(),
@@ -216,6 +221,49 @@ impl Node {
         Ok(())
     }
 
+    /// Starts the plugin of this program as it is installed: its image imported, these manifests applied, with no memory of
+    /// earlier runs. Does not wait for what it does.
+    ///
+    /// # Errors
+    /// When its image or its pod cannot be made.
+    pub fn start_daemon_set(&mut self, program: &Path, manifests: &Manifests) -> Result<()> {
+        self.end_daemon_set()?;
+        let archive = self.directory.join("nri-cpu-manager.tar");
+        image::shipped::write(&archive, program)?;
+        self.containerd.import(&archive, image::shipped::NAME)?;
+        let place = Place {
+            root: self.containerd.root().to_path_buf(),
+            directory: self.directory.join("daemonset"),
+            driver: self.driver,
+        };
+        crate::cache::remove(&place.root.join("var/lib/nri-cpu-manager"))?;
+        self.daemon = Some(DaemonPod::start(&self.kubelet, manifests, &place)?);
+        Ok(())
+    }
+
+    /// The plugin's pod, and the kubelet that it needs to do anything.
+    ///
+    /// # Errors
+    /// When the plugin was not started that way.
+    pub fn daemon(&mut self) -> Result<(&mut DaemonPod, &Kubelet)> {
+        let daemon = self.daemon.as_mut().context("the plugin was not started as a pod")?;
+        Ok((daemon, &self.kubelet))
+    }
+
+    /// What the plugin says that was started as a pod.
+    #[must_use]
+    pub fn daemon_word(&self) -> Option<&plugin::Word> {
+        self.daemon.as_ref().map(DaemonPod::word)
+    }
+
+    /// Removes the plugin's pod, if there is one.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses.
+    pub fn end_daemon_set(&mut self) -> Result<()> {
+        self.daemon.take().map_or(Ok(()), |daemon| daemon.remove(&self.kubelet))
+    }
+
     /// The pods that were started, in their order.
     #[must_use]
     pub fn pods(&self) -> &[RunningPod] {
@@ -310,6 +358,22 @@ impl Node {
         Ok(())
     }
 
+    /// Restarts the runtime with NRI switched off, as containerd 1.7 comes.
+    ///
+    /// # Errors
+    /// When it does not become ready.
+    pub fn restart_runtime_without_nri(&mut self) -> Result<()> {
+        self.containerd.restart_without_nri()?;
+        self.kubelet = self.another_kubelet()?;
+        Ok(())
+    }
+
+    /// The runtime itself: where its files are.
+    #[must_use]
+    pub fn containerd(&self) -> &Containerd {
+        &self.containerd
+    }
+
     /// The runtime's log.
     #[must_use]
     pub fn runtime_log(&self) -> String {
@@ -321,7 +385,7 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         let pods: Vec<Pod> = self.pods.iter().map(|running| running.pod.clone()).collect();
-        if let Err(error) = self.remove_all() {
+        if let Err(error) = self.remove_all().and_then(|()| self.end_daemon_set()) {
             crate::command::progress(format!("pods were not removed in order: {error:#}"));
             for pod in pods {
                 let _ = cgroup::remove_pod(&pod);

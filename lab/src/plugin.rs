@@ -1,7 +1,6 @@
 //! The plugin as a process: started, killed, and its own word read (log and state file).
 
 use std::fs::{self, File};
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use nri_cpu_manager::cpuset::CpuSet;
 use serde::Deserialize;
 
 use crate::command::{command, last_lines};
+use crate::kubelet::config_map;
 use crate::process;
 
 /// What the plugin's log says when it has taken over the node.
@@ -34,26 +34,12 @@ pub struct Setup {
 const CONFIG: &str = "config/config.yaml";
 
 impl Setup {
-    /// Writes the configuration as the kubelet changes a mounted ConfigMap: a new directory is filled, then the link
-    /// `..data` is renamed over the old one, so that a reader sees all of it or nothing.
+    /// Writes the configuration as the kubelet changes a mounted ConfigMap.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn write_config(&self) -> Result<()> {
-        let mount = self.directory.join("config");
-        let number = fs::read_dir(&mount).map_or(0, |entries| entries.count());
-        let data = format!("..{number}");
-        let write = || -> std::io::Result<()> {
-            fs::create_dir_all(mount.join(&data))?;
-            fs::write(mount.join(&data).join("config.yaml"), &self.config)?;
-            symlink(&data, mount.join("..data_tmp"))?;
-            fs::rename(mount.join("..data_tmp"), mount.join("..data"))?;
-            match symlink("..data/config.yaml", mount.join("config.yaml")) {
-                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
-                _ => Ok(()),
-            }
-        };
-        write().with_context(|| format!("cannot write the configuration to {}", mount.display()))
+        config_map::write(&self.directory.join("config"), [("config.yaml", self.config.as_str())])
     }
 
     /// What plugins of this setup logged, over all starts.
@@ -66,10 +52,18 @@ impl Setup {
 /// A running plugin.
 #[derive(Debug)]
 pub struct Plugin {
-    setup: Setup,
     child: Child,
+    word: Word,
+}
+
+/// What a plugin itself says, however it was started: its log and its state file.
+#[derive(Debug, Clone)]
+pub struct Word {
+    log: PathBuf,
     /// Where this start's part of the log begins.
-    log_start: usize,
+    start: usize,
+    /// The directory of the state file.
+    state: PathBuf,
 }
 
 /// What the state file says of one container.
@@ -119,7 +113,7 @@ impl Plugin {
             .append(true)
             .open(&log_path)
             .context("cannot open the plugin's log")?;
-        let log_start = fs::read_to_string(&log_path).map_or(0, |text| text.len());
+        let start = fs::read_to_string(&log_path).map_or(0, |text| text.len());
         let child = command(&setup.program, ["run"])
             .args([Path::new("--config"), &config, Path::new("--state-dir"), &state])
             .args([Path::new("--socket"), &setup.socket])
@@ -128,7 +122,7 @@ impl Plugin {
             .stderr(log)
             .spawn()
             .with_context(|| format!("cannot start {}", setup.program.display()))?;
-        Ok(Self { setup: setup.clone(), child, log_start })
+        Ok(Self { child, word: Word { log: log_path, start, state } })
     }
 
     /// Waits until the log of this start has said `text` at least `count` times.
@@ -136,26 +130,17 @@ impl Plugin {
     /// # Errors
     /// When the plugin ends before, or does not say so in time.
     pub fn wait_for(&mut self, text: &str, count: usize, patience: Duration) -> Result<Duration> {
-        let start = Instant::now();
-        while self.log().matches(text).count() < count {
-            let ended = self.child.try_wait().context("cannot look after the plugin")?;
-            if ended.is_some() || start.elapsed() > patience {
-                bail!(
-                    "the plugin did not say {text:?} ({count} times) within {:.1} s ({}); its last words:\n{}",
-                    start.elapsed().as_secs_f64(),
-                    ended.map_or("still running".to_owned(), |status| status.to_string()),
-                    last_lines(&self.log(), 15)
-                );
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(start.elapsed())
+        let Self { child, word } = self;
+        word.wait_for(text, count, patience, || {
+            let ended = child.try_wait().context("cannot look after the plugin")?;
+            Ok(ended.map(|status| status.to_string()))
+        })
     }
 
     /// How often it has synchronised with a runtime since this start.
     #[must_use]
     pub fn synchronisations(&self) -> usize {
-        self.log().matches(READY).count()
+        self.word.synchronisations()
     }
 
     /// Waits until it has synchronised `count` times since this start: once, and once more for each reconnection.
@@ -199,11 +184,16 @@ impl Plugin {
         self.child.id()
     }
 
+    /// What it says itself.
+    #[must_use]
+    pub fn word(&self) -> &Word {
+        &self.word
+    }
+
     /// What it logged since this start.
     #[must_use]
     pub fn log(&self) -> String {
-        let text = self.setup.log();
-        text.get(self.log_start..).unwrap_or_default().to_owned()
+        self.word.log()
     }
 
     /// The exclusive assignments in its state file.
@@ -211,7 +201,84 @@ impl Plugin {
     /// # Errors
     /// When the file cannot be read or understood.
     pub fn assignments(&self) -> Result<Vec<Assignment>> {
-        let path = self.setup.directory.join("state/checkpoint.json");
+        self.word.assignments()
+    }
+
+    /// The exclusive CPUs the state file gives to a container, if any.
+    ///
+    /// # Errors
+    /// As [`assignments`](Self::assignments).
+    pub fn decided(&self, pod: &str, container: &str) -> Result<Option<CpuSet>> {
+        self.word.decided(pod, container)
+    }
+}
+
+impl Word {
+    /// Of a plugin that logs to `log`, a file of its own, and has its state in the directory `state`.
+    #[must_use]
+    pub fn at(log: PathBuf, state: PathBuf) -> Self {
+        Self { log, start: 0, state }
+    }
+
+    /// What was logged since this start.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        text.get(self.start..).unwrap_or_default().to_owned()
+    }
+
+    /// How often it says it has synchronised with a runtime since this start.
+    #[must_use]
+    pub fn synchronisations(&self) -> usize {
+        self.log().matches(READY).count()
+    }
+
+    /// Waits until it says it has synchronised `count` times; `ended` tells how the plugin has ended, if it has.
+    ///
+    /// # Errors
+    /// When it ends before, or does not say so in time.
+    pub fn wait_for_synchronisation(
+        &self,
+        count: usize,
+        patience: Duration,
+        ended: impl FnMut() -> Result<Option<String>>,
+    ) -> Result<Duration> {
+        self.wait_for(READY, count, patience, ended)
+    }
+
+    /// Waits until the log has said `text` at least `count` times.
+    ///
+    /// # Errors
+    /// When the plugin ends before, or does not say so in time.
+    pub fn wait_for(
+        &self,
+        text: &str,
+        count: usize,
+        patience: Duration,
+        mut ended: impl FnMut() -> Result<Option<String>>,
+    ) -> Result<Duration> {
+        let start = Instant::now();
+        while self.log().matches(text).count() < count {
+            let ended = ended()?;
+            if ended.is_some() || start.elapsed() > patience {
+                bail!(
+                    "the plugin did not say {text:?} ({count} times) within {:.1} s ({}); its last words:\n{}",
+                    start.elapsed().as_secs_f64(),
+                    ended.unwrap_or_else(|| "still running".to_owned()),
+                    last_lines(&self.log(), 15)
+                );
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(start.elapsed())
+    }
+
+    /// The exclusive assignments in the state file.
+    ///
+    /// # Errors
+    /// When the file cannot be read or understood.
+    pub fn assignments(&self) -> Result<Vec<Assignment>> {
+        let path = self.state.join("checkpoint.json");
         let text =
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let checkpoint: Checkpoint = serde_json::from_str(&text)

@@ -39,6 +39,9 @@ pub struct Container {
     /// The CPUs that the kubelet names for it; empty unless the kubelet's own CPU manager is active.
     #[serde(default)]
     pub kubelet_cpus: String,
+    /// Whose processes they are.
+    #[serde(default)]
+    pub user: i64,
     /// What it runs; empty means the image's own entry point.
     pub command: Vec<String>,
     /// Directories of the host, as (path on the host, path in the container).
@@ -70,6 +73,7 @@ impl Container {
             memory_request: 0,
             memory_limit: 0,
             kubelet_cpus: String::new(),
+            user: 0,
             command: Vec::new(),
             mounts: Vec::new(),
         }
@@ -260,6 +264,7 @@ impl Pod {
                 cgroup_parent: self.cgroup_parent(),
                 security_context: Some(wire::LinuxSandboxSecurityContext {
                     namespace_options: Some(self.namespaces()),
+                    ..Default::default()
                 }),
                 overhead: Some(overhead),
                 resources: Some(self.resources()),
@@ -279,13 +284,13 @@ impl Pod {
         let mount = |(host, inside): &(String, String)| wire::Mount {
             container_path: inside.clone(),
             host_path: host.clone(),
-            readonly: false,
+            ..Default::default()
         };
         let mut labels = self.labels();
         labels.insert("io.kubernetes.container.name".to_owned(), container.name.clone());
         wire::ContainerConfig {
             metadata: Some(wire::ContainerMetadata { name: container.name.clone(), attempt }),
-            image: Some(wire::ImageSpec { image: image::NAME.to_owned() }),
+            image: Some(wire::ImageSpec { image: image::lab::NAME.to_owned() }),
             command: container.command.clone(),
             mounts: container.mounts.iter().map(mount).collect(),
             labels,
@@ -297,6 +302,8 @@ impl Pod {
                 resources: Some(container.resources(self.qos(), node_memory)),
                 security_context: Some(wire::LinuxContainerSecurityContext {
                     namespace_options: Some(self.namespaces()),
+                    run_as_user: Some(wire::Int64Value { value: container.user }),
+                    ..Default::default()
                 }),
             }),
             ..Default::default()

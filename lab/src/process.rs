@@ -84,7 +84,8 @@ pub fn resident_kib(pid: u32) -> Result<u64> {
     Ok(number)
 }
 
-fn status_field(pid: u32, field: &str) -> Option<String> {
+/// A field of `/proc/PID/status`.
+pub(crate) fn status_field(pid: u32, field: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     text.lines()
         .find_map(|line| Some(line.strip_prefix(field)?.strip_prefix(':')?.trim().to_owned()))

@@ -10,8 +10,10 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
+use crate::daemonset::Confinement;
+use crate::manifests::Manifests;
 use crate::node::Node;
-use crate::plugin::{self, Plugin};
+use crate::plugin::{self, Plugin, Word};
 use crate::pod::{Container, Pod};
 use crate::process;
 use crate::view::View;
@@ -25,6 +27,12 @@ const SAYS: Duration = Duration::from_secs(90);
 pub enum Step {
     /// Start the plugin with this configuration and no memory of earlier runs.
     StartPlugin(String),
+    /// Start the plugin as it is installed: as the pod of these manifests, from its image, with no memory of earlier runs.
+    StartDaemonSet(Box<Manifests>),
+    /// Look how the process in the plugin's pod is confined.
+    Confinement,
+    /// What the plugin has logged since its start.
+    Log,
     /// Kill the plugin with SIGKILL and start it again, with the memory it has.
     KillPlugin,
     /// Kill the plugin with SIGKILL, for good.
@@ -101,8 +109,10 @@ pub enum Outcome {
     Reconnected(u64),
     /// What the node looks like.
     View(View),
-    /// What a file says.
+    /// What a file or the plugin's log says.
     Text(String),
+    /// What the process in the plugin's pod may do.
+    Confinement(Confinement),
     /// The plugin's resident memory in KiB.
     Resident(u64),
     /// Periods in which a container and its pod were throttled.
@@ -136,7 +146,7 @@ impl<'a> Player<'a> {
     /// What the plugin has logged since it was started.
     #[must_use]
     pub fn plugin_log(&self) -> String {
-        self.plugin.as_ref().map_or_else(String::new, |(_, plugin)| plugin.log())
+        self.word().map_or_else(String::new, Word::log)
     }
 
     /// Carries out one step.
@@ -145,15 +155,21 @@ impl<'a> Player<'a> {
     /// When the lab, the runtime or the plugin fails at it.
     pub fn play(&mut self, step: &Step) -> Result<Outcome> {
         let what = step.describe();
-        self.act(step).with_context(|| format!("step failed: {what}")).map_err(|error| match &self
-            .plugin
-        {
-            Some((_, plugin)) => error.context(format!(
-                "the plugin's last words:\n{}",
-                crate::command::last_lines(&plugin.log(), 10)
-            )),
-            None => error,
+        self.act(step).with_context(|| format!("step failed: {what}")).map_err(|error| {
+            match self.word() {
+                Some(word) => error.context(format!(
+                    "the plugin's last words:\n{}",
+                    crate::command::last_lines(&word.log(), 10)
+                )),
+                None => error,
+            }
         })
+    }
+
+    /// What the plugin says, if there is one.
+    fn word(&self) -> Option<&Word> {
+        let process = self.plugin.as_ref().map(|(_, plugin)| plugin.word());
+        process.or_else(|| self.node.daemon_word())
     }
 
     fn act(&mut self, step: &Step) -> Result<Outcome> {
@@ -163,6 +179,20 @@ impl<'a> Player<'a> {
                 let setup = self.node.plugin(self.program, config)?;
                 let plugin = Plugin::start(&setup)?;
                 self.plugin = Some((setup, plugin));
+            }
+            Step::StartDaemonSet(manifests) => {
+                self.plugin = None;
+                self.node.start_daemon_set(self.program, manifests)?;
+                let (daemon, kubelet) = self.node.daemon()?;
+                daemon.wait_until_synchronised(kubelet)?;
+            }
+            Step::Confinement => {
+                return self.node.daemon()?.0.confinement().map(Outcome::Confinement);
+            }
+            Step::Log => {
+                let word =
+                    self.word().context("there is no plugin that could have said anything")?;
+                return Ok(Outcome::Text(word.log()));
             }
             Step::KillPlugin => {
                 let (setup, plugin) = self.plugin.take().context("there is no plugin to kill")?;
@@ -234,10 +264,7 @@ impl<'a> Player<'a> {
                 let (_, plugin) = self.plugin.as_mut().context("there is no plugin to log")?;
                 plugin.wait_for(text, 1, SAYS)?;
             }
-            Step::Look => {
-                let plugin = self.plugin.as_ref().map(|(_, plugin)| plugin);
-                return View::of(self.node, plugin).map(Outcome::View);
-            }
+            Step::Look => return View::of(self.node, self.word()).map(Outcome::View),
             Step::Measure => {
                 let (_, plugin) = self.plugin.as_ref().context("there is no plugin to measure")?;
                 return process::resident_kib(plugin.pid()).map(Outcome::Resident);
@@ -249,6 +276,7 @@ impl<'a> Player<'a> {
             }
             Step::Clear => {
                 self.node.remove_all()?;
+                self.node.end_daemon_set()?;
                 if let Some((_, plugin)) = self.plugin.take() {
                     plugin.end(Signal::SIGTERM)?;
                 }
@@ -301,6 +329,9 @@ impl Step {
     pub fn describe(&self) -> String {
         match self {
             Self::StartPlugin(_) => "start the plugin".to_owned(),
+            Self::StartDaemonSet(_) => "start the plugin as a DaemonSet's pod".to_owned(),
+            Self::Confinement => "look how the plugin is confined".to_owned(),
+            Self::Log => "read the plugin's log".to_owned(),
             Self::KillPlugin => "kill the plugin and start it again".to_owned(),
             Self::KillRuntime => "kill containerd and start it again".to_owned(),
             Self::KillBoth => "kill containerd and the plugin, and start both again".to_owned(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::cgroup;
 use crate::node::Node;
-use crate::plugin::Plugin;
+use crate::plugin::Word;
 use crate::pod::Qos;
 use crate::process;
 
@@ -75,11 +75,11 @@ pub struct ContainerView {
 }
 
 impl View {
-    /// Looks at a node. Without a plugin nothing is decided.
+    /// Looks at a node, beside the word of its plugin. Without one nothing is decided.
     ///
     /// # Errors
     /// When a container does not run, or the plugin's state file cannot be read.
-    pub fn of(node: &Node, plugin: Option<&Plugin>) -> Result<Self> {
+    pub fn of(node: &Node, plugin: Option<&Word>) -> Result<Self> {
         let reading =
             sysfs::read(Path::new("/sys")).context("cannot read this machine's topology")?;
         let topology =

@@ -187,18 +187,16 @@ fn a_restarted_container_gets_the_same_cpu(version: Version) {
 fn the_runtime_can_launch_it(version: Version) {
     let mut bench = Bench::new(version);
     let setup = bench.host.node.plugin(&binaries().plugin, "").unwrap();
-    let run = setup.socket.parent().unwrap();
+    let root = bench.host.node.containerd().root().to_owned();
     let state = setup.directory.join("state");
-    for directory in [run.join("plugins"), run.join("conf.d"), setup.directory.clone()] {
-        fs::create_dir_all(directory).unwrap();
-    }
+    fs::create_dir_all(&setup.directory).unwrap();
     // Launched without arguments it would keep its state where a real one does.
     let program = setup.program.display();
     let script = format!("#!/bin/sh\nexec {program} run --state-dir {}\n", state.display());
-    let executable = run.join("plugins/10-pinner");
+    let executable = root.join("opt/nri/plugins/90-cpu-manager");
     fs::write(&executable, script).unwrap();
     fs::set_permissions(&executable, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::write(run.join("conf.d/pinner.conf"), CONFIG).unwrap();
+    fs::write(root.join("etc/nri/conf.d/cpu-manager.conf"), CONFIG).unwrap();
     bench.host.node.kill_runtime().unwrap();
     bench.host.node.restart_runtime().unwrap();
 
@@ -211,7 +209,7 @@ fn the_runtime_can_launch_it(version: Version) {
     assert_eq!(bench.allowed("web"), bench.online());
 
     // It ends with its connection: its state is free for another instance.
-    fs::remove_dir_all(run.join("plugins")).unwrap();
+    fs::remove_file(executable).unwrap();
     bench.host.node.kill_runtime().unwrap();
     bench.host.node.restart_runtime().unwrap();
     let ended = || nri_cpu_manager::checkpoint::StateDir::open(&state).is_ok();

@@ -1,15 +1,42 @@
 //! containerd's configuration: two generations of the file, the same meaning.
 
+use std::path::Path;
+
 use super::{Driver, Setup, Version};
 use crate::image;
 
 pub(super) fn text(setup: &Setup) -> String {
-    let common = common(setup);
-    let cri = match setup.version {
+    format!("{}{}", common(setup), nri(setup, false)) + &cri(setup)
+}
+
+/// As containerd 1.7 comes: with nothing about NRI. Where the node's root directory is not `/`, its places still have to be
+/// named.
+pub(super) fn without_nri(setup: &Setup) -> String {
+    let nri = if setup.root == Path::new("/") { String::new() } else { nri(setup, true) };
+    common(setup) + &nri + &cri(setup)
+}
+
+fn cri(setup: &Setup) -> String {
+    match setup.version {
         Version::V1_7 => cri_1_7(setup),
         Version::V2_1 => cri_2_1(setup),
-    };
-    format!("{common}{cri}")
+    }
+}
+
+/// NRI's part, with every place at its default below the node's root directory.
+fn nri(setup: &Setup, disable: bool) -> String {
+    let root = setup.root.display().to_string();
+    let root = root.trim_end_matches('/');
+    format!(
+        r#"
+[plugins."io.containerd.nri.v1.nri"]
+disable = {disable}
+disable_connections = false
+socket_path = "{root}/var/run/nri/nri.sock"
+plugin_path = "{root}/opt/nri/plugins"
+plugin_config_path = "{root}/etc/nri/conf.d"
+"#
+    )
 }
 
 fn common(setup: &Setup) -> String {
@@ -31,13 +58,6 @@ address = "{run}/containerd.sock.ttrpc"
 
 [plugins."io.containerd.internal.v1.opt"]
 path = "{data}/opt"
-
-[plugins."io.containerd.nri.v1.nri"]
-disable = false
-disable_connections = false
-socket_path = "{run}/nri.sock"
-plugin_path = "{run}/plugins"
-plugin_config_path = "{run}/conf.d"
 "#
     )
 }
@@ -45,7 +65,7 @@ plugin_config_path = "{run}/conf.d"
 /// There are no network plugins: every pod uses the host's network.
 fn cri_1_7(setup: &Setup) -> String {
     let Setup { snapshotter, restrict_oom_score, data, runc, .. } = setup;
-    let (data, runc, image) = (data.display(), runc.display(), image::NAME);
+    let (data, runc, image) = (data.display(), runc.display(), image::lab::NAME);
     let systemd = setup.driver == Driver::Systemd;
     format!(
         r#"
@@ -73,7 +93,7 @@ conf_dir = "{data}/cni.d"
 
 fn cri_2_1(setup: &Setup) -> String {
     let Setup { snapshotter, restrict_oom_score, data, runc, .. } = setup;
-    let (data, runc, image) = (data.display(), runc.display(), image::NAME);
+    let (data, runc, image) = (data.display(), runc.display(), image::lab::NAME);
     let systemd = setup.driver == Driver::Systemd;
     format!(
         r#"

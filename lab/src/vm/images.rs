@@ -105,7 +105,7 @@ pub(super) fn make_run(
     {
         fs::copy(from, tree.join(to)).with_context(|| format!("cannot copy {}", from.display()))?;
     }
-    image::write(&tree.join("image.tar"), &base.busybox, &binaries.probe)?;
+    image::lab::write(&tree.join("image.tar"), &base.busybox, &binaries.probe)?;
     fs::write(tree.join("job.json"), job).context("cannot write the job")?;
     let path = directory.join("run.ext4");
     make_file_system(&tree, &path, "96M")?;

@@ -1,0 +1,101 @@
+//! How a process in a container is confined, in the kernel's own words.
+
+use std::fs;
+use std::io::ErrorKind;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::process::status_field;
+
+/// What a process may do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confinement {
+    /// Its effective user.
+    pub user: u32,
+    /// Effective capabilities, a bit each.
+    pub capabilities: u64,
+    /// Capabilities it could ever get.
+    pub bounding: u64,
+    /// Whether programs it starts can gain nothing (`NoNewPrivs`).
+    pub no_new_privileges: bool,
+    /// 2 is a filter of system calls.
+    pub seccomp: u32,
+    /// Mount points it can write to, outside of `/proc` and `/dev`, which every container has.
+    pub writable: Vec<String>,
+}
+
+impl Confinement {
+    /// Looks at a process.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn of(pid: u32) -> Result<Self> {
+        let field = |name: &str| {
+            status_field(pid, name).with_context(|| format!("process {pid} tells no {name}"))
+        };
+        let bits = |name: &str| -> Result<u64> {
+            u64::from_str_radix(&field(name)?, 16).with_context(|| format!("{name} is strange"))
+        };
+        // Real, effective, saved and file system user.
+        let users = field("Uid")?;
+        let user = users.split_whitespace().nth(1).and_then(|user| user.parse().ok());
+        let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo"))
+            .with_context(|| format!("cannot read the mounts of process {pid}"))?;
+        Ok(Self {
+            user: user.context("a process has a user")?,
+            capabilities: bits("CapEff")?,
+            bounding: bits("CapBnd")?,
+            no_new_privileges: field("NoNewPrivs")? == "1",
+            seccomp: field("Seccomp")?.parse().context("the seccomp mode is a number")?,
+            writable: mounts.lines().filter_map(writable).collect(),
+        })
+    }
+}
+
+/// The mount point of a line of `mountinfo`, if it can be written to.
+fn writable(line: &str) -> Option<String> {
+    let (of_mount, of_file_system) = line.split_once(" - ")?;
+    let mut fields = of_mount.split(' ').skip(4);
+    let (point, options) = (fields.next()?, fields.next()?);
+    let super_options = of_file_system.split(' ').nth(2)?;
+    let read_only = [options, super_options].iter().any(|o| o.split(',').any(|o| o == "ro"));
+    let everywhere =
+        ["/proc", "/dev"].iter().any(|top| point == *top || point.starts_with(&format!("{top}/")));
+    (!read_only && !everywhere).then(|| point.to_owned())
+}
+
+/// Whether nothing can be made in a directory that a process sees, because its file system is read-only there. This is
+/// tried by somebody whom only that can stop.
+///
+/// # Errors
+/// When it fails for another reason.
+pub fn refuses_writes(pid: u32, directory: &str) -> Result<bool> {
+    let path = format!("/proc/{pid}/root{directory}/lab-was-here");
+    match fs::create_dir(&path) {
+        Ok(()) => {
+            fs::remove_dir(&path).with_context(|| format!("cannot remove {path} again"))?;
+            Ok(false)
+        }
+        Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem => Ok(true),
+        Err(error) => Err(error).with_context(|| format!("cannot try to write to {directory}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn read_only_is_said_by_the_mount_or_the_file_system() {
+        let point = |line: &str| writable(line);
+        let line = |point: &str, options: &str, super_options: &str| {
+            format!("1 2 0:3 / {point} {options} shared:1 - ext4 /dev/vda {super_options}")
+        };
+        assert_eq!(point(&line("/state", "rw,relatime", "rw")), Some("/state".into()));
+        assert_eq!(point(&line("/", "ro,relatime", "rw,errors=remount-ro")), None);
+        assert_eq!(point(&line("/sys", "rw", "ro")), None);
+        assert_eq!(point(&line("/dev/shm", "rw", "rw")), None);
+        assert_eq!(point(&line("/device", "rw", "rw")), Some("/device".into()));
+    }
+}

@@ -1,0 +1,137 @@
+//! What a kubelet makes of a pod's manifest in the runtime's language.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+
+use crate::cgroup::Driver;
+use crate::cri::wire;
+use crate::manifests::Manifests;
+use crate::manifests::types::{Container, PodSpec, SeccompType, SecurityContext};
+use crate::pod::{self, Pod};
+
+/// What the kubelet hides from containers of `/proc` and `/sys`, and what it makes read-only, unless they are privileged.
+const MASKED: [&str; 12] = [
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+];
+const READ_ONLY: [&str; 5] =
+    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// The pod, as far as the lab's other pods have it too: names, resources, cgroup.
+pub(super) fn pod(manifests: &Manifests, driver: Driver) -> Result<Pod> {
+    let spec = manifests.pod();
+    let containers: Result<Vec<_>> = spec.containers.iter().map(resources).collect();
+    let meta = &manifests.daemon_set.metadata;
+    let mut pod = Pod::new(&format!("{}-x7k2p", meta.name), containers?);
+    pod.namespace = meta.namespace.clone().unwrap_or_default();
+    pod.host_pid = spec.host_pid;
+    pod.driver = driver;
+    Ok(pod)
+}
+
+/// What a container asks for.
+fn resources(container: &Container) -> Result<pod::Container> {
+    let (requests, limits) = (&container.resources.requests, &container.resources.limits);
+    // What is only limited is requested to the same amount.
+    let or = |request: i64, limit: i64| if request == 0 { limit } else { request };
+    let (cpu_limit, memory_limit) = (limits.milli_cpu()?, limits.memory()?);
+    Ok(pod::Container {
+        cpu_request: or(requests.milli_cpu()?, cpu_limit),
+        cpu_limit,
+        memory_request: or(requests.memory()?, memory_limit),
+        memory_limit,
+        ..pod::Container::best_effort(&container.name)
+    })
+}
+
+pub(super) fn sandbox(pod: &Pod, spec: &PodSpec, logs: &Path) -> wire::PodSandboxConfig {
+    let mut config = pod.sandbox();
+    config.log_directory = logs.display().to_string();
+    if let Some(context) = config.linux.as_mut().and_then(|linux| linux.security_context.as_mut()) {
+        context.privileged = spec.containers.iter().any(|c| c.security_context.privileged);
+        context.seccomp = Some(profile(SeccompType::RuntimeDefault));
+    }
+    config
+}
+
+pub(super) fn container(
+    pod: &Pod,
+    spec: &Container,
+    attempt: u32,
+    mounts: Vec<wire::Mount>,
+    node_memory: i64,
+) -> Result<wire::ContainerConfig> {
+    let mut config = pod.container(&resources(spec)?, attempt, node_memory);
+    config.image = Some(wire::ImageSpec { image: spec.image.clone() });
+    config.command.clone_from(&spec.command);
+    config.args.clone_from(&spec.args);
+    let variable = |v: &crate::manifests::types::Variable| wire::KeyValue {
+        key: v.name.clone(),
+        value: v.value.clone(),
+    };
+    config.envs = spec.env.iter().map(variable).collect();
+    config.mounts = mounts;
+    if let Some(linux) = &mut config.linux {
+        let namespaces =
+            linux.security_context.take().and_then(|context| context.namespace_options);
+        linux.security_context = Some(security(&spec.security_context, namespaces)?);
+    }
+    Ok(config)
+}
+
+fn security(
+    context: &SecurityContext,
+    namespace_options: Option<wire::NamespaceOption>,
+) -> Result<wire::LinuxContainerSecurityContext> {
+    ensure!(
+        !(context.run_as_non_root && context.run_as_user == 0),
+        "runAsNonRoot and runAsUser: 0 contradict each other"
+    );
+    let paths = |paths: &[&str]| {
+        let paths = if context.privileged { &[] } else { paths };
+        paths.iter().map(|path| (*path).to_owned()).collect()
+    };
+    let label = context.se_linux_options.as_ref().map(|options| wire::SeLinuxOption {
+        user: options.user.clone(),
+        role: options.role.clone(),
+        r#type: options.r#type.clone(),
+        level: options.level.clone(),
+    });
+    let seccomp = context.seccomp_profile.as_ref().map_or(SeccompType::Unconfined, |p| p.r#type);
+    Ok(wire::LinuxContainerSecurityContext {
+        capabilities: Some(wire::Capability {
+            add_capabilities: context.capabilities.add.clone(),
+            drop_capabilities: context.capabilities.drop.clone(),
+        }),
+        privileged: context.privileged,
+        namespace_options,
+        selinux_options: label,
+        run_as_user: Some(wire::Int64Value { value: context.run_as_user }),
+        readonly_rootfs: context.read_only_root_filesystem,
+        no_new_privs: context.allow_privilege_escalation == Some(false),
+        run_as_group: context.run_as_group.map(|value| wire::Int64Value { value }),
+        masked_paths: paths(&MASKED),
+        readonly_paths: paths(&READ_ONLY),
+        seccomp: Some(profile(seccomp)),
+    })
+}
+
+fn profile(kind: SeccompType) -> wire::SecurityProfile {
+    use wire::security_profile::ProfileType;
+    let profile_type = match kind {
+        SeccompType::RuntimeDefault => ProfileType::RuntimeDefault,
+        SeccompType::Unconfined => ProfileType::Unconfined,
+    };
+    wire::SecurityProfile { profile_type: profile_type.into() }
+}

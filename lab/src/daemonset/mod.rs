@@ -1,0 +1,238 @@
+//! The plugin as it is installed: from its own image, as the pod that `manifests/` describe, started as a kubelet would.
+//!
+//! What a kubelet does beyond that and the lab does not: probes, the service account's token, service links and their
+//! variables, a termination message, `/etc/hosts` of the pod, back-off before restarts. The pod uses the host's network,
+//! as all of the lab's pods do.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::Signal;
+
+use crate::cgroup::Driver;
+use crate::command::last_lines;
+use crate::cri::wire;
+use crate::kubelet::{Kubelet, RunningContainer, RunningPod, node_memory};
+use crate::manifests::Manifests;
+use crate::manifests::types::Container;
+use crate::plugin::Word;
+use crate::{cache, process};
+
+mod confinement;
+mod messages;
+mod volumes;
+
+pub use confinement::{Confinement, refuses_writes};
+
+/// How long a container of the plugin may take for its work, on emulated CPUs too.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The node, as far as a DaemonSet's pod touches it.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// What stands for the node's root directory in `hostPath` volumes.
+    pub root: PathBuf,
+    /// The kubelet's own directory: volumes and logs.
+    pub directory: PathBuf,
+    /// How cgroups are made.
+    pub driver: Driver,
+}
+
+/// The pod of the plugin on a node.
+#[derive(Debug)]
+pub struct DaemonPod {
+    manifests: Manifests,
+    place: Place,
+    sandbox: wire::PodSandboxConfig,
+    running: RunningPod,
+    /// How often its container has been started.
+    attempts: u32,
+    word: Word,
+}
+
+impl DaemonPod {
+    /// Starts the pod: its init containers one after the other, then its container. Does not wait for what that does.
+    ///
+    /// # Errors
+    /// When a volume is not as it has to be, the runtime refuses, or an init container fails.
+    pub fn start(kubelet: &Kubelet, manifests: &Manifests, place: &Place) -> Result<Self> {
+        let [main] = &manifests.pod().containers[..] else {
+            bail!("the lab expects exactly one container in the plugin's pod");
+        };
+        cache::remove(&place.directory)?;
+        let pod = messages::pod(manifests, place.driver)?;
+        let logs = place.directory.join("logs");
+        let sandbox = messages::sandbox(&pod, manifests.pod(), &logs);
+        volumes::set_up(manifests, place)?;
+        let id = kubelet.run_sandbox_as(&pod, sandbox.clone())?;
+        let running = RunningPod { pod, sandbox: id, containers: Vec::new() };
+        let word = Word::at(log_path(&logs, main, 0), state(manifests, main, place)?);
+        let manifests = manifests.clone();
+        let mut daemon =
+            Self { manifests, place: place.clone(), sandbox, running, attempts: 0, word };
+        if let Err(error) = daemon.start_containers(kubelet) {
+            daemon.remove(kubelet)?;
+            return Err(error);
+        }
+        Ok(daemon)
+    }
+
+    fn start_containers(&mut self, kubelet: &Kubelet) -> Result<()> {
+        for init in self.manifests.pod().init_containers.clone() {
+            let container = self.create(kubelet, &init, 0)?;
+            let ended = || kubelet.exit_code(&container.id);
+            let code = wait(ended).with_context(|| format!("init container {}", init.name))?;
+            let log = fs::read_to_string(log_path(&self.logs(), &init, 0)).unwrap_or_default();
+            ensure!(code == 0, "init container {} ended with {code}:\n{log}", init.name);
+        }
+        self.start_main(kubelet)
+    }
+
+    /// Starts the plugin's container once more, with a log of its own.
+    fn start_main(&mut self, kubelet: &Kubelet) -> Result<()> {
+        let main = self.manifests.pod().containers[0].clone();
+        let container = self.create(kubelet, &main, self.attempts)?;
+        let path = log_path(&self.logs(), &main, self.attempts);
+        self.word = Word::at(path, state(&self.manifests, &main, &self.place)?);
+        self.attempts += 1;
+        self.running.containers.push(container);
+        Ok(())
+    }
+
+    fn create(
+        &self,
+        kubelet: &Kubelet,
+        spec: &Container,
+        attempt: u32,
+    ) -> Result<RunningContainer> {
+        let recursive = kubelet.has_recursive_read_only()?;
+        let mounts = volumes::mounts(&self.manifests, spec, &self.place, recursive)?;
+        let path = log_path(&self.logs(), spec, attempt);
+        let directory = path.parent().context("a log lies in a directory")?;
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        let mut config =
+            messages::container(&self.running.pod, spec, attempt, mounts, node_memory())?;
+        config.log_path = relative_log(spec, attempt);
+        let id =
+            kubelet.create_container_as(&self.running.sandbox, config, self.sandbox.clone())?;
+        kubelet.launch_container(&id)?;
+        // One that has ended already has no process.
+        let ended = RunningContainer { name: spec.name.clone(), id: id.clone(), pid: 0 };
+        Ok(kubelet.started(&id, &spec.name).unwrap_or(ended))
+    }
+
+    /// Waits until the plugin has taken over the node.
+    ///
+    /// # Errors
+    /// When it ends before, or does not do so in time; the error ends with the last lines of its log.
+    pub fn wait_until_synchronised(&self, kubelet: &Kubelet) -> Result<()> {
+        let id = &self.container()?.id;
+        let ended = || Ok(kubelet.exit_code(id)?.map(|code| format!("exit code {code}")));
+        self.word.wait_for_synchronisation(1, PATIENCE, ended).map(|_| ())
+    }
+
+    /// Waits until the plugin has ended by itself; returns its exit code.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub fn wait_for_end(&self, kubelet: &Kubelet) -> Result<i32> {
+        let id = &self.container()?.id;
+        wait(|| kubelet.exit_code(id)).with_context(|| {
+            format!("the plugin's last words:\n{}", last_lines(&self.word.log(), 10))
+        })
+    }
+
+    /// Starts the container again, as a kubelet does that has seen it end.
+    ///
+    /// # Errors
+    /// When it still runs, or the runtime refuses.
+    pub fn restart(&mut self, kubelet: &Kubelet) -> Result<()> {
+        ensure!(kubelet.exit_code(&self.container()?.id)?.is_some(), "the plugin still runs");
+        self.start_main(kubelet)
+    }
+
+    /// Kills the plugin's process and starts the container again.
+    ///
+    /// # Errors
+    /// When it does not end, or the runtime refuses.
+    pub fn kill(&mut self, kubelet: &Kubelet) -> Result<()> {
+        process::signal(self.container()?.pid, Signal::SIGKILL);
+        self.wait_for_end(kubelet)?;
+        self.restart(kubelet)
+    }
+
+    /// Stops and removes the pod.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses.
+    pub fn remove(&self, kubelet: &Kubelet) -> Result<()> {
+        kubelet.remove_pod(&self.running)
+    }
+
+    /// The plugin's container, as it was started last.
+    ///
+    /// # Errors
+    /// When it was never started.
+    pub fn container(&self) -> Result<&RunningContainer> {
+        self.running.containers.last().context("the plugin's container was not started")
+    }
+
+    /// How the plugin's process is confined.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn confinement(&self) -> Result<Confinement> {
+        Confinement::of(self.container()?.pid)
+    }
+
+    /// What the plugin says.
+    #[must_use]
+    pub fn word(&self) -> &Word {
+        &self.word
+    }
+
+    /// What an init container logged.
+    ///
+    /// # Errors
+    /// When there is no such log.
+    pub fn init_log(&self, name: &str) -> Result<String> {
+        let path = self.logs().join(name).join("0.log");
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    }
+
+    fn logs(&self) -> PathBuf {
+        self.place.directory.join("logs")
+    }
+}
+
+fn relative_log(container: &Container, attempt: u32) -> String {
+    format!("{}/{attempt}.log", container.name)
+}
+
+fn log_path(logs: &Path, container: &Container, attempt: u32) -> PathBuf {
+    logs.join(relative_log(container, attempt))
+}
+
+/// Where the plugin's state directory lies on the node.
+fn state(manifests: &Manifests, main: &Container, place: &Place) -> Result<PathBuf> {
+    let mount = main.volume_mounts.iter().find(|m| m.mount_path == "/var/lib/nri-cpu-manager");
+    let mount = mount.context("nothing is mounted at the plugin's state directory")?;
+    let volume = manifests.pod().volume(&mount.name)?;
+    let path = volume.host_path.as_ref().context("the plugin's state is not kept on the node")?;
+    Ok(volumes::on_node(place, &path.path))
+}
+
+/// Waits until something is there.
+fn wait<T>(mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        ensure!(start.elapsed() < PATIENCE, "it did not end within {} s", PATIENCE.as_secs());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

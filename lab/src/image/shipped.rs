@@ -1,0 +1,186 @@
+//! The plugin's own image, as the Dockerfile's last stage describes it, built without Docker.
+//!
+//! The Dockerfile is the one description: its last stage is read here. Only what it uses is understood; anything else is
+//! an error, so that the two ways of building cannot drift apart unnoticed.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::{Entry, Image, read};
+use crate::binaries::Binaries;
+use crate::cache;
+use crate::command::progress;
+
+const DOCKERFILE: &str = include_str!("../../../Dockerfile");
+
+/// The name that `manifests/base` refers to, with what container runtimes put before and behind a bare name.
+pub const NAME: &str = concat!("docker.io/library/nri-cpu-manager:", env!("CARGO_PKG_VERSION"));
+
+/// Arguments of `lab image`.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// The archive to write; a name in target/image by default.
+    file: Option<PathBuf>,
+}
+
+/// `lab image`: builds the program and the image; says where it is and its digest.
+///
+/// # Errors
+/// When the program cannot be built or the archive not written.
+pub fn run(options: &Options) -> Result<()> {
+    progress("building the plugin as it ships");
+    let program = Binaries::build_plugin()?;
+    let path = match &options.file {
+        Some(file) => file.clone(),
+        None => {
+            let directory = cache::repository().join("target/image");
+            std::fs::create_dir_all(&directory)
+                .with_context(|| format!("cannot make {}", directory.display()))?;
+            directory.join(format!("nri-cpu-manager-{}.tar", env!("CARGO_PKG_VERSION")))
+        }
+    };
+    let digest = write(&path, &program)?;
+    let shown = path.strip_prefix(cache::repository()).unwrap_or(&path);
+    println!("{}\n{NAME}@{digest}", shown.display());
+    Ok(())
+}
+
+/// Writes the archive of the image with this program to `path` and returns the image's digest.
+///
+/// # Errors
+/// When the program cannot be read or the archive not written.
+pub fn write(path: &Path, program: &Path) -> Result<String> {
+    image(DOCKERFILE, read(program)?)?.write(path)
+}
+
+/// What the last stage of a Dockerfile makes of the program.
+///
+/// # Errors
+/// When the stage has anything but `FROM scratch`, one `COPY --from`, and `LABEL`, `USER`, `ENTRYPOINT` and `CMD` in the
+/// forms that need no shell.
+pub fn image(dockerfile: &str, program: Vec<u8>) -> Result<Image> {
+    let (mut place, mut config, mut labels) = (None, serde_json::Map::new(), BTreeMap::new());
+    for line in last_stage(dockerfile)? {
+        let wrong =
+            || format!("the Dockerfile's last stage has a line that is not understood: {line}");
+        let (word, rest) = line.split_once(' ').with_context(wrong)?;
+        match word {
+            "COPY" => {
+                let words: Vec<&str> = rest.split_whitespace().collect();
+                let [from, _, to] = words[..] else { bail!(wrong()) };
+                ensure!(from.starts_with("--from=") && place.is_none(), wrong());
+                place = Some(to.strip_prefix('/').with_context(wrong)?.to_owned());
+            }
+            "LABEL" => {
+                let (name, text) = rest.split_once('=').with_context(wrong)?;
+                let text: String = serde_json::from_str(text).with_context(wrong)?;
+                labels.insert(name.to_owned(), text);
+            }
+            "USER" => {
+                config.insert("User".to_owned(), json!(rest));
+            }
+            "ENTRYPOINT" | "CMD" => {
+                let words: Vec<String> = serde_json::from_str(rest).with_context(wrong)?;
+                let key = if word == "CMD" { "Cmd" } else { "Entrypoint" };
+                config.insert(key.to_owned(), json!(words));
+            }
+            _ => bail!(wrong()),
+        }
+    }
+    config.insert("Labels".to_owned(), json!(labels));
+    let path = place.context("the Dockerfile's last stage copies no program")?;
+    let files = vec![Entry::Program { path, content: program }];
+    Ok(Image { name: NAME.to_owned(), config: Value::Object(config), files })
+}
+
+/// The instructions after `FROM scratch`.
+fn last_stage(dockerfile: &str) -> Result<Vec<&str>> {
+    let lines = dockerfile.lines().map(str::trim);
+    let lines: Vec<&str> = lines.filter(|l| !l.is_empty() && !l.starts_with('#')).collect();
+    let start = lines.iter().rposition(|line| line.starts_with("FROM "));
+    let start = start.context("the Dockerfile has no FROM")?;
+    ensure!(lines[start] == "FROM scratch", "the Dockerfile's last stage is not FROM scratch");
+    Ok(lines[start + 1..].to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::io::Read;
+
+    /// The files of an archive, by name.
+    fn unpacked(bytes: &[u8]) -> BTreeMap<String, Vec<u8>> {
+        let mut archive = tar::Archive::new(bytes);
+        let entries = archive.entries().unwrap().map(|entry| {
+            let mut entry = entry.unwrap();
+            assert_eq!((entry.header().mtime().unwrap(), entry.header().uid().unwrap()), (0, 0));
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).unwrap();
+            (entry.path().unwrap().display().to_string(), content)
+        });
+        entries.collect()
+    }
+
+    /// Follows the archive as a runtime does, from the index to the layer, and compares what is found with the
+    /// Dockerfile's own lines.
+    #[test]
+    fn the_archive_holds_what_the_dockerfile_says() {
+        let directory = tempfile::tempdir().unwrap();
+        let paths = ["program", "a.tar", "b.tar"].map(|name| directory.path().join(name));
+        std::fs::write(&paths[0], b"\x7fELF").unwrap();
+        let digests = [1, 2].map(|index: usize| write(&paths[index], &paths[0]).unwrap());
+        let archive = std::fs::read(&paths[1]).unwrap();
+        assert!(archive == std::fs::read(&paths[2]).unwrap(), "the same program, other bytes");
+        assert_eq!(digests[0], digests[1]);
+
+        let files = unpacked(&archive);
+        let json = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
+        let blob = |descriptor: &Value| {
+            let digest = descriptor["digest"].as_str().unwrap();
+            let content = &files[&format!("blobs/{}", digest.replace(':', "/"))];
+            assert_eq!(super::super::digest(content), digest);
+            content.clone()
+        };
+        let entry = &json(&files["index.json"])["manifests"][0];
+        assert_eq!(entry["digest"], digests[0]);
+        assert_eq!(entry["annotations"]["io.containerd.image.name"], NAME);
+        let manifest = json(&blob(entry));
+        let layer = unpacked(&blob(&manifest["layers"][0]));
+        assert_eq!(
+            layer.into_iter().collect::<Vec<_>>(),
+            [("nri-cpu-manager".into(), b"\x7fELF".to_vec())]
+        );
+
+        let config = json(&blob(&manifest["config"]))["config"].clone();
+        let list = |key: &str| config[key].to_string().replace(',', ", ");
+        for line in [
+            format!("ENTRYPOINT {}", list("Entrypoint")),
+            format!("CMD {}", list("Cmd")),
+            format!("USER {}", config["User"].as_str().unwrap()),
+        ] {
+            assert!(DOCKERFILE.lines().any(|l| l == line), "the Dockerfile has no line {line}");
+        }
+        let labels = config["Labels"].as_object().unwrap();
+        assert_eq!(labels.len(), DOCKERFILE.matches("\nLABEL ").count());
+        assert_eq!(labels["org.opencontainers.image.version"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(labels["org.opencontainers.image.licenses"], env!("CARGO_PKG_LICENSE"));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_an_error() {
+        for (from, to, expect) in [
+            ("CMD [\"run\"]", "CMD run", "CMD run"),
+            ("CMD [\"run\"]", "ENV A=b", "ENV A=b"),
+            ("CMD [\"run\"]", "COPY --from=build /a /b", "COPY"),
+            ("FROM scratch", "FROM debian", "not FROM scratch"),
+        ] {
+            assert!(DOCKERFILE.contains(from));
+            let error = image(&DOCKERFILE.replace(from, to), Vec::new()).unwrap_err();
+            assert!(format!("{error:#}").contains(expect), "{error:#}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! `manifests/` as shipped: composed as `kubectl apply -k` would, and read as far as the lab's kubelet understands it.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub mod kustomization;
+mod merge;
+pub mod types;
+
+use crate::cache;
+use types::{ConfigMap, DaemonSet, PodSpec, RecursiveReadOnly};
+
+/// What an overlay, or the base, brings to a cluster.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Manifests {
+    /// The plugin's DaemonSet.
+    pub daemon_set: DaemonSet,
+    /// The configuration that it mounts.
+    pub config_map: ConfigMap,
+}
+
+impl Manifests {
+    /// Composes `manifests/base`, or `manifests/overlays/OVERLAY`.
+    ///
+    /// # Errors
+    /// When a file has anything the lab does not understand, or they do not fit together.
+    pub fn compose(name: &str) -> Result<Self> {
+        let root = cache::repository().join("manifests");
+        let directory =
+            if name == "base" { root.join("base") } else { root.join("overlays").join(name) };
+        Self::read(&directory)
+    }
+
+    fn read(directory: &Path) -> Result<Self> {
+        let mut resources = kustomization::compose(directory)?;
+        let mut take = |kind: &str| -> Result<Value> {
+            let index = resources.iter().position(|resource| resource["kind"] == kind);
+            index
+                .map(|index| resources.remove(index))
+                .with_context(|| format!("{} brings no {kind}", directory.display()))
+        };
+        let daemon_set: DaemonSet = types::read(take("DaemonSet")?)?;
+        let config_map: ConfigMap = types::read(take("ConfigMap")?)?;
+        let rest: Vec<String> = resources.iter().map(|r| r["kind"].to_string()).collect();
+        ensure!(rest.is_empty(), "the lab does not know what to do with {}", rest.join(", "));
+        let manifests = Self { daemon_set, config_map };
+        manifests.check().with_context(|| format!("{} makes no sense", directory.display()))?;
+        Ok(manifests)
+    }
+
+    /// What the pods of the DaemonSet are.
+    #[must_use]
+    pub fn pod(&self) -> &PodSpec {
+        &self.daemon_set.spec.template.spec
+    }
+
+    /// As [`pod`](Self::pod), to be changed: what would be missing without a privilege is tried that way.
+    #[must_use]
+    pub fn pod_mut(&mut self) -> &mut PodSpec {
+        &mut self.daemon_set.spec.template.spec
+    }
+
+    /// The same, with a part of the configuration replaced, as an administrator edits it before installing.
+    ///
+    /// # Errors
+    /// When the configuration does not have that part exactly once.
+    pub fn edited(mut self, from: &str, to: &str) -> Result<Self> {
+        let times: usize = self.config_map.data.values().map(|t| t.matches(from).count()).sum();
+        ensure!(times == 1, "the configuration has {from:?} {times} times");
+        for text in self.config_map.data.values_mut() {
+            *text = text.replace(from, to);
+        }
+        Ok(self)
+    }
+
+    /// What the API server would refuse, or a kubelet could not start.
+    fn check(&self) -> Result<()> {
+        let (spec, meta) = (&self.daemon_set.spec, &self.daemon_set.metadata);
+        let labels = &spec.template.metadata.labels;
+        let selected = spec.selector.match_labels.iter().all(|(k, v)| labels.get(k) == Some(v));
+        ensure!(selected, "the selector does not select the template's own pods");
+        ensure!(
+            meta.namespace.is_some() && meta.namespace == self.config_map.metadata.namespace,
+            "the DaemonSet and its ConfigMap are in different namespaces"
+        );
+        let pod = self.pod();
+        for container in pod.init_containers.iter().chain(&pod.containers) {
+            for mount in &container.volume_mounts {
+                pod.volume(&mount.name)?;
+                let recursive = mount.recursive_read_only.unwrap_or(RecursiveReadOnly::Disabled);
+                ensure!(
+                    recursive == RecursiveReadOnly::Disabled || mount.read_only,
+                    "{}: recursiveReadOnly needs readOnly",
+                    mount.mount_path
+                );
+            }
+        }
+        for volume in pod.volumes.iter().filter_map(|v| v.config_map.as_ref()) {
+            ensure!(
+                volume.name == self.config_map.metadata.name,
+                "there is no ConfigMap {}",
+                volume.name
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

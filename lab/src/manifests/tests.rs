@@ -1,0 +1,126 @@
+use super::*;
+use std::fs;
+
+const OVERLAYS: [&str; 5] = ["base", "containerd-1.7", "crio", "kernel-exclusivity", "migrate"];
+
+#[test]
+fn everything_that_ships_can_be_composed() {
+    let directory = cache::repository().join("manifests/overlays");
+    let mut there: Vec<String> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    there.push("base".to_owned());
+    there.sort();
+    assert_eq!(there, OVERLAYS);
+    for name in OVERLAYS {
+        let manifests = Manifests::compose(name).unwrap_or_else(|e| panic!("{name}: {e:#}"));
+        let pod = manifests.pod();
+        for container in pod.init_containers.iter().chain(&pod.containers) {
+            let image = format!("docker.io/library/{}", container.image);
+            assert_eq!(image, crate::image::shipped::NAME, "{name}: {}", container.name);
+        }
+    }
+}
+
+#[test]
+fn overlays_add_to_the_base_and_take_nothing_away() {
+    let compose = |name| Manifests::compose(name).unwrap();
+    let paths = |manifests: &Manifests| {
+        let mounts = &manifests.pod().containers[0].volume_mounts;
+        mounts.iter().map(|m| (m.mount_path.clone(), m.read_only)).collect::<Vec<_>>()
+    };
+    let base = compose("base");
+    let kernel = compose("kernel-exclusivity");
+    let context = |m: &Manifests| m.pod().containers[0].security_context.clone();
+    assert_eq!(context(&base).capabilities.add, [""; 0]);
+    assert_eq!(context(&kernel).capabilities.add, ["SYS_ADMIN", "SYS_NICE"]);
+    assert_eq!(context(&kernel).capabilities.drop, ["ALL"]);
+    assert!(!base.pod().host_pid && kernel.pod().host_pid);
+    let mut expected = paths(&base);
+    expected.iter_mut().filter(|(path, _)| path == "/sys/fs/cgroup").for_each(|m| m.1 = false);
+    assert_eq!(paths(&kernel), expected);
+    assert!(kernel.config_map.data["config.yaml"].contains("exclusivity: auto"));
+    assert_eq!(paths(&compose("migrate")).len(), paths(&base).len() + 1);
+    assert_eq!(paths(&compose("containerd-1.7")), paths(&base));
+    assert_eq!(compose("containerd-1.7").pod().init_containers.len(), 1);
+    let label = context(&compose("crio")).se_linux_options.unwrap();
+    assert_eq!(label.r#type, "spc_t");
+}
+
+/// Composes a copy of the manifests with one text replaced in a file.
+fn with(file: &str, from: &str, to: &str) -> Result<Manifests> {
+    let copy = tempfile::tempdir().unwrap();
+    let source = cache::repository().join("manifests");
+    for directory in ["base", "overlays/kernel-exclusivity", "overlays/migrate"] {
+        fs::create_dir_all(copy.path().join(directory)).unwrap();
+        for entry in fs::read_dir(source.join(directory)).unwrap() {
+            let name = Path::new(directory).join(entry.unwrap().file_name());
+            let mut text = fs::read_to_string(source.join(&name)).unwrap();
+            if name == Path::new(file) {
+                assert!(text.contains(from), "{file} has no {from}");
+                text = text.replacen(from, to, 1);
+            }
+            fs::write(copy.path().join(&name), text).unwrap();
+        }
+    }
+    let overlay = if file.starts_with("base") { "overlays/kernel-exclusivity" } else { file };
+    let overlay =
+        overlay.trim_end_matches("/daemonset.yaml").trim_end_matches("/kustomization.yaml");
+    Manifests::read(&copy.path().join(overlay))
+}
+
+#[test]
+fn what_is_not_understood_is_an_error() {
+    let (base, kernel) = ("base/daemonset.yaml", "overlays/kernel-exclusivity/daemonset.yaml");
+    with(base, "runAsUser: 0", "runAsUser: 0").unwrap();
+    for (file, from, to, expect) in [
+        (base, "readOnly: true", "readonly: true", "readonly"),
+        (base, "cpu: 10m", "cpu: 10k", "10k"),
+        (base, "type: RuntimeDefault", "type: Localhost", "Localhost"),
+        (
+            base,
+            "automountServiceAccountToken: false",
+            "automountServiceAccountToken: true",
+            "false here",
+        ),
+        (
+            base,
+            "name: nri\n              mountPath",
+            "name: nrx\n              mountPath",
+            "volume nrx",
+        ),
+        (base, "type: DirectoryOrCreate", "type: BlockDevice", "BlockDevice"),
+        ("base/configmap.yaml", "name: nri-cpu-manager\n", "name: other\n", "fits not exactly one"),
+        ("base/kustomization.yaml", "images:", "namePrefix: x\nimages:", "namePrefix"),
+        (kernel, "recursiveReadOnly: Disabled", "recursiveReadOnly: Enabled", "needs readOnly"),
+        (kernel, "hostPID: true", "$patch: replace", "directives"),
+        (kernel, "hostPID: true", "hostPID: null", "deletion"),
+        (kernel, "hostPID: true", "tolerations: [{key: x}]", "merged"),
+        (kernel, "namespace: kube-system", "namespace: other", "namespace"),
+        (
+            "overlays/migrate/kustomization.yaml",
+            "  - patch: |",
+            "  - target: {kind: X}\n    patch: |",
+            "target",
+        ),
+    ] {
+        let found = with(file, from, to).and_then(|manifests| {
+            manifests.pod().containers[0].resources.requests.milli_cpu().map(|_| ())
+        });
+        let error = format!("{:#}", found.expect_err(to));
+        assert!(error.contains(expect), "{to}: {error}");
+    }
+}
+
+#[test]
+fn amounts() {
+    let amounts = |cpu: &str, memory: &str| {
+        let json = serde_json::json!({"cpu": cpu, "memory": memory});
+        let amounts: types::Amounts = serde_json::from_value(json).unwrap();
+        (amounts.milli_cpu().ok(), amounts.memory().ok())
+    };
+    assert_eq!(amounts("10m", "64Mi"), (Some(10), Some(64 << 20)));
+    assert_eq!(amounts("2", "1Gi"), (Some(2000), Some(1 << 30)));
+    assert_eq!(amounts("-1", "64M"), (None, None));
+}

@@ -1,0 +1,331 @@
+//! What the lab's kubelet understands of a DaemonSet and a ConfigMap: an unknown field is an error, so that nothing in the
+//! manifests is passed over in silence.
+//!
+//! Fields of type [`IgnoredAny`] are known and have no meaning here: they are for the scheduler, for controllers, or for
+//! what the lab does not do (probes).
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Reads a composed resource.
+///
+/// # Errors
+/// When it has a field that is not known, or lacks one that is needed.
+pub fn read<T: DeserializeOwned>(resource: Value) -> Result<T> {
+    let kind = resource["kind"].clone();
+    serde_json::from_value(resource)
+        .with_context(|| format!("the lab's kubelet does not understand the {kind}"))
+}
+
+/// Declares structs in the API's spelling that refuse unknown fields.
+macro_rules! api {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone, Serialize, Deserialize)]
+            #[serde(deny_unknown_fields, rename_all = "camelCase")]
+            #[allow(missing_docs, reason = "the API's own field names")]
+            pub struct $name { $($(#[$field_doc])* pub $field: $type,)* }
+        )*
+    };
+}
+
+api! {
+    /// `apps/v1` DaemonSet.
+    DaemonSet {
+        api_version: String,
+        kind: String,
+        metadata: Metadata,
+        spec: DaemonSetSpec,
+    }
+
+    /// `v1` ConfigMap.
+    ConfigMap {
+        api_version: String,
+        kind: String,
+        metadata: Metadata,
+        data: BTreeMap<String, String>,
+    }
+
+    /// Who a resource is.
+    Metadata {
+        name: String,
+        namespace: Option<String>,
+        #[serde(default)]
+        labels: BTreeMap<String, String>,
+    }
+
+    /// Which pods there shall be.
+    DaemonSetSpec {
+        selector: Selector,
+        #[serde(default, skip_serializing)]
+        update_strategy: IgnoredAny,
+        template: Template,
+    }
+
+    /// Which pods belong to it.
+    Selector {
+        match_labels: BTreeMap<String, String>,
+    }
+
+    /// A pod without a name.
+    Template {
+        metadata: TemplateMetadata,
+        spec: PodSpec,
+    }
+
+    /// What marks the pods.
+    TemplateMetadata {
+        labels: BTreeMap<String, String>,
+    }
+
+    /// A pod.
+    PodSpec {
+        #[serde(default, skip_serializing)]
+        priority_class_name: IgnoredAny,
+        #[serde(default, skip_serializing)]
+        tolerations: IgnoredAny,
+        #[serde(default, skip_serializing)]
+        node_selector: IgnoredAny,
+        #[serde(default, skip_serializing)]
+        enable_service_links: IgnoredAny,
+        /// There is no service account in the lab: a pod that wants its token cannot be started.
+        automount_service_account_token: False,
+        #[serde(default, rename = "hostPID")]
+        host_pid: bool,
+        /// In the lab every pod uses the host's network: there are no network plugins.
+        #[serde(default, skip_serializing)]
+        host_network: IgnoredAny,
+        #[serde(default)]
+        init_containers: Vec<Container>,
+        containers: Vec<Container>,
+        #[serde(default)]
+        volumes: Vec<Volume>,
+    }
+
+    /// A container.
+    Container {
+        name: String,
+        image: String,
+        #[serde(default)]
+        command: Vec<String>,
+        #[serde(default)]
+        args: Vec<String>,
+        #[serde(default)]
+        env: Vec<Variable>,
+        #[serde(default, skip_serializing)]
+        ports: IgnoredAny,
+        #[serde(default, skip_serializing)]
+        liveness_probe: IgnoredAny,
+        #[serde(default, skip_serializing)]
+        readiness_probe: IgnoredAny,
+        #[serde(default, skip_serializing)]
+        startup_probe: IgnoredAny,
+        resources: Resources,
+        security_context: SecurityContext,
+        #[serde(default)]
+        volume_mounts: Vec<VolumeMount>,
+    }
+
+    /// An environment variable.
+    Variable {
+        name: String,
+        value: String,
+    }
+
+    /// What a container asks for and may use at most.
+    Resources {
+        #[serde(default)]
+        requests: Amounts,
+        #[serde(default)]
+        limits: Amounts,
+    }
+
+    /// How a container is confined. Who it runs as has to be said: the lab's kubelet does not look into images.
+    SecurityContext {
+        run_as_user: i64,
+        run_as_group: Option<i64>,
+        #[serde(default)]
+        run_as_non_root: bool,
+        #[serde(default)]
+        privileged: bool,
+        allow_privilege_escalation: Option<bool>,
+        #[serde(default)]
+        read_only_root_filesystem: bool,
+        #[serde(default)]
+        capabilities: Capabilities,
+        seccomp_profile: Option<SeccompProfile>,
+        se_linux_options: Option<SeLinuxOptions>,
+    }
+
+    /// A seccomp profile that needs no file on the node.
+    SeccompProfile {
+        r#type: SeccompType,
+    }
+
+    /// SELinux' label of a container's processes.
+    SeLinuxOptions {
+        #[serde(default)]
+        user: String,
+        #[serde(default)]
+        role: String,
+        #[serde(default)]
+        r#type: String,
+        #[serde(default)]
+        level: String,
+    }
+
+    /// Where a container sees a volume.
+    VolumeMount {
+        name: String,
+        mount_path: String,
+        #[serde(default)]
+        read_only: bool,
+        recursive_read_only: Option<RecursiveReadOnly>,
+    }
+
+    /// A volume: one of the two kinds that are known.
+    Volume {
+        name: String,
+        host_path: Option<HostPath>,
+        config_map: Option<ConfigMapVolume>,
+    }
+
+    /// Something of the node.
+    HostPath {
+        path: String,
+        #[serde(default)]
+        r#type: HostPathType,
+    }
+
+    /// A ConfigMap as files.
+    ConfigMapVolume {
+        name: String,
+    }
+}
+
+/// Amounts of CPU and memory, with the API's units.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Amounts {
+    cpu: Option<String>,
+    memory: Option<String>,
+}
+
+/// Capabilities beyond, or less than, what a container has by default.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Capabilities {
+    /// Names without `CAP_`.
+    #[serde(default)]
+    pub add: Vec<String>,
+    /// As `add`, or `ALL`.
+    #[serde(default)]
+    pub drop: Vec<String>,
+}
+
+/// A switch that must be off.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(try_from = "bool", into = "bool")]
+pub struct False;
+
+impl TryFrom<bool> for False {
+    type Error = &'static str;
+
+    fn try_from(value: bool) -> Result<Self, Self::Error> {
+        if value { Err("it has to be false here") } else { Ok(Self) }
+    }
+}
+
+impl From<False> for bool {
+    fn from(_: False) -> Self {
+        false
+    }
+}
+
+/// Which system calls are filtered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SeccompType {
+    /// As the runtime thinks right.
+    RuntimeDefault,
+    /// None.
+    Unconfined,
+}
+
+/// Whether mounts below a mount are read-only, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RecursiveReadOnly {
+    /// They are not.
+    Disabled,
+    /// Where the runtime can do it.
+    IfPossible,
+    /// Or the container must not start.
+    Enabled,
+}
+
+/// What has to be there before a pod starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum HostPathType {
+    /// Nothing is checked.
+    #[default]
+    #[serde(rename = "")]
+    Unset,
+    /// A directory.
+    Directory,
+    /// A directory, made if there is nothing.
+    DirectoryOrCreate,
+    /// A file.
+    File,
+    /// A file, made if there is nothing.
+    FileOrCreate,
+    /// A socket.
+    Socket,
+}
+
+impl PodSpec {
+    /// The volume of this name.
+    ///
+    /// # Errors
+    /// When there is none, or it is not of exactly one kind.
+    pub fn volume(&self, name: &str) -> Result<&Volume> {
+        let volume = self.volumes.iter().find(|volume| volume.name == name);
+        let volume = volume.with_context(|| format!("there is no volume {name}"))?;
+        if volume.host_path.is_some() == volume.config_map.is_some() {
+            bail!("volume {name} has to be either a hostPath or a configMap");
+        }
+        Ok(volume)
+    }
+}
+
+impl Amounts {
+    /// Thousandths of a CPU; 0 if nothing is said.
+    ///
+    /// # Errors
+    /// When it is no whole number of CPUs or of thousandths (`m`).
+    pub fn milli_cpu(&self) -> Result<i64> {
+        let Some(text) = &self.cpu else { return Ok(0) };
+        let (number, factor) = text.strip_suffix('m').map_or((text.as_str(), 1000), |n| (n, 1));
+        whole(number, factor).with_context(|| format!("{text:?} is no amount of CPU"))
+    }
+
+    /// Bytes; 0 if nothing is said.
+    ///
+    /// # Errors
+    /// When it is no whole number of `Ki`, `Mi` or `Gi`.
+    pub fn memory(&self) -> Result<i64> {
+        let Some(text) = &self.memory else { return Ok(0) };
+        let units = [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30)];
+        let found = units.iter().find_map(|(unit, f)| Some((text.strip_suffix(unit)?, *f)));
+        found
+            .and_then(|(number, factor)| whole(number, factor))
+            .with_context(|| format!("{text:?} is no amount of memory"))
+    }
+}
+
+fn whole(number: &str, factor: i64) -> Option<i64> {
+    number.parse::<i64>().ok().filter(|n| *n >= 0)?.checked_mul(factor)
+}

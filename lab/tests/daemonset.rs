@@ -1,0 +1,317 @@
+//! The plugin as it is installed: its own image, the pod of `manifests/`, on real containerd.
+//!
+//! Every overlay does what it is for, with the privileges it has; and for each privilege it is tried what is missing
+//! without it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+
+#[macro_use]
+mod support;
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use lab::containerd::Version;
+use lab::daemonset::{Confinement, refuses_writes};
+use lab::manifests::Manifests;
+use lab::manifests::types::Container;
+use lab::process;
+use lab::scenario;
+use lab::step::{Outcome, Step};
+use lab::vm::{self, Machine};
+use support::{Bench, binaries, eventually, exclusive, shared};
+
+/// Two of the plugin's looks at the node, and the time until the first one.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+on_both!(the_base_pins_and_may_do_nothing_else);
+
+/// The overlay with CPU 0 reserved: machines here are smaller than those that the manifests are written for.
+fn overlay(name: &str) -> Manifests {
+    Manifests::compose(name).unwrap().edited("\"0-1\"", "\"0\"").unwrap()
+}
+
+/// The plugin's container in the overlay.
+fn container(manifests: &mut Manifests) -> &mut Container {
+    &mut manifests.pod_mut().containers[0]
+}
+
+/// Installs it and waits until it has taken over the node.
+fn install(bench: &mut Bench, manifests: &Manifests) {
+    let node = &mut bench.host.node;
+    let done = node.start_daemon_set(&binaries().plugin, manifests).and_then(|()| {
+        let (daemon, kubelet) = node.daemon()?;
+        daemon.wait_until_synchronised(kubelet)
+    });
+    done.unwrap_or_else(|error| panic!("{error:#}"));
+}
+
+fn log(bench: &Bench) -> String {
+    bench.host.node.daemon_word().unwrap().log()
+}
+
+/// An exclusive container has its CPU, a shared one the rest, and that is what the plugin says, too.
+#[track_caller]
+fn check_pinned(bench: &Bench) {
+    let cpus = bench.allowed("db");
+    assert_eq!((cpus.len(), bench.allowed("web")), (1, bench.online() - cpus));
+    assert_eq!(bench.host.node.daemon_word().unwrap().decided("db", "main").unwrap(), Some(cpus));
+}
+
+fn the_base_pins_and_may_do_nothing_else(version: Version) {
+    let mut bench = Bench::new(version);
+    bench.run(&shared("web"));
+    install(&mut bench, &overlay("base"));
+    bench.run(&exclusive("db"));
+    check_pinned(&bench);
+    let before = bench.allowed("db");
+
+    let (daemon, kubelet) = bench.host.node.daemon().unwrap();
+    let pid = daemon.container().unwrap().pid;
+    let recursive = kubelet.has_recursive_read_only().unwrap();
+    let found = daemon.confinement().unwrap();
+    println!("{found:?}, recursive read-only mounts: {recursive}");
+    let below_cgroup = |point: &String| point.starts_with("/sys/fs/cgroup/");
+    let (cgroups, others): (Vec<_>, Vec<_>) =
+        found.writable.iter().cloned().partition(below_cgroup);
+    let expected = Confinement {
+        user: 0,
+        capabilities: 0,
+        bounding: 0,
+        no_new_privileges: true,
+        seccomp: 2,
+        writable: vec!["/var/lib/nri-cpu-manager".to_owned()],
+    };
+    assert_eq!(Confinement { writable: others, ..found }, expected);
+    assert!(cgroups.is_empty() || !recursive, "{cgroups:?}");
+    for place in ["", "/etc/nri-cpu-manager", "/sys/fs/cgroup", "/var/run/nri", "/sys"] {
+        assert!(refuses_writes(pid, place).unwrap(), "{place} can be written to");
+    }
+    assert!(!refuses_writes(pid, "/var/lib/nri-cpu-manager").unwrap(), "the trial proves nothing");
+
+    // It is killed, and its container started again; then the runtime is.
+    daemon.kill(kubelet).unwrap();
+    daemon.wait_until_synchronised(kubelet).unwrap();
+    check_pinned(&bench);
+    bench.host.node.kill_runtime().unwrap();
+    bench.host.node.restart_runtime().unwrap();
+    let twice = || bench.host.node.daemon_word().unwrap().synchronisations() == 2;
+    assert!(eventually(twice), "{}", log(&bench));
+    check_pinned(&bench);
+    assert_eq!(bench.allowed("db"), before);
+
+    // Removed: containers keep what they have.
+    bench.host.node.end_daemon_set().unwrap();
+    assert_eq!(bench.allowed("db"), before);
+}
+
+/// SELinux' type does no harm where there is no SELinux; where there is, the lab cannot try it.
+#[test]
+fn the_overlay_for_crio() {
+    let mut bench = Bench::new(Version::V2_1);
+    install(&mut bench, &overlay("crio"));
+    bench.run(&shared("web"));
+    bench.run(&exclusive("db"));
+    check_pinned(&bench);
+}
+
+/// The kubelet's directory has to be there, and a static policy in it holds the plugin back.
+#[test]
+fn the_overlay_for_moving_nodes() {
+    let mut bench = Bench::new(Version::V2_1);
+    let manifests = overlay("migrate");
+    let node = &mut bench.host.node;
+    let error = node.start_daemon_set(&binaries().plugin, &manifests).unwrap_err();
+    let error = format!("{error:#}");
+    assert!(error.contains("volume kubelet") && error.contains("is not there"), "{error}");
+
+    let directory = node.containerd().root().join("var/lib/kubelet");
+    fs::create_dir_all(&directory).unwrap();
+    let state = r#"{"policyName":"static","defaultCpuSet":"0-1","checksum":0}"#;
+    fs::write(directory.join("cpu_manager_state"), state).unwrap();
+    install(&mut bench, &manifests);
+    let log = log(&bench);
+    assert!(log.contains("the kubelet's own CPU manager is active"), "{log}");
+    let refused = format!("{:#}", bench.host.node.run(&exclusive("db")).unwrap_err());
+    assert!(refused.contains("cpuManagerPolicy: none"), "{refused}");
+}
+
+/// From a containerd 1.7 as it comes to a pinned container, by the steps of docs/install.md.
+#[test]
+fn containerd_1_7_gets_nri_switched_on() {
+    let mut bench = Bench::new(Version::V1_7);
+    let manifests = overlay("containerd-1.7");
+    let node = &mut bench.host.node;
+    node.restart_runtime_without_nri().unwrap();
+    fs::remove_dir_all(node.containerd().root().join("var/run/nri")).unwrap();
+    let config = node.containerd().config_path();
+    let before = fs::read_to_string(&config).unwrap();
+
+    node.start_daemon_set(&binaries().plugin, &manifests).unwrap_or_else(|e| panic!("{e:#}"));
+    let (daemon, kubelet) = node.daemon().unwrap();
+    let said = daemon.init_log("enable-nri").unwrap();
+    print!("{said}");
+    assert!(said.contains("systemctl restart containerd"), "{said}");
+    let after = fs::read_to_string(&config).unwrap();
+    assert_eq!(after, before.replace("disable = true", "disable = false"));
+    assert_ne!(after, before);
+    // The plugin says what is missing, until containerd is restarted.
+    assert_eq!(daemon.wait_for_end(kubelet).unwrap(), 1);
+    assert!(daemon.word().log().contains("Is NRI enabled"), "{}", daemon.word().log());
+
+    node.restart_runtime().unwrap();
+    let (daemon, kubelet) = node.daemon().unwrap();
+    daemon.restart(kubelet).unwrap();
+    daemon.wait_until_synchronised(kubelet).unwrap();
+    bench.run(&shared("web"));
+    bench.run(&exclusive("db"));
+    check_pinned(&bench);
+
+    // Once more, as after every restart of the pod.
+    install(&mut bench, &manifests);
+    let said = bench.host.node.daemon().unwrap().0.init_log("enable-nri").unwrap();
+    assert!(said.contains("nothing was changed"), "{said}");
+    assert_eq!(fs::read_to_string(&config).unwrap(), after);
+}
+
+/// What enable-nri makes of other files, containerd 1.7 itself reads as NRI being on; before, as off.
+#[test]
+fn containerd_1_7_reads_what_was_written() {
+    let bench = Bench::new(Version::V1_7);
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("config.toml");
+    let nri = || {
+        let containerd = bench.host.node.containerd().program("containerd");
+        let dump =
+            Command::new(containerd).arg("--config").arg(&config).args(["config", "dump"]).output();
+        let dump = String::from_utf8(dump.unwrap().stdout).unwrap();
+        let part = dump.split("[plugins.\"io.containerd.nri.v1.nri\"]").nth(1).unwrap_or(&dump);
+        part.lines().skip(1).find(|l| l.contains("disable =")).unwrap().trim().to_owned()
+    };
+    let usual = "version = 2\n# Ours.\n[plugins]\n  [plugins.\"io.containerd.internal.v1.opt\"]\n    path = \"/opt/x\"\n";
+    for text in [Some(usual), Some("version = 2\n"), None] {
+        let _ = fs::remove_file(&config);
+        if let Some(text) = text {
+            fs::write(&config, text).unwrap();
+            assert_eq!(nri(), "disable = true");
+        }
+        let plugin = Command::new(&binaries().plugin)
+            .arg("enable-nri")
+            .arg("--config")
+            .arg(&config)
+            .output();
+        assert!(plugin.unwrap().status.success());
+        assert_eq!(nri(), "disable = false", "{text:?}");
+    }
+}
+
+fn set_affinity(pid: u32, cpus: &str) {
+    let done = Command::new("taskset").args(["-apc", cpus, &pid.to_string()]).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+}
+
+/// What seeing the host's processes and SYS_NICE are for: an affinity that a container inherited is found, and repaired
+/// also where the container's user is another one.
+#[test]
+fn affinity_needs_the_hosts_processes_and_sys_nice() {
+    const FOUND: &str = "it inherited the affinity of the runtime that started it";
+    let full = overlay("kernel-exclusivity");
+    let mut without_processes = full.clone();
+    without_processes.pod_mut().host_pid = false;
+    let mut without_nice = full.clone();
+    container(&mut without_nice).security_context.capabilities.add.retain(|c| c != "SYS_NICE");
+    for (manifests, found, repaired) in
+        [(full, true, true), (without_nice, true, false), (without_processes, false, false)]
+    {
+        let mut bench = Bench::new(Version::V2_1);
+        install(&mut bench, &manifests);
+        let mut pod = shared("web");
+        pod.containers[0].user = 1000;
+        let pid = bench.run(&pod).containers[0].pid;
+        // Seen by everybody: that the watcher has looked twice.
+        let witness = bench.run(&shared("witness")).containers[0].pid;
+        let group = lab::cgroup::of_process(witness, "cpuset").unwrap();
+        set_affinity(process::parent(pid).unwrap(), "0");
+        set_affinity(pid, "0");
+        fs::write(group.join("cpuset.cpus"), "0").unwrap();
+        let word = bench.host.node.daemon_word().unwrap();
+        word.wait_for("but CPUs 0 are set for its group", 1, PATIENCE, || Ok(None)).unwrap();
+        let log = log(&bench);
+        assert_eq!(log.contains(FOUND), found, "{log}");
+        assert_eq!(log.contains(": widened"), repaired, "{log}");
+        assert_eq!(bench.allowed("web").to_string(), if repaired { "0-1" } else { "0" });
+    }
+}
+
+/// The kernel keeps exclusivity for the overlay's pod, and for no pod with less: each falls back to the runtime, and says
+/// what is missing.
+#[test]
+fn partitions_need_sys_admin_and_writable_groups() {
+    // Bits of `linux/capability.h`.
+    const SYS_ADMIN: u64 = 1 << 21;
+    const SYS_NICE: u64 = 1 << 23;
+    let full = overlay("kernel-exclusivity");
+    let mut without_capability = full.clone();
+    container(&mut without_capability)
+        .security_context
+        .capabilities
+        .add
+        .retain(|c| c != "SYS_ADMIN");
+    let mut read_only = full.clone();
+    let mounts = &mut container(&mut read_only).volume_mounts;
+    mounts.iter_mut().filter(|m| m.name == "cgroup").for_each(|m| m.read_only = true);
+
+    let variants = [
+        (full, SYS_ADMIN | SYS_NICE, "0,3", ""),
+        (without_capability, SYS_NICE, "0-3", "the capability SYS_ADMIN is missing"),
+        (read_only, SYS_ADMIN | SYS_NICE, "0-3", "/sys/fs/cgroup cannot be written"),
+    ];
+    let mut steps = Vec::new();
+    for (manifests, ..) in &variants {
+        steps.extend([
+            Step::StartDaemonSet(Box::new(manifests.clone())),
+            Step::Run(scenario::shared("web")),
+            Step::RunBusyOnHost("service".into()),
+            Step::Run(scenario::exclusive("db", 2)),
+            Step::Look,
+            Step::Confinement,
+            Step::Log,
+            Step::Clear,
+        ]);
+    }
+    let outcomes = vm::run(
+        &Machine::single("privileges", 1, 4),
+        Version::V2_1,
+        &steps,
+        binaries(),
+        Duration::from_secs(600),
+    )
+    .unwrap_or_else(|error| panic!("{error:#}"));
+    assert_eq!(scenario::refusals(&outcomes), [""; 0]);
+
+    let logs =
+        outcomes.iter().filter_map(|o| if let Outcome::Text(log) = o { Some(log) } else { None });
+    let confinements = outcomes
+        .iter()
+        .filter_map(|o| if let Outcome::Confinement(found) = o { Some(found) } else { None });
+    let views = scenario::views(&outcomes);
+    let found: Vec<_> = views.into_iter().zip(confinements).zip(logs).collect();
+    assert_eq!(found.len(), variants.len());
+    for (((view, confinement), log), (_, capabilities, service, says)) in
+        found.into_iter().zip(&variants)
+    {
+        println!("{confinement:?}");
+        // Whoever keeps it, containers are pinned.
+        assert_eq!(view.disagreements(), [""; 0]);
+        assert_eq!((view.allowed("db"), view.allowed("web")), ("1-2", "0,3"));
+        // A process of the host is kept away by the kernel only.
+        assert_eq!(view.busy("service").0, *service, "{log}");
+        assert!(log.contains(says), "{log}");
+        assert!(confinement.no_new_privileges && confinement.seccomp == 2, "{confinement:?}");
+        assert_eq!(
+            (confinement.capabilities, confinement.bounding),
+            (*capabilities, *capabilities)
+        );
+    }
+}

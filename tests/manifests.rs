@@ -1,0 +1,123 @@
+//! The manifests against Kubernetes' own types: a field that Kubernetes does not know fails here, before an API server
+//! drops it in silence.
+//!
+//! What the files mean together, and that a pod made of them does its work, is the lab's to try.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The kinds that patches and resources are of. A patch is a resource of which most is missing.
+fn check(resource: Value) -> Result<(), String> {
+    match resource["kind"].as_str() {
+        Some("DaemonSet") => strict::<DaemonSet>(resource),
+        Some("ConfigMap") => strict::<ConfigMap>(resource),
+        other => Err(format!("this test knows no {other:?}; teach it")),
+    }
+}
+
+/// Every field has to be one of the type's, and to hold what the type holds.
+fn strict<T: DeserializeOwned>(resource: Value) -> Result<(), String> {
+    let mut unknown = Vec::new();
+    // Where the type says that a field may be missing, the path has a question mark.
+    let mut note = |path: serde_ignored::Path<'_>| unknown.push(path.to_string().replace(".?", ""));
+    let read: Result<T, _> = serde_ignored::deserialize(resource, &mut note);
+    read.map_err(|error| error.to_string())?;
+    if unknown.is_empty() { Ok(()) } else { Err(format!("unknown: {}", unknown.join(", "))) }
+}
+
+/// What of a kustomization can hold resources. The lab's composer refuses unknown fields of it.
+#[derive(Deserialize)]
+struct Kustomization {
+    resources: Vec<String>,
+    #[serde(default)]
+    patches: Vec<Patch>,
+}
+
+#[derive(Deserialize)]
+struct Patch {
+    path: Option<String>,
+    patch: Option<String>,
+}
+
+fn manifests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")
+}
+
+/// What is for `kubectl apply -k`.
+fn kustomized() -> Vec<PathBuf> {
+    ["base", "overlays"].iter().flat_map(|name| files(&manifests().join(name))).collect()
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect();
+    files.sort();
+    files
+}
+
+fn yaml(text: &str) -> Value {
+    serde_yaml::from_str(text).unwrap()
+}
+
+#[test]
+fn kubernetes_knows_every_field() {
+    let (mut checked, mut wrong) = (0, Vec::new());
+    let mut try_one = |from: &Path, resource: Value| {
+        checked += 1;
+        wrong.extend(check(resource).err().map(|why| format!("{}: {why}", from.display())));
+    };
+    for file in kustomized() {
+        let text = fs::read_to_string(&file).unwrap();
+        if file.ends_with("kustomization.yaml") {
+            let rules: Kustomization = serde_yaml::from_str(&text).unwrap();
+            let patches = rules.patches.iter();
+            patches.filter_map(|p| p.patch.as_ref()).for_each(|p| try_one(&file, yaml(p)));
+        } else {
+            try_one(&file, yaml(&text));
+        }
+    }
+    assert!(checked >= 7, "only {checked} found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A file that no kustomization names ships and is never applied.
+#[test]
+fn every_file_is_used() {
+    let mut named = Vec::new();
+    for file in kustomized().into_iter().filter(|f| f.ends_with("kustomization.yaml")) {
+        let rules: Kustomization =
+            serde_yaml::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        let paths = rules.patches.into_iter().filter_map(|patch| patch.path);
+        let paths = rules.resources.into_iter().chain(paths);
+        named.extend(paths.map(|path| file.with_file_name(path)));
+        named.push(file);
+    }
+    for file in kustomized() {
+        assert!(named.contains(&file), "nothing names {}", file.display());
+    }
+}
+
+#[test]
+fn a_mistake_is_found() {
+    let text = fs::read_to_string(manifests().join("base/daemonset.yaml")).unwrap();
+    for (from, to, expect) in [
+        ("readOnlyRootFilesystem", "readOnlyRootFileSystem", "readOnlyRootFileSystem"),
+        ("tolerations:", "toleration:", "spec.template.spec.toleration"),
+        ("maxSurge: 0", "maxSurge: 0\n      maxSurg: 1", "maxSurg"),
+        ("drop: [\"ALL\"]", "drop: ALL", "invalid type"),
+        ("runAsUser: 0", "runAsUser: \"0\"", "invalid type"),
+        ("kind: DaemonSet", "kind: Daemonset", "Daemonset"),
+    ] {
+        assert!(text.contains(from), "the DaemonSet has no {from}");
+        let error = check(yaml(&text.replacen(from, to, 1))).unwrap_err();
+        assert!(error.contains(expect), "{to}: {error}");
+    }
+}

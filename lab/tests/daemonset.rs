@@ -248,6 +248,9 @@ fn affinity_needs_the_hosts_processes_and_sys_nice() {
 /// what is missing.
 #[test]
 fn partitions_need_sys_admin_and_writable_groups() {
+    // Bits of `linux/capability.h`.
+    const SYS_ADMIN: u64 = 1 << 21;
+    const SYS_NICE: u64 = 1 << 23;
     let full = overlay("kernel-exclusivity");
     let mut without_capability = full.clone();
     container(&mut without_capability)
@@ -260,9 +263,9 @@ fn partitions_need_sys_admin_and_writable_groups() {
     mounts.iter_mut().filter(|m| m.name == "cgroup").for_each(|m| m.read_only = true);
 
     let variants = [
-        (full, "0,3", ""),
-        (without_capability, "0-3", "the capability SYS_ADMIN is missing"),
-        (read_only, "0-3", "/sys/fs/cgroup cannot be written"),
+        (full, SYS_ADMIN | SYS_NICE, "0,3", ""),
+        (without_capability, SYS_NICE, "0-3", "the capability SYS_ADMIN is missing"),
+        (read_only, SYS_ADMIN | SYS_NICE, "0-3", "/sys/fs/cgroup cannot be written"),
     ];
     let mut steps = Vec::new();
     for (manifests, ..) in &variants {
@@ -295,7 +298,9 @@ fn partitions_need_sys_admin_and_writable_groups() {
     let views = scenario::views(&outcomes);
     let found: Vec<_> = views.into_iter().zip(confinements).zip(logs).collect();
     assert_eq!(found.len(), variants.len());
-    for (((view, confinement), log), (_, service, says)) in found.into_iter().zip(&variants) {
+    for (((view, confinement), log), (_, capabilities, service, says)) in
+        found.into_iter().zip(&variants)
+    {
         println!("{confinement:?}");
         // Whoever keeps it, containers are pinned.
         assert_eq!(view.disagreements(), [""; 0]);
@@ -304,5 +309,9 @@ fn partitions_need_sys_admin_and_writable_groups() {
         assert_eq!(view.busy("service").0, *service, "{log}");
         assert!(log.contains(says), "{log}");
         assert!(confinement.no_new_privileges && confinement.seccomp == 2, "{confinement:?}");
+        assert_eq!(
+            (confinement.capabilities, confinement.bounding),
+            (*capabilities, *capabilities)
+        );
     }
 }

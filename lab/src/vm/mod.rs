@@ -35,7 +35,7 @@ const MOST_HASTE: f64 = 1.5;
 const TURN: &str = "/run/nri-cpu-manager-lab-vm.lock";
 
 /// Settings that keep an emulated machine on a busy host from believing it hangs.
-const KERNEL: &str = "console=ttyS0 panic=-1 quiet nowatchdog tsc=reliable highres=off rcupdate.rcu_cpu_stall_suppress=1";
+const KERNEL: &str = "console=ttyS0 panic=-1 quiet nowatchdog tsc=reliable highres=off rcupdate.rcu_cpu_stall_suppress=1 mitigations=off";
 
 /// What runs on a virtual server.
 #[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]

@@ -32,15 +32,20 @@ need_rust() {
 # The sum of "1+2+3" on standard input; 0 for nothing.
 bc_sum() { local sum; read -r sum || true; echo "$((${sum:-0}))"; }
 
+# Cargo for the tests and for the lab's own programs, which containers and guests run: static, and one build for both.
+cargo_static() {
+  local command=$1 target
+  shift
+  target=$(rustc --print host-tuple)
+  RUSTFLAGS="-C target-feature=+crt-static" cargo "$command" --locked --profile lab --target "$target" "$@"
+}
+
 # As the next one, for what starts no containers and no virtual servers.
 lab_unprivileged() {
   need_rust
   step "building the lab"
-  local target
-  target=$(rustc --print host-tuple)
-  RUSTFLAGS="-C target-feature=+crt-static" \
-    cargo build --locked --quiet --profile lab --package lab --bins --target "$target"
-  exec "target/$target/lab/lab" "$@"
+  cargo_static build --quiet --package lab --bins
+  exec "target/$(rustc --print host-tuple)/lab/lab" "$@"
 }
 
 # Builds the lab's command and becomes it: the very program that also runs in guests, so that it is built once.

@@ -1,25 +1,48 @@
-//! Partitions on a virtual server when things go wrong or change: somebody writes to the groups, somebody else has the
-//! CPUs, another kind is asked for, the kernel's way is given up. And a busy container is not throttled for a minute.
+//! Exclusivity that the kernel keeps, on a virtual server: everybody leaves, with the plugin dead as well; somebody writes to
+//! the groups, somebody else has the CPUs, another kind is asked for, the kernel's way is given up; and nothing throttles.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
 mod support;
 
-use std::time::Duration;
-
+use lab::cgroup::Driver;
 use lab::containerd::Version;
 use lab::scenario::{exclusive, exclusivity, refusals, shared, views};
 use lab::step::{Group, Outcome, Step};
-use lab::vm::{self, Machine};
-use support::binaries;
+use lab::view::View;
+use lab::vm::{Machine, Software};
+use nri_cpu_manager::cpuset::CpuSet;
+use support::{Part, play_parts};
 
 const PARTITION: &str = "cpuset.cpus.partition";
 const CPUS: &str = "cpuset.cpus";
 
-fn play(steps: &[Step]) -> Vec<Outcome> {
-    let machine = Machine::single("partitions", 1, 8);
-    vm::run(&machine, Version::V2_1, steps, binaries(), Duration::from_secs(600))
-        .unwrap_or_else(|error| panic!("{error:#}"))
+#[test]
+fn with_cgroupfs() {
+    let parts = [
+        everybody_leaves(),
+        a_busy_container_is_not_throttled_for_a_minute(),
+        what_somebody_wrote_is_put_right(),
+        the_kind_can_change_and_the_way_too(),
+        // Last: the group of somebody else stays.
+        what_the_kernel_refuses_the_runtime_keeps(),
+    ];
+    play_parts(&machine(), Version::V2_1, &parts);
+}
+
+/// Where systemd makes the groups, and pods are slices.
+#[test]
+fn with_systemd() {
+    let software = Software { driver: Driver::Systemd, ..Version::V2_1.into() };
+    play_parts(&machine(), software, &[everybody_leaves()]);
+}
+
+fn machine() -> Machine {
+    Machine::single("partitions", 1, 8)
+}
+
+fn cpus(list: &str) -> CpuSet {
+    list.parse().unwrap()
 }
 
 fn texts(outcomes: &[Outcome]) -> Vec<&str> {
@@ -41,10 +64,90 @@ fn read(group: Group, file: &str) -> Step {
     Step::ReadGroup(group, file.to_owned())
 }
 
+/// A busy process may run on these CPUs, and ran on some of them and on no other.
+#[track_caller]
+fn check_busy(view: &View, name: &str, expected: &str) {
+    let (allowed, ran) = view.busy(name);
+    assert_eq!(allowed, expected, "where {name} may run");
+    let (expected, ran) = (cpus(expected), cpus(ran));
+    assert!(!ran.is_empty() && ran.is_subset(&expected), "{name} ran on {ran}, not {expected}");
+}
+
+/// A busy process in an ordinary pod and one of the host leave the exclusive CPUs, though nobody writes to their groups;
+/// it holds while the plugin is dead, and the CPUs come back when the pod ends.
+fn everybody_leaves() -> Part {
+    let steps = vec![
+        Step::StartPlugin(exclusivity("kernel")),
+        Step::RunBusy(shared("web")),
+        Step::RunBusyOnHost("service".into()),
+        Step::Look,
+        Step::Run(exclusive("db", 2)),
+        Step::Look,
+        Step::EndPlugin,
+        Step::Look,
+        Step::Remove("db".into()),
+        Step::Look,
+    ];
+    let check = |outcomes: &[Outcome]| {
+        assert_eq!(refusals(outcomes), [""; 0]);
+        let views = views(outcomes);
+        let [before, exclusive, plugin_dead, pod_gone] = views[..] else {
+            panic!("{} views", views.len())
+        };
+        for view in [before, pod_gone] {
+            let names = ["web", "service"];
+            assert_eq!(names.map(|n| view.busy(n).0), ["0-7"; 2], "without exclusive CPUs");
+            // Which CPUs a process runs on that may run on all is the scheduler's business, and one with a quota may
+            // well keep to two. Together they are more busy threads than CPUs.
+            let ran = names.map(|n| cpus(view.busy(n).1));
+            assert!(ran.iter().any(|ran| !ran.is_disjoint(&cpus("1-2"))), "they ran on {ran:?}");
+        }
+        for name in ["web", "service"] {
+            check_busy(exclusive, name, "0,3-7");
+            check_busy(plugin_dead, name, "0,3-7");
+        }
+        assert_eq!([exclusive, plugin_dead].map(|view| view.allowed("db")), ["1-2"; 2]);
+        assert_eq!(exclusive.disagreements(), [""; 0]);
+        let written = |view: &View| view.busy.iter().map(|b| b.set.clone()).collect::<Vec<_>>();
+        for view in [exclusive, plugin_dead, pod_gone] {
+            assert_eq!(written(view), written(before), "somebody wrote to a busy process' group");
+        }
+    };
+    Part { name: "everybody leaves", steps, check }
+}
+
+/// The pod's quota is lifted as well, so nothing is left that could throttle. In runtime mode it is not: the figure is
+/// printed.
+fn a_busy_container_is_not_throttled_for_a_minute() -> Part {
+    let busy = |mode, seconds| {
+        [
+            Step::StartPlugin(exclusivity(mode)),
+            Step::RunBusy(exclusive("db", 2)),
+            Step::Look,
+            Step::Throttling("db".into(), seconds),
+        ]
+    };
+    let steps = [&busy("kernel", 60)[..], &[Step::Clear], &busy("runtime", 5)].concat();
+    let check = |outcomes: &[Outcome]| {
+        assert_eq!(refusals(outcomes), [""; 0]);
+        for view in views(outcomes) {
+            check_busy(view, "db", "1-2");
+            assert_eq!(view.quota("db"), None);
+        }
+        let throttled = outcomes.iter().filter_map(|o| match o {
+            Outcome::Throttled { container, pod } => Some((*container, *pod)),
+            _ => None,
+        });
+        let throttled: Vec<(u64, u64)> = throttled.collect();
+        println!("throttled periods (container, pod): kernel 60 s, runtime 5 s {throttled:?}");
+        assert_eq!((throttled.len(), throttled.first()), (2, Some(&(0, 0))));
+    };
+    Part { name: "a busy container is not throttled for a minute", steps, check }
+}
+
 /// Someone with root writes into the groups; the plugin sees it, says so and puts it right.
-#[test]
-fn what_somebody_wrote_is_put_right() {
-    let steps = [
+fn what_somebody_wrote_is_put_right() -> Part {
+    let steps = vec![
         Step::StartPlugin(exclusivity("kernel")),
         Step::Run(shared("web")),
         Step::Run(exclusive("db", 2)),
@@ -64,19 +167,20 @@ fn what_somebody_wrote_is_put_right() {
         read(Group::Pod("db".into()), "cpu.max"),
         Step::Look,
     ];
-    let outcomes = play(&steps);
-    assert_eq!(refusals(&outcomes), [""; 0]);
-    assert_eq!(texts(&outcomes), ["root", "root", "1-2", "root", "0-7", "max 100000"]);
-    let view = views(&outcomes)[0];
-    assert_eq!([view.allowed("db"), view.allowed("web")], ["1-2", "0,3-7"]);
+    let check = |outcomes: &[Outcome]| {
+        assert_eq!(refusals(outcomes), [""; 0]);
+        assert_eq!(texts(outcomes), ["root", "root", "1-2", "root", "0-7", "max 100000"]);
+        let view = views(outcomes)[0];
+        assert_eq!([view.allowed("db"), view.allowed("web")], ["1-2", "0,3-7"]);
+    };
+    Part { name: "what somebody wrote is put right", steps, check }
 }
 
 /// Where somebody else has the CPUs the kernel refuses the partition: the runtime keeps others off them, for this
 /// container only, and they come back.
-#[test]
-fn what_the_kernel_refuses_the_runtime_keeps() {
+fn what_the_kernel_refuses_the_runtime_keeps() -> Part {
     let other = || Group::Named("other".into());
-    let steps = [
+    let steps = vec![
         Step::StartPlugin(exclusivity("kernel")),
         write(Group::Named(String::new()), "cgroup.subtree_control", "+cpuset"),
         write(other(), CPUS, "3-4"),
@@ -92,18 +196,22 @@ fn what_the_kernel_refuses_the_runtime_keeps() {
         Step::Run(shared("another")),
         Step::Look,
     ];
-    let outcomes = play(&steps);
-    assert_eq!(refusals(&outcomes), [""; 0]);
-    assert_eq!(texts(&outcomes), ["root", "member"]);
-    let [beside, after] = views(&outcomes)[..] else { panic!("two views") };
-    let allowed = ["db", "refused", "web"].map(|pod| beside.allowed(pod));
-    assert_eq!(allowed, ["1-2", "3-4", "0,5-7"]);
-    assert_eq!(["db", "web", "another"].map(|pod| after.allowed(pod)), ["1-2", "0,3-7", "0,3-7"]);
+    let check = |outcomes: &[Outcome]| {
+        assert_eq!(refusals(outcomes), [""; 0]);
+        assert_eq!(texts(outcomes), ["root", "member"]);
+        let [beside, after] = views(outcomes)[..] else { panic!("two views") };
+        let allowed = ["db", "refused", "web"].map(|pod| beside.allowed(pod));
+        assert_eq!(allowed, ["1-2", "3-4", "0,5-7"]);
+        assert_eq!(
+            ["db", "web", "another"].map(|pod| after.allowed(pod)),
+            ["1-2", "0,3-7", "0,3-7"]
+        );
+    };
+    Part { name: "what the kernel refuses the runtime keeps", steps, check }
 }
 
 /// Partitions without load balancing, then with, then none at all: nobody moves.
-#[test]
-fn the_kind_can_change_and_the_way_too() {
+fn the_kind_can_change_and_the_way_too() -> Part {
     let isolated = format!("{}cpusetPartition: isolated\n", exclusivity("kernel"));
     let mut steps = vec![
         Step::StartPlugin(isolated),
@@ -121,28 +229,15 @@ fn the_kind_can_change_and_the_way_too() {
             Step::Look,
         ]);
     }
-    let outcomes = play(&steps);
-    assert_eq!(refusals(&outcomes), [""; 0]);
-    let texts = texts(&outcomes);
-    assert_eq!((texts[0], texts[2], texts[4]), ("isolated", "root", "member"));
-    assert_eq!(texts[1], "root");
-    let views = views(&outcomes);
-    let allowed = |pod| views.iter().map(|view| view.allowed(pod)).collect::<Vec<_>>();
-    assert_eq!(allowed("db"), ["1-2"; 3]);
-    assert_eq!(allowed("web"), ["0,3-7", "0,4-7", "0,5-7"]);
-}
-
-/// The pod's quota is lifted as well, so nothing is left that could throttle.
-#[test]
-fn a_busy_container_is_not_throttled_for_a_minute() {
-    let steps = [
-        Step::StartPlugin(exclusivity("kernel")),
-        Step::RunBusy(exclusive("db", 2)),
-        Step::Throttling("db".into(), 60),
-    ];
-    let outcomes = play(&steps);
-    let Some(Outcome::Throttled { container, pod }) = outcomes.last() else {
-        panic!("{outcomes:?}")
+    let check = |outcomes: &[Outcome]| {
+        assert_eq!(refusals(outcomes), [""; 0]);
+        let texts = texts(outcomes);
+        assert_eq!((texts[0], texts[2], texts[4]), ("isolated", "root", "member"));
+        assert_eq!(texts[1], "root");
+        let views = views(outcomes);
+        let allowed = |pod| views.iter().map(|view| view.allowed(pod)).collect::<Vec<_>>();
+        assert_eq!(allowed("db"), ["1-2"; 3]);
+        assert_eq!(allowed("web"), ["0,3-7", "0,4-7", "0,5-7"]);
     };
-    assert_eq!((container, pod), (&0, &0));
+    Part { name: "the kind can change, and the way too", steps, check }
 }

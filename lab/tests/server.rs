@@ -8,22 +8,15 @@ mod support;
 
 use std::time::Duration;
 
-use lab::cgroup::Driver;
 use lab::containerd::Version;
 use lab::pod::{Container, Pod};
 use lab::scenario::{
-    Order, config, exclusive, exclusivity, kep_4800, numa, refusals, resizes, shared, views,
-    whole_cores,
+    Order, config, exclusive, kep_4800, numa, refusals, resizes, shared, views, whole_cores,
 };
 use lab::step::{Outcome, Step};
 use lab::view::View;
 use lab::vm::{self, Machine, Software};
-use nri_cpu_manager::cpuset::CpuSet;
-use support::binaries;
-
-fn cpus(list: &str) -> CpuSet {
-    list.parse().unwrap()
-}
+use support::{Part, binaries, play_parts};
 
 fn play(machine: &str, software: impl Into<Software>, steps: &[Step]) -> Vec<Outcome> {
     let machine = Machine::load(machine).unwrap_or_else(|error| panic!("{error:#}"));
@@ -33,7 +26,7 @@ fn play(machine: &str, software: impl Into<Software>, steps: &[Step]) -> Vec<Out
 
 /// Where the processes of these pods may run; whatever was decided, they must agree with it.
 #[track_caller]
-fn check(view: &View, expected: &[(&str, &str)]) {
+fn check_view(view: &View, expected: &[(&str, &str)]) {
     assert_eq!(view.disagreements(), [""; 0]);
     let found: Vec<(&str, &str)> =
         expected.iter().map(|(pod, _)| (*pod, view.allowed(pod))).collect();
@@ -78,19 +71,19 @@ fn the_keps_node() {
         ("web", "0-1,18-23"),
         ("batch", "0-1,18-23"),
     ];
-    check(numerical, &keps_result);
-    check(killed_plugin, &keps_result);
+    check_view(numerical, &keps_result);
+    check_view(killed_plugin, &keps_result);
     let reconnected = outcomes
         .iter()
         .find_map(|o| if let Outcome::Reconnected(ms) = o { Some(*ms) } else { None });
     assert!(reconnected.is_some_and(|ms| ms < 5000), "reconnected after {reconnected:?} ms");
-    check(
+    check_view(
         removed,
         &[("cpus-8", "24-31"), ("cpus-6", "2-7"), ("web", "0-1,8-23"), ("batch", "0-1,8-23")],
     );
-    check(again, &[("again-10", "8-17"), ("web", "0-1,18-23")]);
+    check_view(again, &[("again-10", "8-17"), ("web", "0-1,18-23")]);
     assert_eq!(killed_runtime, again);
-    check(
+    check_view(
         fewest_free,
         &[
             ("cpus-10", "2-3,8-15"),
@@ -99,28 +92,43 @@ fn the_keps_node() {
             ("web", "0-1,4-7,30-31"),
         ],
     );
-    check(
+    check_view(
         unaligned,
         &[("cpus-10", "2-11"), ("cpus-8", "12-19"), ("cpus-6", "20-25"), ("batch", "0-1,26-31")],
     );
 }
 
-/// The KEP's 16-CPU node with two caches: with containerd 1.7, and the plugin killed between the pods.
+/// The KEP's 16-CPU node with two caches, with containerd 1.7.
 #[test]
 fn the_keps_small_node() {
+    let machine = Machine::load("kep-4800-small").unwrap_or_else(|error| panic!("{error:#}"));
+    let parts = [killed_between_pods(), resizes_of_cpus(), a_kubelets_node()];
+    play_parts(&machine, Version::V1_7, &parts);
+}
+
+/// The plugin is killed between the pods, and their CPUs are what they would have been.
+fn killed_between_pods() -> Part {
     let mut steps =
         vec![Step::StartPlugin(config(Order::Numerical, true)), Step::Run(shared("web"))];
     for name in ["one", "two", "three"] {
         steps.extend([Step::Run(exclusive(name, 4)), Step::KillPlugin]);
     }
-    steps.extend([Step::Look, Step::Clear]);
-    steps.extend(resizes(15));
-    let outcomes = play("kep-4800-small", Version::V1_7, &steps);
-    let views = views(&outcomes);
-    check(views[0], &[("one", "2-5"), ("two", "8-11"), ("three", "12-15"), ("web", "0-1,6-7")]);
-    check_resizes(&views[1..], "0-1,6-15", "0-1,8-15", "0-1,3,6-15", "0-3,6-15");
-    check_refusal(&outcomes, 0, "UnexpectedAdmissionError: ");
-    assert_eq!(refusals(&outcomes).len(), 1);
+    steps.push(Step::Look);
+    let check = |outcomes: &[Outcome]| {
+        assert_eq!(refusals(outcomes), [""; 0]);
+        let expected = [("one", "2-5"), ("two", "8-11"), ("three", "12-15"), ("web", "0-1,6-7")];
+        check_view(views(outcomes)[0], &expected);
+    };
+    Part { name: "killed between pods", steps, check }
+}
+
+fn resizes_of_cpus() -> Part {
+    let check = |outcomes: &[Outcome]| {
+        check_resizes(&views(outcomes), "0-1,6-15", "0-1,8-15", "0-1,3,6-15", "0-3,6-15");
+        check_refusal(outcomes, 0, "UnexpectedAdmissionError: ");
+        assert_eq!(refusals(outcomes).len(), 1);
+    };
+    Part { name: "resizes", steps: resizes(15), check }
 }
 
 /// What [`resizes`] shows: the CPUs of `db`, and `web` on what is left: of 2, 4 and 1 CPUs, and together with it.
@@ -136,7 +144,7 @@ fn check_resizes(views: &[&View], two: &str, four: &str, one: &str, none: &str) 
         (shared, none, none, Some(500)),
         (back, "2-3", two, None),
     ] {
-        check(view, &[("db", db), ("neighbour", "4-5"), ("web", web)]);
+        check_view(view, &[("db", db), ("neighbour", "4-5"), ("web", web)]);
         assert_eq!(view.quota("db"), quota, "db on {db}");
         assert_eq!(view.quota("neighbour"), None);
     }
@@ -181,9 +189,9 @@ fn whole_cores_only() {
     check_refusal(&outcomes, 2, "SMTAlignmentError: ");
     assert_eq!(refusals(&outcomes).len(), 3);
     assert_eq!(views[6], views[5], "half a core is refused, and nothing changes");
-    check(views[7], &[("db", "2-3,6-7"), ("neighbour", "4-5"), ("web", "0-1")]);
+    check_view(views[7], &[("db", "2-3,6-7"), ("neighbour", "4-5"), ("web", "0-1")]);
     assert_eq!(views[8], views[7], "a plugin that was killed remembers the resize");
-    check(views[9], &[("even", "2-5"), ("web", "0-1,6-7")]);
+    check_view(views[9], &[("even", "2-5"), ("web", "0-1,6-7")]);
 }
 
 /// Two sockets of two NUMA nodes, one CPU offline: where a container of one and a half nodes may and shall be.
@@ -233,20 +241,19 @@ fn near_numa_nodes() {
             ("12-14", &[32, 32, 12, 10]),
         ]
     );
-    check(refused, &[("node-1", "4-7"), ("web", "0-3,8-14"), ("large", "(not there)")]);
-    check(near, &[("node-1", "4-7"), ("large", "8-10,12-14"), ("web", "0-3,11")]);
-    check(first, &[("node-1", "4-7"), ("large", "1-2,8-11"), ("web", "0,3,12-14")]);
-    check(far, &[("node-1", "4-7"), ("node-2", "8-11"), ("large", "1-3,12-14"), ("web", "0")]);
+    check_view(refused, &[("node-1", "4-7"), ("web", "0-3,8-14"), ("large", "(not there)")]);
+    check_view(near, &[("node-1", "4-7"), ("large", "8-10,12-14"), ("web", "0-3,11")]);
+    check_view(first, &[("node-1", "4-7"), ("large", "1-2,8-11"), ("web", "0,3,12-14")]);
+    check_view(far, &[("node-1", "4-7"), ("node-2", "8-11"), ("large", "1-3,12-14"), ("web", "0")]);
 }
 
 /// A node of a kubelet with its static policy, taken over without a move; placed as no algorithm of ours would.
-#[test]
-fn a_kubelets_node() {
+fn a_kubelets_node() -> Part {
     const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
     let on = |name: &str, milli, cpus| {
         Step::Run(Pod::new(name, [Container::guaranteed("main", milli).on(cpus)]))
     };
-    let steps = [
+    let steps = vec![
         on("db", 4000, "3,5,9,11"),
         on("cache", 2000, "6-7"),
         on("web", 500, "0-2,4,8,10,12-15"),
@@ -258,100 +265,14 @@ fn a_kubelets_node() {
         Step::KillPlugin,
         Step::Look,
     ];
-    let outcomes = play("kep-4800-small", Version::V2_1, &steps);
-    assert_eq!(refusals(&outcomes), [""; 0]);
-    let views = views(&outcomes);
-    check(views[0], &[("db", "3,5,9,11"), ("cache", "6-7"), ("web", "0-2,4,8,10,12-15")]);
-    let later =
-        [("db", "3,5,9,11"), ("cache", "6-7"), ("new", "8,10,12-13"), ("web", "0-2,4,14-15")];
-    check(views[1], &later);
-    check(views[2], &later);
-}
-
-/// The kernel keeps exclusivity: a busy process in an ordinary pod and one of the host leave the exclusive CPUs, though
-/// nobody writes to their groups; it holds while the plugin is dead, and the CPUs come back when the pod ends.
-///
-/// Then the quota: a busy exclusive container is never throttled, as its pod's quota is lifted as well. In runtime mode
-/// it is not: the figure is printed.
-#[test]
-fn the_kernel_keeps_exclusivity() {
-    check_partitions(Version::V2_1);
-}
-
-/// The same where systemd makes the groups, and pods are slices.
-#[test]
-fn the_kernel_keeps_exclusivity_in_slices() {
-    check_partitions(Software { driver: Driver::Systemd, ..Version::V2_1.into() });
-}
-
-/// A busy process may run on these CPUs, and ran on some of them and on no other.
-#[track_caller]
-fn check_busy(view: &View, name: &str, expected: &str) {
-    let (allowed, ran) = view.busy(name);
-    assert_eq!(allowed, expected, "where {name} may run");
-    let (expected, ran) = (cpus(expected), cpus(ran));
-    assert!(!ran.is_empty() && ran.is_subset(&expected), "{name} ran on {ran}, not {expected}");
-}
-
-fn check_partitions(software: impl Into<Software>) {
-    let steps = [
-        Step::StartPlugin(exclusivity("kernel")),
-        Step::RunBusy(shared("web")),
-        Step::RunBusyOnHost("service".into()),
-        Step::Look,
-        Step::Run(exclusive("db", 2)),
-        Step::Look,
-        Step::EndPlugin,
-        Step::Look,
-        Step::Remove("db".into()),
-        Step::Look,
-        Step::Clear,
-        Step::StartPlugin(exclusivity("kernel")),
-        Step::RunBusy(exclusive("db", 2)),
-        Step::Look,
-        Step::Throttling("db".into(), 5),
-        Step::Clear,
-        Step::StartPlugin(exclusivity("runtime")),
-        Step::RunBusy(exclusive("db", 2)),
-        Step::Look,
-        Step::Throttling("db".into(), 5),
-    ];
-    let outcomes = play("small", software, &steps);
-    assert_eq!(refusals(&outcomes), [""; 0]);
-    let views = views(&outcomes);
-    let [before, exclusive, plugin_dead, pod_gone, kernel, runtime] = views[..] else {
-        panic!("{} views", views.len())
+    let check = |outcomes: &[Outcome]| {
+        assert_eq!(refusals(outcomes), [""; 0]);
+        let views = views(outcomes);
+        check_view(views[0], &[("db", "3,5,9,11"), ("cache", "6-7"), ("web", "0-2,4,8,10,12-15")]);
+        let later =
+            [("db", "3,5,9,11"), ("cache", "6-7"), ("new", "8,10,12-13"), ("web", "0-2,4,14-15")];
+        check_view(views[1], &later);
+        check_view(views[2], &later);
     };
-    for view in [before, pod_gone] {
-        let names = ["web", "service"];
-        assert_eq!(names.map(|n| view.busy(n).0), ["0-3"; 2], "while there are no exclusive CPUs");
-        // Which CPUs a process runs on that may run on all is the scheduler's business, and one with a quota may well
-        // keep to two. Together they are more busy threads than CPUs.
-        let ran = names.map(|n| cpus(view.busy(n).1));
-        assert!(ran.iter().any(|ran| !ran.is_disjoint(&cpus("1-2"))), "they ran on {ran:?}");
-    }
-    for name in ["web", "service"] {
-        check_busy(exclusive, name, "0,3");
-        check_busy(plugin_dead, name, "0,3");
-    }
-    assert_eq!([exclusive, plugin_dead].map(|view| view.allowed("db")), ["1-2"; 2]);
-    check(exclusive, &[("db", "1-2"), ("web", "0,3")]);
-    let written = |view: &View| view.busy.iter().map(|b| b.set.clone()).collect::<Vec<_>>();
-    for view in [exclusive, plugin_dead, pod_gone] {
-        assert_eq!(written(view), written(before), "somebody wrote to the group of a busy process");
-    }
-
-    for view in [kernel, runtime] {
-        check_busy(view, "db", "1-2");
-        assert_eq!(view.quota("db"), None);
-    }
-    let throttled: Vec<(u64, u64)> = outcomes
-        .iter()
-        .filter_map(|o| match o {
-            Outcome::Throttled { container, pod } => Some((*container, *pod)),
-            _ => None,
-        })
-        .collect();
-    println!("throttled periods in 5 s (container, pod): kernel and runtime mode {throttled:?}");
-    assert_eq!((throttled.len(), throttled.first()), (2, Some(&(0, 0))));
+    Part { name: "a kubelet's node", steps, check }
 }

@@ -9,6 +9,10 @@ use crate::ledger::{
 };
 use std::collections::{BTreeSet, VecDeque};
 
+/// The groups that kubelets put all pods in, with either cgroup driver: what an earlier life left there has to go even if
+/// no pod is left to tell where it was.
+const KUBEPODS: [&str; 2] = ["kubepods", "kubepods.slice"];
+
 /// The kernel's way, if it is in force.
 #[derive(Debug)]
 pub(super) struct Kernel {
@@ -17,7 +21,7 @@ pub(super) struct Kernel {
     unsettled: VecDeque<ContainerId>,
     /// Whether containers have gone, and may have left something above them.
     untidy: bool,
-    /// The topmost groups that containers were in, for tidying up after them.
+    /// The topmost groups that containers were in or may have been in, for tidying up after them.
     tops: BTreeSet<CgroupPath>,
     /// How often the kernel refused a container since the start.
     refusals: u64,
@@ -94,7 +98,8 @@ impl Kernel {
             Some(_) => Exclusivity::Kernel,
             None => Exclusivity::Runtime,
         };
-        let (unsettled, tops) = (VecDeque::new(), BTreeSet::new());
+        let unsettled = VecDeque::new();
+        let tops = KUBEPODS.iter().filter_map(|name| CgroupPath::new(name)).collect();
         Ok(Kernel { enforcer, unsettled, untidy: false, tops, refusals: 0, untold: Vec::new() })
     }
 
@@ -134,6 +139,7 @@ impl Kernel {
             Step::None => Vec::new(),
             Step::All => {
                 self.settle_all(ledger);
+                self.untidy = true;
                 Vec::new()
             }
             Step::Started(id) => {

@@ -18,6 +18,8 @@ use lab::host::Host;
 use lab::kubelet::RunningPod;
 use lab::plugin::{Plugin, Setup};
 use lab::pod::{Container, Pod};
+use lab::step::{Outcome, Step};
+use lab::vm::{self, Machine, Software};
 use nri_cpu_manager::cpuset::CpuSet;
 
 /// Every test named, for each generation of containerd.
@@ -90,6 +92,34 @@ impl Bench {
         self.run(&Pod::new(name, [container]).with_host_pid());
         First::read(&wait_for(&path))
     }
+}
+
+/// What a virtual server is to do, from an empty node on, and what must come of it.
+pub struct Part {
+    pub name: &'static str,
+    pub steps: Vec<Step>,
+    /// Panics if it is not so.
+    pub check: fn(&[Outcome]),
+}
+
+/// Plays parts on one server: a boot takes as long as a part. One that fails hides no other.
+#[track_caller]
+pub fn play_parts(machine: &Machine, software: impl Into<Software>, parts: &[Part]) {
+    let steps: Vec<_> = parts.iter().map(|part| part.steps.clone()).collect();
+    let mut failed = Vec::new();
+    let mut judge = |at: usize, played: vm::Played, _| {
+        let Part { name, check, .. } = &parts[at];
+        match played.map(|outcomes| std::panic::catch_unwind(|| check(&outcomes))) {
+            Ok(Ok(())) => println!("passed: {name}"),
+            // The panic has told why.
+            Ok(Err(_)) => failed.push((*name).to_owned()),
+            Err(why) => failed.push(format!("{name}: {why}")),
+        }
+    };
+    let patience = Duration::from_secs(600);
+    vm::play(machine, software, &steps, binaries(), patience, &mut judge)
+        .unwrap_or_else(|error| panic!("{error:#}"));
+    assert!(failed.is_empty(), "failed: {}", failed.join("\n"));
 }
 
 /// A pod that shares.

@@ -10,6 +10,7 @@
 mod action;
 mod answer;
 mod kernel;
+mod live;
 mod machine;
 mod neighbour;
 mod strict;
@@ -25,6 +26,7 @@ use crate::observe::{Counters, History, Link, Observer, Question, endpoint};
 use crate::placement::Reason;
 use crate::topology::{Topology, TopologyError, sysfs};
 use kernel::Kernel;
+use live::Live;
 use machine::Machine;
 use neighbour::Neighbour;
 use std::path::PathBuf;
@@ -78,6 +80,8 @@ pub struct Owner {
     neighbour: Neighbour,
     watch: Watch,
     machine: Machine,
+    /// The configuration, which may change.
+    live: Live,
     /// For changes that no answer can carry; only where the runtime allows it.
     updater: Option<Updater>,
     /// Whether no container may run otherwise than decided.
@@ -119,6 +123,7 @@ impl Owner {
         let state = Arc::new(state);
         let neighbour = Neighbour::new(config);
         let machine = Machine::new(paths);
+        let live = Live::new(paths, config);
         let strict = config.strict();
         let mut owner = Owner {
             ledger,
@@ -128,6 +133,7 @@ impl Owner {
             neighbour,
             watch,
             machine,
+            live,
             updater: None,
             strict,
             counters: Counters::default(),

@@ -76,6 +76,15 @@ fn write_node(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
         config.exclusivity,
         config.strict
     )?;
+    let from = &node.config_source;
+    writeln!(f, "          from {}, read at {}", from.source, from.loaded)?;
+    if let Some(error) = &from.error {
+        writeln!(f, "          REJECTED, the above is the last good one: {error}")?;
+    }
+    if !from.waiting_for_restart.is_empty() {
+        let fields = from.waiting_for_restart.join(", ");
+        writeln!(f, "          followed only after a restart: {fields}")?;
+    }
     if node.stance != "assign" {
         writeln!(f, "stance:   {}, as the kubelet's own CPU manager is active", node.stance)?;
     }

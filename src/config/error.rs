@@ -27,6 +27,16 @@ pub enum ConfigError {
     },
 }
 
+impl ConfigError {
+    /// The line at fault, counted from 1; `None` if there is no text.
+    pub fn line(&self) -> Option<usize> {
+        match self {
+            ConfigError::Unreadable { .. } => None,
+            ConfigError::Wrong { line, .. } => Some(*line),
+        }
+    }
+}
+
 /// A text and what to call it.
 #[derive(Debug, Clone)]
 pub(super) struct Source {

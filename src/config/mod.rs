@@ -5,8 +5,10 @@
 
 mod error;
 mod file;
+mod follow;
 
 pub use error::ConfigError;
+pub use follow::{Follower, Reading};
 
 use crate::cpuset::CpuSet;
 use crate::enforce::{Kind, WhyNot};
@@ -65,9 +67,13 @@ impl Config {
     /// # Errors
     /// If it cannot be read, or [`Config::parse`] fails.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        let text = fs::read_to_string(path)
-            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
-        Config::parse(&path.display().to_string(), &text)
+        Config::parse(&path.display().to_string(), &Config::text_of(path)?)
+    }
+
+    /// A file's text.
+    fn text_of(path: &Path) -> Result<String, ConfigError> {
+        fs::read_to_string(path)
+            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })
     }
 
     /// Reads a text; `name` is what errors call it. An empty text is the default configuration.
@@ -121,6 +127,21 @@ impl Config {
             partition,
             strict,
         })
+    }
+
+    /// What errors call the text.
+    pub fn name(&self) -> &str {
+        &self.source.name
+    }
+
+    /// The text that this was read from.
+    pub fn text(&self) -> &str {
+        &self.source.text
+    }
+
+    /// Who may have exclusive CPUs.
+    pub fn policy(&self) -> Policy {
+        self.policy
     }
 
     /// The directory of the kubelet's state files; `None` if they are not to be looked at.

@@ -18,7 +18,7 @@ mod vanished;
 mod watch;
 
 use crate::checkpoint::{Loaded, StateDir, StateError};
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, NodeIdentity};
 use crate::ledger::{Claim, ContainerId, Decision, Event, Ledger, Note, Policy, What};
 use crate::nri::{Capabilities, Message, Refusal, Runtime, Session, Updater, Wishes};
 use crate::observe::counters::Kind;
@@ -35,9 +35,11 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use watch::Watch;
 
-/// Where the daemon finds and keeps things.
+/// Where the daemon finds and keeps things, and on which node it is.
 #[derive(Debug, Clone)]
 pub struct Paths {
+    /// The node.
+    pub node: NodeIdentity,
     /// The configuration file; `None` if the runtime hands the configuration over.
     pub config: Option<PathBuf>,
     /// The directory of the state file.
@@ -105,6 +107,7 @@ impl Owner {
         for warning in warnings {
             log::warn!("{warning}");
         }
+        let config = &config.for_node(&paths.node)?;
         let mut settings = config.resolve(&topology)?;
         let kernel = Kernel::start(paths, config, &mut settings)?;
         let state = StateDir::open(&paths.state_dir)?;
@@ -118,6 +121,9 @@ impl Owner {
             topology.online(),
         );
         log::info!("in force: {settings}");
+        for line in config.applied_lines() {
+            log::info!("in it is the override for this node on line {line}");
+        }
         let ledger = Ledger::new(topology, settings, claims);
         let watch = Watch::new(paths, config, kernel.is_on());
         let state = Arc::new(state);

@@ -248,3 +248,20 @@ async fn the_kubelet_is_looked_for_where_the_file_says_now() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn overrides_for_the_node_are_followed_too() {
+    local(async {
+        let daemon = Observed::following(CONFIG).await;
+        let with = |name: &str| {
+            format!("{CONFIG}nodes:\n- names: [{name}]\n  reservedSystemCPUs: \"0-3\"\n")
+        };
+        daemon.swap_config(&with("other"));
+        until(&daemon, |status| source(status).error.is_none()).await;
+        daemon.swap_config(&with("\"no*\""));
+        let status = until(&daemon, |status| reserved(status) == "0-3").await;
+        assert_eq!(source(&status).overrides, [5]);
+        has(&status::text(&status), &[", with the overrides on lines 5, read at "]);
+    })
+    .await;
+}

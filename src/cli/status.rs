@@ -77,7 +77,12 @@ fn write_node(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
         config.strict
     )?;
     let from = &node.config_source;
-    writeln!(f, "          from {}, read at {}", from.source, from.loaded)?;
+    let lines: Vec<String> = from.overrides.iter().map(ToString::to_string).collect();
+    let overrides = match lines.as_slice() {
+        [] => String::new(),
+        lines => format!(", with the overrides on lines {}", lines.join(", ")),
+    };
+    writeln!(f, "          from {}{overrides}, read at {}", from.source, from.loaded)?;
     if let Some(error) = &from.error {
         writeln!(f, "          REJECTED, the above is the last good one: {error}")?;
     }

@@ -1,7 +1,7 @@
 //! The configuration changes while the plugin runs: what can be used is followed at once, what cannot changes nothing.
 
 use super::{Owner, Paths, answer};
-use crate::config::{Config, ConfigError, Follower, Reading, WantedExclusivity};
+use crate::config::{Config, ConfigError, Follower, NodeIdentity, Reading, WantedExclusivity};
 use crate::enforce::probe;
 use crate::ledger::{Event, Policy, Settings, Stance};
 use crate::observe::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
@@ -21,6 +21,7 @@ pub(super) struct Live {
     config: Config,
     /// What the process was started with.
     started: Config,
+    node: NodeIdentity,
     cgroup_root: PathBuf,
     /// What observers are told.
     pub(super) state: ConfigState,
@@ -33,8 +34,9 @@ impl Live {
             readings: None,
             config: config.clone(),
             started: config.clone(),
+            node: paths.node.clone(),
             cgroup_root: paths.cgroup_root.clone(),
-            state: ConfigState::new(config.name(), answer::now()),
+            state: ConfigState::new(config.name(), config.applied_lines(), answer::now()),
         }
     }
 
@@ -58,7 +60,7 @@ impl Live {
     fn judge(&self, reading: Reading, topology: &Topology) -> Result<(Config, Settings), Fault> {
         let text = reading.map_err(|why| Fault { line: None, why })?;
         let judge = || -> Result<(Config, Settings), ConfigError> {
-            let config = Config::parse(self.config.name(), &text)?;
+            let config = Config::parse(self.config.name(), &text)?.for_node(&self.node)?;
             let settings = config.resolve(topology)?;
             if wanted(&config) == WantedExclusivity::Kernel {
                 probe(&self.cgroup_root).map_err(|why| config.kernel_cannot(&why))?;
@@ -118,6 +120,7 @@ impl Owner {
         if !waiting.is_empty() {
             log::warn!("{}", needs_restart(&waiting));
         }
+        self.live.state.overrides = config.applied_lines();
         self.live.state.reloaded(reload, waiting, answer::now());
         if *self.ledger.settings() != settings {
             // Never refused.

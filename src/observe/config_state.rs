@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 pub struct ConfigState {
     /// The file, or who handed the configuration over.
     pub source: String,
+    /// The lines of the overrides for this node that are in force, the most specific last.
+    pub overrides: Vec<usize>,
     /// When what is in force was read.
     pub loaded: Moment,
     /// Why what is there now is not in force; `None` if it is.
@@ -49,10 +51,11 @@ impl Reload {
 
 impl ConfigState {
     /// What the plugin was started with.
-    pub fn new(source: &str, now: Moment) -> ConfigState {
+    pub fn new(source: &str, overrides: Vec<usize>, now: Moment) -> ConfigState {
         let results = [Reload::Applied.name(), Reload::Unchanged.name(), REJECTED];
         ConfigState {
             source: source.to_owned(),
+            overrides,
             loaded: now,
             fault: None,
             waiting: Vec::new(),

@@ -164,7 +164,7 @@ impl NodeFigures {
         nodes.retain(|node| has_cpus(node.id));
         NodeFigures {
             settings: ledger.settings().clone(),
-            config: ConfigState::new("", Moment(0)),
+            config: ConfigState::new("", Vec::new(), Moment(0)),
             stance: ledger.stance(),
             strict: false,
             counters: Counters::default(),

@@ -110,6 +110,7 @@ mod tests {
     #[test]
     fn what_does_not_keep_containers_out_is_a_warning() {
         let mut node = node(Policy::Static);
+        assert_eq!(warnings(&Figures { link: linked(2), node: Ok(node.clone()) }), [""; 0]);
         let fault = Fault { line: Some(3), why: "config.yaml, line 3: no".into() };
         node.config.rejected(fault);
         node.config.waiting = vec!["strict"];

@@ -108,6 +108,8 @@ pub struct ConfigSourceStatus {
     /// `in-force`; `rejected` if what is there cannot be used and the last good one is in force; `restart-needed` if some
     /// fields of it are followed only after a restart.
     pub state: String,
+    /// The lines of the overrides for this node that are in force, the most specific last.
+    pub overrides: Vec<usize>,
     /// When what is in force was read.
     pub loaded: String,
     /// What is wrong with what is there; `null` if nothing.
@@ -316,6 +318,7 @@ impl ConfigSourceStatus {
         ConfigSourceStatus {
             source: config.source.clone(),
             state: state.to_owned(),
+            overrides: config.overrides.clone(),
             loaded: config.loaded.to_string(),
             error: config.fault.as_ref().map(|fault| fault.why.clone()),
             error_line: config.fault.as_ref().and_then(|fault| fault.line),

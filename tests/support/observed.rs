@@ -1,6 +1,6 @@
 //! A daemon that can be asked, on a described machine of 16 CPUs in two uncore caches and two NUMA nodes.
 
-use nri_cpu_manager::config::Config;
+use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::daemon::{self, Owner, Paths};
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
 use nri_cpu_manager::ledger::{
@@ -48,6 +48,7 @@ impl Observed {
         let sysfs_root = dir.path().join("sys");
         super::fake_sysfs::write(&sysfs_root, &super::fake_sysfs::files(&machine.facts().unwrap()));
         let paths = Paths {
+            node: NodeIdentity { name: Some("node".to_owned()), labels: None },
             config: follow.then(|| file.clone()),
             state_dir: dir.path().join("state"),
             sysfs_root,

@@ -18,6 +18,9 @@ fn main() -> ExitCode {
         Command::Explain(args) => {
             cli::explain::run(&args, &mut io::stdout().lock()).map_err(Into::into)
         }
+        Command::CheckConfig(args) => {
+            cli::check_config::run(&args, &mut io::stdout().lock()).map_err(Into::into)
+        }
         Command::Topology(args) => {
             cli::topology::run(&args, &mut io::stdout().lock(), &mut io::stderr().lock())
                 .map_err(Into::into)

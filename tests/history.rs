@@ -67,6 +67,8 @@ enum Op {
     Hotplug {
         cpu: usize,
     },
+    /// The administrator changes the settings.
+    Settings(Change),
     /// The kubelet's own CPU manager becomes active, creates containers, and goes again.
     Kubelet {
         observe: bool,
@@ -86,7 +88,9 @@ mod neighbour;
 mod resize;
 #[path = "random/restart.rs"]
 mod restart;
-use machines::machine;
+#[path = "random/settings.rs"]
+mod settings;
+use machines::{Change, change, machine};
 
 fn op() -> impl Strategy<Value = Op> {
     let (pod, container) = (0..8usize, 0..16usize);
@@ -106,6 +110,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => container.clone().prop_map(|container| Op::Refusal { container }),
         1 => (0..3u8).prop_map(|memory| Op::Restart { memory }),
         1 => (0..64usize).prop_map(|cpu| Op::Hotplug { cpu }),
+        1 => change().prop_map(Op::Settings),
         1 => (pod.clone(), 0..2usize).prop_map(|(pod, container)| Op::Away { pod, container }),
         1 => (any::<bool>(), prop::collection::vec((pod, 0..2usize), 0..4))
             .prop_map(|(observe, creates)| Op::Kubelet { observe, creates }),
@@ -286,6 +291,7 @@ impl Node {
                 self.restart(0);
             }
             Op::Hotplug { cpu } => self.hotplug(cpu),
+            Op::Settings(ref change) => self.reconfigure(change),
             Op::Kubelet { observe, ref creates } => self.kubelet(observe, creates),
         }
     }
@@ -361,5 +367,31 @@ proptest! {
         let strict = node.settings.placement.options.strict_cpu_reservation;
         let all = node.topology.online() - if strict { reserved } else { CpuSet::EMPTY };
         prop_assert_eq!(node.ledger.pool(), all);
+    }
+
+    /// Of a resize or of CPUs that went offline the runtime tells a plugin that starts anew less than one knows that
+    /// was there.
+    #[test]
+    fn a_change_of_settings_ends_as_a_restart_with_them(
+        machine in machine(),
+        ops in prop::collection::vec(
+            op().prop_filter("more is known than after a restart", |op| {
+                !matches!(op, Op::Resize { .. } | Op::Hotplug { .. })
+            }),
+            1..60,
+        ),
+        change in change(),
+    ) {
+        let mut node = Node::new(machine.0, machine.1);
+        for op in &ops {
+            node.run(op);
+        }
+        if let Some(settings) = change.settings(&node.topology, &node.settings) {
+            let restarted = node.restarted_with(&settings);
+            node.reconfigure(&change);
+            node.check();
+            prop_assert_eq!(node.claims(), restarted.claims().collect::<Vec<_>>());
+            prop_assert_eq!(node.ledger.free(), restarted.free());
+        }
     }
 }

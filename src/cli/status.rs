@@ -76,6 +76,20 @@ fn write_node(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
         config.exclusivity,
         config.strict
     )?;
+    let from = &node.config_source;
+    let lines: Vec<String> = from.overrides.iter().map(ToString::to_string).collect();
+    let overrides = match lines.as_slice() {
+        [] => String::new(),
+        lines => format!(", with the overrides on lines {}", lines.join(", ")),
+    };
+    writeln!(f, "          from {}{overrides}, read at {}", from.source, from.loaded)?;
+    if let Some(error) = &from.error {
+        writeln!(f, "          REJECTED, the above is the last good one: {error}")?;
+    }
+    if !from.waiting_for_restart.is_empty() {
+        let fields = from.waiting_for_restart.join(", ");
+        writeln!(f, "          followed only after a restart: {fields}")?;
+    }
     if node.stance != "assign" {
         writeln!(f, "stance:   {}, as the kubelet's own CPU manager is active", node.stance)?;
     }

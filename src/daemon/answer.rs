@@ -39,6 +39,7 @@ impl Owner {
     fn figures(&self) -> NodeFigures {
         NodeFigures {
             strict: self.strict,
+            config: self.live.state.clone(),
             counters: self.counters.clone(),
             drifts: self.watch.drifts.clone(),
             repairs: self.watch.repairs.clone(),

@@ -94,13 +94,46 @@ impl Ledger {
         self.adopt(uid, container, &Memory::default(), Trust::Set);
     }
 
-    /// Drops everything but the memory of claims. The kubelet's are needed again as long as it assigns CPUs.
+    /// Adopts the node as at a first start, but from what is known of it; `set` says what is set for a container.
+    /// Containers that have to be told something are told with the next answers.
+    pub(super) fn adopt_anew(&mut self, set: impl Fn(&Entry) -> Option<CpuSet>) {
+        let memory = self.memory(self.claims().collect());
+        let mut running = Vec::new();
+        for (uid, pod) in &mut self.pods {
+            for (name, entry) in &mut pod.containers {
+                if entry.life != Life::Stopped {
+                    let container = Container {
+                        id: entry.id.clone(),
+                        sandbox: pod.pod.sandbox.clone(),
+                        name: name.clone(),
+                        kind: entry.kind,
+                        cpu: entry.cpu,
+                        cpus: set(entry),
+                        kept: false,
+                        created_at: entry.created_at,
+                        cgroup: entry.cgroup.clone(),
+                    };
+                    running.push((uid.clone(), container));
+                }
+                entry.claim = None;
+            }
+        }
+        running.sort_by(|(_, a), (_, b)| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+        self.settle(&running, memory);
+    }
+
+    /// Drops everything but the memory of claims.
     fn forget(&mut self) -> Memory {
         let mut ours = std::mem::take(&mut self.remembered);
         ours.extend(self.claims());
         self.pods.clear();
         self.sandboxes.clear();
         self.ids.clear();
+        self.memory(ours)
+    }
+
+    /// These claims, and the kubelet's, which are needed again as long as it assigns CPUs.
+    fn memory(&mut self, ours: Vec<Claim>) -> Memory {
         let kubelet = match self.stance {
             Stance::Assign => std::mem::take(&mut self.kubelet),
             _ => self.kubelet.clone(),

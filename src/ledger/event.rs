@@ -2,6 +2,7 @@
 
 use super::hands_off::{KubeletClaim, Stance};
 use super::model::{Container, ContainerId, CpuRequest, Pod, SandboxId};
+use super::settings::Settings;
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
 
@@ -61,6 +62,8 @@ pub enum Event {
     RemovePod(SandboxId),
     /// CPUs of the machine have gone offline or come online: it is this one now.
     Machine(Topology),
+    /// The administrator has decided otherwise: these settings are in force from now on.
+    Settings(Settings),
     /// The kubelet's own CPU manager came or went. With [`Stance::Assign`] what it assigned is taken over.
     Kubelet {
         /// What to do from now on.
@@ -87,6 +90,7 @@ impl Event {
             Event::RemovePod(_) => "remove_pod",
             Event::Kubelet { .. } => "kubelet",
             Event::Machine(_) => "machine",
+            Event::Settings(_) => "settings",
         }
     }
 }

@@ -4,7 +4,6 @@
 //! found at the start. So taking over needs no list from the runtime, and moves nobody whose CPUs are legal.
 
 use super::event::{Decision, Wanted};
-use super::memory::Memory;
 use super::model::{Container, ContainerId, CpuRequest, PodUid};
 use super::note::{Note, What};
 use super::pods::{Entry, Life};
@@ -64,7 +63,7 @@ impl Ledger {
         let before = std::mem::replace(&mut self.stance, stance);
         self.kubelet = claims;
         if stance == Stance::Assign && before != stance && !self.pods.is_empty() {
-            self.take_over();
+            self.adopt_anew(|entry| entry.told);
         }
     }
 
@@ -146,33 +145,5 @@ impl Ledger {
         self.adopt_set(uid, container);
         self.revision += 1;
         self.refresh_pool();
-    }
-
-    /// Adopts the node as at a first start, but from what was followed. Containers that have to be told something are
-    /// told with the next answers.
-    fn take_over(&mut self) {
-        let memory = Memory::new(self.claims().collect(), std::mem::take(&mut self.kubelet));
-        let mut running = Vec::new();
-        for (uid, pod) in &mut self.pods {
-            for (name, entry) in &mut pod.containers {
-                entry.claim = None;
-                if entry.life != Life::Stopped {
-                    let container = Container {
-                        id: entry.id.clone(),
-                        sandbox: pod.pod.sandbox.clone(),
-                        name: name.clone(),
-                        kind: entry.kind,
-                        cpu: entry.cpu,
-                        cpus: entry.told,
-                        kept: false,
-                        created_at: entry.created_at,
-                        cgroup: entry.cgroup.clone(),
-                    };
-                    running.push((uid.clone(), container));
-                }
-            }
-        }
-        running.sort_by(|(_, a), (_, b)| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
-        self.settle(&running, memory);
     }
 }

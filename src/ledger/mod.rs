@@ -23,6 +23,7 @@ pub mod model;
 pub mod note;
 mod pods;
 mod pool;
+mod reconfigure;
 mod resize;
 mod scene;
 mod seen;
@@ -164,6 +165,10 @@ impl Ledger {
             }
             Event::Machine(topology) => {
                 self.hotplug(topology);
+                Ok(Decision::default())
+            }
+            Event::Settings(settings) => {
+                self.reconfigure(settings);
                 Ok(Decision::default())
             }
             Event::Kubelet { stance, claims } => {

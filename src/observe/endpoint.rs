@@ -1,5 +1,6 @@
 //! Where observers connect: an address for scrapers and probes, and a socket beside the state for people with root.
 
+use super::figures::Figures;
 use super::http::{self, Request, Response, Status};
 use super::question::Observer;
 use super::{health, metrics};
@@ -172,10 +173,10 @@ async fn answer(request: Request, who: Who, observer: Observer) -> Response {
             Ok(body) => Response { status: Status::Ok, media_type: metrics::MEDIA_TYPE, body },
             Err(error) => Response::text(Status::Internal, error.to_string()),
         }),
-        ("/healthz", _) => observer.figures().await.map(|_| Response::text(Status::Ok, "ok")),
+        ("/healthz", _) => observer.figures().await.map(|figures| well(&figures)),
         ("/readyz", _) => {
             observer.figures().await.map(|figures| match health::obstacles(&figures).as_slice() {
-                [] => Response::text(Status::Ok, "ok"),
+                [] => well(&figures),
                 obstacles => Response::text(Status::Unavailable, obstacles.join("\n")),
             })
         }
@@ -187,6 +188,13 @@ async fn answer(request: Request, who: Who, observer: Observer) -> Response {
         _ => Ok(Response::text(Status::NotFound, format!("there is only\n{PATHS}"))),
     };
     result.unwrap_or_else(|why| Response::text(Status::Unavailable, why.to_string()))
+}
+
+/// `ok`, and below it what a person should see to all the same.
+fn well(figures: &Figures) -> Response {
+    let mut lines = vec!["ok".to_owned()];
+    lines.extend(health::warnings(figures).iter().map(|warning| format!("warning: {warning}")));
+    Response::text(Status::Ok, lines.join("\n"))
 }
 
 fn json(value: &impl Serialize) -> Response {

@@ -1,6 +1,7 @@
 //! [`Status`]: the node and its containers as `nri-cpu-manager status` shows them. The names are a promise to scripts;
 //! docs/status.md is the reference.
 
+use super::config_state::ConfigState;
 use super::figures::{Domain, Figures, Link, NodeFigures};
 use super::fragmentation::fragmentation;
 use super::health::obstacles;
@@ -56,6 +57,8 @@ pub struct RuntimeStatus {
 pub struct NodeStatus {
     /// The configuration in force.
     pub config: ConfigStatus,
+    /// Where it comes from, and what became of the last change.
+    pub config_source: ConfigSourceStatus,
     /// `assign`; beside an active kubelet `refuse` or `observe`.
     pub stance: String,
     /// How the CPUs are used.
@@ -95,6 +98,26 @@ pub struct ConfigStatus {
     pub exclusivity: String,
     /// Whether no container may run otherwise than decided.
     pub strict: bool,
+}
+
+/// Where the configuration comes from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConfigSourceStatus {
+    /// The file, or who handed it over.
+    pub source: String,
+    /// `in-force`; `rejected` if what is there cannot be used and the last good one is in force; `restart-needed` if some
+    /// fields of it are followed only after a restart.
+    pub state: String,
+    /// The lines of the overrides for this node that are in force, the most specific last.
+    pub overrides: Vec<usize>,
+    /// When what is in force was read.
+    pub loaded: String,
+    /// What is wrong with what is there; `null` if nothing.
+    pub error: Option<String>,
+    /// The line at fault, counted from 1.
+    pub error_line: Option<usize>,
+    /// Fields that are followed only after a restart.
+    pub waiting_for_restart: Vec<String>,
 }
 
 /// CPUs by use, as lists.
@@ -231,6 +254,7 @@ impl NodeStatus {
         };
         NodeStatus {
             config: ConfigStatus::of(figures),
+            config_source: ConfigSourceStatus::of(&figures.config),
             stance: match figures.stance {
                 Stance::Assign => "assign",
                 Stance::Refuse => "refuse",
@@ -280,6 +304,25 @@ impl ConfigStatus {
             topology_manager_scope: manager.scope.name().to_owned(),
             exclusivity: settings.exclusivity.to_string(),
             strict: figures.strict,
+        }
+    }
+}
+
+impl ConfigSourceStatus {
+    fn of(config: &ConfigState) -> ConfigSourceStatus {
+        let state = match (&config.fault, config.waiting.is_empty()) {
+            (Some(_), _) => "rejected",
+            (None, false) => "restart-needed",
+            (None, true) => "in-force",
+        };
+        ConfigSourceStatus {
+            source: config.source.clone(),
+            state: state.to_owned(),
+            overrides: config.overrides.clone(),
+            loaded: config.loaded.to_string(),
+            error: config.fault.as_ref().map(|fault| fault.why.clone()),
+            error_line: config.fault.as_ref().and_then(|fault| fault.line),
+            waiting_for_restart: config.waiting.iter().map(|&field| field.to_owned()).collect(),
         }
     }
 }

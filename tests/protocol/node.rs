@@ -4,7 +4,7 @@
 use crate::fake_sysfs;
 use crate::runtime::{self, Generation, Runtime};
 use nri_cpu_manager::checkpoint;
-use nri_cpu_manager::config::Config;
+use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::daemon::{self, Owner, Paths};
 use nri_cpu_manager::ledger::Claim;
@@ -78,6 +78,7 @@ impl Node {
         let machine = Machine { caches: 2, cores: 16, ..Machine::default() };
         fake_sysfs::write(&sysfs_root, &fake_sysfs::files(&machine.facts().unwrap()));
         let paths = Paths {
+            node: NodeIdentity::default(),
             config: None,
             state_dir: dir.path().join("state"),
             sysfs_root,

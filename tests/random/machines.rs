@@ -33,6 +33,51 @@ pub(super) fn machine() -> impl Strategy<Value = (Topology, Settings)> {
     )
 }
 
+/// What an administrator may decide on later; put to a machine by [`Change::settings`].
+#[derive(Debug, Clone)]
+pub(super) struct Change {
+    policy: Policy,
+    options: Options,
+    topology_manager: TopologyManager,
+    /// Where the reserved CPUs begin, and how many there are.
+    reserved: (usize, usize),
+}
+
+pub(super) fn change() -> impl Strategy<Value = Change> {
+    let policy = prop_oneof![4 => Just(Policy::Static), 1 => Just(Policy::None)];
+    (policy, options(), topology_manager(), (0..64usize, 1..4usize)).prop_map(
+        |(policy, options, topology_manager, reserved)| Change {
+            policy,
+            options,
+            topology_manager,
+            reserved,
+        },
+    )
+}
+
+impl Change {
+    /// The settings on this machine; who keeps exclusivity stays. `None` if they make no sense there.
+    pub(super) fn settings(&self, topology: &Topology, now: &Settings) -> Option<Settings> {
+        let Change { policy, mut options, topology_manager, reserved } = self.clone();
+        options.align_by_socket &= options.check_machine(topology, topology_manager.policy).is_ok();
+        let online: Vec<usize> = topology.online().iter().collect();
+        let mut set = CpuSet::EMPTY;
+        for at in 0..reserved.1 {
+            set.insert(online[(reserved.0 + at) % online.len()]).unwrap();
+        }
+        let placement = match policy {
+            Policy::Static => placement::Settings { options, topology_manager, reserved: set },
+            Policy::None => placement::Settings {
+                options: Options::default(),
+                topology_manager: TopologyManager::default(),
+                reserved: set,
+            },
+        };
+        let settings = Settings { policy, placement, exclusivity: now.exclusivity };
+        (set != topology.online()).then_some(settings)
+    }
+}
+
 /// All that may be used together.
 fn options() -> impl Strategy<Value = Options> {
     (any::<[bool; 5]>(), 0..4u8).prop_map(|(o, spread)| {

@@ -2,11 +2,13 @@
 
 use super::{Instance, Node, exclusive};
 use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{Claim, Container, Event, Ledger, Placed};
+use nri_cpu_manager::ledger::{Claim, Container, Event, Ledger, Placed, Policy};
 
 impl Node {
     /// With its checkpoint, without one, or with an old one. Nobody is moved by it.
     pub(super) fn restart(&mut self, memory: u8) {
+        // Under policy none only the memory tells that CPUs are exclusive.
+        let known = memory == 0 || self.settings.policy == Policy::Static;
         let claims: Vec<Claim> = self.ledger.claims().collect();
         let memory = match memory {
             0 => claims.clone(),
@@ -35,7 +37,7 @@ impl Node {
             let was = exclusive(instance.pin).filter(|was| instance.wanted() == Some(was.len()));
             let is = self.instances[&id].pin.map(|pin| pin.cpus());
             assert!(
-                was.is_none() || is == was,
+                !known || was.is_none() || is == was,
                 "{id} was moved from {was:?} to {is:?} by a restart"
             );
         }

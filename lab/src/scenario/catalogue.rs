@@ -2,7 +2,7 @@
 
 use super::script::Script;
 use super::shape::Shape;
-use super::{hotplug, life, pods, worked};
+use super::{hotplug, life, pods, reconfigure, worked};
 
 /// A script for machines that fit it.
 #[derive(Clone, Copy)]
@@ -81,9 +81,14 @@ pub fn all() -> Vec<Scenario> {
         scenario("runtime-restart", "containerd killed: nobody moves", life::runtime_restart),
         scenario("both-restart", "both killed: nobody moves", life::both_restart),
         scenario(
+            "config-swap",
+            "the ConfigMap is tightened, then wrong: followed live, nobody exclusive moves",
+            reconfigure::live,
+        ),
+        scenario(
             "config-swap-restart",
             "the ConfigMap changes, the plugin is restarted: nobody exclusive moves",
-            life::config_swap,
+            reconfigure::restart,
         ),
         scenario(
             "containers-first",

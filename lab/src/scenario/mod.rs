@@ -5,6 +5,7 @@ mod hotplug;
 mod invariants;
 mod life;
 mod pods;
+mod reconfigure;
 pub mod script;
 pub mod shape;
 mod worked;

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use nri_cpu_manager::ledger::{
-    Container, ContainerId, ContainerKind, CpuRequest, Event, Exclusivity, Ledger, MilliCpu, Pod,
-    PodUid, Policy, Qos, SandboxId, Settings, Wanted,
+    Container, ContainerId, ContainerKind, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid,
+    Policy, Qos, SandboxId, Settings, Wanted,
 };
 use nri_cpu_manager::placement::{
     self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder,
@@ -22,8 +22,7 @@ impl Node {
         let topology = machine.parse::<Machine>().unwrap().topology().unwrap();
         let reserved = reserved.parse().unwrap();
         let placement = placement::Settings { options, topology_manager: manager, reserved };
-        let settings =
-            Settings { policy: Policy::Static, placement, exclusivity: Exclusivity::Runtime };
+        let settings = Settings { policy: Policy::Static, placement, ..Settings::default() };
         Node { ledger: Ledger::new(topology, settings, Vec::new()), pods: 0 }
     }
 

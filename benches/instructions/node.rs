@@ -60,6 +60,7 @@ impl Node {
                 reserved: topology.cores().first().map(|core| core.cpus).unwrap_or_default(),
             },
             exclusivity,
+            ..Settings::default()
         };
         let mut node = Node { ledger: Ledger::new(topology, settings, Vec::new()), serial: 0 };
         let mut pods = Vec::new();

@@ -32,6 +32,8 @@ pub(super) struct File {
     pub(super) cpuset_partition: Option<Text>,
     /// Whether no container may run otherwise than decided, also where that keeps it from running.
     pub(super) strict: Option<Text>,
+    /// Whether exclusive containers are told their CPUs.
+    pub(super) expose_cpus: Option<Text>,
 }
 
 impl File {

@@ -45,6 +45,8 @@ pub struct Config {
     partition: Kind,
     /// `strict`.
     strict: bool,
+    /// `exposeCpus`.
+    expose_cpus: bool,
 }
 
 /// Who shall keep others off exclusive CPUs.
@@ -109,6 +111,7 @@ impl Config {
         let partition = source.one_of("cpusetPartition", file.cpuset_partition.as_ref(), &kinds)?;
         let booleans = [("true", true), ("false", false)];
         let strict = source.one_of("strict", file.strict.as_ref(), &booleans)?;
+        let expose_cpus = source.one_of("exposeCpus", file.expose_cpus.as_ref(), &booleans)?;
         Ok(Config {
             source,
             file,
@@ -120,6 +123,7 @@ impl Config {
             exclusivity,
             partition,
             strict,
+            expose_cpus,
         })
     }
 
@@ -170,7 +174,7 @@ impl Config {
                 return Err(self.source.at("cpuManagerPolicyOptions", why));
             }
             let placement = self.without_policy(topology)?;
-            return Ok(Settings { policy, placement, exclusivity: Exclusivity::Runtime });
+            return Ok(Settings { policy, placement, ..Settings::default() });
         }
         let or =
             |text: &Option<Text>, default| text.as_ref().map_or(default, |text| text.0.clone());
@@ -195,7 +199,7 @@ impl Config {
             WantedExclusivity::Runtime | WantedExclusivity::Auto => Exclusivity::Runtime,
             WantedExclusivity::Kernel => Exclusivity::Kernel,
         };
-        Ok(Settings { policy, placement: settings, exclusivity })
+        Ok(Settings { policy, placement: settings, exclusivity, expose_cpus: self.expose_cpus })
     }
 
     fn without_policy(&self, topology: &Topology) -> Result<placement::Settings, ConfigError> {

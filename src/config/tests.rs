@@ -72,7 +72,7 @@ fn mistakes_are_named_with_line_field_and_what_was_expected() {
         "line 2: unknown field `reservedSystemCPU`, expected one of `cpuManagerPolicy`, \
          `cpuManagerPolicyOptions`, `topologyManagerPolicy`, `topologyManagerScope`, \
          `topologyManagerPolicyOptions`, `reservedSystemCPUs`, `systemReserved`, `kubeReserved`, \
-         `uncoreCacheOrder`, `kubeletStateDir`, `onActiveKubelet`, `exclusivity`, `cpusetPartition`, `strict` (did you mean reservedSystemCPUs?)",
+         `uncoreCacheOrder`, `kubeletStateDir`, `onActiveKubelet`, `exclusivity`, `cpusetPartition`, `strict`, `exposeCpus` (did you mean reservedSystemCPUs?)",
     );
     refuses("strict: maybe\n", "line 1: strict: \"maybe\" is unknown, expected true or false");
     refuses(
@@ -174,6 +174,19 @@ fn quantities() {
 fn a_missing_file_says_what_to_do() {
     let error = Config::read(Path::new("/nonexistent/config.yaml")).unwrap_err().to_string();
     assert!(error.contains("/nonexistent/config.yaml") && error.contains("--config"), "{error}");
+}
+
+#[test]
+fn containers_are_told_their_cpus_if_the_administrator_wants_it() {
+    let with = |more: &str| {
+        resolve(&format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0\n{more}")).unwrap()
+    };
+    assert!(!with("").expose_cpus);
+    assert!(with("exposeCpus: true\n").expose_cpus);
+    refuses(
+        "exposeCpus: always\n",
+        "line 1: exposeCpus: \"always\" is unknown, expected true or false",
+    );
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Ledger {
             self.enter(uid, container);
         }
         self.settle(&containers, memory);
-        Decision { pin: None, updates: self.take_updates() }
+        Decision { updates: self.take_updates(), ..Decision::default() }
     }
 
     /// Gives containers that have been entered their CPUs. While somebody else assigns them, only what is set counts,

@@ -66,7 +66,8 @@ impl Ledger {
         if let (Some(pin), Some(entry)) = (pin, self.entry_mut(&uid, &container.name)) {
             entry.told = Some(pin.cpus());
         }
-        Ok(Decision { pin, updates: self.take_updates() })
+        let environment = self.environment(pin.as_ref());
+        Ok(Decision { pin, environment, updates: self.take_updates() })
     }
 
     pub(super) fn started(&mut self, pod: Pod, mut container: Container) {
@@ -113,7 +114,7 @@ impl Ledger {
                 self.pending = true;
             }
         }
-        Ok(Decision { pin: None, updates: self.take_updates() })
+        Ok(Decision { updates: self.take_updates(), ..Decision::default() })
     }
 
     pub(super) fn stop(&mut self, id: &ContainerId) {

@@ -1,5 +1,6 @@
 //! What can happen to the ledger, and what it answers.
 
+use super::environment::Variable;
 use super::hands_off::{KubeletClaim, Stance};
 use super::model::{Container, ContainerId, CpuRequest, Pod, SandboxId};
 use crate::cpuset::CpuSet;
@@ -145,6 +146,8 @@ pub struct Update {
 pub struct Decision {
     /// For [`Event::Create`]: where the new container shall run; `None` leaves it alone.
     pub pin: Option<Pin>,
+    /// For [`Event::Create`]: environment variables for the new container.
+    pub environment: Vec<Variable>,
     /// Changes for containers that exist, in the order in which they must be made. For [`Event::Update`] the
     /// container's own change is among them.
     pub updates: Vec<Update>,

@@ -12,6 +12,7 @@ mod adopt;
 pub mod cgroup;
 mod conflicts;
 mod containers;
+pub mod environment;
 pub mod event;
 mod grant;
 mod hands_off;
@@ -152,7 +153,7 @@ impl Ledger {
             Event::Update { pod, container, wanted } => self.update(pod, container, wanted),
             Event::Stop(id) => {
                 self.stop(&id);
-                Ok(Decision { pin: None, updates: self.take_updates() })
+                Ok(Decision { updates: self.take_updates(), ..Decision::default() })
             }
             Event::Remove(id) => {
                 self.remove(&id);

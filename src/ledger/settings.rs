@@ -34,7 +34,7 @@ impl fmt::Display for Exclusivity {
 }
 
 /// The settings in force.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Who may have exclusive CPUs.
     pub policy: Policy,
@@ -42,6 +42,8 @@ pub struct Settings {
     pub placement: placement::Settings,
     /// Who keeps others off exclusive CPUs.
     pub exclusivity: Exclusivity,
+    /// Whether a container with exclusive CPUs is told which they are, see [`environment`](super::environment).
+    pub expose_cpus: bool,
 }
 
 impl fmt::Display for Settings {

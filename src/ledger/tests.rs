@@ -1,5 +1,6 @@
 //! Histories of one small machine: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
 
+mod environment;
 mod grant;
 mod hotplug;
 mod identity;
@@ -34,7 +35,7 @@ fn settings() -> Settings {
     Settings {
         policy: Policy::Static,
         placement: placement::Settings { options, topology_manager, reserved },
-        exclusivity: Exclusivity::Runtime,
+        ..Settings::default()
     }
 }
 

@@ -2,8 +2,8 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    Claim, Container, ContainerId, ContainerKind, CpuRequest, Exclusivity, Ledger, MilliCpu, Pod,
-    PodUid, Policy, Qos, SandboxId, Settings,
+    Claim, Container, ContainerId, ContainerKind, CpuRequest, Ledger, MilliCpu, Pod, PodUid,
+    Policy, Qos, SandboxId, Settings,
 };
 use nri_cpu_manager::placement::{self, Options, TopologyManager};
 use nri_cpu_manager::topology::Topology;
@@ -28,8 +28,7 @@ pub fn ledger(remembered: Vec<Claim>) -> Ledger {
         topology_manager: TopologyManager::default(),
         reserved: cpus("0-1"),
     };
-    let settings =
-        Settings { policy: Policy::Static, placement, exclusivity: Exclusivity::Runtime };
+    let settings = Settings { policy: Policy::Static, placement, ..Settings::default() };
     Ledger::new(TOPOLOGY.clone(), settings, remembered)
 }
 

@@ -28,7 +28,10 @@ pub(super) fn machine() -> impl Strategy<Value = (Topology, Settings)> {
                 options.check_machine(&topology, topology_manager.policy).is_ok();
             let reserved = topology.online().lowest(reserved);
             let placement = placement::Settings { options, topology_manager, reserved };
-            (topology, Settings { policy: Policy::Static, placement, exclusivity })
+            (
+                topology,
+                Settings { policy: Policy::Static, placement, exclusivity, ..Settings::default() },
+            )
         },
     )
 }

@@ -129,6 +129,7 @@ impl Node<'_> {
                 cpu: CpuRequest { request: amount, limit: amount },
                 cpus: None,
                 cgroup: None,
+                mems: None,
                 kept: false,
                 created_at: None,
             };

@@ -303,6 +303,7 @@ impl Node {
             cpu: CpuRequest { request: amount, limit: amount },
             cpus: None,
             cgroup: None,
+            mems: None,
             kept: false,
             created_at: Some(serial as i64),
         };

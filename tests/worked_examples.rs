@@ -52,6 +52,7 @@ impl Node {
                 cpu: CpuRequest { request: amount(request), limit: amount(limit) },
                 cpus: None,
                 cgroup: None,
+                mems: None,
                 kept: false,
                 created_at: None,
             };
@@ -214,6 +215,7 @@ fn a_resize_is_not_refused_for_its_affinity() {
             cpu: CpuRequest::default(),
             cpus: None,
             cgroup: None,
+            mems: None,
             kept: false,
             created_at: None,
         };

@@ -134,6 +134,7 @@ impl Node {
             cpu: CpuRequest { request: cpu, limit },
             cpus: None,
             cgroup: None,
+            mems: None,
             kept: false,
             created_at: None,
         }

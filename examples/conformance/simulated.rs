@@ -237,6 +237,7 @@ impl Node {
             cpu,
             cpus: None,
             cgroup: None,
+            mems: None,
             kept: false,
             created_at: None,
         }

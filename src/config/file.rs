@@ -34,6 +34,8 @@ pub(super) struct File {
     pub(super) strict: Option<Text>,
     /// Whether exclusive containers are told their CPUs.
     pub(super) expose_cpus: Option<Text>,
+    /// Where exclusive containers have their memory.
+    pub(super) exclusive_mems: Option<Text>,
 }
 
 impl File {

@@ -47,6 +47,8 @@ pub struct Config {
     strict: bool,
     /// `exposeCpus`.
     expose_cpus: bool,
+    /// `exclusiveMems`.
+    mems_follow_cpus: bool,
 }
 
 /// Who shall keep others off exclusive CPUs.
@@ -112,6 +114,9 @@ impl Config {
         let booleans = [("true", true), ("false", false)];
         let strict = source.one_of("strict", file.strict.as_ref(), &booleans)?;
         let expose_cpus = source.one_of("exposeCpus", file.expose_cpus.as_ref(), &booleans)?;
+        let mems = [("all", false), ("follow-cpus", true)];
+        let mems_follow_cpus =
+            source.one_of("exclusiveMems", file.exclusive_mems.as_ref(), &mems)?;
         Ok(Config {
             source,
             file,
@@ -124,6 +129,7 @@ impl Config {
             partition,
             strict,
             expose_cpus,
+            mems_follow_cpus,
         })
     }
 
@@ -199,7 +205,8 @@ impl Config {
             WantedExclusivity::Runtime | WantedExclusivity::Auto => Exclusivity::Runtime,
             WantedExclusivity::Kernel => Exclusivity::Kernel,
         };
-        Ok(Settings { policy, placement: settings, exclusivity, expose_cpus: self.expose_cpus })
+        let Config { expose_cpus, mems_follow_cpus, .. } = *self;
+        Ok(Settings { policy, placement: settings, exclusivity, expose_cpus, mems_follow_cpus })
     }
 
     fn without_policy(&self, topology: &Topology) -> Result<placement::Settings, ConfigError> {

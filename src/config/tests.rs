@@ -72,7 +72,7 @@ fn mistakes_are_named_with_line_field_and_what_was_expected() {
         "line 2: unknown field `reservedSystemCPU`, expected one of `cpuManagerPolicy`, \
          `cpuManagerPolicyOptions`, `topologyManagerPolicy`, `topologyManagerScope`, \
          `topologyManagerPolicyOptions`, `reservedSystemCPUs`, `systemReserved`, `kubeReserved`, \
-         `uncoreCacheOrder`, `kubeletStateDir`, `onActiveKubelet`, `exclusivity`, `cpusetPartition`, `strict`, `exposeCpus` (did you mean reservedSystemCPUs?)",
+         `uncoreCacheOrder`, `kubeletStateDir`, `onActiveKubelet`, `exclusivity`, `cpusetPartition`, `strict`, `exposeCpus`, `exclusiveMems` (did you mean reservedSystemCPUs?)",
     );
     refuses("strict: maybe\n", "line 1: strict: \"maybe\" is unknown, expected true or false");
     refuses(
@@ -186,6 +186,19 @@ fn containers_are_told_their_cpus_if_the_administrator_wants_it() {
     refuses(
         "exposeCpus: always\n",
         "line 1: exposeCpus: \"always\" is unknown, expected true or false",
+    );
+}
+
+#[test]
+fn memory_follows_cpus_if_the_administrator_wants_it() {
+    for (value, follows) in [("all", false), ("follow-cpus", true)] {
+        let text =
+            format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0\nexclusiveMems: {value}\n");
+        assert_eq!(resolve(&text).unwrap().mems_follow_cpus, follows, "{text}");
+    }
+    refuses(
+        "exclusiveMems: follow\n",
+        "line 1: exclusiveMems: \"follow\" is unknown, expected all or follow-cpus",
     );
 }
 

@@ -177,6 +177,7 @@ mod tests {
             kind: ContainerKind::Unknown,
             cpu: CpuRequest::default(),
             cpus: if update { None } else { cpus },
+            mems: None,
             kept: false,
             created_at: None,
             cgroup: None,

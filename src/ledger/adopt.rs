@@ -129,8 +129,9 @@ impl Ledger {
 
     /// Enters a running container without CPUs of its own.
     fn enter(&mut self, uid: &PodUid, container: &Container) {
+        let mut entry = Entry::new(container, Life::Running, self.settings.exclusivity);
+        entry.mems_are_others = !self.mems_are_ours(container);
         let Some(pod) = self.pods.get_mut(uid) else { return };
-        let entry = Entry::new(container, Life::Running, self.settings.exclusivity);
         if let Some(before) = pod.containers.insert(container.name.clone(), entry) {
             self.ids.remove(&before.id);
         }

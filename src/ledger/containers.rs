@@ -64,7 +64,7 @@ impl Ledger {
         let pin = self.entry(&uid, &container.name).and_then(|entry| self.wish(entry));
         // The new container is not among the updates: what it is told is the pin itself.
         if let (Some(pin), Some(entry)) = (pin, self.entry_mut(&uid, &container.name)) {
-            entry.told = Some(pin.cpus());
+            entry.hear(&pin);
         }
         let environment = self.environment(pin.as_ref());
         Ok(Decision { pin, environment, updates: self.take_updates() })

@@ -164,6 +164,7 @@ impl Ledger {
                         kind: entry.kind,
                         cpu: entry.cpu,
                         cpus: entry.told,
+                        mems: entry.mems,
                         kept: false,
                         created_at: entry.created_at,
                         cgroup: entry.cgroup.clone(),

@@ -20,6 +20,7 @@ mod hotplug;
 mod identity;
 mod kept;
 mod memory;
+mod mems;
 pub mod model;
 pub mod note;
 mod pods;

@@ -2,6 +2,7 @@
 
 use super::cgroup::CgroupPath;
 use crate::cpuset::CpuSet;
+use crate::placement::NodeSet;
 use std::fmt;
 use std::iter::Sum;
 
@@ -167,6 +168,8 @@ pub struct Container {
     pub cpu: CpuRequest,
     /// The CPUs the runtime has set for it; `None` if none are set.
     pub cpus: Option<CpuSet>,
+    /// The NUMA nodes the runtime has set for its memory; `None` if none are set.
+    pub mems: Option<NodeSet>,
     /// Whether the kernel keeps everybody else off these: its control group is a partition. Runtimes do not tell.
     pub kept: bool,
     /// Its control group, where the runtime tells.

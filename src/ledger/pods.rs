@@ -1,10 +1,11 @@
 //! What the ledger remembers of a pod and its containers.
 
 use super::cgroup::CgroupPath;
+use super::event::Pin;
 use super::model::{Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, Qos};
 use super::settings::Exclusivity;
 use crate::cpuset::CpuSet;
-use crate::placement::Hint;
+use crate::placement::{Hint, NodeSet};
 use std::collections::BTreeMap;
 
 /// A pod that exists.
@@ -38,6 +39,10 @@ pub(super) struct Entry {
     pub(super) restarted: bool,
     /// What the runtime was last told to set; `None` if nothing.
     pub(super) told: Option<CpuSet>,
+    /// The NUMA nodes that are set for its memory; `None` if none are.
+    pub(super) mems: Option<NodeSet>,
+    /// Whether somebody else set those, the kubelet's memory manager for one: they are left alone.
+    pub(super) mems_are_others: bool,
     /// When it was created, as the runtime says.
     pub(super) created_at: Option<i64>,
     /// Who keeps others off its exclusive CPUs.
@@ -187,6 +192,8 @@ impl Entry {
             life,
             restarted: false,
             told: container.cpus,
+            mems: container.mems,
+            mems_are_others: container.mems.is_some(),
             created_at: container.created_at,
             kept_by,
             cgroup: container.cgroup.clone(),
@@ -204,11 +211,19 @@ impl Entry {
             life: Life::Stopped,
             restarted: false,
             told: None,
+            mems: None,
+            mems_are_others: false,
             created_at: None,
             kept_by: Exclusivity::Runtime,
             cgroup: None,
             lost: false,
         }
+    }
+
+    /// Takes note of what the runtime is told to set.
+    pub(super) fn hear(&mut self, pin: &Pin) {
+        self.told = Some(pin.cpus());
+        self.mems = pin.mems().or(self.mems);
     }
 
     /// Whether its exclusive CPUs are the shared pool's for the time being.

@@ -57,12 +57,15 @@ impl Ledger {
     /// Under policy none a container that may run everywhere is left as it is.
     pub(super) fn wish(&self, entry: &Entry) -> Option<Pin> {
         if let Some(claim) = entry.claim {
-            return Pin::exclusive(claim);
+            return Pin::exclusive(claim).map(|pin| pin.with_mems(self.mems_of(entry)));
         }
         let cpus = self.shared_cpus();
         let unset = entry.told.is_none();
         let everywhere = self.settings.policy == Policy::None && cpus == self.topology.online();
-        if unset && everywhere { None } else { Pin::shared(cpus) }
+        if unset && everywhere {
+            return None;
+        }
+        Pin::shared(cpus).map(|pin| pin.with_mems(self.mems_of(entry)))
     }
 
     /// Recomputes the pool after claims or their use have changed.
@@ -117,7 +120,7 @@ impl Ledger {
         else {
             return;
         };
-        entry.told = Some(update.pin.cpus());
+        entry.hear(&update.pin);
         if let Life::Created { updated } = &mut entry.life {
             *updated = true;
         }

@@ -44,6 +44,8 @@ pub struct Settings {
     pub exclusivity: Exclusivity,
     /// Whether a container with exclusive CPUs is told which they are, see [`environment`](super::environment).
     pub expose_cpus: bool,
+    /// Whether the memory of a container with exclusive CPUs is to be on the NUMA nodes of these.
+    pub mems_follow_cpus: bool,
 }
 
 impl fmt::Display for Settings {

@@ -6,6 +6,7 @@ mod hotplug;
 mod identity;
 mod kept;
 mod kubelet;
+mod mems;
 mod orders;
 mod resize;
 
@@ -131,6 +132,7 @@ fn container(pod: &Pod, name: &str, id: &str, milli: u64) -> Container {
         cpu: CpuRequest { request: amount, limit: amount },
         cpus: None,
         cgroup: None,
+        mems: None,
         kept: false,
         created_at: None,
     }

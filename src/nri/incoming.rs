@@ -7,6 +7,7 @@ use crate::cpuset::CpuSet;
 use crate::ledger::{
     Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, SandboxId, Wanted,
 };
+use crate::placement::NodeSet;
 use std::collections::HashMap;
 
 /// The CFS period, in microseconds, where none is told: the kubelet's default.
@@ -63,6 +64,7 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
         kind: ContainerKind::Unknown,
         cpu: cpu.map(|cpu| request(cpu, None)).unwrap_or_default(),
         cpus: cpu.and_then(|cpu| cpus(cpu, &container.id)),
+        mems: cpu.and_then(|cpu| mems(cpu, &container.id)),
         cgroup: cgroup::of_cgroups_path(&container.linux.cgroups_path),
         kept: false,
         created_at: Some(container.created_at).filter(|&created_at| created_at > 0),
@@ -101,15 +103,25 @@ fn request(cpu: &wire::LinuxCPU, before: Option<&wire::LinuxCPU>) -> CpuRequest 
     }
 }
 
-/// The CPUs that are set. What is no list of CPUs counts as none, with a warning: no event may fail for it.
+/// The CPUs that are set.
 fn cpus(cpu: &wire::LinuxCPU, container: &str) -> Option<CpuSet> {
-    let list = cpu.cpus.trim();
-    match list.parse::<CpuSet>() {
-        Ok(cpus) => Some(cpus).filter(|cpus| !cpus.is_empty()),
+    list(&cpu.cpus, "CPUs", container)
+}
+
+/// The NUMA nodes that are set for memory; numbers past the largest that can be named are left out.
+fn mems(cpu: &wire::LinuxCPU, container: &str) -> Option<NodeSet> {
+    list(&cpu.mems, "memory nodes", container).map(|nodes| nodes.iter().collect())
+}
+
+/// A list in the kernel's format. What is none counts as empty, with a warning: no event may fail for it.
+fn list(text: &str, what: &str, container: &str) -> Option<CpuSet> {
+    let text = text.trim();
+    match text.parse::<CpuSet>() {
+        Ok(numbers) => Some(numbers).filter(|numbers| !numbers.is_empty()),
         Err(_) => {
-            let start: String = list.chars().take(80).collect();
+            let start: String = text.chars().take(80).collect();
             log::warn!(
-                "container {container}: the runtime says {start:?} where its CPUs should be; taken as none"
+                "container {container}: the runtime says {start:?} where its {what} should be; taken as none"
             );
             None
         }

@@ -60,9 +60,14 @@ fn update(update: &Update) -> wire::ContainerUpdate {
     }
 }
 
-/// CPUs, and no quota if they are exclusive. Never memory nodes: changing those of a running container moves its memory.
+/// CPUs, and no quota if they are exclusive. Memory nodes only if they are decided on: changing those of a running
+/// container moves its memory.
 fn resources(pin: &Pin) -> wire::LinuxResources {
-    let mut cpu = wire::LinuxCPU { cpus: pin.cpus().to_string(), ..Default::default() };
+    let mut cpu = wire::LinuxCPU {
+        cpus: pin.cpus().to_string(),
+        mems: pin.mems().map_or_else(String::new, |mems| mems.to_string()),
+        ..Default::default()
+    };
     if pin.is_exclusive() {
         let no_quota = wire::OptionalInt64 { value: NO_QUOTA, ..Default::default() };
         cpu.quota = MessageField::some(no_quota);
@@ -94,6 +99,11 @@ mod tests {
             assert_eq!(cpu.mems, "");
             assert!(cpu.shares.is_none() && cpu.period.is_none());
         }
+        let pin = Pin::exclusive("4".parse().unwrap()).unwrap();
+        let made = adjustment(&pin.with_mems(Some([0, 3].into_iter().collect())), &[]);
+        assert_eq!(made.linux.resources.cpu.mems, "0,3");
+        let made = adjustment(&pin.with_mems(Some(Default::default())), &[]);
+        assert_eq!(made.linux.resources.cpu.mems, "", "an empty set is never sent");
     }
 
     #[test]

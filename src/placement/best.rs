@@ -296,7 +296,7 @@ mod tests {
             die: None,
             kind: None,
         });
-        let nodes = (0..34).map(|id| NodeFacts { id, distances: vec![10; 34] });
+        let nodes = (0..34).map(|id| NodeFacts { id, distances: vec![10; 34], memoryless: false });
         let facts = Facts { cpus: cpus.collect(), nodes: nodes.collect(), ..Facts::default() };
         let topology = Topology::build(facts).unwrap();
         check(&topology, "0-3", 2, false, ("0", true));

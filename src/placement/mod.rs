@@ -22,6 +22,7 @@ mod free;
 pub mod hints;
 #[cfg(test)]
 mod machines;
+pub mod memory;
 pub mod merge;
 pub mod nodes;
 pub mod options;

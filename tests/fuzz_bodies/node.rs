@@ -52,6 +52,7 @@ pub fn running(name: &str, milli: u64, set: Option<CpuSet>) -> (Pod, Container) 
         cpu: CpuRequest { request: amount, limit: amount.filter(|_| set.is_none()) },
         cpus: set,
         cgroup: None,
+        mems: None,
         kept: false,
         created_at: None,
     };

@@ -81,8 +81,11 @@ pub(super) fn with_online(whole: &Topology, online: CpuSet) -> Topology {
         numa: Some(cpu.numa),
         socket: Some(cpu.socket),
     });
-    let nodes =
-        whole.nodes().iter().map(|n| NodeFacts { id: n.id, distances: n.distances.clone() });
+    let nodes = whole.nodes().iter().map(|n| NodeFacts {
+        id: n.id,
+        distances: n.distances.clone(),
+        memoryless: n.memoryless,
+    });
     let facts = Facts {
         cpus: on.into_iter().copied().collect(),
         offline: offline.collect(),

@@ -112,6 +112,7 @@ pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Event {
             cpu: CpuRequest { request: amount, limit: amount },
             cpus: None,
             cgroup: None,
+            mems: None,
             kept: false,
             created_at: None,
         },

@@ -16,6 +16,7 @@
 //!       shared_cpu_list                 or shared_cpu_map
 //!   system/node/nodeM/                Documentation/ABI/stable/sysfs-devices-node
 //!     cpulist  distance  meminfo        or cpumap
+//!   system/node/has_memory            a list of nodes
 //!   cpu_core/cpus  cpu_atom/cpus      core kinds of hybrid machines (the kernel's perf units)
 //! ```
 //!

@@ -116,6 +116,7 @@ impl Node<'_> {
             name: format!("pod-{serial}"),
             qos,
             budget: budget.map(MilliCpu),
+            annotations: Vec::new(),
         };
         self.event(Event::RunPod(pod.clone())).unwrap();
         self.live.push(Live { pod: pod.clone(), containers: Vec::new() });

@@ -22,6 +22,7 @@ enum Op {
         qos: u8,
         cpus: [u8; 2],
         kinds: u8,
+        wishes: [u8; 4],
     },
     Create {
         pod: usize,
@@ -86,13 +87,16 @@ mod neighbour;
 mod resize;
 #[path = "random/restart.rs"]
 mod restart;
+#[path = "random/wishes.rs"]
+mod wishes;
 use machines::machine;
 
 fn op() -> impl Strategy<Value = Op> {
     let (pod, container) = (0..8usize, 0..16usize);
     prop_oneof![
-        3 => (0..5u8, [0..9u8, 0..9u8], 0..4u8)
-            .prop_map(|(qos, cpus, kinds)| Op::RunPod { qos, cpus, kinds }),
+        3 => (0..5u8, [0..9u8, 0..9u8], 0..4u8, wishes::wishes()).prop_map(
+            |(qos, cpus, kinds, wishes)| Op::RunPod { qos, cpus, kinds, wishes }
+        ),
         6 => (pod.clone(), 0..2usize).prop_map(|(pod, container)| Op::Create { pod, container }),
         5 => container.clone().prop_map(|container| Op::Start { container }),
         3 => container.clone().prop_map(|container| Op::Stop { container }),
@@ -200,7 +204,7 @@ impl Node {
 
     fn run(&mut self, op: &Op) {
         match *op {
-            Op::RunPod { qos, cpus, kinds } => {
+            Op::RunPod { qos, cpus, kinds, wishes } => {
                 let serial = self.next();
                 let pod = Pod {
                     sandbox: SandboxId(format!("sandbox-{serial}")),
@@ -209,6 +213,7 @@ impl Node {
                     name: format!("pod-{serial}"),
                     qos: if qos > 1 { Qos::Guaranteed } else { Qos::Burstable },
                     budget: (qos != 4).then(|| MilliCpu(u64::from(cpus[0] + cpus[1]) * 500)),
+                    annotations: wishes::annotations(wishes),
                 };
                 self.event(Event::RunPod(pod.clone()));
                 let kinds = match kinds {

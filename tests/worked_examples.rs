@@ -39,6 +39,7 @@ impl Node {
             name: format!("pod-{}", self.pods),
             qos,
             budget: (total > 0).then_some(MilliCpu(total)),
+            annotations: Vec::new(),
         };
         self.ledger.handle(Event::RunPod(pod.clone())).unwrap();
         let mut answers = Vec::new();
@@ -206,6 +207,7 @@ fn a_resize_is_not_refused_for_its_affinity() {
             name: format!("pod-{pod}"),
             qos: Qos::Guaranteed,
             budget: None,
+            annotations: Vec::new(),
         };
         let container = Container {
             id: ContainerId(id.to_owned()),

@@ -121,6 +121,7 @@ impl Node {
             name: format!("pod-{serial}"),
             qos,
             budget: None,
+            annotations: Vec::new(),
         }
     }
 

@@ -36,6 +36,8 @@ pub(super) struct File {
     pub(super) expose_cpus: Option<Text>,
     /// Where exclusive containers have their memory.
     pub(super) exclusive_mems: Option<Text>,
+    /// What pods may wish for.
+    pub(super) namespaces: Vec<super::namespaces::Entry>,
 }
 
 impl File {

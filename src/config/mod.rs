@@ -5,12 +5,13 @@
 
 mod error;
 mod file;
+mod namespaces;
 
 pub use error::ConfigError;
 
 use crate::cpuset::CpuSet;
 use crate::enforce::{Kind, WhyNot};
-use crate::ledger::{Exclusivity, Policy, Settings, Stance};
+use crate::ledger::{Exclusivity, Namespaces, Policy, Settings, Stance};
 use crate::placement::options::OptionError;
 use crate::placement::reserve::ReserveError;
 use crate::placement::settings::SettingsError;
@@ -49,6 +50,8 @@ pub struct Config {
     expose_cpus: bool,
     /// `exclusiveMems`.
     mems_follow_cpus: bool,
+    /// `namespaces`.
+    namespaces: Namespaces,
 }
 
 /// Who shall keep others off exclusive CPUs.
@@ -117,6 +120,8 @@ impl Config {
         let mems = [("all", false), ("follow-cpus", true)];
         let mems_follow_cpus =
             source.one_of("exclusiveMems", file.exclusive_mems.as_ref(), &mems)?;
+        let namespaces = namespaces::resolve(&file.namespaces, policy)
+            .map_err(|why| source.at("namespaces", why))?;
         Ok(Config {
             source,
             file,
@@ -130,6 +135,7 @@ impl Config {
             strict,
             expose_cpus,
             mems_follow_cpus,
+            namespaces,
         })
     }
 
@@ -205,8 +211,14 @@ impl Config {
             WantedExclusivity::Runtime | WantedExclusivity::Auto => Exclusivity::Runtime,
             WantedExclusivity::Kernel => Exclusivity::Kernel,
         };
-        let Config { expose_cpus, mems_follow_cpus, .. } = *self;
-        Ok(Settings { policy, placement: settings, exclusivity, expose_cpus, mems_follow_cpus })
+        Ok(Settings {
+            policy,
+            placement: settings,
+            exclusivity,
+            expose_cpus: self.expose_cpus,
+            mems_follow_cpus: self.mems_follow_cpus,
+            namespaces: self.namespaces.clone(),
+        })
     }
 
     fn without_policy(&self, topology: &Topology) -> Result<placement::Settings, ConfigError> {

@@ -169,6 +169,7 @@ mod tests {
             name: String::new(),
             qos,
             budget: None,
+            annotations: Vec::new(),
         };
         let container = Container {
             id: ContainerId("c".to_owned()),

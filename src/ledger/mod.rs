@@ -22,6 +22,7 @@ mod kept;
 mod memory;
 mod mems;
 pub mod model;
+pub mod namespaces;
 pub mod note;
 mod pods;
 mod pool;
@@ -31,6 +32,7 @@ mod seen;
 mod settings;
 #[cfg(test)]
 mod tests;
+pub mod wishes;
 
 pub use cgroup::CgroupPath;
 pub use event::{Decision, Event, Pin, Update, Wanted};
@@ -39,6 +41,7 @@ pub use kept::{Holder, Placed};
 pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId,
 };
+pub use namespaces::{Bounds, Namespaces};
 pub use note::{Note, Reason, Subject, What};
 pub use scene::Scene;
 pub use seen::{Seen, State};
@@ -65,6 +68,8 @@ pub struct Claim {
     pub id: ContainerId,
     /// The CPUs.
     pub cpus: CpuSet,
+    /// Whether their SMT siblings are kept idle for it.
+    pub isolated: bool,
 }
 
 /// The one owner of the node's CPUs.
@@ -198,6 +203,7 @@ impl Ledger {
                     container: name.clone(),
                     id: container.id.clone(),
                     cpus: container.claim?,
+                    isolated: container.isolated,
                 })
             })
         })

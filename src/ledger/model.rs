@@ -142,6 +142,9 @@ pub struct Pod {
     /// CPUs. The runtime tells the CPU time of the whole pod; a source that knows the containers, the sum of their
     /// requests for whole CPUs. `None` if the event does not say.
     pub budget: Option<MilliCpu>,
+    /// The annotations that are meant for this plugin, names and values as they stand, see
+    /// [`wishes`](super::wishes).
+    pub annotations: Vec<(String, String)>,
 }
 
 /// What a container asks for in CPU time.

@@ -1,5 +1,6 @@
 //! What an administrator decides about the ledger.
 
+use super::namespaces::Namespaces;
 use crate::placement;
 use std::fmt;
 
@@ -46,6 +47,8 @@ pub struct Settings {
     pub expose_cpus: bool,
     /// Whether the memory of a container with exclusive CPUs is to be on the NUMA nodes of these.
     pub mems_follow_cpus: bool,
+    /// What pods may wish for.
+    pub namespaces: Namespaces,
 }
 
 impl fmt::Display for Settings {

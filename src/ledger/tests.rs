@@ -9,6 +9,7 @@ mod kubelet;
 mod mems;
 mod orders;
 mod resize;
+mod wishes;
 
 use super::*;
 use crate::placement::{self, Options, TopologyManager};
@@ -119,6 +120,7 @@ fn pod(name: &str, qos: Qos, milli: u64) -> Pod {
         name: name.to_owned(),
         qos,
         budget: Some(MilliCpu(milli)),
+        annotations: Vec::new(),
     }
 }
 

@@ -4,6 +4,7 @@ use super::cgroup;
 use super::qos;
 use super::wire;
 use crate::cpuset::CpuSet;
+use crate::ledger::wishes::is_wish;
 use crate::ledger::{
     Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, SandboxId, Wanted,
 };
@@ -44,7 +45,17 @@ pub(super) fn pod(pod: &wire::PodSandbox, container: Option<&wire::Container>) -
         name: own(non_empty(&pod.name).or_else(|| label(POD_NAME_LABEL))),
         qos: qos::of_cgroup_parent(&pod.linux.cgroup_parent),
         budget: resources.and_then(budget),
+        annotations: wishes(&pod.annotations),
     }
+}
+
+/// The annotations that are meant for this plugin, in an order that does not depend on the runtime.
+fn wishes(annotations: &HashMap<String, String>) -> Vec<(String, String)> {
+    let ours = annotations.iter().filter(|(name, _)| is_wish(name));
+    let mut ours: Vec<(String, String)> =
+        ours.map(|(name, value)| (name.clone(), value.clone())).collect();
+    ours.sort();
+    ours
 }
 
 /// The CPU time of a whole pod. Its limit if it has one, as that also tells of more than 256 CPUs; its request else.
@@ -311,6 +322,7 @@ mod tests {
                 name: "pod".into(),
                 qos: Qos::Guaranteed,
                 budget: Some(MilliCpu(4000)),
+                annotations: Vec::new(),
             }
         );
     }

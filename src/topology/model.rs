@@ -308,6 +308,29 @@ impl Topology {
         self.cpus.len() / self.sockets.len().max(1)
     }
 
+    /// The same machine with one CPU of each core only, as if it had no SMT: one of `preferred` if the core has any, its
+    /// lowest else.
+    pub fn with_one_cpu_a_core(&self, preferred: &CpuSet) -> Topology {
+        let one = |core: &Domain| match core.cpus & *preferred {
+            none if none.is_empty() => core.cpus.lowest(1),
+            some => some.lowest(1),
+        };
+        let kept: CpuSet = self.cores.iter().map(one).collect();
+        let node = |node: &NumaNode| NodeFacts {
+            id: node.id,
+            distances: node.distances.clone(),
+            memoryless: node.memoryless,
+        };
+        let facts = Facts {
+            cpus: self.cpus.iter().filter(|cpu| kept.contains(cpu.id)).copied().collect(),
+            offline: Vec::new(),
+            nodes: self.nodes.iter().map(node).collect(),
+            isolated: self.isolated & kept,
+        };
+        // A part of a machine is one; it could fail only if there were no core.
+        Topology::build(facts).unwrap_or_else(|_| self.clone())
+    }
+
     /// How many NUMA nodes have CPUs; memory-only ones are left out.
     pub fn cpu_nodes(&self) -> usize {
         self.sizes.nodes.iter().filter(|&&cpus| cpus > 0).count()

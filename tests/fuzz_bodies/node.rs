@@ -42,6 +42,7 @@ pub fn running(name: &str, milli: u64, set: Option<CpuSet>) -> (Pod, Container) 
         name: name.to_owned(),
         qos: Qos::Guaranteed,
         budget: amount,
+        annotations: Vec::new(),
     };
     let container = Container {
         id: ContainerId(format!("id-{name}")),

@@ -1,5 +1,6 @@
 //! Machines and settings of all kinds.
 
+use super::wishes;
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{Exclusivity, Policy, Settings};
 use nri_cpu_manager::placement::{
@@ -30,7 +31,14 @@ pub(super) fn machine() -> impl Strategy<Value = (Topology, Settings)> {
             let placement = placement::Settings { options, topology_manager, reserved };
             (
                 topology,
-                Settings { policy: Policy::Static, placement, exclusivity, ..Settings::default() },
+                Settings {
+                    policy: Policy::Static,
+                    placement,
+                    exclusivity,
+                    expose_cpus: true,
+                    mems_follow_cpus: true,
+                    namespaces: wishes::all_allowed(),
+                },
             )
         },
     )

@@ -103,6 +103,7 @@ pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Event {
             name: name.to_owned(),
             qos,
             budget: amount,
+            annotations: Vec::new(),
         },
         container: Container {
             id: ContainerId(format!("id-{name}")),

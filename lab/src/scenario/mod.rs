@@ -7,6 +7,7 @@ mod life;
 mod pods;
 pub mod script;
 pub mod shape;
+mod wishes;
 mod worked;
 
 use crate::pod::{Container, Pod};

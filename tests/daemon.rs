@@ -123,6 +123,7 @@ fn create(name: &str, qos: Qos, milli: u64) -> Event {
             cpus: None,
             cgroup: None,
             mems: None,
+            devices: Vec::new(),
             kept: false,
             created_at: None,
         },

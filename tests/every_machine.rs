@@ -131,6 +131,7 @@ impl Node<'_> {
                 cpus: None,
                 cgroup: None,
                 mems: None,
+                devices: Vec::new(),
                 kept: false,
                 created_at: None,
             };

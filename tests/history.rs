@@ -309,6 +309,7 @@ impl Node {
             cpus: None,
             cgroup: None,
             mems: None,
+            devices: Vec::new(),
             kept: false,
             created_at: Some(serial as i64),
         };

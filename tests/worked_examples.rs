@@ -54,6 +54,7 @@ impl Node {
                 cpus: None,
                 cgroup: None,
                 mems: None,
+                devices: Vec::new(),
                 kept: false,
                 created_at: None,
             };
@@ -218,6 +219,7 @@ fn a_resize_is_not_refused_for_its_affinity() {
             cpus: None,
             cgroup: None,
             mems: None,
+            devices: Vec::new(),
             kept: false,
             created_at: None,
         };

@@ -136,6 +136,7 @@ impl Node {
             cpus: None,
             cgroup: None,
             mems: None,
+            devices: Vec::new(),
             kept: false,
             created_at: None,
         }

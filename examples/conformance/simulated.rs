@@ -239,6 +239,7 @@ impl Node {
             cpus: None,
             cgroup: None,
             mems: None,
+            devices: Vec::new(),
             kept: false,
             created_at: None,
         }

@@ -179,6 +179,7 @@ mod tests {
             cpu: CpuRequest::default(),
             cpus: if update { None } else { cpus },
             mems: None,
+            devices: Vec::new(),
             kept: false,
             created_at: None,
             cgroup: None,

@@ -131,7 +131,7 @@ impl Ledger {
     fn enter(&mut self, uid: &PodUid, container: &Container) {
         let mut entry = Entry::new(container, Life::Running, self.settings.exclusivity);
         entry.mems_are_others = !self.mems_are_ours(container);
-        entry.terms = self.terms_or_none(uid, &container.name);
+        entry.terms = self.terms_or_none(uid, container);
         let Some(pod) = self.pods.get_mut(uid) else { return };
         if let Some(before) = pod.containers.insert(container.name.clone(), entry) {
             self.ids.remove(&before.id);

@@ -18,7 +18,7 @@ impl Ledger {
             return self.create_untouched(&uid, &container);
         }
         let granted = self
-            .terms(&uid, &container.name)
+            .terms(&uid, &container)
             .map_err(|rejection| Refused { rejection, scene: None })
             .and_then(|terms| Ok((terms, self.grant(&uid, &container, &terms)?)));
         let (terms, grant) = match granted {

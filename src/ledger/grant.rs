@@ -8,7 +8,8 @@ use super::wishes::Terms;
 use super::{Ledger, Policy};
 use crate::cpuset::CpuSet;
 use crate::placement::{
-    self, Allocation, Hint, NotEnough, Rejection, Scope, Supply, Wishes, affinity, allocate, wishes,
+    self, Allocation, Hint, NodeSet, NotEnough, Rejection, Scope, Supply, Wishes, allocate,
+    devices::affinity, wishes,
 };
 
 /// What a container gets that is being created.
@@ -137,7 +138,7 @@ impl Ledger {
         more: usize,
     ) -> Result<Allocation, Rejection> {
         let all = Supply { free: *free, reusable: *ended };
-        let hint = self.affinity(uid, placement, &all, ended.len() + more)?;
+        let hint = self.affinity(uid, placement, &all, ended.len() + more, NodeSet::EMPTY)?;
         let fresh = Supply { free: *free, reusable: CpuSet::EMPTY };
         let added = allocate(&self.topology, placement, &fresh, more, Some(hint))?;
         Ok(Allocation { cpus: added.cpus | *ended, hint })
@@ -155,10 +156,12 @@ impl Ledger {
         if *wishes != Wishes::NONE {
             // Which nodes are near depends on which CPUs the wishes leave; a pod's affinity does not.
             let in_pod = placement.topology_manager.scope == Scope::Pod;
-            let hint = in_pod.then(|| self.affinity(uid, placement, supply, n)).transpose()?;
+            let devices = wishes.devices;
+            let hint =
+                in_pod.then(|| self.affinity(uid, placement, supply, n, devices)).transpose()?;
             return wishes::allocate(&self.topology, placement, wishes, supply, n, hint);
         }
-        let hint = self.affinity(uid, placement, supply, n)?;
+        let hint = self.affinity(uid, placement, supply, n, NodeSet::EMPTY)?;
         allocate(&self.topology, placement, supply, n, Some(hint))
     }
 
@@ -166,23 +169,24 @@ impl Ledger {
     ///
     /// A pod's affinity is chosen with its first container that has exclusive CPUs, for as many as its budget. It is
     /// chosen anew if the budget has changed, or nobody remembers it since the plugin started anew: then all NUMA nodes
-    /// on which the pod has CPUs are in it. A pod without a known budget has none, its containers each their own.
+    /// on which the pod has CPUs are in it. The devices are those of the container that it is chosen with. A pod without a known budget has none, its containers each their own.
     fn affinity(
         &self,
         uid: &PodUid,
         placement: &placement::Settings,
         supply: &Supply,
         n: usize,
+        devices: NodeSet,
     ) -> Result<Hint, Rejection> {
         let pod = self.pods.get(uid).filter(|_| placement.topology_manager.scope == Scope::Pod);
         let Some((pod, total)) = pod.and_then(|pod| Some((pod, pod.budget_cpus()?))) else {
-            return affinity(&self.topology, placement, supply, n);
+            return affinity(&self.topology, placement, supply, n, devices);
         };
         match pod.affinity {
             Some((of, hint)) if of == total => Ok(hint),
             _ => {
                 let supply = Supply { free: self.free(), reusable: pod.held() };
-                affinity(&self.topology, placement, &supply, total)
+                affinity(&self.topology, placement, &supply, total, devices)
             }
         }
     }

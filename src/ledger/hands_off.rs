@@ -95,7 +95,7 @@ impl Ledger {
         container: &Container,
     ) -> Result<Decision, Rejection> {
         let known = self.entry(uid, &container.name).is_some();
-        let terms = self.terms_or_none(uid, &container.name);
+        let terms = self.terms_or_none(uid, container);
         let asks = match self.grant(uid, container, &terms) {
             Ok(grant) => grant.claim().is_some(),
             Err(_) => true,
@@ -168,6 +168,7 @@ impl Ledger {
                         cpu: entry.cpu,
                         cpus: entry.told,
                         mems: entry.mems,
+                        devices: Vec::new(),
                         kept: false,
                         created_at: entry.created_at,
                         cgroup: entry.cgroup.clone(),

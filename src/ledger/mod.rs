@@ -39,7 +39,8 @@ pub use event::{Decision, Event, Pin, Update, Wanted};
 pub use hands_off::{KubeletClaim, Named, Stance};
 pub use kept::{Holder, Placed};
 pub use model::{
-    Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId,
+    Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, Qos,
+    SandboxId,
 };
 pub use namespaces::{Bounds, Namespaces};
 pub use note::{Note, Reason, Subject, What};

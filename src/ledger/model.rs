@@ -156,6 +156,19 @@ pub struct CpuRequest {
     pub limit: Option<MilliCpu>,
 }
 
+/// A device that a container is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Device {
+    /// Whether it is a block device; a character device else.
+    pub block: bool,
+    /// Its major number.
+    pub major: i64,
+    /// Its minor number.
+    pub minor: i64,
+    /// The NUMA node that it is on, once somebody has looked and if the kernel says.
+    pub node: Option<usize>,
+}
+
 /// A container, as far as an event tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
@@ -173,6 +186,8 @@ pub struct Container {
     pub cpus: Option<CpuSet>,
     /// The NUMA nodes the runtime has set for its memory; `None` if none are set.
     pub mems: Option<NodeSet>,
+    /// The devices it is given; none for one that is given all there are.
+    pub devices: Vec<Device>,
     /// Whether the kernel keeps everybody else off these: its control group is a partition. Runtimes do not tell.
     pub kept: bool,
     /// Its control group, where the runtime tells.

@@ -43,6 +43,11 @@ impl Namespaces {
         Ok(Namespaces(entries))
     }
 
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether nothing is said of any namespace.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -18,7 +18,8 @@ impl Ledger {
 
     /// All CPUs that are exclusive to somebody, those that are lent out too.
     pub fn exclusive(&self) -> CpuSet {
-        self.entries().map(|(_, _, entry)| self.taken(entry)).collect()
+        let holding = self.entries().filter(|(_, _, entry)| entry.claim.is_some());
+        holding.map(|(_, _, entry)| self.taken(entry)).collect()
     }
 
     /// CPUs that are nobody else's because of this container: its own, and siblings that stay idle for it.
@@ -95,11 +96,12 @@ impl Ledger {
                 let Some(claim) = entry.claim else { continue };
                 let taken = self.taken(entry);
                 pool -= taken;
-                // The kernel keeps others off the CPUs that the container runs on, and off no others.
-                open -= match entry.kept_by {
-                    Exclusivity::Runtime => taken,
-                    Exclusivity::Kernel => taken - claim,
-                };
+                match entry.kept_by {
+                    Exclusivity::Runtime => open -= taken,
+                    // The kernel keeps others off the CPUs that the container runs on, and off no others.
+                    Exclusivity::Kernel if entry.isolated => open -= taken - claim,
+                    Exclusivity::Kernel => {}
+                }
             }
         }
         self.pool = pool;

@@ -63,7 +63,17 @@ impl fmt::Display for Settings {
                     f,
                     "cpuManagerPolicy static ({options}), {topology_manager}, reserved CPUs {reserved}, exclusivity {}",
                     self.exclusivity,
-                )
+                )?;
+                if self.expose_cpus {
+                    f.write_str(", exposeCpus true")?;
+                }
+                if self.mems_follow_cpus {
+                    f.write_str(", exclusiveMems follow-cpus")?;
+                }
+                match self.namespaces.len() {
+                    0 => Ok(()),
+                    entries => write!(f, ", namespaces with {entries} entries"),
+                }
             }
         }
     }

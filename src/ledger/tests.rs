@@ -1,5 +1,6 @@
 //! Histories of one small machine: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
 
+mod devices;
 mod environment;
 mod grant;
 mod hotplug;
@@ -135,6 +136,7 @@ fn container(pod: &Pod, name: &str, id: &str, milli: u64) -> Container {
         cpus: None,
         cgroup: None,
         mems: None,
+        devices: Vec::new(),
         kept: false,
         created_at: None,
     }

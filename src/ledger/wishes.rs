@@ -6,11 +6,11 @@
 //! pod's namespace only ([`Namespaces`](super::Namespaces)). A typing error is told, not passed over.
 
 use super::Ledger;
-use super::model::{CpuRequest, Pod, PodUid, Qos};
+use super::model::{Container, CpuRequest, Pod, PodUid, Qos};
 use super::namespaces::Bounds;
 use super::settings::Policy;
 use crate::placement::wishes::{Numa, Smt, Uncore, Wishes};
-use crate::placement::{Reason, Rejection};
+use crate::placement::{Reason, Rejection, TopologyPolicy};
 use crate::spelling::nearest;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -81,7 +81,7 @@ impl Wish {
 
     /// The wishes about which CPUs, each by itself.
     pub fn list(wishes: &Wishes) -> Vec<Wish> {
-        let Wishes { uncore, numa, smt } = *wishes;
+        let Wishes { uncore, numa, smt, .. } = *wishes;
         [uncore.map(Wish::Uncore), numa.map(Wish::Numa), smt.map(Wish::Smt)]
             .into_iter()
             .flatten()
@@ -176,7 +176,21 @@ impl Ledger {
     ///
     /// # Errors
     /// If an annotation for it is unknown or not allowed.
-    pub(super) fn terms(&self, uid: &PodUid, container: &str) -> Result<Terms, Rejection> {
+    pub(super) fn terms(&self, uid: &PodUid, container: &Container) -> Result<Terms, Rejection> {
+        let mut terms = self.wished(uid, &container.name)?;
+        if !container.devices.is_empty() {
+            // Where NUMA nodes have no say, it does not matter where devices are.
+            let placement = terms.wishes.settings(&self.settings.placement);
+            if placement.topology_manager.policy != TopologyPolicy::None {
+                let nodes = container.devices.iter().filter_map(|device| device.node);
+                terms.wishes.devices = nodes.collect();
+            }
+        }
+        Ok(terms)
+    }
+
+    /// What is wished for the container of this name.
+    fn wished(&self, uid: &PodUid, container: &str) -> Result<Terms, Rejection> {
         let bounds = &self.settings.namespaces;
         let Some(pod) = self.pods.get(uid).map(|entry| &entry.pod) else {
             return Ok(Terms::default());
@@ -194,14 +208,15 @@ impl Ledger {
             return;
         }
         // No container has no name.
-        let opted_out = self.terms_or_none(uid, "").cpus == Some(Cpus::Shared);
+        let wished = self.wished(uid, "").unwrap_or_default();
+        let opted_out = wished.cpus == Some(Cpus::Shared);
         if let Some(pod) = self.pods.get_mut(uid) {
             pod.opted_out = opted_out;
         }
     }
 
     /// What holds for one that runs already: wishes that are no longer allowed are none.
-    pub(super) fn terms_or_none(&self, uid: &PodUid, container: &str) -> Terms {
+    pub(super) fn terms_or_none(&self, uid: &PodUid, container: &Container) -> Terms {
         self.terms(uid, container).unwrap_or_default()
     }
 }
@@ -266,6 +281,7 @@ fn resolve(pod: &Pod, container: &str, bounds: Option<&Bounds>) -> Result<Terms,
         uncore: own.wishes.uncore.or(terms.wishes.uncore),
         numa: own.wishes.numa.or(terms.wishes.numa),
         smt: own.wishes.smt.or(terms.wishes.smt),
+        ..Wishes::NONE
     };
     // Of what contradicts each other the default gives way.
     if contradiction(&wishes).is_some() {

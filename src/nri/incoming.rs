@@ -6,13 +6,17 @@ use super::wire;
 use crate::cpuset::CpuSet;
 use crate::ledger::wishes::is_wish;
 use crate::ledger::{
-    Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, SandboxId, Wanted,
+    Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, SandboxId,
+    Wanted,
 };
 use crate::placement::NodeSet;
 use std::collections::HashMap;
 
 /// The CFS period, in microseconds, where none is told: the kubelet's default.
 const DEFAULT_PERIOD: u64 = 100_000;
+
+/// Devices of a container that are looked at; nobody is given as many one by one.
+const MAX_DEVICES: usize = 256;
 
 const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
@@ -76,10 +80,27 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
         cpu: cpu.map(|cpu| request(cpu, None)).unwrap_or_default(),
         cpus: cpu.and_then(|cpu| cpus(cpu, &container.id)),
         mems: cpu.and_then(|cpu| mems(cpu, &container.id)),
+        devices: devices(&container.linux.devices),
         cgroup: cgroup::of_cgroups_path(&container.linux.cgroups_path),
         kept: false,
         created_at: Some(container.created_at).filter(|&created_at| created_at > 0),
     }
+}
+
+/// A privileged container is given all devices of the host, `/dev/kmsg` among them: none of them says where it should be.
+fn devices(devices: &[wire::LinuxDevice]) -> Vec<Device> {
+    const KMSG: (i64, i64) = (1, 11);
+    let is_kmsg = |device: &wire::LinuxDevice| (device.major, device.minor) == KMSG;
+    if devices.iter().any(|device| device.type_ != "b" && is_kmsg(device)) {
+        return Vec::new();
+    }
+    let device = |device: &wire::LinuxDevice| Device {
+        block: device.type_ == "b",
+        major: device.major,
+        minor: device.minor,
+        node: None,
+    };
+    devices.iter().take(MAX_DEVICES).map(device).collect()
 }
 
 /// The CPUs of a container that is created with this adjustment, which is that of all plugins together.
@@ -241,6 +262,21 @@ mod tests {
             let found = container(&with_cpu(cpu), &wire::PodSandbox::new());
             assert_eq!(found.cpus, expected.map(|list| list.parse().unwrap()), "{list:?}");
         }
+    }
+
+    #[test]
+    fn devices_of_a_container() {
+        let device = |kind: &str, major, minor| wire::LinuxDevice {
+            type_: kind.into(),
+            major,
+            minor,
+            ..Default::default()
+        };
+        let is = |block, major, minor| Device { block, major, minor, node: None };
+        let given = [device("c", 242, 3), device("b", 259, 0)];
+        assert_eq!(devices(&given), [is(false, 242, 3), is(true, 259, 0)]);
+        assert_eq!(devices(&[device("c", 242, 3), device("c", 1, 11)]), []);
+        assert_eq!(devices(&[device("b", 1, 11)]), [is(true, 1, 11)]);
     }
 
     #[test]

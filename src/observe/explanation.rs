@@ -245,6 +245,10 @@ impl Case<'_> {
                 )
             }
         });
+        if !scene.wishes.devices.is_empty() && manager.policy != TopologyPolicy::None {
+            let nodes: Vec<usize> = scene.wishes.devices.iter().collect();
+            why.push(format!("Its devices are on {}.", named("NUMA node", &nodes)));
+        }
         if placement.options.prefer_align_cpus_by_uncorecache {
             let order = match placement.options.uncore_order {
                 UncoreOrder::FewestFree => "the one with the fewest free CPUs first",

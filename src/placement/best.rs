@@ -17,7 +17,7 @@
 //!
 //! A second resource joins without listing either: CPUs' hints are all supersets of some, so the sets that CPUs and
 //! another resource's hint have in common are all parts of that hint which, with every other node added, hold the
-//! request. Until there is one, [`Demand::enumerate`] serves [`super::merge()`].
+//! request. Devices, whose nodes are given, need two of those only ([`super::devices`]).
 
 use super::closest::{Group, Search, group_by_distance};
 use super::hints::{Demand, Hint, Node};

@@ -17,6 +17,7 @@ mod balance;
 mod best;
 mod closest;
 mod combinations;
+pub mod devices;
 mod distributed;
 mod free;
 pub mod hints;
@@ -41,7 +42,7 @@ pub mod wishes;
 
 pub use allocate::{Allocation, Supply, affinity, allocate};
 pub use hints::{Demand, Hint};
-pub use merge::{Affinity, merge};
+pub use merge::{Affinity, ResourceHints, merge};
 pub use nodes::{NodeSet, Numa};
 pub use options::Options;
 pub use rejection::{Reason, Rejection};

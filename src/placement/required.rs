@@ -6,7 +6,9 @@
 //! caches, and admit another.
 
 use super::allocate::{self, Allocation, Supply, inside};
+use super::devices;
 use super::hints::Hint;
+use super::nodes::NodeSet;
 use super::rejection::Rejection;
 use super::settings::Settings;
 use super::take::UncoreOrder;
@@ -45,15 +47,20 @@ pub(super) fn allocate(
     supply: &Supply,
     n: usize,
     within: Option<Hint>,
+    devices: NodeSet,
 ) -> Result<Allocation, Rejection> {
     let fewest = fewest(topology, &settings.reserved, n);
     let mut left = (supply.free | supply.reusable) & topology.online();
     left -= settings.reserved;
     let (options, policy) = (&settings.options, settings.topology_manager.policy);
-    let near = within.and_then(|hint| hint.nodes);
+    let near = match within {
+        Some(hint) => hint.nodes,
+        None => Some(devices).filter(|devices| !devices.is_empty()),
+    };
     let near = near.map(|nodes| inside(topology, nodes, options.align_by_socket));
-    // The pod's nodes are a must, or where to look first.
-    let must = matches!(policy, TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode);
+    // The pod's nodes are a must, or where to look first; the devices' are for the affinity to decide on.
+    let must = within.is_some()
+        && matches!(policy, TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode);
     if let Some(near) = near.filter(|_| must) {
         left &= near;
     }
@@ -64,7 +71,13 @@ pub(super) fn allocate(
     let mut why = None;
     for caches in candidates {
         let part = Supply { free: supply.free & caches, reusable: supply.reusable & caches };
-        match allocate::allocate(topology, settings, &part, n, within) {
+        let hint = match within {
+            Some(hint) => Ok(hint),
+            None => devices::affinity(topology, settings, &part, n, devices),
+        };
+        let chosen =
+            hint.and_then(|hint| allocate::allocate(topology, settings, &part, n, Some(hint)));
+        match chosen {
             Ok(allocation) => return Ok(allocation),
             Err(rejection) => why = why.or(Some(rejection)),
         }

@@ -8,7 +8,9 @@
 //!   whole, and whoever holds it holds the core. Its siblings are nobody's, which is for the caller to see to.
 
 use super::allocate::{self, Allocation, Supply};
+use super::devices;
 use super::hints::Hint;
+use super::nodes::NodeSet;
 use super::rejection::Rejection;
 use super::required;
 use super::reserve::whole_cores;
@@ -57,11 +59,14 @@ pub struct Wishes {
     pub numa: Option<Numa>,
     /// About cores.
     pub smt: Option<Smt>,
+    /// The NUMA nodes that the container's devices are on: no wish of anybody's, but as particular to the container.
+    pub devices: NodeSet,
 }
 
 impl Wishes {
     /// No wish at all.
-    pub const NONE: Wishes = Wishes { uncore: None, numa: None, smt: None };
+    pub const NONE: Wishes =
+        Wishes { uncore: None, numa: None, smt: None, devices: NodeSet::EMPTY };
 
     /// Whether SMT siblings of its CPUs stay idle.
     pub fn isolates(&self) -> bool {
@@ -165,9 +170,16 @@ pub fn allocate(
         }
         Some(Smt::FullCores) | None => topology,
     };
-    let allocation = match wishes.uncore {
-        Some(Uncore::Require) => required::allocate(machine, settings, &supply, n, within)?,
-        _ => allocate::allocate(machine, settings, &supply, n, within)?,
+    let devices = wishes.devices;
+    let allocation = match (wishes.uncore, within) {
+        (Some(Uncore::Require), _) => {
+            required::allocate(machine, settings, &supply, n, within, devices)?
+        }
+        (_, Some(_)) => allocate::allocate(machine, settings, &supply, n, within)?,
+        (_, None) => {
+            let hint = devices::affinity(machine, settings, &supply, n, devices)?;
+            allocate::allocate(machine, settings, &supply, n, Some(hint))?
+        }
     };
     // Where cores are of unequal sizes, a number of CPUs need not be made of whole ones.
     let whole = || whole_cores(topology, &allocation.cpus) == allocation.cpus;

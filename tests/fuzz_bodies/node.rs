@@ -54,6 +54,7 @@ pub fn running(name: &str, milli: u64, set: Option<CpuSet>) -> (Pod, Container) 
         cpus: set,
         cgroup: None,
         mems: None,
+        devices: Vec::new(),
         kept: false,
         created_at: None,
     };

@@ -125,6 +125,25 @@ fn cores_are_counted_where_siblings_stay_idle() {
     check(&machine, &node, "1-15", wishes, 3, "1-3");
 }
 
+#[test]
+fn devices_count_beside_wishes() {
+    // Four nodes of 4, each an uncore cache.
+    let shape = Shape { sockets: 2, nodes: 2, uncores: 1, cores: 4, threads: 1 };
+    let topology_manager =
+        TopologyManager { policy: TopologyPolicy::BestEffort, ..TopologyManager::default() };
+    let node = Settings { topology_manager, ..reserving("0") };
+    let near = |wishes: Wishes, at| Wishes { devices: NodeSet::of(at), ..wishes };
+    check(&shape.build(), &node, "1-15", near(Wishes::NONE, 2), 2, "8-9");
+    check(&shape.build(), &node, "1-8,12-15", near(Wishes::NONE, 2), 2, "1,8");
+    check(&shape.build(), &node, "1-8,12-15", near(REQUIRE, 2), 2, "1-2");
+    check(&shape.build(), &node, "1-15", near(REQUIRE, 3), 2, "12-13");
+    check(&shape.build(), &node, "1-15", near(SINGLE, 3), 2, "12-13");
+    let refused = "TopologyAffinityError: Resources cannot be allocated with Topology locality";
+    check(&shape.build(), &node, "1-12", near(SINGLE, 3), 2, refused);
+    // Without a policy of the topology manager devices have no say.
+    check(&shape.build(), &reserving("0"), "1-15", near(FULL_CORES, 3), 2, "1-2");
+}
+
 fn wishes() -> impl proptest::strategy::Strategy<Value = Wishes> {
     let uncore = prop::option::of(prop_oneof![
         Just(Uncore::Prefer),
@@ -134,7 +153,12 @@ fn wishes() -> impl proptest::strategy::Strategy<Value = Wishes> {
     let numa =
         prop::option::of(prop_oneof![Just(Numa::Single), Just(Numa::Closest), Just(Numa::Spread)]);
     let smt = prop::option::of(prop_oneof![Just(Smt::FullCores), Just(Smt::Isolate)]);
-    (uncore, numa, smt).prop_map(|(uncore, numa, smt)| Wishes { uncore, numa, smt })
+    (uncore, numa, smt).prop_map(|(uncore, numa, smt)| Wishes {
+        uncore,
+        numa,
+        smt,
+        devices: NodeSet::EMPTY,
+    })
 }
 
 proptest! {

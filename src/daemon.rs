@@ -168,7 +168,8 @@ impl Owner {
         if created.is_some() || matches!(event, Event::Synchronize { .. }) {
             self.look_at_machine().await;
         }
-        let event = self.watch.witness(event).await;
+        let mut event = self.watch.witness(event).await;
+        machine::locate_devices(&self.machine.sysfs, &mut event);
         self.hear(&event);
         let step = kernel::Step::of(&event);
         let result = self.ledger.handle(event);

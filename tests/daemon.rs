@@ -113,6 +113,7 @@ fn create(name: &str, qos: Qos, milli: u64) -> Event {
             name: name.to_owned(),
             qos,
             budget: amount,
+            annotations: Vec::new(),
         },
         container: Container {
             id: ContainerId(format!("id-{name}")),
@@ -122,6 +123,8 @@ fn create(name: &str, qos: Qos, milli: u64) -> Event {
             cpu: CpuRequest { request: amount, limit: amount },
             cpus: None,
             cgroup: None,
+            mems: None,
+            devices: Vec::new(),
             kept: false,
             created_at: None,
         },

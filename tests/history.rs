@@ -22,6 +22,7 @@ enum Op {
         qos: u8,
         cpus: [u8; 2],
         kinds: u8,
+        wishes: [u8; 4],
     },
     Create {
         pod: usize,
@@ -90,13 +91,16 @@ mod resize;
 mod restart;
 #[path = "random/settings.rs"]
 mod settings;
+#[path = "random/wishes.rs"]
+mod wishes;
 use machines::{Change, change, machine};
 
 fn op() -> impl Strategy<Value = Op> {
     let (pod, container) = (0..8usize, 0..16usize);
     prop_oneof![
-        3 => (0..5u8, [0..9u8, 0..9u8], 0..4u8)
-            .prop_map(|(qos, cpus, kinds)| Op::RunPod { qos, cpus, kinds }),
+        3 => (0..5u8, [0..9u8, 0..9u8], 0..4u8, wishes::wishes()).prop_map(
+            |(qos, cpus, kinds, wishes)| Op::RunPod { qos, cpus, kinds, wishes }
+        ),
         6 => (pod.clone(), 0..2usize).prop_map(|(pod, container)| Op::Create { pod, container }),
         5 => container.clone().prop_map(|container| Op::Start { container }),
         3 => container.clone().prop_map(|container| Op::Stop { container }),
@@ -130,6 +134,11 @@ struct Instance {
 impl Instance {
     fn wanted(&self) -> Option<usize> {
         self.container.cpu.limit.and_then(MilliCpu::whole_cpus)
+    }
+
+    /// Whether it is of the same container of the same pod.
+    fn precedes(&self, other: &Instance) -> bool {
+        (&self.pod.uid, &self.container.name) == (&other.pod.uid, &other.container.name)
     }
 }
 
@@ -205,7 +214,7 @@ impl Node {
 
     fn run(&mut self, op: &Op) {
         match *op {
-            Op::RunPod { qos, cpus, kinds } => {
+            Op::RunPod { qos, cpus, kinds, wishes } => {
                 let serial = self.next();
                 let pod = Pod {
                     sandbox: SandboxId(format!("sandbox-{serial}")),
@@ -214,6 +223,7 @@ impl Node {
                     name: format!("pod-{serial}"),
                     qos: if qos > 1 { Qos::Guaranteed } else { Qos::Burstable },
                     budget: (qos != 4).then(|| MilliCpu(u64::from(cpus[0] + cpus[1]) * 500)),
+                    annotations: wishes::annotations(wishes),
                 };
                 self.event(Event::RunPod(pod.clone()));
                 let kinds = match kinds {
@@ -309,6 +319,8 @@ impl Node {
             cpu: CpuRequest { request: amount, limit: amount },
             cpus: None,
             cgroup: None,
+            mems: None,
+            devices: Vec::new(),
             kept: false,
             created_at: Some(serial as i64),
         };
@@ -317,9 +329,7 @@ impl Node {
 
     /// The runtime has one instance of a container at a time.
     fn replace(&mut self, instance: Instance) {
-        self.instances.retain(|_, other| {
-            (&other.pod.uid, &other.container.name) != (&instance.pod.uid, &instance.container.name)
-        });
+        self.instances.retain(|_, earlier| !earlier.precedes(&instance));
         self.instances.insert(instance.container.id.0.clone(), instance);
     }
 
@@ -327,15 +337,19 @@ impl Node {
         let (pod, container) = (instance.pod.clone(), instance.container.clone());
         let before: Vec<Claim> = self.ledger.claims().collect();
         // The process of an earlier instance has ended before the runtime is asked for the next one.
-        self.instances.retain(|_, other| {
-            (&other.pod.uid, &other.container.name) != (&instance.pod.uid, &instance.container.name)
+        let earlier = self.instances.values_mut().find(|earlier| earlier.precedes(&instance));
+        let earlier = earlier.map(|earlier| {
+            (earlier.running, earlier.stopped) = (false, true);
+            earlier.container.id.clone()
         });
-        match self.event(Event::Create { pod, container }) {
-            Some(Decision { pin, .. }) => self.replace(Instance { pin, ..instance }),
-            None => assert!(
-                self.ledger.claims().eq(before),
-                "a refused container left something behind"
-            ),
+        if let Some(Decision { pin, .. }) = self.event(Event::Create { pod, container }) {
+            self.replace(Instance { pin, ..instance });
+            return;
+        }
+        assert!(self.ledger.claims().eq(before), "a refused container left something behind");
+        // Nothing took its place: of its end there is no other sign than that of itself.
+        if let Some(id) = earlier {
+            self.event(Event::Stop(id));
         }
     }
 

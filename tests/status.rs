@@ -57,6 +57,40 @@ fn has(text: &str, parts: &[&str]) {
     }
 }
 
+/// A container with a wish, and what is not allowed to wish.
+#[tokio::test]
+async fn wishes_are_explained() {
+    local(async {
+        let bounds = "namespaces: [{names: [ns], allow: {uncore: [require], smt: [isolate], cpus: [shared]}}]\n";
+        let daemon = Observed::connected(&format!("{CONFIG}{bounds}")).await;
+        for (name, milli, key, value) in [
+            ("tight", 7000, "uncore", "require"),
+            ("torn", 7000, "uncore", "require"),
+            ("quiet", 2000, "smt", "isolate"),
+            ("open", 2000, "cpus", "shared"),
+            ("wrong", 2000, "numa", "single"),
+        ] {
+            let mut event = create(name, Qos::Guaranteed, milli);
+            if let Event::Create { pod, .. } = &mut event {
+                pod.annotations.push((format!("{key}.cpu-manager.nri.io"), value.to_owned()));
+            }
+            let _ = daemon.event(event).await;
+        }
+        for (pod, parts) in [
+            ("tight", &["Wished for: uncore: require."][..]),
+            ("torn", &["Wished for: uncore: require.", "UncoreAlignmentError"]),
+            ("quiet", &["Wished for: smt: isolate."]),
+            ("open", &["has it that it shares CPUs."]),
+            ("wrong", &["WishNotAllowedError", "may not wish for numa: single"]),
+        ] {
+            let text = command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
+            println!("{text}");
+            has(&text, parts);
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn the_node_at_a_glance() {
     local(async {

@@ -2,6 +2,7 @@
 
 use super::file::Text;
 use super::nodes;
+pub(super) use crate::spelling::nearest;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -131,18 +132,5 @@ fn suggest(message: &str) -> String {
             format!("{message}{}", nearest(unknown, &names.collect::<Vec<_>>()))
         }
         _ => message.to_owned(),
-    }
-}
-
-/// `; did you mean NAME?` if a known name is near.
-pub(super) fn nearest(unknown: &str, known: &[&str]) -> String {
-    let distance =
-        |name: &str| strsim::damerau_levenshtein(&unknown.to_lowercase(), &name.to_lowercase());
-    let near = known.iter().map(|name| (distance(name), name)).min();
-    match near {
-        Some((distance, name)) if distance <= unknown.len().max(3) / 3 => {
-            format!(" (did you mean {name}?)")
-        }
-        _ => String::new(),
     }
 }

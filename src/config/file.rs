@@ -32,6 +32,12 @@ pub(super) struct File {
     pub(super) cpuset_partition: Option<Text>,
     /// Whether no container may run otherwise than decided, also where that keeps it from running.
     pub(super) strict: Option<Text>,
+    /// Whether exclusive containers are told their CPUs.
+    pub(super) expose_cpus: Option<Text>,
+    /// Where exclusive containers have their memory.
+    pub(super) exclusive_mems: Option<Text>,
+    /// What pods may wish for.
+    pub(super) namespaces: Vec<super::namespaces::Entry>,
     /// In an entry of `nodes`: for which nodes it is, by their names.
     pub(super) names: Vec<Text>,
     /// In an entry of `nodes`: for which nodes it is, by their labels.

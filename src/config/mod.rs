@@ -6,6 +6,7 @@
 mod error;
 mod file;
 mod follow;
+mod namespaces;
 mod nodes;
 
 pub use error::ConfigError;
@@ -14,7 +15,7 @@ pub use nodes::{Labels, NodeIdentity, Override};
 
 use crate::cpuset::CpuSet;
 use crate::enforce::{Kind, WhyNot};
-use crate::ledger::{Exclusivity, Policy, Settings, Stance};
+use crate::ledger::{Exclusivity, Namespaces, Policy, Settings, Stance};
 use crate::placement::options::OptionError;
 use crate::placement::reserve::ReserveError;
 use crate::placement::settings::SettingsError;
@@ -51,6 +52,12 @@ pub struct Config {
     strict: bool,
     /// Which entries of `nodes` are in it, the most specific last.
     applied: Vec<usize>,
+    /// `exposeCpus`.
+    expose_cpus: bool,
+    /// `exclusiveMems`.
+    mems_follow_cpus: bool,
+    /// `namespaces`.
+    namespaces: Namespaces,
 }
 
 /// Who shall keep others off exclusive CPUs.
@@ -178,6 +185,12 @@ impl Config {
         let partition = source.one_of("cpusetPartition", file.cpuset_partition.as_ref(), &kinds)?;
         let booleans = [("true", true), ("false", false)];
         let strict = source.one_of("strict", file.strict.as_ref(), &booleans)?;
+        let expose_cpus = source.one_of("exposeCpus", file.expose_cpus.as_ref(), &booleans)?;
+        let mems = [("all", false), ("follow-cpus", true)];
+        let mems_follow_cpus =
+            source.one_of("exclusiveMems", file.exclusive_mems.as_ref(), &mems)?;
+        let namespaces = namespaces::resolve(&file.namespaces, policy)
+            .map_err(|why| source.at("namespaces", why))?;
         Ok(Config {
             source,
             file,
@@ -190,6 +203,9 @@ impl Config {
             partition,
             strict,
             applied: Vec::new(),
+            expose_cpus,
+            mems_follow_cpus,
+            namespaces,
         })
     }
 
@@ -255,7 +271,7 @@ impl Config {
                 return Err(self.source.at("cpuManagerPolicyOptions", why));
             }
             let placement = self.without_policy(topology)?;
-            return Ok(Settings { policy, placement, exclusivity: Exclusivity::Runtime });
+            return Ok(Settings { policy, placement, ..Settings::default() });
         }
         let or =
             |text: &Option<Text>, default| text.as_ref().map_or(default, |text| text.0.clone());
@@ -280,7 +296,14 @@ impl Config {
             WantedExclusivity::Runtime | WantedExclusivity::Auto => Exclusivity::Runtime,
             WantedExclusivity::Kernel => Exclusivity::Kernel,
         };
-        Ok(Settings { policy, placement: settings, exclusivity })
+        Ok(Settings {
+            policy,
+            placement: settings,
+            exclusivity,
+            expose_cpus: self.expose_cpus,
+            mems_follow_cpus: self.mems_follow_cpus,
+            namespaces: self.namespaces.clone(),
+        })
     }
 
     fn without_policy(&self, topology: &Topology) -> Result<placement::Settings, ConfigError> {

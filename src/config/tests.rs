@@ -1,6 +1,7 @@
 //! What is accepted, and what each mistake is answered with.
 
 use super::*;
+use crate::ledger::wishes::Wish;
 use crate::topology::{Cpu, Facts};
 
 fn machine() -> Topology {
@@ -72,7 +73,7 @@ fn mistakes_are_named_with_line_field_and_what_was_expected() {
         "line 2: unknown field `reservedSystemCPU`, expected one of `cpuManagerPolicy`, \
          `cpuManagerPolicyOptions`, `topologyManagerPolicy`, `topologyManagerScope`, \
          `topologyManagerPolicyOptions`, `reservedSystemCPUs`, `systemReserved`, `kubeReserved`, \
-         `uncoreCacheOrder`, `kubeletStateDir`, `onActiveKubelet`, `exclusivity`, `cpusetPartition`, `strict`, `names`, `labels`, `nodes` (did you mean reservedSystemCPUs?)",
+         `uncoreCacheOrder`, `kubeletStateDir`, `onActiveKubelet`, `exclusivity`, `cpusetPartition`, `strict`, `exposeCpus`, `exclusiveMems`, `namespaces`, `names`, `labels`, `nodes` (did you mean reservedSystemCPUs?)",
     );
     refuses("strict: maybe\n", "line 1: strict: \"maybe\" is unknown, expected true or false");
     refuses(
@@ -174,6 +175,93 @@ fn quantities() {
 fn a_missing_file_says_what_to_do() {
     let error = Config::read(Path::new("/nonexistent/config.yaml")).unwrap_err().to_string();
     assert!(error.contains("/nonexistent/config.yaml") && error.contains("--config"), "{error}");
+}
+
+#[test]
+fn containers_are_told_their_cpus_if_the_administrator_wants_it() {
+    let with = |more: &str| {
+        resolve(&format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0\n{more}")).unwrap()
+    };
+    assert!(!with("").expose_cpus);
+    assert!(with("exposeCpus: true\n").expose_cpus);
+    refuses(
+        "exposeCpus: always\n",
+        "line 1: exposeCpus: \"always\" is unknown, expected true or false",
+    );
+}
+
+#[test]
+fn memory_follows_cpus_if_the_administrator_wants_it() {
+    for (value, follows) in [("all", false), ("follow-cpus", true)] {
+        let text =
+            format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0\nexclusiveMems: {value}\n");
+        assert_eq!(resolve(&text).unwrap().mems_follow_cpus, follows, "{text}");
+    }
+    refuses(
+        "exclusiveMems: follow\n",
+        "line 1: exclusiveMems: \"follow\" is unknown, expected all or follow-cpus",
+    );
+}
+
+#[test]
+fn namespaces() {
+    let static_policy = "cpuManagerPolicy: static\nreservedSystemCPUs: 0\n";
+    let text = format!(
+        "{static_policy}namespaces:\n- names: [trading, hpc-*]\n  allow: {{uncore: [prefer, require], cpus: [shared]}}\n  \
+         defaults: {{uncore: prefer}}\n- names: [\"*\"]\n  cpuManagerPolicy: none\n"
+    );
+    let settings = resolve(&text).unwrap();
+    let names = |wishes: &mut dyn Iterator<Item = &Wish>| -> Vec<String> {
+        wishes.map(ToString::to_string).collect()
+    };
+    for namespace in ["trading", "hpc-1"] {
+        let bounds = settings.namespaces.of(namespace).unwrap();
+        let allowed = names(&mut bounds.allow.iter());
+        assert_eq!(allowed, ["cpus: shared", "uncore: prefer", "uncore: require"]);
+        assert_eq!(names(&mut bounds.defaults.iter()), ["uncore: prefer"]);
+        assert_eq!(bounds.policy, None);
+    }
+    assert_eq!(settings.namespaces.of("web").unwrap().policy, Some(Policy::None));
+    assert!(resolve(static_policy).unwrap().namespaces.is_empty());
+}
+
+#[test]
+fn namespaces_that_cannot_be() {
+    let with = |entry: &str| format!("cpuManagerPolicy: static\nnamespaces:\n- {entry}\n");
+    refuses(
+        &with("names: [a]\n  allow: {uncore: [prefer, requires]}"),
+        "line 4: namespaces[0].allow: \"requires\" is unknown, expected prefer or require or ignore (did you mean require?)",
+    );
+    refuses(
+        &with("names: [a]\n  allow: {uncor: [prefer]}"),
+        "line 4: namespaces[0].allow: \"uncor\" is unknown, expected cpus or uncore or numa or smt (did you mean uncore?)",
+    );
+    refuses(
+        &with("names: [a]\n  defaults: {uncore: prefer, numa: spread}"),
+        "line 3: namespaces[0]: defaults: uncore: prefer and numa: spread contradict each other",
+    );
+    refuses(
+        &with("names: [a]\n  cpuManagerPolicy: dynamic"),
+        "line 4: namespaces[0].cpuManagerPolicy: unknown variant `dynamic`, expected `none` or `static`",
+    );
+    refuses(
+        &with("allow: {uncore: [prefer]}"),
+        "line 2: namespaces: an entry has no names: expected some like [\"hpc\", \"team-*\"]",
+    );
+    refuses(
+        &with("names: [Team_A]"),
+        "line 2: namespaces: \"Team_A\" is no namespace: expected lower case letters, digits and -, or a pattern with * and ?",
+    );
+    refuses(
+        &with("names: [team-*]\n- names: [\"*-prod\"]"),
+        "line 2: namespaces: \"team-*\" and \"*-prod\" can mean the same namespace, and neither is more specific: an entry for \
+         it would be a guess",
+    );
+    refuses(
+        "namespaces: [{names: [a], cpuManagerPolicy: static}]\n",
+        "line 1: namespaces: \"a\" has cpuManagerPolicy: static on a node with none. For exclusive CPUs in some namespaces only, \
+         set static with reserved CPUs for the node, and none for {names: [\"*\"]}",
+    );
 }
 
 #[test]

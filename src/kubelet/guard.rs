@@ -175,6 +175,7 @@ mod tests {
             name: String::new(),
             qos,
             budget: None,
+            annotations: Vec::new(),
         };
         let container = Container {
             id: ContainerId("c".to_owned()),
@@ -183,6 +184,8 @@ mod tests {
             kind: ContainerKind::Unknown,
             cpu: CpuRequest::default(),
             cpus: if update { None } else { cpus },
+            mems: None,
+            devices: Vec::new(),
             kept: false,
             created_at: None,
             cgroup: None,

@@ -94,7 +94,8 @@ impl Ledger {
         container: &Container,
     ) -> Result<Decision, Rejection> {
         let known = self.entry(uid, &container.name).is_some();
-        let asks = match self.grant(uid, container) {
+        let terms = self.terms_or_none(uid, container);
+        let asks = match self.grant(uid, container, &terms) {
             Ok(grant) => grant.claim().is_some(),
             Err(_) => true,
         };
@@ -114,8 +115,10 @@ impl Ledger {
         entry.restarted =
             before.as_ref().is_some_and(|before| before.life == Life::Stopped || before.restarted);
         // One that comes back without CPUs has a right to those of its name, as soon as they are assigned here.
-        let held = before.as_ref().and_then(|before| before.claim);
-        entry.claim = held.filter(|_| container.cpus.is_none());
+        if let Some(before) = before.as_ref().filter(|_| container.cpus.is_none()) {
+            (entry.claim, entry.isolated) = (before.claim, before.isolated);
+        }
+        entry.terms = terms;
         pod.refused = false;
         pod.containers.insert(container.name.clone(), entry);
         if let Some(before) = before {

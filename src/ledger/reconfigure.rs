@@ -30,6 +30,7 @@ impl Ledger {
             // It was chosen under the settings before; as after a restart nobody remembers it.
             pod.affinity = None;
         }
+        self.reread_wishes();
         let earlier = self.notes.len();
         // A claim is what is set, or what is about to be.
         self.adopt_anew(|entry| entry.claim.or(entry.told));

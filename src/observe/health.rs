@@ -53,7 +53,7 @@ mod tests {
     use super::super::config_state::Fault;
     use super::super::figures::{Link, NodeFigures};
     use super::*;
-    use crate::ledger::{Exclusivity, Ledger, Settings};
+    use crate::ledger::{Ledger, Settings};
     use crate::nri::{Runtime, Session};
     use crate::placement;
     use crate::topology::synthetic::Machine;
@@ -64,7 +64,7 @@ mod tests {
             topology_manager: placement::TopologyManager::default(),
             reserved: "0".parse().unwrap(),
         };
-        let settings = Settings { policy, placement, exclusivity: Exclusivity::Runtime };
+        let settings = Settings { policy, placement, ..Settings::default() };
         NodeFigures::of(&Ledger::new(Machine::default().topology().unwrap(), settings, Vec::new()))
     }
 

@@ -307,7 +307,7 @@ proptest! {
 
     #[test]
     fn random_stories(steps in prop::collection::vec(step(), 1..40)) {
-        let clock = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let clock = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         clock.block_on(async {
             let mut node = Node::start(Generation::V0_10).await;
             for (serial, step) in steps.iter().enumerate() {

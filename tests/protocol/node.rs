@@ -73,9 +73,13 @@ impl Node {
     }
 
     pub(crate) async fn start_with(generation: Generation, config: &str) -> Node {
+        let machine = Machine { caches: 2, cores: 16, ..Machine::default() };
+        Node::start_on(generation, config, &machine).await
+    }
+
+    pub(crate) async fn start_on(generation: Generation, config: &str, machine: &Machine) -> Node {
         let dir = tempfile::tempdir().unwrap();
         let sysfs_root = dir.path().join("sys");
-        let machine = Machine { caches: 2, cores: 16, ..Machine::default() };
         fake_sysfs::write(&sysfs_root, &fake_sysfs::files(&machine.facts().unwrap()));
         let paths = Paths {
             node: NodeIdentity::default(),

@@ -1,5 +1,6 @@
 //! Machines and settings of all kinds.
 
+use super::wishes;
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{Exclusivity, Policy, Settings};
 use nri_cpu_manager::placement::{
@@ -28,7 +29,17 @@ pub(super) fn machine() -> impl Strategy<Value = (Topology, Settings)> {
                 options.check_machine(&topology, topology_manager.policy).is_ok();
             let reserved = topology.online().lowest(reserved);
             let placement = placement::Settings { options, topology_manager, reserved };
-            (topology, Settings { policy: Policy::Static, placement, exclusivity })
+            (
+                topology,
+                Settings {
+                    policy: Policy::Static,
+                    placement,
+                    exclusivity,
+                    expose_cpus: true,
+                    mems_follow_cpus: true,
+                    namespaces: wishes::all_allowed(),
+                },
+            )
         },
     )
 }
@@ -73,7 +84,7 @@ impl Change {
                 reserved: set,
             },
         };
-        let settings = Settings { policy, placement, exclusivity: now.exclusivity };
+        let settings = Settings { policy, placement, ..now.clone() };
         (set != topology.online()).then_some(settings)
     }
 }
@@ -123,8 +134,11 @@ pub(super) fn with_online(whole: &Topology, online: CpuSet) -> Topology {
         numa: Some(cpu.numa),
         socket: Some(cpu.socket),
     });
-    let nodes =
-        whole.nodes().iter().map(|n| NodeFacts { id: n.id, distances: n.distances.clone() });
+    let nodes = whole.nodes().iter().map(|n| NodeFacts {
+        id: n.id,
+        distances: n.distances.clone(),
+        memoryless: n.memoryless,
+    });
     let facts = Facts {
         cpus: on.into_iter().copied().collect(),
         offline: offline.collect(),

@@ -1,6 +1,7 @@
 //! A kubelet with its static policy that comes and goes.
 
 use super::Node;
+use super::wishes::opts_out;
 use nri_cpu_manager::ledger::model::ContainerId;
 use nri_cpu_manager::ledger::{Decision, Event, MilliCpu, Pin, Policy, Qos, Stance};
 
@@ -12,6 +13,10 @@ impl Node {
         for &(pod, container) in creates {
             let Some(mut instance) = self.instance(pod, container) else { continue };
             let n = instance.container.cpu.limit.and_then(MilliCpu::whole_cpus);
+            // A kubelet knows nothing of wishes; who wished to share shares when it is gone.
+            if opts_out(&instance.pod) {
+                continue;
+            }
             let exclusive = n.filter(|_| instance.pod.qos == Qos::Guaranteed);
             let taken = self.ledger.exclusive() | self.settings.placement.reserved;
             let free = self.topology.online() - taken;

@@ -8,6 +8,7 @@ mod pods;
 mod reconfigure;
 pub mod script;
 pub mod shape;
+mod wishes;
 mod worked;
 
 use crate::pod::{Container, Pod};

@@ -34,6 +34,7 @@ impl Script {
             written: false,
             held: 0,
             inheriting: BTreeSet::new(),
+            isolated: BTreeSet::new(),
         };
         Self { steps: Vec::new(), looks: 0, promise }
     }
@@ -214,6 +215,11 @@ impl Script {
     /// This container has no resources of its own: it arrives with its pod's, and shares.
     pub fn inherits(&mut self, pod: &str, container: &str) {
         self.promise.inheriting.insert((pod.to_owned(), container.to_owned()));
+    }
+
+    /// The SMT siblings of this pod's CPUs stay idle.
+    pub fn isolates(&mut self, pod: &str) {
+        self.promise.isolated.insert(pod.to_owned());
     }
 
     fn push(

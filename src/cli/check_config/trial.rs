@@ -53,6 +53,8 @@ fn found_running(claim: &Claim) -> (Pod, Container) {
         name: claim.pod.clone(),
         qos: Qos::Guaranteed,
         budget: None,
+        // They are not in the state file either: who runs keeps its CPUs, whatever was wished for.
+        annotations: Default::default(),
     };
     let container = Container {
         id: claim.id.clone(),
@@ -61,6 +63,8 @@ fn found_running(claim: &Claim) -> (Pod, Container) {
         kind: ContainerKind::Unknown,
         cpu: CpuRequest { request: amount, limit: amount },
         cpus: Some(claim.cpus),
+        mems: None,
+        devices: Vec::new(),
         cgroup: None,
         kept: false,
         created_at: None,

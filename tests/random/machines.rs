@@ -2,7 +2,7 @@
 
 use super::wishes;
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::{Exclusivity, Policy, Settings};
+use nri_cpu_manager::ledger::{Exclusivity, Namespaces, Policy, Settings};
 use nri_cpu_manager::placement::{
     self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder,
 };
@@ -52,16 +52,22 @@ pub(super) struct Change {
     topology_manager: TopologyManager,
     /// Where the reserved CPUs begin, and how many there are.
     reserved: (usize, usize),
+    /// Whether pods may wish for something.
+    wishes: bool,
+    mems_follow_cpus: bool,
 }
 
 pub(super) fn change() -> impl Strategy<Value = Change> {
     let policy = prop_oneof![4 => Just(Policy::Static), 1 => Just(Policy::None)];
-    (policy, options(), topology_manager(), (0..64usize, 1..4usize)).prop_map(
-        |(policy, options, topology_manager, reserved)| Change {
+    let reserved = (0..64usize, 1..4usize);
+    (policy, options(), topology_manager(), reserved, any::<[bool; 2]>()).prop_map(
+        |(policy, options, topology_manager, reserved, [wishes, mems_follow_cpus])| Change {
             policy,
             options,
             topology_manager,
             reserved,
+            wishes,
+            mems_follow_cpus,
         },
     )
 }
@@ -69,7 +75,8 @@ pub(super) fn change() -> impl Strategy<Value = Change> {
 impl Change {
     /// The settings on this machine; who keeps exclusivity stays. `None` if they make no sense there.
     pub(super) fn settings(&self, topology: &Topology, now: &Settings) -> Option<Settings> {
-        let Change { policy, mut options, topology_manager, reserved } = self.clone();
+        let Change { policy, mut options, topology_manager, reserved, wishes, mems_follow_cpus } =
+            self.clone();
         options.align_by_socket &= options.check_machine(topology, topology_manager.policy).is_ok();
         let online: Vec<usize> = topology.online().iter().collect();
         let mut set = CpuSet::EMPTY;
@@ -84,7 +91,9 @@ impl Change {
                 reserved: set,
             },
         };
-        let settings = Settings { policy, placement, ..now.clone() };
+        let namespaces = if wishes { wishes::all_allowed() } else { Namespaces::default() };
+        let settings =
+            Settings { policy, placement, mems_follow_cpus, namespaces, ..now.clone() };
         (set != topology.online()).then_some(settings)
     }
 }

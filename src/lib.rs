@@ -10,4 +10,5 @@ pub mod ledger;
 pub mod nri;
 pub mod observe;
 pub mod placement;
+pub mod snapshot;
 pub mod topology;

@@ -1,9 +1,11 @@
 //! The command line: one file a subcommand.
 
 pub mod client;
+pub mod drawing;
 pub mod enable_nri;
 pub mod explain;
 pub mod kubelet_state;
+pub mod machine;
 pub mod run;
 pub mod status;
 pub mod topology;

@@ -25,8 +25,13 @@ pub(crate) struct Observed {
 impl Observed {
     /// Nobody has connected to it yet; to be called in a `LocalSet`.
     pub(crate) fn start(config: &str) -> Observed {
-        let dir = tempfile::tempdir().unwrap();
         let machine = Machine { nodes: 2, caches: 2, cores: 16, ..Machine::default() };
+        Observed::start_on(&machine, config)
+    }
+
+    /// The same on another machine.
+    pub(crate) fn start_on(machine: &Machine, config: &str) -> Observed {
+        let dir = super::fake_sysfs::scratch();
         let sysfs_root = dir.path().join("sys");
         super::fake_sysfs::write(&sysfs_root, &super::fake_sysfs::files(&machine.facts().unwrap()));
         let paths = Paths {
@@ -49,10 +54,18 @@ impl Observed {
 
     /// With a runtime that has listed its containers, of which there are none.
     pub(crate) async fn connected(config: &str) -> Observed {
-        let daemon = Observed::start(config);
-        daemon.introduce(1).await;
-        daemon.synchronize().await;
-        daemon
+        Observed::start(config).introduced().await
+    }
+
+    /// The same on another machine.
+    pub(crate) async fn connected_on(machine: &Machine, config: &str) -> Observed {
+        Observed::start_on(machine, config).introduced().await
+    }
+
+    async fn introduced(self) -> Observed {
+        self.introduce(1).await;
+        self.synchronize().await;
+        self
     }
 
     pub(crate) async fn introduce(&self, session: u64) {

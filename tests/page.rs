@@ -63,17 +63,40 @@ async fn serve(daemon: &Observed) -> SocketAddr {
     address
 }
 
-/// Passes one request on; says what was asked for before anything is.
-async fn pass(mut browser: TcpStream, server: SocketAddr, before: impl AsyncFnOnce(&str)) {
-    let mut head = vec![0; 8192];
-    let n = browser.read(&mut head).await.unwrap();
-    head.truncate(n);
-    let path = String::from_utf8_lossy(&head).split(' ').nth(1).unwrap_or_default().to_owned();
-    before(&path).await;
-    let mut server = TcpStream::connect(server).await.unwrap();
-    server.write_all(&head).await.unwrap();
-    // A browser may change its mind about what it needs.
-    let _ = tokio::io::copy(&mut server, &mut browser).await;
+/// Has the browser ask by way of us: `before` hears of each request before it is passed on, with how many there have been
+/// of its path. What the browser said, and all paths.
+async fn browse_watched(
+    server: SocketAddr,
+    arguments: &[&str],
+    mut before: impl AsyncFnMut(&str, usize),
+) -> (Output, Vec<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut arguments: Vec<String> = arguments.iter().map(|one| (*one).to_owned()).collect();
+    arguments.push(format!("http://{}/", listener.local_addr().unwrap()));
+    let browser = browse(arguments);
+    tokio::pin!(browser);
+    let mut paths: Vec<String> = Vec::new();
+    loop {
+        let mut asking = tokio::select! {
+            output = &mut browser => return (output, paths),
+            accepted = listener.accept() => accepted.unwrap().0,
+        };
+        let pass = async {
+            let mut head = vec![0; 8192];
+            let n = asking.read(&mut head).await.unwrap();
+            head.truncate(n);
+            let text = String::from_utf8_lossy(&head);
+            let path = text.split(' ').nth(1).unwrap_or_default().to_owned();
+            paths.push(path.clone());
+            before(&path, paths.iter().filter(|other| **other == path).count()).await;
+            let mut server = TcpStream::connect(server).await.unwrap();
+            server.write_all(&head).await.unwrap();
+            // A browser may change its mind about what it needs.
+            let _ = tokio::io::copy(&mut server, &mut asking).await;
+        };
+        // The browser opens connections for later, too.
+        let _ = tokio::time::timeout(Duration::from_secs(2), pass).await;
+    }
 }
 
 /// The page follows the node by itself, and nobody's name does anything to it.
@@ -93,30 +116,18 @@ async fn the_page_refreshes_itself() {
         }
         daemon.event(hostile).await.unwrap();
         let server = serve(&daemon).await;
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/", listener.local_addr().unwrap());
-        let page = browse(vec!["--virtual-time-budget=9000".into(), "--dump-dom".into(), url]);
-        tokio::pin!(page);
         // When the browser asks for the third time, something has happened.
-        let (mut asked, mut paths) = (0, Vec::new());
-        let output = loop {
-            let accepted = tokio::select! {
-                output = &mut page => break output,
-                accepted = listener.accept() => accepted.unwrap().0,
-            };
-            let pass = pass(accepted, server, async |path| {
-                paths.push(path.to_owned());
-                asked += usize::from(path == "/fragment");
-                if asked == 3 && path == "/fragment" {
-                    daemon.create("late", Qos::Guaranteed, 3000).await.unwrap();
-                }
-            });
-            // The browser opens connections for later, too.
-            let _ = tokio::time::timeout(Duration::from_secs(2), pass).await;
+        let happens = async |path: &str, times: usize| {
+            if (path, times) == ("/fragment", 3) {
+                daemon.create("late", Qos::Guaranteed, 3000).await.unwrap();
+            }
         };
+        let arguments = ["--virtual-time-budget=9000", "--dump-dom"];
+        let (output, paths) = browse_watched(server, &arguments, happens).await;
         let dom = String::from_utf8_lossy(&output.stdout);
         let log = String::from_utf8_lossy(&output.stderr);
         println!("{paths:?}");
+        let asked = paths.iter().filter(|path| *path == "/fragment").count();
         assert!(asked >= 3, "{paths:?}\n{dom}\n{log}");
         for part in
             ["ns/early/c", ": C ns/late/c</title>", "<p id=\"state\" role=\"status\">live</p>"]
@@ -133,6 +144,30 @@ async fn the_page_refreshes_itself() {
             .filter(|path| !["/", "/fragment", "/page.js", "/icon.svg"].contains(&path.as_str()))
             .collect();
         assert!(elsewhere.is_empty(), "{elsewhere:?}");
+    })
+    .await;
+}
+
+/// Without scripts the page is loaded anew as a whole.
+#[tokio::test]
+async fn the_page_without_scripts() {
+    if !installed() {
+        return;
+    }
+    local(async {
+        let daemon = Observed::connected(CONFIG).await;
+        let server = serve(&daemon).await;
+        let happens = async |path: &str, times: usize| {
+            if (path, times) == ("/", 2) {
+                daemon.create("late", Qos::Guaranteed, 3000).await.unwrap();
+            }
+        };
+        let arguments =
+            ["--blink-settings=scriptEnabled=false", "--virtual-time-budget=9000", "--dump-dom"];
+        let (output, paths) = browse_watched(server, &arguments, happens).await;
+        let dom = String::from_utf8_lossy(&output.stdout);
+        assert!(dom.contains(": A ns/late/c</title>"), "{paths:?}\n{dom}");
+        assert!(!paths.iter().any(|path| path == "/fragment"), "{paths:?}");
     })
     .await;
 }

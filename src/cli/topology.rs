@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What to show, and how.
 #[derive(Debug, clap::Args)]
@@ -23,7 +23,7 @@ pub struct TopologyArgs {
     /// Another machine: a file that --save has written, a copy of a /sys, a preset (list shows them) or a description
     #[arg(long, value_name = "FILE|DIR|PRESET", conflicts_with = "sysfs_root")]
     pub from: Option<String>,
-    /// Write the machine to a file, for `simulate` or `topology --from` elsewhere, and nothing else
+    /// Write the machine to a file (- for standard output), for `simulate` or `topology --from` elsewhere
     #[arg(long, value_name = "FILE", conflicts_with = "output")]
     pub save: Option<PathBuf>,
     /// How to write the machine down
@@ -74,21 +74,7 @@ pub fn run(
         None => machine::read(&args.sysfs_root)?,
     };
     let text = match (&args.save, args.output) {
-        (Some(file), _) => {
-            let snapshot = serde_yaml::to_string(&Snapshot::of(&topology, &sizes))?;
-            let text = format!(
-                "# A machine, written by nri-cpu-manager {}.\n{snapshot}",
-                env!("CARGO_PKG_VERSION")
-            );
-            fs::write(file, text)
-                .map_err(|error| TopologyCommandError::Save(file.clone(), error))?;
-            let cpus = topology.cpus().len();
-            format!(
-                "{}: {cpus} CPUs in {} uncore caches\n",
-                file.display(),
-                topology.uncores().len()
-            )
-        }
+        (Some(file), _) => save(file, &Snapshot::of(&topology, &sizes))?,
         (None, Drawing::Text) => Picture { topology: &topology, sizes: &sizes }.to_string(),
         (None, Drawing::Json) => json(&topology)?,
         (None, Drawing::Svg) => {
@@ -104,6 +90,19 @@ pub fn run(
         let _ = writeln!(warnings, "warning: {doubt}");
     }
     Ok(())
+}
+
+/// Writes a machine into a file; what there is to be said then. `-` stands for standard output.
+fn save(file: &Path, snapshot: &Snapshot) -> Result<String, TopologyCommandError> {
+    let version = env!("CARGO_PKG_VERSION");
+    let yaml = serde_yaml::to_string(snapshot)?;
+    let text = format!("# A machine, written by nri-cpu-manager {version}.\n{yaml}");
+    if file == Path::new("-") {
+        return Ok(text);
+    }
+    fs::write(file, text).map_err(|error| TopologyCommandError::Save(file.to_owned(), error))?;
+    let (cores, caches) = (snapshot.cores.len(), snapshot.uncore_caches.len());
+    Ok(format!("{}: {cores} cores, {caches} uncore caches\n", file.display()))
 }
 
 /// A machine as JSON: one object, laid out for people who look into it all the same, ending in a new line.

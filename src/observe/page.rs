@@ -1,6 +1,6 @@
 //! The node as a page: its picture, and who has what. It refreshes itself and needs nothing from elsewhere.
 
-use super::picture::{Badge, Picture, escaped, names, svg};
+use super::picture::{Badge, Picture, Usage, escaped, names, svg};
 use super::report::{ContainerStatus, NodeStatus, Status};
 use crate::cpuset::CpuSet;
 use std::fmt::Write as _;
@@ -114,7 +114,9 @@ fn write_facts(html: &mut String, node: &NodeStatus) -> std::fmt::Result {
 fn write_picture(html: &mut String, picture: &Picture) -> std::fmt::Result {
     write!(html, "<figure>{}<figcaption>", svg::draw(picture, svg::Form::Part))?;
     for usage in picture.signs() {
-        write!(html, "<span><b>{}</b> {}</span> ", usage.sign(), escaped(usage.meaning()))?;
+        let class = if usage == Usage::Reserved { " class=\"reserved\"" } else { "" };
+        let (sign, meaning) = (usage.sign(), usage.meaning());
+        write!(html, "<span><b{class}>{sign}</b> {meaning}</span> ")?;
     }
     write!(html, "</figcaption></figure>")
 }

@@ -300,7 +300,7 @@ pub async fn serve(
             biased;
             message = inbox.recv() => message,
             Some(question) = questions.recv() => {
-                answer::answer(question, owner.as_ref(), &link, &waiting);
+                answer::answer(question, owner.as_mut(), &link, &waiting);
                 continue;
             }
             work = watch::next(&mut owner) => {

@@ -25,6 +25,10 @@ fn main() -> ExitCode {
             cli::topology::run(&args, &mut io::stdout().lock(), &mut io::stderr().lock())
                 .map_err(Into::into)
         }
+        Command::Simulate(args) => {
+            cli::simulate::run(&args, &mut io::stdout().lock(), &mut io::stderr().lock())
+                .map_err(Into::into)
+        }
         Command::KubeletState(args) => {
             cli::kubelet_state::run(&args, &mut io::stdout().lock()).map_err(Into::into)
         }

@@ -2,11 +2,14 @@
 
 pub mod check_config;
 pub mod client;
+pub mod drawing;
 pub mod enable_nri;
 pub mod explain;
 pub mod kubelet_state;
+pub mod machine;
 pub mod node;
 pub mod run;
+pub mod simulate;
 pub mod status;
 pub mod topology;
 
@@ -34,6 +37,8 @@ pub enum Command {
     CheckConfig(check_config::CheckConfigArgs),
     /// Show the machine: sockets, NUMA nodes, uncore caches, cores and CPUs
     Topology(topology::TopologyArgs),
+    /// Try out pods on a described machine: what would be decided, with one configuration or several
+    Simulate(simulate::SimulateArgs),
     /// Write down what is assigned as the kubelet's cpu_manager_state, for the way back to its static policy
     KubeletState(kubelet_state::KubeletStateArgs),
     /// Switch NRI on in containerd's configuration; needed once on nodes with containerd 1.7

@@ -206,8 +206,7 @@ impl Ledger {
     pub(super) fn note_opting_out(&mut self, uid: &PodUid) {
         // No container has no name.
         let wished = || self.wished(uid, "").unwrap_or_default();
-        let opted_out =
-            !self.settings.namespaces.is_empty() && wished().cpus == Some(Cpus::Shared);
+        let opted_out = !self.settings.namespaces.is_empty() && wished().cpus == Some(Cpus::Shared);
         if let Some(pod) = self.pods.get_mut(uid) {
             pod.opted_out = opted_out;
         }

@@ -19,6 +19,8 @@ pub mod history;
 pub mod http;
 pub mod log;
 pub mod metrics;
+pub mod page;
+pub mod picture;
 pub mod question;
 pub mod report;
 pub mod time;

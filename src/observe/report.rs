@@ -9,7 +9,9 @@ use super::history::{Happened, History, Record};
 use super::time::Moment;
 use crate::cpuset::CpuSet;
 use crate::ledger::{Ledger, Policy, Seen, Stance, Subject, What};
+use crate::snapshot::Snapshot;
 use crate::topology::Topology;
+use crate::topology::sizes::Sizes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -69,6 +71,9 @@ pub struct NodeStatus {
     pub uncore_caches: Vec<DomainStatus>,
     /// How scattered free CPUs are, by boundary: `numa_node`, `uncore_cache`.
     pub fragmentation: BTreeMap<String, f64>,
+    /// The machine; `null` from versions before there was this.
+    #[serde(default)]
+    pub machine: Option<Snapshot>,
     /// The containers, by namespace, pod and name.
     pub containers: Vec<ContainerStatus>,
     /// The last refusals, the oldest first.
@@ -151,6 +156,9 @@ pub struct DomainStatus {
 /// A container.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContainerStatus {
+    /// Its letters in pictures, if it has CPUs for itself.
+    #[serde(default)]
+    pub badge: Option<String>,
     /// Its pod's namespace.
     pub namespace: String,
     /// Its pod.
@@ -218,6 +226,29 @@ impl Status {
     }
 }
 
+impl Status {
+    /// The same, for those who shall not know what runs here: without names, and what is told in words.
+    #[must_use]
+    pub fn without_names(mut self) -> Status {
+        if let Some(node) = &mut self.node {
+            for one in &mut node.containers {
+                for name in [
+                    &mut one.namespace,
+                    &mut one.pod,
+                    &mut one.container,
+                    &mut one.pod_uid,
+                    &mut one.id,
+                ] {
+                    name.clear();
+                }
+            }
+            node.refusals.clear();
+            node.troubles.clear();
+        }
+        self
+    }
+}
+
 impl RuntimeStatus {
     fn of(link: &Link) -> RuntimeStatus {
         let runtime = link.runtime();
@@ -274,6 +305,7 @@ impl NodeStatus {
                 ("numa_node".to_owned(), scattered(&figures.nodes)),
                 ("uncore_cache".to_owned(), scattered(&figures.uncores)),
             ]),
+            machine: Some(Snapshot::of(topology, &Sizes::default())),
             containers,
             refusals: history.refusals().map(RecordStatus::of).collect(),
             troubles: history.troubles().map(RecordStatus::of).collect(),
@@ -331,8 +363,10 @@ impl ContainerStatus {
     fn of(seen: &Seen<'_>, topology: &Topology, history: &History) -> ContainerStatus {
         let exclusive = seen.exclusive.unwrap_or_default();
         let subject = subject(seen);
+        let badge = history.badges.of(seen).filter(|_| seen.exclusive.is_some());
         let since = history.of_living(&subject).last().filter(|_| seen.exclusive.is_some());
         ContainerStatus {
+            badge: badge.map(|badge| badge.to_string()),
             namespace: subject.namespace,
             pod: subject.pod,
             container: subject.container,

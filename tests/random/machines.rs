@@ -92,8 +92,7 @@ impl Change {
             },
         };
         let namespaces = if wishes { wishes::all_allowed() } else { Namespaces::default() };
-        let settings =
-            Settings { policy, placement, mems_follow_cpus, namespaces, ..now.clone() };
+        let settings = Settings { policy, placement, mems_follow_cpus, namespaces, ..now.clone() };
         (set != topology.online()).then_some(settings)
     }
 }

@@ -28,23 +28,26 @@ pub(crate) struct Observed {
 impl Observed {
     /// Nobody has connected to it yet; to be called in a `LocalSet`.
     pub(crate) fn start(config: &str) -> Observed {
-        Observed::make(config, false)
+        let machine = Machine { nodes: 2, caches: 2, cores: 16, ..Machine::default() };
+        Observed::start_on(&machine, config)
+    }
+
+    /// The same on another machine.
+    pub(crate) fn start_on(machine: &Machine, config: &str) -> Observed {
+        Observed::make(machine, config, false)
     }
 
     /// With a runtime that has listed its containers, and a configuration in a ConfigMap's volume.
     pub(crate) async fn following(config: &str) -> Observed {
-        let daemon = Observed::make(config, true);
-        daemon.introduce(1).await;
-        daemon.synchronize().await;
-        daemon
+        let machine = Machine { nodes: 2, caches: 2, cores: 16, ..Machine::default() };
+        Observed::make(&machine, config, true).introduced().await
     }
 
-    fn make(config: &str, follow: bool) -> Observed {
-        let dir = tempfile::tempdir().unwrap();
+    fn make(machine: &Machine, config: &str, follow: bool) -> Observed {
+        let dir = super::fake_sysfs::scratch();
         let volume = dir.path().join("config");
         swap(&volume, config);
         let file = volume.join("config.yaml");
-        let machine = Machine { nodes: 2, caches: 2, cores: 16, ..Machine::default() };
         let sysfs_root = dir.path().join("sys");
         super::fake_sysfs::write(&sysfs_root, &super::fake_sysfs::files(&machine.facts().unwrap()));
         let paths = Paths {
@@ -68,10 +71,18 @@ impl Observed {
 
     /// With a runtime that has listed its containers, of which there are none.
     pub(crate) async fn connected(config: &str) -> Observed {
-        let daemon = Observed::start(config);
-        daemon.introduce(1).await;
-        daemon.synchronize().await;
-        daemon
+        Observed::start(config).introduced().await
+    }
+
+    /// The same on another machine.
+    pub(crate) async fn connected_on(machine: &Machine, config: &str) -> Observed {
+        Observed::start_on(machine, config).introduced().await
+    }
+
+    async fn introduced(self) -> Observed {
+        self.introduce(1).await;
+        self.synchronize().await;
+        self
     }
 
     /// Changes the configuration as the kubelet does.

@@ -261,7 +261,7 @@ async fn overrides_for_the_node_are_followed_too() {
         daemon.swap_config(&with("\"no*\""));
         let status = until(&daemon, |status| reserved(status) == "0-3").await;
         assert_eq!(source(&status).overrides, [5]);
-        has(&status::text(&status), &[", with the overrides on lines 5, read at "]);
+        has(&status::text(&status), &[", with the override on line 5, read at "]);
     })
     .await;
 }

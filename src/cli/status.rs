@@ -1,6 +1,7 @@
 //! `nri-cpu-manager status`: the node and its containers, as a running plugin sees them.
 
 use super::client::{self, ClientError, show, table};
+use super::node::overrides;
 use super::topology::Output;
 use crate::cpuset::CpuSet;
 use crate::observe::report::{DomainStatus, NodeStatus, RecordStatus, Status};
@@ -77,11 +78,7 @@ fn write_node(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
         config.strict
     )?;
     let from = &node.config_source;
-    let lines: Vec<String> = from.overrides.iter().map(ToString::to_string).collect();
-    let overrides = match lines.as_slice() {
-        [] => String::new(),
-        lines => format!(", with the overrides on lines {}", lines.join(", ")),
-    };
+    let overrides = overrides(&from.overrides);
     writeln!(f, "          from {}{overrides}, read at {}", from.source, from.loaded)?;
     if let Some(error) = &from.error {
         writeln!(f, "          REJECTED, the above is the last good one: {error}")?;

@@ -74,7 +74,7 @@ async fn what_is_in_force_on_which_node() {
         assert_eq!(
             check(&daemon, text, &named).unwrap(),
             format!(
-                "new.yaml: no mistakes found\n\nin force on node gpu-1, with the overrides on lines 4:\n  {whole}\n{}",
+                "new.yaml: no mistakes found\n\nin force on node gpu-1, with the override on line 4:\n  {whole}\n{}",
                 overrides("matches this node")
             )
         );

@@ -14,6 +14,7 @@ use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::cli::status;
 use nri_cpu_manager::ledger::model::ContainerId;
 use nri_cpu_manager::ledger::{Decision, Event, Qos};
+use nri_cpu_manager::observe::picture::text::Style;
 use nri_cpu_manager::observe::report::ConfigSourceStatus;
 use nri_cpu_manager::observe::{Status, endpoint};
 use observed::{CONFIG, Observed, local};
@@ -22,6 +23,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+
+/// As on a terminal of the usual width, without colour.
+const PLAIN: Style = Style { width: 80, colour: false };
 
 /// Waits until the status is as it should be.
 async fn until(daemon: &Observed, holds: impl Fn(&Status) -> bool) -> Status {
@@ -142,7 +146,7 @@ async fn a_file_that_cannot_be_used_changes_nothing_and_everybody_says_so() {
         has(from.error.as_deref().unwrap(), &[fault]);
         assert_eq!(from.error_line, Some(3));
         assert_eq!((status.ready, reserved(&status)), (true, "0-1"));
-        has(&status::text(&status), &["REJECTED, the above is the last good one: ", fault]);
+        has(&status::text(&status, PLAIN), &["REJECTED, the above is the last good one: ", fault]);
         for path in ["/healthz", "/readyz"] {
             let (code, body) = get(address, path).await;
             assert_eq!(code, 200);
@@ -203,7 +207,7 @@ async fn what_needs_a_restart_is_said_and_the_rest_is_followed() {
         assert_eq!((config.strict, &*config.exclusivity), (false, "runtime"));
         assert_eq!(reserved(&status), "0-3");
         has(
-            &status::text(&status),
+            &status::text(&status, PLAIN),
             &["followed only after a restart: exclusivity, cpusetPartition"],
         );
         let (_, metrics) = get(address, "/metrics").await;
@@ -261,7 +265,7 @@ async fn overrides_for_the_node_are_followed_too() {
         daemon.swap_config(&with("\"no*\""));
         let status = until(&daemon, |status| reserved(status) == "0-3").await;
         assert_eq!(source(&status).overrides, [5]);
-        has(&status::text(&status), &[", with the overrides on lines 5, read at "]);
+        has(&status::text(&status, PLAIN), &[", with the override on line 5, read at "]);
     })
     .await;
 }

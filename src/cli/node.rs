@@ -23,3 +23,13 @@ impl NodeArgs {
         }
     }
 }
+
+/// Which overrides a configuration has in it, for the end of a sentence; nothing if none.
+pub(super) fn overrides(lines: &[usize]) -> String {
+    let list: Vec<String> = lines.iter().map(ToString::to_string).collect();
+    match lines {
+        [] => String::new(),
+        [line] => format!(", with the override on line {line}"),
+        _ => format!(", with the overrides on lines {}", list.join(", ")),
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::client::{self, ClientError, show, table};
 use super::drawing::{Color, Drawing};
+use super::node::overrides;
 use crate::cpuset::CpuSet;
 use crate::observe::page;
 use crate::observe::picture::{Picture, names, text as drawn};
@@ -83,11 +84,7 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
         config.strict
     )?;
     let from = &node.config_source;
-    let lines: Vec<String> = from.overrides.iter().map(ToString::to_string).collect();
-    let overrides = match lines.as_slice() {
-        [] => String::new(),
-        lines => format!(", with the overrides on lines {}", lines.join(", ")),
-    };
+    let overrides = overrides(&from.overrides);
     writeln!(f, "          from {}{overrides}, read at {}", from.source, from.loaded)?;
     if let Some(error) = &from.error {
         writeln!(f, "          REJECTED, the above is the last good one: {error}")?;

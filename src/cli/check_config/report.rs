@@ -1,5 +1,6 @@
 //! What was found, for people and for programs.
 
+use crate::cli::node::overrides;
 use crate::config::{Config, Override};
 use crate::ledger::{Policy, Settings};
 use crate::topology::Topology;
@@ -213,16 +214,11 @@ impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: no mistakes found", self.file)?;
         let lines = self.applied.iter().filter_map(|at| Some(self.overrides.get(*at)?.line));
-        let lines: Vec<String> = lines.map(|line| line.to_string()).collect();
-        let whose = match (&self.node, lines.as_slice()) {
-            (None, _) if !self.overrides.is_empty() => {
-                "a node that no override matches (--node-name was not given)".to_owned()
-            }
-            (None, _) => "every node".to_owned(),
-            (Some(node), []) => format!("node {node}"),
-            (Some(node), lines) => {
-                format!("node {node}, with the overrides on lines {}", lines.join(", "))
-            }
+        let lines: Vec<usize> = lines.collect();
+        let whose = match &self.node {
+            None if self.overrides.is_empty() => "every node".to_owned(),
+            None => "a node that no override matches (--node-name was not given)".to_owned(),
+            Some(node) => format!("node {node}{}", overrides(&lines)),
         };
         writeln!(f, "\nin force on {whose}:\n  {}", self.settings)?;
         if !self.overrides.is_empty() {

@@ -148,30 +148,6 @@ async fn the_page_refreshes_itself() {
     .await;
 }
 
-/// Without scripts the page is loaded anew as a whole.
-#[tokio::test]
-async fn the_page_without_scripts() {
-    if !installed() {
-        return;
-    }
-    local(async {
-        let daemon = Observed::connected(CONFIG).await;
-        let server = serve(&daemon).await;
-        let happens = async |path: &str, times: usize| {
-            if (path, times) == ("/", 2) {
-                daemon.create("late", Qos::Guaranteed, 3000).await.unwrap();
-            }
-        };
-        let arguments =
-            ["--blink-settings=scriptEnabled=false", "--virtual-time-budget=9000", "--dump-dom"];
-        let (output, paths) = browse_watched(server, &arguments, happens).await;
-        let dom = String::from_utf8_lossy(&output.stdout);
-        assert!(dom.contains(": A ns/late/c</title>"), "{paths:?}\n{dom}");
-        assert!(!paths.iter().any(|path| path == "/fragment"), "{paths:?}");
-    })
-    .await;
-}
-
 /// Not a test: pictures for people.
 #[tokio::test]
 async fn screenshots() {

@@ -269,7 +269,7 @@ spec:
             names,
             ["prod/db Guaranteed", "default/web-0 Burstable", "default/web-1 Burstable"]
         );
-        assert_eq!(workload.ignored, ["document 3, Service default/db"]);
+        assert_eq!(workload.ignored, ["document 2, Service default/db"]);
         let db: Vec<(u64, u64, ContainerKind)> = workload.pods[0]
             .containers
             .iter()

@@ -21,7 +21,7 @@ const CONTAINERS: usize = 100;
 /// What was measured.
 #[derive(Debug, Clone, Serialize)]
 pub struct Measurement {
-    /// Size of the stripped static release binary in bytes.
+    /// Size of the static release binary in bytes.
     pub binary_bytes: u64,
     /// What it prints for `--version` in a directory tree that holds nothing but itself.
     pub in_empty_root: String,

@@ -1,7 +1,7 @@
 //! [`Wishes`]: what one container asks of its CPUs beyond the node's configuration.
 //!
 //! Most wishes are the node's own options, switched for one container ([`Wishes::settings`]). Two are more than any option
-//! of the kubelet's, and are made of ordinary allocations from less than there is ([`allocate`]):
+//! of the kubelet's, and are made of ordinary allocations from less than there is ([`allocate()`]):
 //!
 //! * `uncore: require`, the strict alignment that KEP-4800 leaves to a later one: see [`super::required`];
 //! * `smt: isolate`, the machine without SMT that KEP-2625 postponed: one CPU is offered of each core that is free as a
@@ -123,7 +123,7 @@ impl Wishes {
         settings
     }
 
-    /// What of `free` a container with these wishes may be given: as [`allocate`] has it.
+    /// What of `free` a container with these wishes may be given: as [`allocate()`] has it.
     ///
     /// `held` are CPUs that it has already; of a core it goes on with the thread that it has.
     pub fn offered(&self, topology: &Topology, free: &CpuSet, held: &CpuSet) -> CpuSet {

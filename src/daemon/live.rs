@@ -110,6 +110,7 @@ impl Owner {
     }
 
     async fn reconfigure(&mut self, config: Config, mut settings: Settings) {
+        // One of the fields that wait.
         settings.exclusivity = self.ledger.settings().exclusivity;
         let before = std::mem::replace(&mut self.live.config, config.clone());
         let waiting = self.live.waiting(&config);

@@ -24,7 +24,10 @@ impl Ledger {
 
     /// CPUs that are nobody else's because of this container: its own, and siblings that stay idle for it.
     pub(super) fn taken(&self, entry: &Entry) -> CpuSet {
-        self.with_idle(&entry.claim.unwrap_or_default(), entry.isolated)
+        match entry.claim {
+            Some(claim) if entry.isolated => self.with_idle(&claim, true),
+            claim => claim.unwrap_or_default(),
+        }
     }
 
     /// These CPUs, with their SMT siblings if these are to stay idle.

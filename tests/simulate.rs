@@ -176,6 +176,31 @@ fn side_by_side() {
     );
 }
 
+/// What the README shows is what the program draws.
+#[test]
+fn the_picture_in_the_readme() {
+    let (config, pods) = (example("aligned.yaml"), example("pods.yaml"));
+    let (svg, _) = simulate(&[
+        "--topology",
+        "kep-4800",
+        "--config",
+        &config,
+        "--workload",
+        &pods,
+        "--output",
+        "svg",
+    ])
+    .unwrap();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/images/node.svg");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(file, &svg).unwrap();
+    }
+    assert!(
+        std::fs::read_to_string(file).unwrap() == svg,
+        "UPDATE=1 cargo test --test simulate draws it anew"
+    );
+}
+
 /// Pods that come and go: who does not fit waits, and gets in when somebody has gone; or is turned away.
 #[test]
 fn arrivals_and_departures() {

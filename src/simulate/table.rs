@@ -111,11 +111,8 @@ fn container(place: &str, line: &Line) -> Result<(ContainerSpec, Amounts), Workl
         "" => Ok(Quantity::default()),
         text => Quantity::parse(text).map_err(|why| form(place, format!("{what}: {why}"))),
     };
-    let limit = quantity("limit", &line.limit)?;
-    let request = match line.cpu.as_str() {
-        "" => limit,
-        text => quantity("cpu", text)?,
-    };
+    let (request, limit) = (quantity("cpu", &line.cpu)?, quantity("limit", &line.limit)?);
+    let request = if line.cpu.is_empty() { limit } else { request };
     let kind = match line.kind.as_str() {
         "" | "app" => ContainerKind::App,
         "init" => ContainerKind::Init,

@@ -19,6 +19,14 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|c| if commands(c) { '\u{fffd}' } else { c }).collect()
 }
 
+/// At most so many characters, the last of them `…` if there were more.
+pub fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
 /// How exclusive CPUs lie: `uncore cache 3`, `NUMA nodes 0 and 1, uncore caches 2, 3 and 4, partial cores`.
 pub fn alignment(nodes: &[usize], caches: &[usize], whole_cores: bool) -> String {
     let mut parts = Vec::new();

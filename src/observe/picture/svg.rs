@@ -2,6 +2,7 @@
 
 use super::badge::{COLOURS, TEXTURES};
 use super::layout::{self, LIST, Placed, TITLE};
+use super::names::cut;
 use super::xml::Xml;
 use super::{Badge, Cell, Core, Picture, Tenant, Usage};
 use crate::topology::CoreKind;
@@ -274,12 +275,4 @@ fn legend(xml: &mut Xml, picture: &Picture, top: f64, width: f64) {
         );
         x += size + 30.0 + usage.meaning().chars().count() as f64 * 6.8;
     }
-}
-
-/// At most so many characters, the last of them `…` if there were more.
-fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
-    }
-    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }

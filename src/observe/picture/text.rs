@@ -1,5 +1,6 @@
 //! The picture in a terminal: boxes of letters, one column a core, one line a thread.
 
+use super::names::cut;
 use super::{Badge, Cell, Core, Frame, Inside, Picture, Usage};
 use std::fmt::Write as _;
 
@@ -114,7 +115,7 @@ impl Pen<'_> {
     /// How many cores are in a line of this frame.
     fn in_line(&self, frame: &Frame, room: usize) -> usize {
         let Inside::Cores(cores) = &frame.inside else { return 1 };
-        let most = (room.saturating_sub(3) / (self.cell + 1)).clamp(1, CORES_IN_LINE.max(1));
+        let most = (room.saturating_sub(3) / (self.cell + 1)).clamp(1, CORES_IN_LINE);
         // As even as can be.
         let lines = cores.len().div_ceil(most).max(1);
         if lines == 1 {
@@ -178,12 +179,4 @@ impl Pen<'_> {
             }
         }
     }
-}
-
-/// At most so many characters, the last of them `…` if there were more.
-fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
-    }
-    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }

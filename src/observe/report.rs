@@ -1,14 +1,17 @@
 //! [`Status`]: the node and its containers as `nri-cpu-manager status` shows them. The names are a promise to scripts;
 //! docs/status.md is the reference.
 
-use super::config_state::ConfigState;
+mod config;
+
+pub use config::{ConfigSourceStatus, ConfigStatus};
+
 use super::figures::{Domain, Figures, Link, NodeFigures};
 use super::fragmentation::fragmentation;
 use super::health::obstacles;
 use super::history::{Happened, History, Record};
 use super::time::Moment;
 use crate::cpuset::CpuSet;
-use crate::ledger::{Ledger, Policy, Seen, Stance, Subject, What};
+use crate::ledger::{Ledger, Seen, Stance, Subject, What};
 use crate::snapshot::Snapshot;
 use crate::topology::Topology;
 use crate::topology::sizes::Sizes;
@@ -86,43 +89,6 @@ pub struct NodeStatus {
     pub kernel_refusals: u64,
     /// Why the checkpoint could not be written the last time; `null` if it could.
     pub checkpoint_error: Option<String>,
-}
-
-/// The configuration in force, in its own words.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ConfigStatus {
-    /// `none` or `static`.
-    pub cpu_manager_policy: String,
-    /// The options that are on.
-    pub cpu_manager_policy_options: String,
-    /// The topology manager's policy.
-    pub topology_manager_policy: String,
-    /// `container` or `pod`.
-    pub topology_manager_scope: String,
-    /// `runtime` or `kernel`: what is in force, never `auto`.
-    pub exclusivity: String,
-    /// Whether no container may run otherwise than decided.
-    pub strict: bool,
-}
-
-/// Where the configuration comes from.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ConfigSourceStatus {
-    /// The file, or who handed it over.
-    pub source: String,
-    /// `in-force`; `rejected` if what is there cannot be used and the last good one is in force; `restart-needed` if some
-    /// fields of it are followed only after a restart.
-    pub state: String,
-    /// The lines of the overrides for this node that are in force, the most specific last.
-    pub overrides: Vec<usize>,
-    /// When what is in force was read.
-    pub loaded: String,
-    /// What is wrong with what is there; `null` if nothing.
-    pub error: Option<String>,
-    /// The line at fault, counted from 1.
-    pub error_line: Option<usize>,
-    /// Fields that are followed only after a restart.
-    pub waiting_for_restart: Vec<String>,
 }
 
 /// CPUs by use, as lists.
@@ -317,44 +283,6 @@ impl NodeStatus {
                 .collect(),
             kernel_refusals: figures.kernel_refusals,
             checkpoint_error: figures.checkpoint_error.clone(),
-        }
-    }
-}
-
-impl ConfigStatus {
-    fn of(figures: &NodeFigures) -> ConfigStatus {
-        let settings = &figures.settings;
-        let manager = &settings.placement.topology_manager;
-        ConfigStatus {
-            cpu_manager_policy: match settings.policy {
-                Policy::None => "none",
-                Policy::Static => "static",
-            }
-            .to_owned(),
-            cpu_manager_policy_options: settings.placement.options.to_string(),
-            topology_manager_policy: manager.policy.name().to_owned(),
-            topology_manager_scope: manager.scope.name().to_owned(),
-            exclusivity: settings.exclusivity.to_string(),
-            strict: figures.strict,
-        }
-    }
-}
-
-impl ConfigSourceStatus {
-    fn of(config: &ConfigState) -> ConfigSourceStatus {
-        let state = match (&config.fault, config.waiting.is_empty()) {
-            (Some(_), _) => "rejected",
-            (None, false) => "restart-needed",
-            (None, true) => "in-force",
-        };
-        ConfigSourceStatus {
-            source: config.source.clone(),
-            state: state.to_owned(),
-            overrides: config.overrides.clone(),
-            loaded: config.loaded.to_string(),
-            error: config.fault.as_ref().map(|fault| fault.why.clone()),
-            error_line: config.fault.as_ref().and_then(|fault| fault.line),
-            waiting_for_restart: config.waiting.iter().map(|&field| field.to_owned()).collect(),
         }
     }
 }

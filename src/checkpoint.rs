@@ -168,6 +168,9 @@ struct StoredClaim {
     container: String,
     id: String,
     cpus: String,
+    /// Since there are wishes; a version before them reads over it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    isolated: bool,
 }
 
 /// The file's content for these claims.
@@ -179,6 +182,7 @@ fn encode(claims: &[Claim]) -> io::Result<Vec<u8>> {
         container: claim.container.clone(),
         id: claim.id.0.clone(),
         cpus: claim.cpus.to_string(),
+        isolated: claim.isolated,
     };
     let state = State { containers: claims.iter().map(store).collect() };
     let state = serde_json::to_string(&state).and_then(RawValue::from_string)?;
@@ -227,6 +231,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Claim>, String> {
                 container: stored.container,
                 id: ContainerId(stored.id),
                 cpus,
+                isolated: stored.isolated,
             })
         })
         .collect()
@@ -255,6 +260,7 @@ mod tests {
             container: "c \"quoted\"".to_owned(),
             id: ContainerId(format!("id-{name}")),
             cpus: cpus.parse().unwrap(),
+            isolated: name == "b",
         };
         vec![claim("a", "2-5"), claim("b", "8-17,2047")]
     }

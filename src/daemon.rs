@@ -10,6 +10,7 @@
 mod action;
 mod answer;
 mod kernel;
+mod live;
 mod machine;
 mod neighbour;
 mod strict;
@@ -17,7 +18,7 @@ mod vanished;
 mod watch;
 
 use crate::checkpoint::{Loaded, StateDir, StateError};
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, NodeIdentity};
 use crate::ledger::{Claim, ContainerId, Decision, Event, Ledger, Note, Policy, What};
 use crate::nri::{Capabilities, Message, Refusal, Runtime, Session, Updater, Wishes};
 use crate::observe::counters::Kind;
@@ -25,6 +26,7 @@ use crate::observe::{Counters, History, Link, Observer, Question, endpoint};
 use crate::placement::Reason;
 use crate::topology::{Topology, TopologyError, sysfs};
 use kernel::Kernel;
+use live::Live;
 use machine::Machine;
 use neighbour::Neighbour;
 use std::path::PathBuf;
@@ -33,9 +35,11 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use watch::Watch;
 
-/// Where the daemon finds and keeps things.
+/// Where the daemon finds and keeps things, and on which node it is.
 #[derive(Debug, Clone)]
 pub struct Paths {
+    /// The node.
+    pub node: NodeIdentity,
     /// The configuration file; `None` if the runtime hands the configuration over.
     pub config: Option<PathBuf>,
     /// The directory of the state file.
@@ -78,6 +82,8 @@ pub struct Owner {
     neighbour: Neighbour,
     watch: Watch,
     machine: Machine,
+    /// The configuration, which may change.
+    live: Live,
     /// For changes that no answer can carry; only where the runtime allows it.
     updater: Option<Updater>,
     /// Whether no container may run otherwise than decided.
@@ -101,6 +107,7 @@ impl Owner {
         for warning in warnings {
             log::warn!("{warning}");
         }
+        let config = &config.for_node(&paths.node)?;
         let mut settings = config.resolve(&topology)?;
         let kernel = Kernel::start(paths, config, &mut settings)?;
         let state = StateDir::open(&paths.state_dir)?;
@@ -114,11 +121,15 @@ impl Owner {
             topology.online(),
         );
         log::info!("in force: {settings}");
+        for line in config.applied_lines() {
+            log::info!("in it is the override for this node on line {line}");
+        }
         let ledger = Ledger::new(topology, settings, claims);
         let watch = Watch::new(paths, config, kernel.is_on());
         let state = Arc::new(state);
         let neighbour = Neighbour::new(config);
         let machine = Machine::new(paths);
+        let live = Live::new(paths, config);
         let strict = config.strict();
         let mut owner = Owner {
             ledger,
@@ -128,6 +139,7 @@ impl Owner {
             neighbour,
             watch,
             machine,
+            live,
             updater: None,
             strict,
             counters: Counters::default(),
@@ -156,7 +168,8 @@ impl Owner {
         if created.is_some() || matches!(event, Event::Synchronize { .. }) {
             self.look_at_machine().await;
         }
-        let event = self.watch.witness(event).await;
+        let mut event = self.watch.witness(event).await;
+        machine::locate_devices(&self.machine.sysfs, &mut event);
         self.hear(&event);
         let step = kernel::Step::of(&event);
         let result = self.ledger.handle(event);
@@ -287,7 +300,7 @@ pub async fn serve(
             biased;
             message = inbox.recv() => message,
             Some(question) = questions.recv() => {
-                answer::answer(question, owner.as_ref(), &link, &waiting);
+                answer::answer(question, owner.as_mut(), &link, &waiting);
                 continue;
             }
             work = watch::next(&mut owner) => {

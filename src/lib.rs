@@ -10,4 +10,7 @@ pub mod ledger;
 pub mod nri;
 pub mod observe;
 pub mod placement;
+pub mod simulate;
+pub mod snapshot;
+pub mod spelling;
 pub mod topology;

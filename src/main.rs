@@ -18,8 +18,15 @@ fn main() -> ExitCode {
         Command::Explain(args) => {
             cli::explain::run(&args, &mut io::stdout().lock()).map_err(Into::into)
         }
+        Command::CheckConfig(args) => {
+            cli::check_config::run(&args, &mut io::stdout().lock()).map_err(Into::into)
+        }
         Command::Topology(args) => {
             cli::topology::run(&args, &mut io::stdout().lock(), &mut io::stderr().lock())
+                .map_err(Into::into)
+        }
+        Command::Simulate(args) => {
+            cli::simulate::run(&args, &mut io::stdout().lock(), &mut io::stderr().lock())
                 .map_err(Into::into)
         }
         Command::KubeletState(args) => {

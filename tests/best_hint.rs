@@ -80,6 +80,7 @@ fn case() -> impl Strategy<Value = Case> {
             let rows = (0..nodes.len()).map(|from| NodeFacts {
                 id: from,
                 distances: (0..nodes.len()).map(|to| distance(from, to)).collect(),
+                memoryless: false,
             });
             let facts = Facts { cpus, nodes: rows.collect(), ..Facts::default() };
             let topology = Topology::build(facts).unwrap();
@@ -133,6 +134,7 @@ fn sixty_four_nodes_end_soon() {
         let rows = (0..nodes).map(|from| NodeFacts {
             id: from,
             distances: (0..nodes).map(|to| distance(from, to)).collect(),
+            memoryless: false,
         });
         let facts = Facts { cpus: cpus.collect(), nodes: rows.collect(), ..Facts::default() };
         let topology = Topology::build(facts).unwrap();

@@ -20,6 +20,7 @@ fn claims() -> Vec<Claim> {
         container: "c".to_owned(),
         id: ContainerId(format!("id-{name}")),
         cpus: cpus.parse().unwrap(),
+        isolated: false,
     };
     vec![claim("a", "2-5"), claim("b", "8-11"), claim("gone", "12-15"), claim("late", "6-7")]
 }

@@ -38,6 +38,7 @@ fn the_kubelet_gets_what_is_assigned() {
         container: container.to_owned(),
         id: ContainerId("id".to_owned()),
         cpus: cpus.parse().unwrap(),
+        isolated: false,
     };
     // Held by a plugin that runs.
     let state = StateDir::open(&dir.path().join("state")).unwrap();

@@ -7,7 +7,7 @@
 mod fake_sysfs;
 
 use nri_cpu_manager::checkpoint;
-use nri_cpu_manager::config::Config;
+use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::daemon::{self, Owner, Paths};
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
@@ -49,6 +49,7 @@ impl Daemon {
         let machine = Machine { caches: 2, cores: 16, ..Machine::default() };
         fake_sysfs::write(&sysfs_root, &fake_sysfs::files(&machine.facts().unwrap()));
         let paths = Paths {
+            node: NodeIdentity::default(),
             config: None,
             state_dir: dir.path().join("state"),
             sysfs_root,
@@ -112,6 +113,7 @@ fn create(name: &str, qos: Qos, milli: u64) -> Event {
             name: name.to_owned(),
             qos,
             budget: amount,
+            annotations: Vec::new(),
         },
         container: Container {
             id: ContainerId(format!("id-{name}")),
@@ -121,6 +123,8 @@ fn create(name: &str, qos: Qos, milli: u64) -> Event {
             cpu: CpuRequest { request: amount, limit: amount },
             cpus: None,
             cgroup: None,
+            mems: None,
+            devices: Vec::new(),
             kept: false,
             created_at: None,
         },

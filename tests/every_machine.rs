@@ -7,8 +7,8 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    Container, ContainerId, ContainerKind, CpuRequest, Decision, Event, Exclusivity, Ledger,
-    MilliCpu, Pin, Pod, PodUid, Policy, Qos, SandboxId, Settings, Wanted,
+    Container, ContainerId, ContainerKind, CpuRequest, Decision, Event, Ledger, MilliCpu, Pin, Pod,
+    PodUid, Policy, Qos, SandboxId, Settings, Wanted,
 };
 use nri_cpu_manager::placement::{
     self, Rejection, Reservation, Scope, TopologyManager, TopologyPolicy,
@@ -77,7 +77,7 @@ fn settings(topology: &Topology, random: &mut Random, life: usize) -> Option<Set
     };
     let reserved = reserved.resolve(topology, &options).ok()?;
     let placement = placement::Settings { options, topology_manager, reserved };
-    Some(Settings { policy: Policy::Static, placement, exclusivity: Exclusivity::Runtime })
+    Some(Settings { policy: Policy::Static, placement, ..Settings::default() })
 }
 
 impl Node<'_> {
@@ -116,6 +116,7 @@ impl Node<'_> {
             name: format!("pod-{serial}"),
             qos,
             budget: budget.map(MilliCpu),
+            annotations: Vec::new(),
         };
         self.event(Event::RunPod(pod.clone())).unwrap();
         self.live.push(Live { pod: pod.clone(), containers: Vec::new() });
@@ -129,6 +130,8 @@ impl Node<'_> {
                 cpu: CpuRequest { request: amount, limit: amount },
                 cpus: None,
                 cgroup: None,
+                mems: None,
+                devices: Vec::new(),
                 kept: false,
                 created_at: None,
             };

@@ -22,6 +22,7 @@ enum Op {
         qos: u8,
         cpus: [u8; 2],
         kinds: u8,
+        wishes: [u8; 4],
     },
     Create {
         pod: usize,
@@ -67,6 +68,8 @@ enum Op {
     Hotplug {
         cpu: usize,
     },
+    /// The administrator changes the settings.
+    Settings(Change),
     /// The kubelet's own CPU manager becomes active, creates containers, and goes again.
     Kubelet {
         observe: bool,
@@ -86,13 +89,18 @@ mod neighbour;
 mod resize;
 #[path = "random/restart.rs"]
 mod restart;
-use machines::machine;
+#[path = "random/settings.rs"]
+mod settings;
+#[path = "random/wishes.rs"]
+mod wishes;
+use machines::{Change, change, machine};
 
 fn op() -> impl Strategy<Value = Op> {
     let (pod, container) = (0..8usize, 0..16usize);
     prop_oneof![
-        3 => (0..5u8, [0..9u8, 0..9u8], 0..4u8)
-            .prop_map(|(qos, cpus, kinds)| Op::RunPod { qos, cpus, kinds }),
+        3 => (0..5u8, [0..9u8, 0..9u8], 0..4u8, wishes::wishes()).prop_map(
+            |(qos, cpus, kinds, wishes)| Op::RunPod { qos, cpus, kinds, wishes }
+        ),
         6 => (pod.clone(), 0..2usize).prop_map(|(pod, container)| Op::Create { pod, container }),
         5 => container.clone().prop_map(|container| Op::Start { container }),
         3 => container.clone().prop_map(|container| Op::Stop { container }),
@@ -106,6 +114,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => container.clone().prop_map(|container| Op::Refusal { container }),
         1 => (0..3u8).prop_map(|memory| Op::Restart { memory }),
         1 => (0..64usize).prop_map(|cpu| Op::Hotplug { cpu }),
+        1 => change().prop_map(Op::Settings),
         1 => (pod.clone(), 0..2usize).prop_map(|(pod, container)| Op::Away { pod, container }),
         1 => (any::<bool>(), prop::collection::vec((pod, 0..2usize), 0..4))
             .prop_map(|(observe, creates)| Op::Kubelet { observe, creates }),
@@ -125,6 +134,11 @@ struct Instance {
 impl Instance {
     fn wanted(&self) -> Option<usize> {
         self.container.cpu.limit.and_then(MilliCpu::whole_cpus)
+    }
+
+    /// Whether it is of the same container of the same pod.
+    fn precedes(&self, other: &Instance) -> bool {
+        (&self.pod.uid, &self.container.name) == (&other.pod.uid, &other.container.name)
     }
 }
 
@@ -200,7 +214,7 @@ impl Node {
 
     fn run(&mut self, op: &Op) {
         match *op {
-            Op::RunPod { qos, cpus, kinds } => {
+            Op::RunPod { qos, cpus, kinds, wishes } => {
                 let serial = self.next();
                 let pod = Pod {
                     sandbox: SandboxId(format!("sandbox-{serial}")),
@@ -209,6 +223,7 @@ impl Node {
                     name: format!("pod-{serial}"),
                     qos: if qos > 1 { Qos::Guaranteed } else { Qos::Burstable },
                     budget: (qos != 4).then(|| MilliCpu(u64::from(cpus[0] + cpus[1]) * 500)),
+                    annotations: wishes::annotations(wishes),
                 };
                 self.event(Event::RunPod(pod.clone()));
                 let kinds = match kinds {
@@ -286,6 +301,7 @@ impl Node {
                 self.restart(0);
             }
             Op::Hotplug { cpu } => self.hotplug(cpu),
+            Op::Settings(ref change) => self.reconfigure(change),
             Op::Kubelet { observe, ref creates } => self.kubelet(observe, creates),
         }
     }
@@ -303,6 +319,8 @@ impl Node {
             cpu: CpuRequest { request: amount, limit: amount },
             cpus: None,
             cgroup: None,
+            mems: None,
+            devices: Vec::new(),
             kept: false,
             created_at: Some(serial as i64),
         };
@@ -311,9 +329,7 @@ impl Node {
 
     /// The runtime has one instance of a container at a time.
     fn replace(&mut self, instance: Instance) {
-        self.instances.retain(|_, other| {
-            (&other.pod.uid, &other.container.name) != (&instance.pod.uid, &instance.container.name)
-        });
+        self.instances.retain(|_, earlier| !earlier.precedes(&instance));
         self.instances.insert(instance.container.id.0.clone(), instance);
     }
 
@@ -321,15 +337,19 @@ impl Node {
         let (pod, container) = (instance.pod.clone(), instance.container.clone());
         let before: Vec<Claim> = self.ledger.claims().collect();
         // The process of an earlier instance has ended before the runtime is asked for the next one.
-        self.instances.retain(|_, other| {
-            (&other.pod.uid, &other.container.name) != (&instance.pod.uid, &instance.container.name)
+        let earlier = self.instances.values_mut().find(|earlier| earlier.precedes(&instance));
+        let earlier = earlier.map(|earlier| {
+            (earlier.running, earlier.stopped) = (false, true);
+            earlier.container.id.clone()
         });
-        match self.event(Event::Create { pod, container }) {
-            Some(Decision { pin, .. }) => self.replace(Instance { pin, ..instance }),
-            None => assert!(
-                self.ledger.claims().eq(before),
-                "a refused container left something behind"
-            ),
+        if let Some(Decision { pin, .. }) = self.event(Event::Create { pod, container }) {
+            self.replace(Instance { pin, ..instance });
+            return;
+        }
+        assert!(self.ledger.claims().eq(before), "a refused container left something behind");
+        // Nothing took its place: of its end there is no other sign than that of itself.
+        if let Some(id) = earlier {
+            self.event(Event::Stop(id));
         }
     }
 
@@ -361,5 +381,31 @@ proptest! {
         let strict = node.settings.placement.options.strict_cpu_reservation;
         let all = node.topology.online() - if strict { reserved } else { CpuSet::EMPTY };
         prop_assert_eq!(node.ledger.pool(), all);
+    }
+
+    /// Of a resize or of CPUs that went offline the runtime tells a plugin that starts anew less than one knows that
+    /// was there.
+    #[test]
+    fn a_change_of_settings_ends_as_a_restart_with_them(
+        machine in machine(),
+        ops in prop::collection::vec(
+            op().prop_filter("more is known than after a restart", |op| {
+                !matches!(op, Op::Resize { .. } | Op::Hotplug { .. })
+            }),
+            1..60,
+        ),
+        change in change(),
+    ) {
+        let mut node = Node::new(machine.0, machine.1);
+        for op in &ops {
+            node.run(op);
+        }
+        if let Some(settings) = change.settings(&node.topology, &node.settings) {
+            let restarted = node.restarted_with(&settings);
+            node.reconfigure(&change);
+            node.check();
+            prop_assert_eq!(node.claims(), restarted.claims().collect::<Vec<_>>());
+            prop_assert_eq!(node.ledger.free(), restarted.free());
+        }
     }
 }

@@ -14,9 +14,11 @@ use nri_cpu_manager::cli::{self, Cli, Command};
 use nri_cpu_manager::ledger::model::{ContainerId, SandboxId};
 use nri_cpu_manager::ledger::{Event, Qos};
 use nri_cpu_manager::observe::Status;
+use nri_cpu_manager::observe::report::ContainerStatus;
 use observed::{CONFIG, Observed, create, local};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -55,6 +57,40 @@ fn has(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
+}
+
+/// A container with a wish, and what is not allowed to wish.
+#[tokio::test]
+async fn wishes_are_explained() {
+    local(async {
+        let bounds = "namespaces: [{names: [ns], allow: {uncore: [require], smt: [isolate], cpus: [shared]}}]\n";
+        let daemon = Observed::connected(&format!("{CONFIG}{bounds}")).await;
+        for (name, milli, key, value) in [
+            ("tight", 7000, "uncore", "require"),
+            ("torn", 7000, "uncore", "require"),
+            ("quiet", 2000, "smt", "isolate"),
+            ("open", 2000, "cpus", "shared"),
+            ("wrong", 2000, "numa", "single"),
+        ] {
+            let mut event = create(name, Qos::Guaranteed, milli);
+            if let Event::Create { pod, .. } = &mut event {
+                pod.annotations.push((format!("{key}.cpu-manager.nri.io"), value.to_owned()));
+            }
+            let _ = daemon.event(event).await;
+        }
+        for (pod, parts) in [
+            ("tight", &["Wished for: uncore: require."][..]),
+            ("torn", &["Wished for: uncore: require.", "UncoreAlignmentError"]),
+            ("quiet", &["Wished for: smt: isolate."]),
+            ("open", &["has it that it shares CPUs."]),
+            ("wrong", &["WishNotAllowedError", "may not wish for numa: single"]),
+        ] {
+            let text = command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
+            println!("{text}");
+            has(&text, parts);
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -256,25 +292,108 @@ async fn the_socket() {
     .await;
 }
 
-/// What names pods is not told to everybody.
-#[tokio::test]
-async fn only_the_socket_names_pods() {
+async fn get(address: SocketAddr, path: &str, host: &str) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+/// What names pods is not told to everybody: all of it on the socket, names on the page to those nearby.
+#[tokio::test]
+async fn who_may_read_the_names_of_pods() {
     local(async {
         use nri_cpu_manager::observe::endpoint;
         let daemon = busy("").await;
-        let listener = endpoint::listen("127.0.0.1:0".parse().unwrap()).await.unwrap().unwrap();
-        let address = listener.local_addr().unwrap();
+        let listener = endpoint::listen("[::]:0".parse().unwrap()).await.unwrap().unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let nearby = SocketAddr::from(([127, 0, 0, 1], port));
         tokio::spawn(endpoint::serve(listener, daemon.observer.clone()));
-        for path in ["/status", "/explain?db", "/metrics", "/readyz", "/"] {
-            let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-            stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).await.unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.unwrap();
+        for path in ["/status", "/explain?db", "/metrics", "/readyz"] {
+            let answer = get(nearby, path, "localhost").await;
             let found = if path == "/status" || path == "/explain?db" { "404" } else { "200" };
             assert!(answer.starts_with(&format!("HTTP/1.1 {found}")), "{path}: {answer}");
             assert!(!answer.contains("db"), "{path}: {answer}");
         }
+        let pages = ["/", "/fragment", "/picture.svg"];
+        for host in ["localhost", "localhost:9479", "127.0.0.1:9479", "[::1]:9479", "[::1]", ""] {
+            for path in pages {
+                let answer = get(nearby, path, host).await;
+                has(&answer, &["HTTP/1.1 200", "ns/db/c", "default-src 'none'", "nosniff"]);
+            }
+        }
+        // A site of somebody else that has its name point here, and somebody who is not nearby.
+        let mut others = vec![(nearby, "rebound.example:9479"), (nearby, "localhost.example")];
+        let own = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+            socket.connect("192.0.2.1:9")?;
+            socket.local_addr()
+        });
+        match own.map(|own| own.ip()) {
+            Ok(ip) if !ip.is_loopback() => others.push((SocketAddr::from((ip, port)), "localhost")),
+            _ => println!("skipped: somebody who is not nearby: this machine has no other address"),
+        }
+        for (address, host) in others {
+            for path in pages {
+                let answer = get(address, path, host).await;
+                has(&answer, &["HTTP/1.1 200", ">A<"]);
+                let names = answer.contains("ns/") || answer.contains("/c<");
+                assert!(!names, "{address} as {host}, {path}: {answer}");
+            }
+        }
+    })
+    .await;
+}
+
+/// In a terminal without colour, and as a file.
+#[tokio::test]
+async fn the_picture() {
+    local(async {
+        let daemon = busy("").await;
+        let status = async |more: &[&str]| {
+            command(&daemon.paths.state_dir, &[&["status"], more].concat()).await.unwrap()
+        };
+        let plain = status(&["--color", "never"]).await;
+        has(
+            &plain,
+            &[
+                "│ - - · · · · · ·",
+                "│ A A A A A A A A",
+                "· shared   - reserved: never exclusive\n",
+                "\nA  ns/db/c  ",
+            ],
+        );
+        assert!(!plain.contains('\x1b'), "{plain}");
+        assert!(status(&["--color", "always"]).await.contains("\x1b["));
+        let svg = status(&["--output", "svg"]).await;
+        has(&svg, &["<svg xmlns=", "<title>CPU 8: A ns/db/c</title>", "uncore cache 8", "</svg>"]);
+    })
+    .await;
+}
+
+/// A container keeps its letter, whoever comes and goes.
+#[tokio::test]
+async fn badges_stay() {
+    local(async {
+        let daemon = Observed::connected(CONFIG).await;
+        let badges = async || {
+            let status = daemon.observer.status().await.unwrap();
+            let containers = status.node.unwrap().containers;
+            let badge =
+                |one: &ContainerStatus| format!("{}={}", one.pod, one.badge.clone().unwrap());
+            containers.iter().map(badge).collect::<Vec<_>>().join(" ")
+        };
+        for pod in ["a", "b", "c"] {
+            daemon.create(pod, Qos::Guaranteed, 2000).await.unwrap();
+        }
+        assert_eq!(badges().await, "a=A b=B c=C");
+        daemon.event(Event::StopPod(SandboxId("sandbox-b".to_owned()))).await.unwrap();
+        assert_eq!(badges().await, "a=A c=C");
+        daemon.create("d", Qos::Guaranteed, 4000).await.unwrap();
+        daemon.create("e", Qos::Guaranteed, 1000).await.unwrap();
+        assert_eq!(badges().await, "a=A c=C d=B e=D");
     })
     .await;
 }

@@ -178,6 +178,9 @@ fn summary(reading: &Reading) -> String {
     for node in &facts.nodes {
         writeln!(text, "distances from node {}: {:?}", node.id, node.distances).unwrap();
     }
+    for node in facts.nodes.iter().filter(|node| node.memoryless) {
+        writeln!(text, "no memory in node {}", node.id).unwrap();
+    }
     for cpu in &facts.offline {
         writeln!(text, "offline CPU {}: node {:?}, socket {:?}", cpu.id, cpu.numa, cpu.socket)
             .unwrap();

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use nri_cpu_manager::ledger::{
-    Container, ContainerId, ContainerKind, CpuRequest, Event, Exclusivity, Ledger, MilliCpu, Pod,
-    PodUid, Policy, Qos, SandboxId, Settings, Wanted,
+    Container, ContainerId, ContainerKind, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid,
+    Policy, Qos, SandboxId, Settings, Wanted,
 };
 use nri_cpu_manager::placement::{
     self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder,
@@ -22,8 +22,7 @@ impl Node {
         let topology = machine.parse::<Machine>().unwrap().topology().unwrap();
         let reserved = reserved.parse().unwrap();
         let placement = placement::Settings { options, topology_manager: manager, reserved };
-        let settings =
-            Settings { policy: Policy::Static, placement, exclusivity: Exclusivity::Runtime };
+        let settings = Settings { policy: Policy::Static, placement, ..Settings::default() };
         Node { ledger: Ledger::new(topology, settings, Vec::new()), pods: 0 }
     }
 
@@ -40,6 +39,7 @@ impl Node {
             name: format!("pod-{}", self.pods),
             qos,
             budget: (total > 0).then_some(MilliCpu(total)),
+            annotations: Vec::new(),
         };
         self.ledger.handle(Event::RunPod(pod.clone())).unwrap();
         let mut answers = Vec::new();
@@ -53,6 +53,8 @@ impl Node {
                 cpu: CpuRequest { request: amount(request), limit: amount(limit) },
                 cpus: None,
                 cgroup: None,
+                mems: None,
+                devices: Vec::new(),
                 kept: false,
                 created_at: None,
             };
@@ -206,6 +208,7 @@ fn a_resize_is_not_refused_for_its_affinity() {
             name: format!("pod-{pod}"),
             qos: Qos::Guaranteed,
             budget: None,
+            annotations: Vec::new(),
         };
         let container = Container {
             id: ContainerId(id.to_owned()),
@@ -215,6 +218,8 @@ fn a_resize_is_not_refused_for_its_affinity() {
             cpu: CpuRequest::default(),
             cpus: None,
             cgroup: None,
+            mems: None,
+            devices: Vec::new(),
             kept: false,
             created_at: None,
         };

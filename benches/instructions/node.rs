@@ -60,6 +60,7 @@ impl Node {
                 reserved: topology.cores().first().map(|core| core.cpus).unwrap_or_default(),
             },
             exclusivity,
+            ..Settings::default()
         };
         let mut node = Node { ledger: Ledger::new(topology, settings, Vec::new()), serial: 0 };
         let mut pods = Vec::new();
@@ -120,6 +121,7 @@ impl Node {
             name: format!("pod-{serial}"),
             qos,
             budget: None,
+            annotations: Vec::new(),
         }
     }
 
@@ -133,6 +135,8 @@ impl Node {
             cpu: CpuRequest { request: cpu, limit },
             cpus: None,
             cgroup: None,
+            mems: None,
+            devices: Vec::new(),
             kept: false,
             created_at: None,
         }

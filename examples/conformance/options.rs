@@ -37,7 +37,9 @@ impl Config {
         nodes.sort_unstable();
         let distances = |at| self.distances.get(at).cloned().unwrap_or_default();
         let nodes = nodes.into_iter().enumerate();
-        let nodes = nodes.map(|(at, id)| NodeFacts { id, distances: distances(at) }).collect();
+        let nodes = nodes
+            .map(|(at, id)| NodeFacts { id, distances: distances(at), memoryless: false })
+            .collect();
         let cpus = topology.cpus().to_vec();
         Topology::build(Facts { cpus, nodes, ..Facts::default() }).ok()
     }

@@ -2,8 +2,8 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    Container, ContainerId, ContainerKind, CpuRequest, Decision, Event, Exclusivity, Ledger,
-    MilliCpu, Pod, PodUid, Policy, Qos, SandboxId, Settings, What,
+    Container, ContainerId, ContainerKind, CpuRequest, Decision, Event, Ledger, MilliCpu, Pod,
+    PodUid, Policy, Qos, SandboxId, Settings, What,
 };
 use nri_cpu_manager::placement::{self, Hint, Rejection};
 use nri_cpu_manager::topology::Topology;
@@ -99,8 +99,7 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new(topology: Topology, placement: placement::Settings) -> Node {
-        let settings =
-            Settings { policy: Policy::Static, placement, exclusivity: Exclusivity::Runtime };
+        let settings = Settings { policy: Policy::Static, placement, ..Settings::default() };
         Node {
             ledger: Ledger::new(topology, settings, Vec::new()),
             live: BTreeMap::new(),
@@ -213,6 +212,7 @@ impl Node {
                 other => return Err(format!("unknown class {other}")),
             },
             budget: Some(MilliCpu(spec.budget() as u64 * 1000)),
+            annotations: Vec::new(),
         })
     }
 
@@ -238,6 +238,8 @@ impl Node {
             cpu,
             cpus: None,
             cgroup: None,
+            mems: None,
+            devices: Vec::new(),
             kept: false,
             created_at: None,
         }

@@ -183,6 +183,8 @@ mod tests {
             allowed: allowed.into(),
             quota: None,
             decided: decided.map(str::to_owned),
+            mems: String::new(),
+            told: Vec::new(),
         };
         View {
             online: "0-7".into(),

@@ -1,6 +1,8 @@
 //! The plugin as a process: started, killed, and its own word read (log and state file).
 
 use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -10,9 +12,12 @@ use nix::sys::signal::Signal;
 use nri_cpu_manager::cpuset::CpuSet;
 use serde::Deserialize;
 
-use crate::command::{command, last_lines};
+use crate::command::{command, last_lines, run};
 use crate::kubelet::config_map;
 use crate::process;
+
+/// Where the plugin listens unless told otherwise.
+const ADDRESS: &str = "127.0.0.1:9479";
 
 /// What the plugin's log says when it has taken over the node.
 const READY: &str = "synchronised with";
@@ -34,6 +39,15 @@ pub struct Setup {
 const CONFIG: &str = "config/config.yaml";
 
 impl Setup {
+    /// What `nri-cpu-manager status` says.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn status(&self) -> Result<String> {
+        let state = self.directory.join("state");
+        run(command(&self.program, ["status", "--state-dir"]).arg(state))
+    }
+
     /// Writes the configuration as the kubelet changes a mounted ConfigMap.
     ///
     /// # Errors
@@ -297,6 +311,21 @@ impl Word {
             .map(|a| a.cpus.parse().with_context(|| format!("the state file says {:?}", a.cpus)))
             .transpose()
     }
+}
+
+/// What a plugin answers to `GET path` where it listens unless told otherwise: the status line, the head and the body.
+///
+/// # Errors
+/// When nobody listens there.
+pub fn fetch(path: &str) -> Result<String> {
+    let mut answer = String::new();
+    let mut fetch = || -> std::io::Result<()> {
+        let mut stream = TcpStream::connect(ADDRESS)?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {ADDRESS}\r\n\r\n")?;
+        stream.read_to_string(&mut answer).map(|_| ())
+    };
+    fetch().with_context(|| format!("cannot get http://{ADDRESS}{path}"))?;
+    Ok(answer)
 }
 
 /// A plugin that nobody ended is ended with its test.

@@ -3,7 +3,7 @@
 //! The formulas are the kubelet's: how milli-CPUs become shares and quotas, how the QoS class follows from requests
 //! and limits, which labels and cgroup parents go with it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::cgroup::Driver;
 use crate::cri::wire;
@@ -135,6 +135,9 @@ pub struct Pod {
     /// Resources of the pod itself, in thousandths of a CPU; nothing if they are the sum of its containers' requests.
     #[serde(default)]
     pub budget: Option<i64>,
+    /// Annotations that its author wrote.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
     /// CPU overhead of the pod itself, in thousandths; 0 means none.
     pub overhead: i64,
     /// Whether its containers see the host's processes.
@@ -153,6 +156,7 @@ impl Pod {
             namespace: "default".to_owned(),
             containers: containers.into_iter().collect(),
             budget: None,
+            annotations: BTreeMap::new(),
             overhead: 0,
             host_pid: false,
             driver: Driver::default(),
@@ -163,6 +167,13 @@ impl Pod {
     #[must_use]
     pub fn within(mut self, milli: i64) -> Self {
         self.budget = Some(milli);
+        self
+    }
+
+    /// The same pod with a wish of the plugin's: a key and a value.
+    #[must_use]
+    pub fn wishing(mut self, key: &str, value: &str) -> Self {
+        self.annotations.insert(format!("{key}.cpu-manager.nri.io/pod"), value.to_owned());
         self
     }
 
@@ -253,13 +264,7 @@ impl Pod {
                 attempt: 0,
             }),
             labels: self.labels(),
-            annotations: HashMap::from([
-                ("kubernetes.io/config.source".to_owned(), "api".to_owned()),
-                (
-                    "kubernetes.io/config.seen".to_owned(),
-                    "2026-01-01T00:00:00.000000000Z".to_owned(),
-                ),
-            ]),
+            annotations: self.sandbox_annotations(),
             linux: Some(wire::LinuxPodSandboxConfig {
                 cgroup_parent: self.cgroup_parent(),
                 security_context: Some(wire::LinuxSandboxSecurityContext {
@@ -308,6 +313,15 @@ impl Pod {
             }),
             ..Default::default()
         }
+    }
+
+    fn sandbox_annotations(&self) -> HashMap<String, String> {
+        let kubelets = [
+            ("kubernetes.io/config.source", "api"),
+            ("kubernetes.io/config.seen", "2026-01-01T00:00:00.000000000Z"),
+        ];
+        let kubelets = kubelets.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        self.annotations.clone().into_iter().chain(kubelets).collect()
     }
 
     fn namespaces(&self) -> wire::NamespaceOption {

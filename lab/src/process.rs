@@ -72,6 +72,28 @@ pub fn allowed(pid: u32) -> Result<CpuSet> {
     list.parse().with_context(|| format!("process {pid} has a strange Cpus_allowed_list"))
 }
 
+/// The NUMA nodes that a process may have memory of: `Mems_allowed_list` of its status.
+///
+/// # Errors
+/// When the process is gone.
+pub fn mems(pid: u32) -> Result<String> {
+    status_field(pid, "Mems_allowed_list").with_context(|| format!("process {pid} is gone"))
+}
+
+/// What is in the environment that a process was started with and begins with `prefix`, sorted.
+///
+/// # Errors
+/// When the process is gone.
+pub fn environment(pid: u32, prefix: &str) -> Result<Vec<String>> {
+    let bytes = fs::read(format!("/proc/{pid}/environ"))
+        .with_context(|| format!("cannot read the environment of process {pid}"))?;
+    let variables = bytes.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    let mut found: Vec<String> =
+        variables.filter(|text| text.starts_with(prefix)).map(|text| text.into_owned()).collect();
+    found.sort();
+    Ok(found)
+}
+
 /// Resident memory of a process in KiB.
 ///
 /// # Errors

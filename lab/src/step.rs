@@ -51,6 +51,10 @@ pub enum Step {
     KillBoth,
     /// Change the plugin's configuration file as the kubelet changes a mounted ConfigMap.
     SwapConfig(String),
+    /// What `nri-cpu-manager status` says.
+    Status,
+    /// What the plugin answers over HTTP to somebody who gets this path.
+    Fetch(String),
     /// Wait until the plugin's log has said this since the plugin was started, as often as given.
     WaitFor(String, usize),
     /// Take a CPU of the machine offline, or online again.
@@ -232,6 +236,11 @@ impl<'a> Player<'a> {
                 setup.config.clone_from(config);
                 setup.write_config()?;
             }
+            Step::Status => {
+                let (setup, _) = self.plugin.as_ref().context("there is no plugin to ask")?;
+                return setup.status().map(Outcome::Text);
+            }
+            Step::Fetch(path) => return plugin::fetch(path).map(Outcome::Text),
             Step::WaitFor(text, count) => {
                 let (_, plugin) =
                     self.plugin.as_mut().context("there is no plugin to listen to")?;
@@ -336,6 +345,8 @@ impl Step {
             Self::KillRuntime => "kill containerd and start it again".to_owned(),
             Self::KillBoth => "kill containerd and the plugin, and start both again".to_owned(),
             Self::SwapConfig(_) => "change the configuration's ConfigMap".to_owned(),
+            Self::Status => "ask for the status".to_owned(),
+            Self::Fetch(path) => format!("get {path}"),
             Self::WaitFor(text, _) => format!("wait until the plugin says {text:?}"),
             Self::SetOnline(cpu, true) => format!("bring CPU {cpu} online"),
             Self::SetOnline(cpu, false) => format!("take CPU {cpu} offline"),

@@ -72,6 +72,12 @@ pub struct ContainerView {
     pub quota: Option<i64>,
     /// The exclusive CPUs in the plugin's state file; nothing for a shared container.
     pub decided: Option<String>,
+    /// `Mems_allowed_list` of its first process.
+    #[serde(default)]
+    pub mems: String,
+    /// What the plugin has told its first process in the environment: `NAME=VALUE`, in order.
+    #[serde(default)]
+    pub told: Vec<String>,
 }
 
 impl View {
@@ -107,6 +113,8 @@ impl View {
                     request: wanted.map_or(0, |c| c.cpu_request),
                     allowed: node.allowed(pod, name)?.to_string(),
                     decided: decided.map(|cpus| cpus.to_string()),
+                    mems: process::mems(container.pid)?,
+                    told: process::environment(container.pid, "NRI_CPU_MANAGER_")?,
                 });
             }
         }
@@ -194,6 +202,8 @@ mod tests {
             allowed: allowed.into(),
             quota: None,
             decided: decided.map(str::to_owned),
+            mems: String::new(),
+            told: Vec::new(),
         }
     }
 

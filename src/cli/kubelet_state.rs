@@ -3,6 +3,7 @@
 //! For the way back: a kubelet that starts with its static policy and this file keeps every running container where it
 //! is; without the file it would assign all CPUs anew.
 
+use super::node::NodeArgs;
 use crate::checkpoint;
 use crate::config::{Config, ConfigError};
 use crate::kubelet::State;
@@ -19,6 +20,9 @@ pub struct KubeletStateArgs {
     /// The plugin's configuration file
     #[arg(long, value_name = "FILE", default_value = "/etc/nri-cpu-manager/config.yaml")]
     pub config: PathBuf,
+    /// Which node it is
+    #[command(flatten)]
+    pub node: NodeArgs,
     /// The directory of the plugin's state file
     #[arg(long, value_name = "DIR", default_value = "/var/lib/nri-cpu-manager")]
     pub state_dir: PathBuf,
@@ -58,7 +62,8 @@ pub enum KubeletStateError {
 /// If the configuration, the machine or the plugin's state cannot be read, or `out` cannot be written.
 pub fn run(args: &KubeletStateArgs, out: &mut dyn Write) -> Result<(), KubeletStateError> {
     let topology = Topology::build(sysfs::read(&args.sysfs_root)?.facts)?;
-    let placement = Config::read(&args.config)?.resolve(&topology)?.placement;
+    let placement =
+        Config::read(&args.config)?.for_node(&args.node.identity())?.resolve(&topology)?.placement;
     let path = args.state_dir.join(checkpoint::FILE);
     let claims = fs::read(&path)
         .map_err(|error| error.to_string())

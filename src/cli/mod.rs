@@ -1,10 +1,15 @@
 //! The command line: one file a subcommand.
 
+pub mod check_config;
 pub mod client;
+pub mod drawing;
 pub mod enable_nri;
 pub mod explain;
 pub mod kubelet_state;
+pub mod machine;
+pub mod node;
 pub mod run;
+pub mod simulate;
 pub mod status;
 pub mod topology;
 
@@ -28,8 +33,12 @@ pub enum Command {
     Status(status::StatusArgs),
     /// Say why a pod's containers have the CPUs they have, or have none
     Explain(explain::ExplainArgs),
+    /// Check a configuration file: what would be in force, here and on other nodes, and what would change for containers
+    CheckConfig(check_config::CheckConfigArgs),
     /// Show the machine: sockets, NUMA nodes, uncore caches, cores and CPUs
     Topology(topology::TopologyArgs),
+    /// Try out pods on a described machine: what would be decided, with one configuration or several
+    Simulate(simulate::SimulateArgs),
     /// Write down what is assigned as the kubelet's cpu_manager_state, for the way back to its static policy
     KubeletState(kubelet_state::KubeletStateArgs),
     /// Switch NRI on in containerd's configuration; needed once on nodes with containerd 1.7

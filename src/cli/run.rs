@@ -1,5 +1,6 @@
 //! `nri-cpu-manager run`: the plugin itself.
 
+use super::node::NodeArgs;
 use crate::config::Config;
 use crate::daemon::{self, Owner, Paths};
 use crate::nri::{self, Endpoint, Identity, Launched};
@@ -17,6 +18,9 @@ pub struct RunArgs {
     /// The configuration file. A plugin launched by the runtime gets its configuration from there instead.
     #[arg(long, value_name = "FILE", default_value = "/etc/nri-cpu-manager/config.yaml")]
     config: PathBuf,
+    /// Which node it is.
+    #[command(flatten)]
+    node: NodeArgs,
     /// The directory of the state file; one for each instance.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/nri-cpu-manager")]
     state_dir: PathBuf,
@@ -51,6 +55,7 @@ pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
     log::info!("nri-cpu-manager {}", env!("CARGO_PKG_VERSION"));
     let launched = Launched::from_environment(|name| std::env::var_os(name))?;
     let mut paths = Paths {
+        node: args.node.identity(),
         config: Some(args.config),
         state_dir: args.state_dir,
         sysfs_root: args.sysfs_root,

@@ -1,8 +1,11 @@
 //! `nri-cpu-manager status`: the node and its containers, as a running plugin sees them.
 
 use super::client::{self, ClientError, show, table};
-use super::topology::Output;
+use super::drawing::{Color, Drawing};
+use super::node::overrides;
 use crate::cpuset::CpuSet;
+use crate::observe::page;
+use crate::observe::picture::{Picture, names, text as drawn};
 use crate::observe::report::{DomainStatus, NodeStatus, RecordStatus, Status};
 use clap::Args;
 use std::fmt::Write as _;
@@ -16,8 +19,11 @@ pub struct StatusArgs {
     #[arg(long, value_name = "DIR", default_value = "/var/lib/nri-cpu-manager")]
     pub state_dir: PathBuf,
     /// How to write it down
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    pub output: Output,
+    #[arg(long, value_enum, default_value_t = Drawing::Text)]
+    pub output: Drawing,
+    /// Whether to colour the picture; auto: on a terminal, unless NO_COLOR is set
+    #[arg(long, value_enum, default_value_t = Color::Auto)]
+    pub color: Color,
 }
 
 /// Asks the plugin and writes to `out`.
@@ -27,21 +33,22 @@ pub struct StatusArgs {
 pub fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), ClientError> {
     let answer = client::ask(&args.state_dir, "/status")?;
     let text = match args.output {
-        Output::Text => text(&client::read(&answer)?),
-        Output::Json => client::pretty(&answer)?,
+        Drawing::Text => text(&client::read(&answer)?, args.color.style()),
+        Drawing::Json => client::pretty(&answer)?,
+        Drawing::Svg => page::picture(&client::read(&answer)?).map_err(ClientError::Refused)?,
     };
     Ok(show(out, &text)?)
 }
 
 /// The status for people.
-pub fn text(status: &Status) -> String {
+pub fn text(status: &Status, style: drawn::Style) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
-    let _ = write(&mut text, status);
+    let _ = write(&mut text, status, style);
     text
 }
 
-fn write(f: &mut String, status: &Status) -> std::fmt::Result {
+fn write(f: &mut String, status: &Status, style: drawn::Style) -> std::fmt::Result {
     writeln!(f, "nri-cpu-manager {} at {}", status.plugin_version, status.at)?;
     match status.obstacles.as_slice() {
         [] => writeln!(f, "ready:    yes")?,
@@ -59,12 +66,12 @@ fn write(f: &mut String, status: &Status) -> std::fmt::Result {
     };
     writeln!(f, "runtime:  {who}, {link} ({} so far)", counted(runtime.connections, "connection"))?;
     match &status.node {
-        Some(node) => write_node(f, node),
+        Some(node) => write_node(f, node, style),
         None => Ok(()),
     }
 }
 
-fn write_node(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
+fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fmt::Result {
     let config = &node.config;
     writeln!(
         f,
@@ -76,6 +83,16 @@ fn write_node(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
         config.exclusivity,
         config.strict
     )?;
+    let from = &node.config_source;
+    let overrides = overrides(&from.overrides);
+    writeln!(f, "          from {}{overrides}, read at {}", from.source, from.loaded)?;
+    if let Some(error) = &from.error {
+        writeln!(f, "          REJECTED, the above is the last good one: {error}")?;
+    }
+    if !from.waiting_for_restart.is_empty() {
+        let fields = from.waiting_for_restart.join(", ");
+        writeln!(f, "          followed only after a restart: {fields}")?;
+    }
     if node.stance != "assign" {
         writeln!(f, "stance:   {}, as the kubelet's own CPU manager is active", node.stance)?;
     }
@@ -92,6 +109,11 @@ fn write_node(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
         or_none(&cpus.free),
         or_none(&cpus.shared)
     )?;
+    match Picture::of_status(node) {
+        Ok(Some(picture)) => writeln!(f, "{}", drawn::draw(&picture, style))?,
+        Ok(None) => {}
+        Err(error) => writeln!(f, "no picture: {error}\n")?,
+    }
     writeln!(f, "{}", table(&domains(node)))?;
     let scattered: Vec<String> = node
         .fragmentation
@@ -134,7 +156,8 @@ fn domains(node: &NodeStatus) -> Vec<Vec<String>> {
 }
 
 fn write_containers(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
-    let head = ["CONTAINER", "CPUS", "USE", "NUMA", "UNCORE", "CORES", "KEPT BY", "STATE", "SINCE"];
+    let head =
+        ["", "CONTAINER", "CPUS", "USE", "NUMA", "UNCORE", "CORES", "KEPT BY", "STATE", "SINCE"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for one in &node.containers {
         let dash = || "-".to_owned();
@@ -148,7 +171,8 @@ fn write_containers(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
             (true, false) => "partial",
         };
         rows.push(vec![
-            format!("{}/{}/{}", one.namespace, one.pod, one.container),
+            one.badge.clone().unwrap_or_default(),
+            names::container(one),
             or_none(&one.cpus).to_owned(),
             if one.exclusive { "exclusive" } else { "shared" }.to_owned(),
             numbers(&one.numa_nodes),
@@ -177,8 +201,10 @@ fn write_records(f: &mut String, title: &str, records: &[RecordStatus]) -> std::
         let times = if run.len() > 1 { format!(" ({} times)", run.len()) } else { String::new() };
         writeln!(
             f,
-            "  {}  {}/{}/{}: {}{times}",
-            last.at, last.namespace, last.pod, last.container, last.text
+            "  {}  {}: {}{times}",
+            last.at,
+            names::printable(&format!("{}/{}/{}", last.namespace, last.pod, last.container)),
+            names::printable(&last.text)
         )?;
     }
     Ok(())

@@ -1,13 +1,18 @@
 //! `nri-cpu-manager topology`: shows the machine as the plugin sees it.
 
+use super::client::show;
+use super::drawing::Drawing;
+use super::machine::{self, Loaded, MachineError};
 use crate::cpuset::CpuSet;
-use crate::topology::model::TopologyError;
+use crate::observe::picture::{self, Occupancy, svg};
+use crate::snapshot::Snapshot;
 use crate::topology::picture::Picture;
-use crate::topology::{NumaNode, Topology, sysfs};
+use crate::topology::{NumaNode, Topology};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What to show, and how.
 #[derive(Debug, clap::Args)]
@@ -15,9 +20,15 @@ pub struct TopologyArgs {
     /// The directory to read instead of /sys; one that has sys in it will do as well
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub sysfs_root: PathBuf,
+    /// Another machine: a file that --save has written, a copy of a /sys, a preset (list shows them) or a description
+    #[arg(long, value_name = "FILE|DIR|PRESET", conflicts_with = "sysfs_root")]
+    pub from: Option<String>,
+    /// Write the machine to a file (- for standard output), for `simulate` or `topology --from` elsewhere
+    #[arg(long, value_name = "FILE", conflicts_with = "output")]
+    pub save: Option<PathBuf>,
     /// How to write the machine down
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    pub output: Output,
+    #[arg(long, value_enum, default_value_t = Drawing::Text)]
+    pub output: Drawing,
 }
 
 /// How to write a machine down.
@@ -32,12 +43,15 @@ pub enum Output {
 /// Why the machine cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum TopologyCommandError {
-    /// There is no machine to read.
+    /// There is no machine to show.
     #[error(transparent)]
-    Read(#[from] sysfs::ReadError),
-    /// What was read makes no machine.
-    #[error(transparent)]
-    Build(#[from] TopologyError),
+    Machine(#[from] MachineError),
+    /// It cannot be saved.
+    #[error("cannot write {0}: {1}")]
+    Save(PathBuf, io::Error),
+    /// It has no form in YAML, which cannot be met.
+    #[error("cannot write the machine as YAML: {0}")]
+    Form(#[from] serde_yaml::Error),
     /// The output cannot be written.
     #[error("cannot write the topology: {0}")]
     Write(#[from] io::Error),
@@ -52,21 +66,43 @@ pub fn run(
     out: &mut dyn Write,
     warnings: &mut dyn Write,
 ) -> Result<(), TopologyCommandError> {
-    let reading = sysfs::read(&args.sysfs_root)?;
-    let topology = Topology::build(reading.facts)?;
-    let text = match args.output {
-        Output::Text => Picture { topology: &topology, sizes: &reading.sizes }.to_string(),
-        Output::Json => json(&topology)?,
-    };
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
-        _ => {}
+    if args.from.as_deref() == Some("list") {
+        return Ok(show(out, &machine::list())?);
     }
-    for warning in reading.warnings {
+    let Loaded { topology, sizes, warnings: doubts } = match &args.from {
+        Some(what) => machine::load(what)?,
+        None => machine::read(&args.sysfs_root)?,
+    };
+    let text = match (&args.save, args.output) {
+        (Some(file), _) => save(file, &Snapshot::of(&topology, &sizes))?,
+        (None, Drawing::Text) => Picture { topology: &topology, sizes: &sizes }.to_string(),
+        (None, Drawing::Json) => json(&topology)?,
+        (None, Drawing::Svg) => {
+            let occupancy = Occupancy { shared: topology.online(), ..Occupancy::default() };
+            let picture = picture::Picture::of(&topology, occupancy);
+            let title = args.from.as_deref().unwrap_or("this machine");
+            svg::draw(&picture, svg::Form::File(title))
+        }
+    };
+    show(out, &text)?;
+    for doubt in doubts {
         // Nobody is left to tell if this fails.
-        let _ = writeln!(warnings, "warning: {warning}");
+        let _ = writeln!(warnings, "warning: {doubt}");
     }
     Ok(())
+}
+
+/// Writes a machine into a file; what there is to be said then. `-` stands for standard output.
+fn save(file: &Path, snapshot: &Snapshot) -> Result<String, TopologyCommandError> {
+    let version = env!("CARGO_PKG_VERSION");
+    let yaml = serde_yaml::to_string(snapshot)?;
+    let text = format!("# A machine, written by nri-cpu-manager {version}.\n{yaml}");
+    if file == Path::new("-") {
+        return Ok(text);
+    }
+    fs::write(file, text).map_err(|error| TopologyCommandError::Save(file.to_owned(), error))?;
+    let (cores, caches) = (snapshot.cores.len(), snapshot.uncore_caches.len());
+    Ok(format!("{}: {cores} cores, {caches} uncore caches\n", file.display()))
 }
 
 /// A machine as JSON: one object, laid out for people who look into it all the same, ending in a new line.

@@ -1,7 +1,10 @@
 //! Errors that point at a line.
 
 use super::file::Text;
+use super::nodes;
+pub(super) use crate::spelling::nearest;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 
 /// Why a configuration cannot be used.
@@ -27,25 +30,66 @@ pub enum ConfigError {
     },
 }
 
+impl ConfigError {
+    /// The line at fault, counted from 1; `None` if there is no text.
+    pub fn line(&self) -> Option<usize> {
+        match self {
+            ConfigError::Unreadable { .. } => None,
+            ConfigError::Wrong { line, .. } => Some(*line),
+        }
+    }
+}
+
 /// A text and what to call it.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
     pub(super) name: String,
     pub(super) text: String,
+    /// The lines in which fields are looked for, counted from 0: those that are believed first come first.
+    places: Vec<Range<usize>>,
 }
 
 impl Source {
+    /// A text, but for its overrides.
+    pub(super) fn new(name: &str, text: &str) -> Source {
+        let (block, _) = nodes::lines(text);
+        let places = vec![0..block.start, block.end..text.lines().count()];
+        Source { name: name.to_owned(), text: text.to_owned(), places }
+    }
+
+    /// The same text with one of its overrides: what is in that comes first.
+    pub(super) fn with_entry(mut self, at: usize) -> Source {
+        let entry = self.entry(at);
+        self.places.splice(0..0, entry.places);
+        self
+    }
+
+    /// One override of the text.
+    pub(super) fn entry(&self, at: usize) -> Source {
+        let (block, entries) = nodes::lines(&self.text);
+        let place = entries.get(at).cloned().unwrap_or(block);
+        Source { places: vec![place], ..self.clone() }
+    }
+
+    /// The first line of what is looked at, counted from 1.
+    pub(super) fn first_line(&self) -> usize {
+        self.places.first().map_or(1, |place| place.start + 1)
+    }
+
     /// An error about a field; its line is where the text first has the field as a key.
     pub(super) fn at(&self, field: &str, why: String) -> ConfigError {
         let has_key = |line: &str| {
             line.match_indices(field).any(|(at, _)| {
                 let (before, after) = (&line[..at], line[at..].trim_start_matches(field));
                 let starts = before.trim_end_matches(['"', '\'', ' ']);
-                let starts = starts.is_empty() || starts.ends_with(['{', ',']);
+                let starts = starts.is_empty() || starts.ends_with(['{', ',', '-']);
                 starts && after.trim_start_matches(['"', '\'', ' ']).starts_with(':')
             })
         };
-        let line = self.text.lines().position(has_key).map_or(1, |at| at + 1);
+        let lines: Vec<&str> = self.text.lines().collect();
+        let mut places = self.places.iter().cloned().flatten();
+        let found = places.find(|at| lines.get(*at).is_some_and(|line| has_key(line)));
+        let line = found.map_or(self.first_line(), |at| at + 1);
         ConfigError::Wrong { name: self.name.clone(), line, why: format!("{field}: {why}") }
     }
 
@@ -88,18 +132,5 @@ fn suggest(message: &str) -> String {
             format!("{message}{}", nearest(unknown, &names.collect::<Vec<_>>()))
         }
         _ => message.to_owned(),
-    }
-}
-
-/// `; did you mean NAME?` if a known name is near.
-pub(super) fn nearest(unknown: &str, known: &[&str]) -> String {
-    let distance =
-        |name: &str| strsim::damerau_levenshtein(&unknown.to_lowercase(), &name.to_lowercase());
-    let near = known.iter().map(|name| (distance(name), name)).min();
-    match near {
-        Some((distance, name)) if distance <= unknown.len().max(3) / 3 => {
-            format!(" (did you mean {name}?)")
-        }
-        _ => String::new(),
     }
 }

@@ -32,6 +32,18 @@ pub(super) struct File {
     pub(super) cpuset_partition: Option<Text>,
     /// Whether no container may run otherwise than decided, also where that keeps it from running.
     pub(super) strict: Option<Text>,
+    /// Whether exclusive containers are told their CPUs.
+    pub(super) expose_cpus: Option<Text>,
+    /// Where exclusive containers have their memory.
+    pub(super) exclusive_mems: Option<Text>,
+    /// What pods may wish for.
+    pub(super) namespaces: Vec<super::namespaces::Entry>,
+    /// In an entry of `nodes`: for which nodes it is, by their names.
+    pub(super) names: Vec<Text>,
+    /// In an entry of `nodes`: for which nodes it is, by their labels.
+    pub(super) labels: Pairs,
+    /// Overrides for nodes: each entry is a file of its own.
+    pub(super) nodes: Vec<File>,
 }
 
 impl File {
@@ -40,17 +52,26 @@ impl File {
         let file: Option<File> =
             serde_yaml::from_str(&source.text).map_err(|error| source.yaml(&error))?;
         let file = file.unwrap_or_default();
+        file.check_pairs(source)?;
+        for (at, entry) in file.nodes.iter().enumerate() {
+            entry.check_pairs(&source.entry(at))?;
+        }
+        Ok(file)
+    }
+
+    fn check_pairs(&self, source: &Source) -> Result<(), ConfigError> {
         for (field, pairs) in [
-            ("cpuManagerPolicyOptions", &file.cpu_manager_policy_options),
-            ("topologyManagerPolicyOptions", &file.topology_manager_policy_options),
-            ("systemReserved", &file.system_reserved),
-            ("kubeReserved", &file.kube_reserved),
+            ("cpuManagerPolicyOptions", &self.cpu_manager_policy_options),
+            ("topologyManagerPolicyOptions", &self.topology_manager_policy_options),
+            ("systemReserved", &self.system_reserved),
+            ("kubeReserved", &self.kube_reserved),
+            ("labels", &self.labels),
         ] {
             if let Some(name) = pairs.twice() {
                 return Err(source.at(field, format!("{name:?} stands twice")));
             }
         }
-        Ok(file)
+        Ok(())
     }
 }
 
@@ -120,6 +141,13 @@ impl Pairs {
 
     pub(super) fn borrowed(&self) -> Vec<(&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+    }
+
+    /// These with those of `over` in their place.
+    pub(super) fn merged(mut self, over: Pairs) -> Pairs {
+        self.0.retain(|(name, _)| over.get(name).is_none());
+        self.0.extend(over.0);
+        self
     }
 
     /// The first name that stands twice.

@@ -5,12 +5,17 @@
 
 mod error;
 mod file;
+mod follow;
+mod namespaces;
+mod nodes;
 
 pub use error::ConfigError;
+pub use follow::{Follower, Reading};
+pub use nodes::{Labels, NodeIdentity, Override};
 
 use crate::cpuset::CpuSet;
 use crate::enforce::{Kind, WhyNot};
-use crate::ledger::{Exclusivity, Policy, Settings, Stance};
+use crate::ledger::{Exclusivity, Namespaces, Policy, Settings, Stance};
 use crate::placement::options::OptionError;
 use crate::placement::reserve::ReserveError;
 use crate::placement::settings::SettingsError;
@@ -45,6 +50,14 @@ pub struct Config {
     partition: Kind,
     /// `strict`.
     strict: bool,
+    /// Which entries of `nodes` are in it, the most specific last.
+    applied: Vec<usize>,
+    /// `exposeCpus`.
+    expose_cpus: bool,
+    /// `exclusiveMems`.
+    mems_follow_cpus: bool,
+    /// `namespaces`.
+    namespaces: Namespaces,
 }
 
 /// Who shall keep others off exclusive CPUs.
@@ -59,15 +72,30 @@ pub enum WantedExclusivity {
     Auto,
 }
 
+impl WantedExclusivity {
+    /// Its name in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            WantedExclusivity::Runtime => "runtime",
+            WantedExclusivity::Kernel => "kernel",
+            WantedExclusivity::Auto => "auto",
+        }
+    }
+}
+
 impl Config {
     /// Reads a file.
     ///
     /// # Errors
     /// If it cannot be read, or [`Config::parse`] fails.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        let text = fs::read_to_string(path)
-            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
-        Config::parse(&path.display().to_string(), &text)
+        Config::parse(&path.display().to_string(), &Config::text_of(path)?)
+    }
+
+    /// A file's text.
+    fn text_of(path: &Path) -> Result<String, ConfigError> {
+        fs::read_to_string(path)
+            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })
     }
 
     /// Reads a text; `name` is what errors call it. An empty text is the default configuration.
@@ -75,8 +103,56 @@ impl Config {
     /// # Errors
     /// If it is not YAML, a field is unknown, or a value has the wrong form.
     pub fn parse(name: &str, text: &str) -> Result<Config, ConfigError> {
-        let source = Source { name: name.to_owned(), text: text.to_owned() };
+        let source = Source::new(name, text);
         let file = File::parse(&source)?;
+        nodes::check(&source, &file)?;
+        let config = Config::of(source, file)?;
+        // A mistake in an entry shows on every node.
+        for at in 0..config.file.nodes.len() {
+            config.with(&[at])?;
+        }
+        Ok(config)
+    }
+
+    /// What of it is for this node: with the entries of `nodes` that match it. Before that none is in it.
+    ///
+    /// # Errors
+    /// If an entry asks for what is not known of the node, or what entries say does not go together.
+    pub fn for_node(&self, node: &NodeIdentity) -> Result<Config, ConfigError> {
+        self.with(&nodes::matching(&self.source, &self.file, node)?)
+    }
+
+    /// With these entries of `nodes`, by their places, the later ones over the earlier ones.
+    ///
+    /// # Errors
+    /// If what they say does not go together.
+    pub fn with(&self, entries: &[usize]) -> Result<Config, ConfigError> {
+        let (mut source, mut file) = (self.source.clone(), self.file.clone());
+        for &at in entries {
+            if let Some(entry) = self.file.nodes.get(at) {
+                (source, file) = (source.with_entry(at), nodes::overlaid(file, entry));
+            }
+        }
+        Ok(Config { applied: entries.to_owned(), ..Config::of(source, file)? })
+    }
+
+    /// All entries of `nodes`.
+    pub fn overrides(&self) -> Vec<Override> {
+        nodes::overrides(&self.source, &self.file)
+    }
+
+    /// On which lines the entries of `nodes` begin that are in it, the most specific last.
+    pub fn applied_lines(&self) -> Vec<usize> {
+        let overrides = self.overrides();
+        self.applied.iter().filter_map(|at| Some(overrides.get(*at)?.line)).collect()
+    }
+
+    /// Which entries of `nodes` are in it, the most specific last.
+    pub fn applied(&self) -> &[usize] {
+        &self.applied
+    }
+
+    fn of(source: Source, file: File) -> Result<Config, ConfigError> {
         let list = file.reserved_system_cpus.as_ref().map(|list| file::parse_cpu_list(&list.0));
         let reserved = list.transpose().map_err(|why| source.at("reservedSystemCPUs", why))?;
         // The kubelet reads an empty text as none.
@@ -109,6 +185,12 @@ impl Config {
         let partition = source.one_of("cpusetPartition", file.cpuset_partition.as_ref(), &kinds)?;
         let booleans = [("true", true), ("false", false)];
         let strict = source.one_of("strict", file.strict.as_ref(), &booleans)?;
+        let expose_cpus = source.one_of("exposeCpus", file.expose_cpus.as_ref(), &booleans)?;
+        let mems = [("all", false), ("follow-cpus", true)];
+        let mems_follow_cpus =
+            source.one_of("exclusiveMems", file.exclusive_mems.as_ref(), &mems)?;
+        let namespaces = namespaces::resolve(&file.namespaces, policy)
+            .map_err(|why| source.at("namespaces", why))?;
         Ok(Config {
             source,
             file,
@@ -120,7 +202,26 @@ impl Config {
             exclusivity,
             partition,
             strict,
+            applied: Vec::new(),
+            expose_cpus,
+            mems_follow_cpus,
+            namespaces,
         })
+    }
+
+    /// What errors call the text.
+    pub fn name(&self) -> &str {
+        &self.source.name
+    }
+
+    /// The text that this was read from.
+    pub fn text(&self) -> &str {
+        &self.source.text
+    }
+
+    /// Who may have exclusive CPUs.
+    pub fn policy(&self) -> Policy {
+        self.policy
     }
 
     /// The directory of the kubelet's state files; `None` if they are not to be looked at.
@@ -170,7 +271,7 @@ impl Config {
                 return Err(self.source.at("cpuManagerPolicyOptions", why));
             }
             let placement = self.without_policy(topology)?;
-            return Ok(Settings { policy, placement, exclusivity: Exclusivity::Runtime });
+            return Ok(Settings { policy, placement, ..Settings::default() });
         }
         let or =
             |text: &Option<Text>, default| text.as_ref().map_or(default, |text| text.0.clone());
@@ -195,7 +296,14 @@ impl Config {
             WantedExclusivity::Runtime | WantedExclusivity::Auto => Exclusivity::Runtime,
             WantedExclusivity::Kernel => Exclusivity::Kernel,
         };
-        Ok(Settings { policy, placement: settings, exclusivity })
+        Ok(Settings {
+            policy,
+            placement: settings,
+            exclusivity,
+            expose_cpus: self.expose_cpus,
+            mems_follow_cpus: self.mems_follow_cpus,
+            namespaces: self.namespaces.clone(),
+        })
     }
 
     fn without_policy(&self, topology: &Topology) -> Result<placement::Settings, ConfigError> {

@@ -1,6 +1,7 @@
 //! What is accepted, and what each mistake is answered with.
 
 use super::*;
+use crate::ledger::wishes::Wish;
 use crate::topology::{Cpu, Facts};
 
 fn machine() -> Topology {
@@ -72,7 +73,7 @@ fn mistakes_are_named_with_line_field_and_what_was_expected() {
         "line 2: unknown field `reservedSystemCPU`, expected one of `cpuManagerPolicy`, \
          `cpuManagerPolicyOptions`, `topologyManagerPolicy`, `topologyManagerScope`, \
          `topologyManagerPolicyOptions`, `reservedSystemCPUs`, `systemReserved`, `kubeReserved`, \
-         `uncoreCacheOrder`, `kubeletStateDir`, `onActiveKubelet`, `exclusivity`, `cpusetPartition`, `strict` (did you mean reservedSystemCPUs?)",
+         `uncoreCacheOrder`, `kubeletStateDir`, `onActiveKubelet`, `exclusivity`, `cpusetPartition`, `strict`, `exposeCpus`, `exclusiveMems`, `namespaces`, `names`, `labels`, `nodes` (did you mean reservedSystemCPUs?)",
     );
     refuses("strict: maybe\n", "line 1: strict: \"maybe\" is unknown, expected true or false");
     refuses(
@@ -177,10 +178,215 @@ fn a_missing_file_says_what_to_do() {
 }
 
 #[test]
+fn containers_are_told_their_cpus_if_the_administrator_wants_it() {
+    let with = |more: &str| {
+        resolve(&format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0\n{more}")).unwrap()
+    };
+    assert!(!with("").expose_cpus);
+    assert!(with("exposeCpus: true\n").expose_cpus);
+    refuses(
+        "exposeCpus: always\n",
+        "line 1: exposeCpus: \"always\" is unknown, expected true or false",
+    );
+}
+
+#[test]
+fn memory_follows_cpus_if_the_administrator_wants_it() {
+    for (value, follows) in [("all", false), ("follow-cpus", true)] {
+        let text =
+            format!("cpuManagerPolicy: static\nreservedSystemCPUs: 0\nexclusiveMems: {value}\n");
+        assert_eq!(resolve(&text).unwrap().mems_follow_cpus, follows, "{text}");
+    }
+    refuses(
+        "exclusiveMems: follow\n",
+        "line 1: exclusiveMems: \"follow\" is unknown, expected all or follow-cpus",
+    );
+}
+
+#[test]
+fn namespaces() {
+    let static_policy = "cpuManagerPolicy: static\nreservedSystemCPUs: 0\n";
+    let text = format!(
+        "{static_policy}namespaces:\n- names: [trading, hpc-*]\n  allow: {{uncore: [prefer, require], cpus: [shared]}}\n  \
+         defaults: {{uncore: prefer}}\n- names: [\"*\"]\n  cpuManagerPolicy: none\n"
+    );
+    let settings = resolve(&text).unwrap();
+    let names = |wishes: &mut dyn Iterator<Item = &Wish>| -> Vec<String> {
+        wishes.map(ToString::to_string).collect()
+    };
+    for namespace in ["trading", "hpc-1"] {
+        let bounds = settings.namespaces.of(namespace).unwrap();
+        let allowed = names(&mut bounds.allow.iter());
+        assert_eq!(allowed, ["cpus: shared", "uncore: prefer", "uncore: require"]);
+        assert_eq!(names(&mut bounds.defaults.iter()), ["uncore: prefer"]);
+        assert_eq!(bounds.policy, None);
+    }
+    assert_eq!(settings.namespaces.of("web").unwrap().policy, Some(Policy::None));
+    assert!(resolve(static_policy).unwrap().namespaces.is_empty());
+}
+
+#[test]
+fn namespaces_that_cannot_be() {
+    let with = |entry: &str| format!("cpuManagerPolicy: static\nnamespaces:\n- {entry}\n");
+    refuses(
+        &with("names: [a]\n  allow: {uncore: [prefer, requires]}"),
+        "line 4: namespaces[0].allow: \"requires\" is unknown, expected prefer or require or ignore (did you mean require?)",
+    );
+    refuses(
+        &with("names: [a]\n  allow: {uncor: [prefer]}"),
+        "line 4: namespaces[0].allow: \"uncor\" is unknown, expected cpus or uncore or numa or smt (did you mean uncore?)",
+    );
+    refuses(
+        &with("names: [a]\n  defaults: {uncore: prefer, numa: spread}"),
+        "line 3: namespaces[0]: defaults: uncore: prefer and numa: spread contradict each other",
+    );
+    refuses(
+        &with("names: [a]\n  cpuManagerPolicy: dynamic"),
+        "line 4: namespaces[0].cpuManagerPolicy: unknown variant `dynamic`, expected `none` or `static`",
+    );
+    refuses(
+        &with("allow: {uncore: [prefer]}"),
+        "line 2: namespaces: an entry has no names: expected some like [\"hpc\", \"team-*\"]",
+    );
+    refuses(
+        &with("names: [Team_A]"),
+        "line 2: namespaces: \"Team_A\" is no namespace: expected lower case letters, digits and -, or a pattern with * and ?",
+    );
+    refuses(
+        &with("names: [team-*]\n- names: [\"*-prod\"]"),
+        "line 2: namespaces: \"team-*\" and \"*-prod\" can mean the same namespace, and neither is more specific: an entry for \
+         it would be a guess",
+    );
+    refuses(
+        "namespaces: [{names: [a], cpuManagerPolicy: static}]\n",
+        "line 1: namespaces: \"a\" has cpuManagerPolicy: static on a node with none. For exclusive CPUs in some namespaces only, \
+         set static with reserved CPUs for the node, and none for {names: [\"*\"]}",
+    );
+}
+
+#[test]
 fn strict_is_asked_for() {
     for (text, strict) in
         [("", false), ("strict: false", false), ("strict: true", true), ("strict: \"true\"", true)]
     {
         assert_eq!(Config::parse("config.yaml", text).unwrap().strict(), strict, "{text}");
     }
+}
+
+/// On the machine of eight CPUs.
+fn on(name: &str, labels: &str, text: &str) -> Result<Settings, String> {
+    let node = NodeIdentity {
+        name: (!name.is_empty()).then(|| name.to_owned()),
+        labels: (!labels.is_empty()).then(|| labels.parse().unwrap()),
+    };
+    Config::parse("config.yaml", text)
+        .and_then(|config| config.for_node(&node)?.resolve(&machine()))
+        .map_err(|error| error.to_string())
+}
+
+const NODES: &str = "\
+cpuManagerPolicy: static
+reservedSystemCPUs: \"0\"
+cpuManagerPolicyOptions: {full-pcpus-only: true}
+nodes:
+  - names: [gpu-7]
+    reservedSystemCPUs: \"7\"
+  - names: [\"gpu-*\", \"tpu-?\"]
+    reservedSystemCPUs: \"2\"
+    cpuManagerPolicyOptions:
+      strict-cpu-reservation: \"true\"
+  - labels: {zone: \"a*\"}
+    reservedSystemCPUs: \"1\"
+  - labels: {zone: a1, pool: gpu}
+    systemReserved: {cpu: 1500m}
+    cpuManagerPolicyOptions: {full-pcpus-only: false}
+  - names: [\"old-*\"]
+    cpuManagerPolicy: none
+topologyManagerPolicy: best-effort
+";
+
+#[test]
+fn the_most_specific_override_wins() {
+    for (name, labels, reserved, whole, strict) in [
+        ("web-1", "zone=b", "0", true, false),
+        ("web-1", "zone=a2", "1", true, false),
+        // More labels before fewer; an amount in the place of a list.
+        ("web-1", "zone=a1,pool=gpu,more=x", "0-1", false, false),
+        ("gpu-1", "zone=a1", "2", true, true),
+        ("tpu-1", "zone=b", "2", true, true),
+        ("tpu-11", "zone=b", "0", true, false),
+        // What the closest one does not say, the others do.
+        ("gpu-7", "zone=a1,pool=gpu", "7", false, true),
+    ] {
+        let settings = on(name, labels, NODES).unwrap();
+        let options = settings.placement.options;
+        assert_eq!(settings.placement.reserved.to_string(), reserved, "{name} {labels}");
+        let found = (options.full_pcpus_only, options.strict_cpu_reservation);
+        assert_eq!(found, (whole, strict), "{name} {labels}");
+        let manager = settings.placement.topology_manager.policy;
+        assert_eq!(manager, placement::TopologyPolicy::BestEffort, "{name} {labels}");
+    }
+    // Options have no meaning under the policy that this override sets.
+    assert_eq!(on("old-1", "zone=b", NODES).unwrap().policy, Policy::None);
+    let equal = "nodes:\n- {names: [\"a*\"], reservedSystemCPUs: 1}\n- {names: [\"*b\"], reservedSystemCPUs: 2}\n";
+    assert_eq!(on("ab", "", equal).unwrap().placement.reserved.to_string(), "2");
+}
+
+#[test]
+fn what_is_not_known_of_a_node_and_matters() {
+    let error = on("", "zone=a", NODES).unwrap_err();
+    assert_eq!(
+        error,
+        "config.yaml, line 5: names: this node's name is not known: set NODE_NAME, or give --node-name. Nothing was changed"
+    );
+    let error = on("web-1", "", NODES).unwrap_err();
+    assert!(
+        error.starts_with("config.yaml, line 11: labels: this node's labels are not"),
+        "{error}"
+    );
+    assert!(on("", "", "nodes: []\n").is_ok());
+}
+
+#[test]
+fn mistakes_in_overrides_show_on_every_node_with_their_own_lines() {
+    let with = |entry: &str| {
+        format!(
+            "cpuManagerPolicy: static\nreservedSystemCPUs: 0\nnodes:\n- names: [a]\n  strict: true\n{entry}"
+        )
+    };
+    refuses(
+        &with("- names: [b]\n  strict: maybe\n"),
+        "line 7: strict: \"maybe\" is unknown, expected true or false",
+    );
+    refuses(
+        &with("- names: [b]\n  reservedSystemCPUs: 0-1,1\n"),
+        "line 7: reservedSystemCPUs: CPUs 1 are named twice in \"0-1,1\": one of them may be a mistake",
+    );
+    refuses(
+        &with("- strict: true\n"),
+        "line 6: nodes: this entry is for no node: it needs names, labels or both",
+    );
+    refuses(
+        &with("- names: [b]\n  nodes: [{names: [c]}]\n"),
+        "line 7: nodes: an entry of nodes has no nodes of its own",
+    );
+    refuses(&with("names: [b]\n"), "line 6: names: it belongs into an entry of nodes");
+    refuses(&with("- names: [b]\n  labels: {c: d, c: e}\n"), "line 7: labels: \"c\" stands twice");
+    refuses(
+        &with("- names: [\"\"]\n"),
+        "line 6: names: a name is empty: expected one like \"worker-1\" or \"gpu-*\"",
+    );
+    let error = resolve(&with("- names: [b]\n  strikt: true\n")).unwrap_err();
+    assert!(error.starts_with("config.yaml, line 7: nodes[1]: unknown field `strikt`"), "{error}");
+    // What does not fit the machine is a mistake only where it is in force.
+    let text = with("- names: [b]\n  reservedSystemCPUs: 64\n");
+    assert!(on("a", "", &text).is_ok());
+    let error = on("b", "", &text).unwrap_err();
+    assert!(
+        error.starts_with("config.yaml, line 7: reservedSystemCPUs: CPUs 64 do not exist"),
+        "{error}"
+    );
+    let text = with("- names: [b]\n  cpuManagerPolicyOptions:\n    full-pcpu-only: true\n");
+    let error = on("b", "", &text).unwrap_err();
+    assert!(error.starts_with("config.yaml, line 8: full-pcpu-only: "), "{error}");
 }

@@ -10,7 +10,16 @@ use crate::observe::{Figures, Link, Moment, NodeFigures, Question, Status};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Answers a question; `waiting` says why there is no owner, if there is none.
-pub(super) fn answer(question: Question, owner: Option<&Owner>, link: &Link, waiting: &str) {
+pub(super) fn answer(
+    question: Question,
+    mut owner: Option<&mut Owner>,
+    link: &Link,
+    waiting: &str,
+) {
+    if let (Question::Status(_), Some(Owner { ledger, history, .. })) = (&question, &mut owner) {
+        history.badges.follow(ledger);
+    }
+    let owner = owner.as_deref();
     let figures = || {
         let node = owner.map(Owner::figures).ok_or_else(|| waiting.to_owned());
         Figures { link: link.clone(), node }
@@ -39,6 +48,7 @@ impl Owner {
     fn figures(&self) -> NodeFigures {
         NodeFigures {
             strict: self.strict,
+            config: self.live.state.clone(),
             counters: self.counters.clone(),
             drifts: self.watch.drifts.clone(),
             repairs: self.watch.repairs.clone(),

@@ -58,7 +58,7 @@ impl Step {
             Event::Starting { container, .. } => Step::Start(container.id.clone()),
             Event::Started { container, .. } => Step::Started(container.id.clone()),
             Event::Update { container, .. } => Step::Before(container.id.clone(), Enforcer::settle),
-            Event::Synchronize { .. } | Event::Machine(_) => Step::All,
+            Event::Synchronize { .. } | Event::Machine(_) | Event::Settings(_) => Step::All,
             Event::StopPod(_) | Event::RemovePod(_) | Event::Remove(_) => Step::Tidy,
             Event::RunPod(_) | Event::UpdatePod(_) | Event::Stop(_) | Event::Kubelet { .. } => {
                 Step::None

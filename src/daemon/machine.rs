@@ -5,7 +5,7 @@ use super::{Owner, Paths};
 use crate::cpuset::CpuSet;
 use crate::ledger::Event;
 use crate::topology::{Topology, sysfs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -16,7 +16,7 @@ const PERIOD: Duration = Duration::from_secs(2);
 /// When and where the machine is looked at.
 #[derive(Debug)]
 pub(super) struct Machine {
-    sysfs: PathBuf,
+    pub(super) sysfs: PathBuf,
     /// The kernel's list at the last look; it can differ from what was made of it.
     listed: Option<CpuSet>,
     pub(super) due: Instant,
@@ -46,6 +46,18 @@ impl Machine {
                 self.listed = None;
             })
             .ok()
+    }
+}
+
+/// Looks where the devices are of containers that an event may give CPUs to. Files in `/sys` wait for nobody.
+pub(super) fn locate_devices(sysfs: &Path, event: &mut Event) {
+    let containers = match event {
+        Event::Create { container, .. } => std::slice::from_mut(container),
+        Event::Synchronize { containers, .. } => containers.as_mut_slice(),
+        _ => return,
+    };
+    for device in containers.iter_mut().flat_map(|container| &mut container.devices) {
+        device.node = sysfs::device_node(sysfs, device.block, device.major, device.minor);
     }
 }
 

@@ -67,6 +67,18 @@ impl Owner {
         }
     }
 
+    /// Follows a change of what the configuration says of the kubelet.
+    pub(super) fn attend(&mut self, before: &Config, now: &Config) {
+        let change = self.neighbour.guard.change_stance(now.on_active_kubelet());
+        self.heed(change);
+        if before.kubelet_state_dir() != now.kubelet_state_dir() {
+            self.neighbour.file = now.kubelet_state_dir().map(Watch::new);
+            self.neighbour.looks = None;
+            let look = self.neighbour.file.as_mut().and_then(Watch::look);
+            self.look(look.unwrap_or(Look::Missing));
+        }
+    }
+
     /// Takes note of what the kubelet's state file says now.
     pub(super) fn look(&mut self, look: Look) {
         match &look {

@@ -6,7 +6,7 @@
 use super::action::Action;
 use super::vanished::{self, Sighting, Vanished};
 use super::{Owner, Paths};
-use crate::config::Config;
+use crate::config::{Config, Reading};
 use crate::cpuset::CpuSet;
 use crate::enforce::{Drift, Hierarchy, Verifier, widen};
 use crate::kubelet::Look;
@@ -53,6 +53,8 @@ pub(super) enum Work {
     Tidy,
     /// It is time to look which CPUs are online.
     Machine,
+    /// The configuration file has changed.
+    Config(Reading),
     /// The kubelet's state file has changed.
     Kubelet(Look),
     /// A look has ended.
@@ -186,6 +188,7 @@ pub(super) async fn next(owner: &mut Option<Owner>) -> Work {
     let ledger = &owner.ledger;
     tokio::select! {
         look = owner.neighbour.next() => Work::Kubelet(look),
+        reading = owner.live.next() => Work::Config(reading),
         () = sleep_until(owner.machine.due) => Work::Machine,
         sent = finished(sending) => Work::Sent(sent.0, sent.1),
         found = async {
@@ -231,6 +234,7 @@ impl Owner {
             }
             Work::Tidy => self.kernel.tidy().await,
             Work::Machine => self.look_at_machine().await,
+            Work::Config(reading) => self.follow_config(reading).await,
             Work::Kubelet(look) => {
                 self.look(look);
                 if let Err(error) = self.save().await {

@@ -45,7 +45,7 @@ pub enum Change {
     Came(Sign),
     /// It is no longer.
     Went,
-    /// It is still active, and has changed its assignments.
+    /// It is still active, and has changed its assignments; or something else follows from its being active.
     Assigned,
 }
 
@@ -71,6 +71,12 @@ impl Guard {
     /// A guard that knows nothing yet; `when_active` is what follows when the kubelet's CPU manager is active.
     pub fn new(when_active: Stance) -> Guard {
         Guard { when_active, file: File::Silent, named: false, claims: Vec::new(), active: false }
+    }
+
+    /// Something else follows from now on when the kubelet's CPU manager is active.
+    pub fn change_stance(&mut self, when_active: Stance) -> Option<Change> {
+        let before = std::mem::replace(&mut self.when_active, when_active);
+        (self.active && before != when_active).then_some(Change::Assigned)
     }
 
     /// Takes note of what the state file says now. One that cannot be believed changes at most the policy.
@@ -169,6 +175,7 @@ mod tests {
             name: String::new(),
             qos,
             budget: None,
+            annotations: Vec::new(),
         };
         let container = Container {
             id: ContainerId("c".to_owned()),
@@ -177,6 +184,8 @@ mod tests {
             kind: ContainerKind::Unknown,
             cpu: CpuRequest::default(),
             cpus: if update { None } else { cpus },
+            mems: None,
+            devices: Vec::new(),
             kept: false,
             created_at: None,
             cgroup: None,

@@ -42,7 +42,7 @@ impl Ledger {
             self.enter(uid, container);
         }
         self.settle(&containers, memory);
-        Decision { pin: None, updates: self.take_updates() }
+        Decision { updates: self.take_updates(), ..Decision::default() }
     }
 
     /// Gives containers that have been entered their CPUs. While somebody else assigns them, only what is set counts,
@@ -94,13 +94,48 @@ impl Ledger {
         self.adopt(uid, container, &Memory::default(), Trust::Set);
     }
 
-    /// Drops everything but the memory of claims. The kubelet's are needed again as long as it assigns CPUs.
+    /// Adopts the node as at a first start, but from what is known of it; `set` says what is set for a container.
+    /// Containers that have to be told something are told with the next answers.
+    pub(super) fn adopt_anew(&mut self, set: impl Fn(&Entry) -> Option<CpuSet>) {
+        let memory = self.memory(self.claims().collect());
+        let mut running = Vec::new();
+        for (uid, pod) in &mut self.pods {
+            for (name, entry) in &mut pod.containers {
+                if entry.life != Life::Stopped {
+                    let container = Container {
+                        id: entry.id.clone(),
+                        sandbox: pod.pod.sandbox.clone(),
+                        name: name.clone(),
+                        kind: entry.kind,
+                        cpu: entry.cpu,
+                        cpus: set(entry),
+                        mems: entry.mems,
+                        devices: Vec::new(),
+                        kept: false,
+                        created_at: entry.created_at,
+                        cgroup: entry.cgroup.clone(),
+                    };
+                    running.push((uid.clone(), container));
+                }
+                entry.claim = None;
+            }
+        }
+        running.sort_by(|(_, a), (_, b)| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+        self.settle(&running, memory);
+    }
+
+    /// Drops everything but the memory of claims.
     fn forget(&mut self) -> Memory {
         let mut ours = std::mem::take(&mut self.remembered);
         ours.extend(self.claims());
         self.pods.clear();
         self.sandboxes.clear();
         self.ids.clear();
+        self.memory(ours)
+    }
+
+    /// These claims, and the kubelet's, which are needed again as long as it assigns CPUs.
+    fn memory(&mut self, ours: Vec<Claim>) -> Memory {
         let kubelet = match self.stance {
             Stance::Assign => std::mem::take(&mut self.kubelet),
             _ => self.kubelet.clone(),
@@ -129,8 +164,10 @@ impl Ledger {
 
     /// Enters a running container without CPUs of its own.
     fn enter(&mut self, uid: &PodUid, container: &Container) {
+        let mut entry = Entry::new(container, Life::Running, self.settings.exclusivity);
+        entry.mems_are_others = !self.mems_are_ours(container);
+        entry.terms = self.terms_or_none(uid, container);
         let Some(pod) = self.pods.get_mut(uid) else { return };
-        let entry = Entry::new(container, Life::Running, self.settings.exclusivity);
         if let Some(before) = pod.containers.insert(container.name.clone(), entry) {
             self.ids.remove(&before.id);
         }
@@ -160,7 +197,7 @@ impl Ledger {
         memory: &Memory,
         trust: Trust,
     ) -> Option<CpuSet> {
-        let wanted = self.pods.get(uid).and_then(|pod| pod.whole_cpus(&container.cpu));
+        let wanted = self.asks(uid, container);
         let fixed = self.settings.policy == Policy::Static;
         let entitled = |cpus: &CpuSet| fixed && wanted == Some(cpus.len());
         // An instance that was made meanwhile inherits from its predecessor only what it is entitled to.
@@ -194,8 +231,13 @@ impl Ledger {
         };
         let subject = self.subject(uid, container);
         let assigns = self.stance == Stance::Assign;
+        let decided = memory.ours(uid, container).filter(|ours| ours.cpus == claim);
+        let decided = decided.map(|ours| ours.isolated);
+        // Siblings that somebody else has meanwhile cannot be idle.
+        let can = self.with_idle(&claim, true).is_subset(&free);
         let Some(entry) = self.entry_mut(uid, &container.name) else { return };
         entry.claim = Some(claim);
+        entry.isolated = can && decided.unwrap_or(entry.terms.wishes.isolates());
         // A quota that was written while nobody looked throttles exclusive CPUs: the same CPUs are told again, without it.
         if assigns && container.cpu.limit.is_some() {
             entry.told = None;
@@ -210,23 +252,27 @@ impl Ledger {
 
     /// Places a running container that should have exclusive CPUs and has none, or none that are legal.
     fn repair(&mut self, uid: &PodUid, container: &Container) {
-        let Some(pod) = self.pods.get(uid) else { return };
-        let Some(n) = pod.whole_cpus(&container.cpu) else { return };
-        let placed = self.entry(uid, &container.name).is_some_and(|entry| entry.claim.is_some());
-        if placed || self.settings.policy == Policy::None || pod.room(container, n) == Room::None {
+        let (Some(pod), Some(n)) = (self.pods.get(uid), self.asks(uid, container)) else { return };
+        let Some(entry) = self.entry(uid, &container.name) else { return };
+        let wishes = entry.terms.wishes;
+        if entry.claim.is_some()
+            || self.settings.policy == Policy::None
+            || self.room(pod, pod.budget_cpus(), container, n) == Room::None
+        {
             return;
         }
         let supply = Supply { free: self.free(), reusable: CpuSet::EMPTY };
-        let result = self.place(uid, &self.settings.placement, &supply, n);
+        let placement = wishes.settings(&self.settings.placement);
+        let result = self.place(uid, &placement, &wishes, &supply, n);
         let subject = self.subject(uid, container);
         match result {
             Ok(Allocation { cpus: to, hint }) => {
                 let why = self.illegal(container.cpus, n);
-                if let Some(pod) = self.pods.get_mut(uid) {
+                if let Some(pod) = self.pods.get_mut(uid).filter(|_| wishes.shares_affinity()) {
                     pod.affinity = pod.budget_cpus().map(|total| (total, hint));
                 }
                 if let Some(entry) = self.entry_mut(uid, &container.name) {
-                    entry.claim = Some(to);
+                    (entry.claim, entry.isolated) = (Some(to), wishes.isolates());
                 }
                 self.moved(subject, container.cpus, to, why);
             }
@@ -235,6 +281,12 @@ impl Ledger {
                 self.notes.push(Note::new(true, subject, what));
             }
         }
+    }
+
+    /// How many exclusive CPUs a container asks for that has been entered.
+    fn asks(&self, uid: &PodUid, container: &Container) -> Option<usize> {
+        let (pod, entry) = (self.pods.get(uid)?, self.entry(uid, &container.name)?);
+        entry.terms.exclusive_cpus(pod.pod.qos, &container.cpu)
     }
 
     /// Why a container that asks for `n` exclusive CPUs cannot keep those that are set.
@@ -270,24 +322,25 @@ impl Ledger {
             let (namespace, pod) = (pod.namespace.clone(), pod.name.clone());
             // The kubelet does not say which instance it was. No runtime gives such an id.
             let id = ContainerId(format!("{pod_uid}/{container}"));
-            self.keep(Claim { pod_uid, namespace, pod, container, id, cpus });
+            self.keep(Claim { pod_uid, namespace, pod, container, id, cpus, isolated: false });
         }
     }
 
     fn keep(&mut self, claim: Claim) {
         let free = self.unclaimed();
-        let Some(pod) = self.pods.get_mut(&claim.pod_uid) else { return };
         if claim.cpus.is_empty() || !claim.cpus.is_subset(&free) {
             return;
         }
+        let isolated = claim.isolated && self.with_idle(&claim.cpus, true).is_subset(&free);
+        let Some(pod) = self.pods.get_mut(&claim.pod_uid) else { return };
         match pod.containers.get_mut(&claim.container) {
             Some(entry) if entry.life == Life::Stopped && entry.claim.is_none() => {
-                entry.claim = Some(claim.cpus);
+                (entry.claim, entry.isolated) = (Some(claim.cpus), isolated);
             }
             Some(_) => return,
             None if self.ids.contains_key(&claim.id) => return,
             None => {
-                let entry = Entry::ended(claim.id.clone(), claim.cpus);
+                let entry = Entry::ended(claim.id.clone(), claim.cpus, isolated);
                 pod.containers.insert(claim.container.clone(), entry);
                 let owner = (claim.pod_uid, claim.container.clone());
                 self.ids.insert(claim.id.clone(), owner);

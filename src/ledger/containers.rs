@@ -17,17 +17,22 @@ impl Ledger {
         if self.stance != Stance::Assign {
             return self.create_untouched(&uid, &container);
         }
-        let grant = match self.grant(&uid, &container) {
-            Ok(grant) => grant,
+        let granted = self
+            .terms(&uid, &container)
+            .map_err(|rejection| Refused { rejection, scene: None })
+            .and_then(|terms| Ok((terms, self.grant(&uid, &container, &terms)?)));
+        let (terms, grant) = match granted {
+            Ok(granted) => granted,
             Err(Refused { rejection, scene }) => {
                 if let Some(pod) = self.pods.get_mut(&uid) {
                     pod.refused = true;
                 }
-                return Err(self.refuse(&uid, &container, rejection, Some(scene)));
+                return Err(self.refuse(&uid, &container, rejection, scene));
             }
         };
         self.supersede(&container.id, &uid, &container.name);
         let claim = grant.claim();
+        let taken = self.with_idle(&claim.unwrap_or_default(), terms.wishes.isolates());
         self.contested(&uid, &container, container.cpus);
         let kept_by = self.settings.exclusivity;
         let subject = self.subject(&uid, &container);
@@ -35,6 +40,7 @@ impl Ledger {
             let before = pod.containers.remove(&container.name);
             let mut entry = Entry {
                 claim,
+                terms,
                 ..Entry::new(&container, Life::Created { updated: false }, kept_by)
             };
             entry.restarted = before
@@ -42,10 +48,16 @@ impl Ledger {
                 .is_some_and(|before| before.life == Life::Stopped || before.restarted);
             let what = match grant {
                 Grant::Shared => None,
-                Grant::Kept(cpus) => Some(What::Kept(cpus)),
+                Grant::Kept(cpus) => {
+                    entry.isolated = before.as_ref().is_some_and(|before| before.isolated);
+                    Some(What::Kept(cpus))
+                }
                 Grant::Chosen(Allocation { cpus, hint }, scene) => {
-                    pod.hand_over(&container.name, cpus);
-                    pod.affinity = pod.budget_cpus().map(|total| (total, hint));
+                    entry.isolated = terms.wishes.isolates();
+                    pod.hand_over(&self.topology, &container.name, taken);
+                    if terms.wishes.shares_affinity() {
+                        pod.affinity = pod.budget_cpus().map(|total| (total, hint));
+                    }
                     Some(What::Assigned { cpus, within: hint, scene })
                 }
             };
@@ -64,9 +76,10 @@ impl Ledger {
         let pin = self.entry(&uid, &container.name).and_then(|entry| self.wish(entry));
         // The new container is not among the updates: what it is told is the pin itself.
         if let (Some(pin), Some(entry)) = (pin, self.entry_mut(&uid, &container.name)) {
-            entry.told = Some(pin.cpus());
+            entry.hear(&pin);
         }
-        Ok(Decision { pin, updates: self.take_updates() })
+        let environment = self.environment(pin.as_ref());
+        Ok(Decision { pin, environment, updates: self.take_updates() })
     }
 
     pub(super) fn started(&mut self, pod: Pod, mut container: Container) {
@@ -113,7 +126,7 @@ impl Ledger {
                 self.pending = true;
             }
         }
-        Ok(Decision { pin: None, updates: self.take_updates() })
+        Ok(Decision { updates: self.take_updates(), ..Decision::default() })
     }
 
     pub(super) fn stop(&mut self, id: &ContainerId) {

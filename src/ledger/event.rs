@@ -1,8 +1,11 @@
 //! What can happen to the ledger, and what it answers.
 
+use super::environment::Variable;
 use super::hands_off::{KubeletClaim, Stance};
 use super::model::{Container, ContainerId, CpuRequest, Pod, SandboxId};
+use super::settings::Settings;
 use crate::cpuset::CpuSet;
+use crate::placement::NodeSet;
 use crate::topology::Topology;
 
 /// Everything that can happen, in the order the runtime says it did.
@@ -61,6 +64,8 @@ pub enum Event {
     RemovePod(SandboxId),
     /// CPUs of the machine have gone offline or come online: it is this one now.
     Machine(Topology),
+    /// The administrator has decided otherwise: these settings are in force from now on.
+    Settings(Settings),
     /// The kubelet's own CPU manager came or went. With [`Stance::Assign`] what it assigned is taken over.
     Kubelet {
         /// What to do from now on.
@@ -87,6 +92,7 @@ impl Event {
             Event::RemovePod(_) => "remove_pod",
             Event::Kubelet { .. } => "kubelet",
             Event::Machine(_) => "machine",
+            Event::Settings(_) => "settings",
         }
     }
 }
@@ -107,17 +113,28 @@ pub struct Wanted {
 pub struct Pin {
     cpus: CpuSet,
     exclusive: bool,
+    mems: Option<NodeSet>,
 }
 
 impl Pin {
     /// CPUs that this container alone uses; its CFS quota is lifted.
     pub fn exclusive(cpus: CpuSet) -> Option<Pin> {
-        (!cpus.is_empty()).then_some(Pin { cpus, exclusive: true })
+        (!cpus.is_empty()).then_some(Pin { cpus, exclusive: true, mems: None })
     }
 
     /// CPUs used together with others.
     pub fn shared(cpus: CpuSet) -> Option<Pin> {
-        (!cpus.is_empty()).then_some(Pin { cpus, exclusive: false })
+        (!cpus.is_empty()).then_some(Pin { cpus, exclusive: false, mems: None })
+    }
+
+    /// The same with memory on these NUMA nodes only. `None`, as no nodes at all, leaves memory as it is.
+    pub fn with_mems(self, mems: Option<NodeSet>) -> Pin {
+        Pin { mems: mems.filter(|mems| !mems.is_empty()), ..self }
+    }
+
+    /// The NUMA nodes for its memory, at least one; `None` where nothing is said about memory.
+    pub fn mems(&self) -> Option<NodeSet> {
+        self.mems
     }
 
     /// The CPUs, at least one.
@@ -145,6 +162,8 @@ pub struct Update {
 pub struct Decision {
     /// For [`Event::Create`]: where the new container shall run; `None` leaves it alone.
     pub pin: Option<Pin>,
+    /// For [`Event::Create`]: environment variables for the new container.
+    pub environment: Vec<Variable>,
     /// Changes for containers that exist, in the order in which they must be made. For [`Event::Update`] the
     /// container's own change is among them.
     pub updates: Vec<Update>,

@@ -4,7 +4,6 @@
 //! found at the start. So taking over needs no list from the runtime, and moves nobody whose CPUs are legal.
 
 use super::event::{Decision, Wanted};
-use super::memory::Memory;
 use super::model::{Container, ContainerId, CpuRequest, PodUid};
 use super::note::{Note, What};
 use super::pods::{Entry, Life};
@@ -64,7 +63,7 @@ impl Ledger {
         let before = std::mem::replace(&mut self.stance, stance);
         self.kubelet = claims;
         if stance == Stance::Assign && before != stance && !self.pods.is_empty() {
-            self.take_over();
+            self.adopt_anew(|entry| entry.told);
         }
     }
 
@@ -95,7 +94,8 @@ impl Ledger {
         container: &Container,
     ) -> Result<Decision, Rejection> {
         let known = self.entry(uid, &container.name).is_some();
-        let asks = match self.grant(uid, container) {
+        let terms = self.terms_or_none(uid, container);
+        let asks = match self.grant(uid, container, &terms) {
             Ok(grant) => grant.claim().is_some(),
             Err(_) => true,
         };
@@ -115,8 +115,10 @@ impl Ledger {
         entry.restarted =
             before.as_ref().is_some_and(|before| before.life == Life::Stopped || before.restarted);
         // One that comes back without CPUs has a right to those of its name, as soon as they are assigned here.
-        let held = before.as_ref().and_then(|before| before.claim);
-        entry.claim = held.filter(|_| container.cpus.is_none());
+        if let Some(before) = before.as_ref().filter(|_| container.cpus.is_none()) {
+            (entry.claim, entry.isolated) = (before.claim, before.isolated);
+        }
+        entry.terms = terms;
         pod.refused = false;
         pod.containers.insert(container.name.clone(), entry);
         if let Some(before) = before {
@@ -146,33 +148,5 @@ impl Ledger {
         self.adopt_set(uid, container);
         self.revision += 1;
         self.refresh_pool();
-    }
-
-    /// Adopts the node as at a first start, but from what was followed. Containers that have to be told something are
-    /// told with the next answers.
-    fn take_over(&mut self) {
-        let memory = Memory::new(self.claims().collect(), std::mem::take(&mut self.kubelet));
-        let mut running = Vec::new();
-        for (uid, pod) in &mut self.pods {
-            for (name, entry) in &mut pod.containers {
-                entry.claim = None;
-                if entry.life != Life::Stopped {
-                    let container = Container {
-                        id: entry.id.clone(),
-                        sandbox: pod.pod.sandbox.clone(),
-                        name: name.clone(),
-                        kind: entry.kind,
-                        cpu: entry.cpu,
-                        cpus: entry.told,
-                        kept: false,
-                        created_at: entry.created_at,
-                        cgroup: entry.cgroup.clone(),
-                    };
-                    running.push((uid.clone(), container));
-                }
-            }
-        }
-        running.sort_by(|(_, a), (_, b)| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
-        self.settle(&running, memory);
     }
 }

@@ -45,20 +45,22 @@ impl Ledger {
     /// Gives a container that has fewer exclusive CPUs than it asks for the nearest ones there are, if there are enough.
     fn complete(&mut self, uid: &PodUid, name: &str, broken: CpuSet) {
         let (Some(pod), Some(entry)) = (self.pods.get(uid), self.entry(uid, name)) else { return };
-        let Some(n) = pod.whole_cpus(&entry.cpu) else { return };
+        let (Some(n), wishes) = (entry.asks(pod.pod.qos), entry.wishes()) else { return };
         if !entry.lost || entry.life == Life::Stopped || self.settings.policy == Policy::None {
             return;
         }
         let left = entry.claim.unwrap_or_default();
-        let (free, options) = (self.free(), &self.settings.placement.options);
+        let (free, options) = (self.free(), wishes.settings(&self.settings.placement).options);
         // What is left of a core is no whole one.
         let whole = if options.full_pcpus_only { left - broken } else { left };
         let grown = [whole, left].into_iter().find_map(|keep| {
-            let free = self.growable(&(free | left), &keep);
+            let free =
+                self.growable(&(free | self.with_idle(&left, wishes.isolates())), &keep, &wishes);
             grow(&self.topology, &keep, &free, n.checked_sub(keep.len())?).ok()
         });
         if let (Some(grown), Some(entry)) = (grown, self.entry_mut(uid, name)) {
             (entry.claim, entry.lost) = (Some(grown), false);
+            entry.isolated = wishes.isolates();
         }
     }
 

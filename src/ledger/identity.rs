@@ -32,6 +32,7 @@ impl Ledger {
         if !entry.pod.sandbox.0.is_empty() {
             self.sandboxes.insert(entry.pod.sandbox.clone(), uid.clone());
         }
+        self.note_opting_out(&uid);
         uid
     }
 

@@ -12,6 +12,7 @@ mod adopt;
 pub mod cgroup;
 mod conflicts;
 mod containers;
+pub mod environment;
 pub mod event;
 mod grant;
 mod hands_off;
@@ -19,24 +20,30 @@ mod hotplug;
 mod identity;
 mod kept;
 mod memory;
+mod mems;
 pub mod model;
+pub mod namespaces;
 pub mod note;
 mod pods;
 mod pool;
+mod reconfigure;
 mod resize;
 mod scene;
 mod seen;
 mod settings;
 #[cfg(test)]
 mod tests;
+pub mod wishes;
 
 pub use cgroup::CgroupPath;
 pub use event::{Decision, Event, Pin, Update, Wanted};
 pub use hands_off::{KubeletClaim, Named, Stance};
 pub use kept::{Holder, Placed};
 pub use model::{
-    Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId,
+    Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, Qos,
+    SandboxId,
 };
+pub use namespaces::{Bounds, Namespaces};
 pub use note::{Note, Reason, Subject, What};
 pub use scene::Scene;
 pub use seen::{Seen, State};
@@ -63,6 +70,8 @@ pub struct Claim {
     pub id: ContainerId,
     /// The CPUs.
     pub cpus: CpuSet,
+    /// Whether their SMT siblings are kept idle for it.
+    pub isolated: bool,
 }
 
 /// The one owner of the node's CPUs.
@@ -152,7 +161,7 @@ impl Ledger {
             Event::Update { pod, container, wanted } => self.update(pod, container, wanted),
             Event::Stop(id) => {
                 self.stop(&id);
-                Ok(Decision { pin: None, updates: self.take_updates() })
+                Ok(Decision { updates: self.take_updates(), ..Decision::default() })
             }
             Event::Remove(id) => {
                 self.remove(&id);
@@ -164,6 +173,10 @@ impl Ledger {
             }
             Event::Machine(topology) => {
                 self.hotplug(topology);
+                Ok(Decision::default())
+            }
+            Event::Settings(settings) => {
+                self.reconfigure(settings);
                 Ok(Decision::default())
             }
             Event::Kubelet { stance, claims } => {
@@ -196,6 +209,7 @@ impl Ledger {
                     container: name.clone(),
                     id: container.id.clone(),
                     cpus: container.claim?,
+                    isolated: container.isolated,
                 })
             })
         })

@@ -2,6 +2,7 @@
 
 use super::cgroup::CgroupPath;
 use crate::cpuset::CpuSet;
+use crate::placement::NodeSet;
 use std::fmt;
 use std::iter::Sum;
 
@@ -141,6 +142,9 @@ pub struct Pod {
     /// CPUs. The runtime tells the CPU time of the whole pod; a source that knows the containers, the sum of their
     /// requests for whole CPUs. `None` if the event does not say.
     pub budget: Option<MilliCpu>,
+    /// The annotations that are meant for this plugin, names and values as they stand, see
+    /// [`wishes`](super::wishes).
+    pub annotations: Vec<(String, String)>,
 }
 
 /// What a container asks for in CPU time.
@@ -150,6 +154,19 @@ pub struct CpuRequest {
     pub request: Option<MilliCpu>,
     /// Its limit; `None` without one (or when the kubelet sets no CFS quota at all).
     pub limit: Option<MilliCpu>,
+}
+
+/// A device that a container is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Device {
+    /// Whether it is a block device; a character device else.
+    pub block: bool,
+    /// Its major number.
+    pub major: i64,
+    /// Its minor number.
+    pub minor: i64,
+    /// The NUMA node that it is on, once somebody has looked and if the kernel says.
+    pub node: Option<usize>,
 }
 
 /// A container, as far as an event tells.
@@ -167,6 +184,10 @@ pub struct Container {
     pub cpu: CpuRequest,
     /// The CPUs the runtime has set for it; `None` if none are set.
     pub cpus: Option<CpuSet>,
+    /// The NUMA nodes the runtime has set for its memory; `None` if none are set.
+    pub mems: Option<NodeSet>,
+    /// The devices it is given; none for one that is given all there are.
+    pub devices: Vec<Device>,
     /// Whether the kernel keeps everybody else off these: its control group is a partition. Runtimes do not tell.
     pub kept: bool,
     /// Its control group, where the runtime tells.

@@ -1,10 +1,15 @@
 //! What the ledger remembers of a pod and its containers.
 
 use super::cgroup::CgroupPath;
+use super::event::Pin;
 use super::model::{Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, Qos};
 use super::settings::Exclusivity;
+use super::wishes::Terms;
 use crate::cpuset::CpuSet;
-use crate::placement::Hint;
+use crate::placement::reserve::whole_cores;
+use crate::placement::wishes::Smt;
+use crate::placement::{Hint, NodeSet, Wishes};
+use crate::topology::Topology;
 use std::collections::BTreeMap;
 
 /// A pod that exists.
@@ -22,6 +27,8 @@ pub(super) struct PodEntry {
     /// The NUMA affinity its last exclusive CPUs were chosen under, and the budget at that time. In pod scope its other
     /// containers get the same.
     pub(super) affinity: Option<(usize, Hint)>,
+    /// Whether none of its containers gets CPUs of its own, whatever they ask for.
+    pub(super) opted_out: bool,
 }
 
 /// A container that exists, or will be restarted.
@@ -33,11 +40,19 @@ pub(super) struct Entry {
     pub(super) cpu: CpuRequest,
     /// CPUs that are this container's alone for the life of its pod.
     pub(super) claim: Option<CpuSet>,
+    /// Whether the SMT siblings of these are kept idle for it.
+    pub(super) isolated: bool,
+    /// What its pod wishes for it.
+    pub(super) terms: Terms,
     pub(super) life: Life,
     /// Whether an earlier instance has ended: its CPUs are no longer lent out, it will be back soon.
     pub(super) restarted: bool,
     /// What the runtime was last told to set; `None` if nothing.
     pub(super) told: Option<CpuSet>,
+    /// The NUMA nodes that are set for its memory; `None` if none are.
+    pub(super) mems: Option<NodeSet>,
+    /// Whether somebody else set those, the kubelet's memory manager for one: they are left alone.
+    pub(super) mems_are_others: bool,
     /// When it was created, as the runtime says.
     pub(super) created_at: Option<i64>,
     /// Who keeps others off its exclusive CPUs.
@@ -76,7 +91,14 @@ pub(super) enum Room {
 impl PodEntry {
     pub(super) fn new(pod: Pod) -> PodEntry {
         let containers = BTreeMap::new();
-        PodEntry { pod, resized: false, containers, refused: false, affinity: None }
+        PodEntry {
+            pod,
+            resized: false,
+            containers,
+            refused: false,
+            affinity: None,
+            opted_out: false,
+        }
     }
 
     /// Takes over what an event says of the pod. Stubs (some events know little more than an id) change nothing.
@@ -84,7 +106,10 @@ impl PodEntry {
         // The first budget told counts: later events repeat it, whatever became of it by resizes.
         let budget = self.pod.budget.or(pod.budget);
         let qos = if pod.qos == Qos::Unknown { self.pod.qos } else { pod.qos };
-        let Pod { mut sandbox, mut namespace, mut name, uid, .. } = pod;
+        let Pod { mut sandbox, mut namespace, mut name, uid, mut annotations, .. } = pod;
+        if annotations.is_empty() {
+            std::mem::swap(&mut annotations, &mut self.pod.annotations);
+        }
         for (new, known) in [
             (&mut sandbox.0, &self.pod.sandbox.0),
             (&mut namespace, &self.pod.namespace),
@@ -94,7 +119,7 @@ impl PodEntry {
                 new.clone_from(known);
             }
         }
-        self.pod = Pod { sandbox, uid, namespace, name, qos, budget };
+        self.pod = Pod { sandbox, uid, namespace, name, qos, budget, annotations };
     }
 
     /// Whether no container of the pod is alive: it is ending, or between an init container and the next.
@@ -107,7 +132,7 @@ impl PodEntry {
     /// Without this a container that comes late (after init containers, in a pod with many) could find the CPUs gone
     /// that the scheduler counted for it.
     pub(super) fn promise(&self) -> usize {
-        if self.refused || self.pod.qos != Qos::Guaranteed {
+        if self.refused || self.opted_out || self.pod.qos != Qos::Guaranteed {
             return 0;
         }
         let seen: MilliCpu = self.containers.values().filter_map(|entry| entry.cpu.amount()).sum();
@@ -119,23 +144,25 @@ impl PodEntry {
     /// If its kind is known, the CPUs of init containers are the later ones' to use, with no preference for them, and
     /// those of sidecars and of the pod's other containers never are: so the kubelet. Otherwise, and for a container
     /// that comes back after others used its CPUs, what is left of the budget decides.
-    pub(super) fn room(&self, container: &Container, n: usize) -> Room {
-        self.room_within(self.budget_cpus(), container, n)
-    }
-
-    /// As [`room`](Self::room), with another budget than the one last heard of.
+    ///
+    /// `budget` is in CPUs. What a container has `taken` may be more than what counts: siblings that stay idle for it.
     pub(super) fn room_within(
         &self,
         budget: Option<usize>,
         container: &Container,
         n: usize,
+        taken: impl Fn(&Entry) -> CpuSet,
     ) -> Room {
-        let (mut running, mut ended, mut init) = (0, CpuSet::EMPTY, CpuSet::EMPTY);
+        let (mut running, mut kept) = (0, 0);
+        let (mut ended, mut init) = (CpuSet::EMPTY, CpuSet::EMPTY);
         for (_, entry) in self.containers.iter().filter(|(other, _)| **other != container.name) {
             match (entry.claim, entry.life, entry.kind) {
                 (None, ..) => {}
-                (Some(claim), Life::Stopped, ContainerKind::Init) => init |= claim,
-                (Some(claim), Life::Stopped, _) => ended |= claim,
+                (Some(claim), Life::Stopped, kind) => {
+                    kept += claim.len();
+                    let to = if kind == ContainerKind::Init { &mut init } else { &mut ended };
+                    *to |= taken(entry);
+                }
                 (Some(claim), ..) => running += claim.len(),
             }
         }
@@ -148,7 +175,7 @@ impl PodEntry {
             return Room::Fresh(init);
         }
         ended |= init;
-        match running + ended.len() + n <= budget {
+        match running + kept + n <= budget {
             true => Room::Fresh(CpuSet::EMPTY),
             false => Room::Reuse(ended),
         }
@@ -164,16 +191,12 @@ impl PodEntry {
         self.containers.values().filter_map(|entry| entry.claim).collect()
     }
 
-    /// Takes `cpus` out of the claims of all containers but `name`.
-    pub(super) fn hand_over(&mut self, name: &str, cpus: CpuSet) {
+    /// Takes `cpus` out of the claims of all containers but `name`; of whole cores, where siblings stay idle.
+    pub(super) fn hand_over(&mut self, topology: &Topology, name: &str, cpus: CpuSet) {
         for (_, entry) in self.containers.iter_mut().filter(|(other, _)| *other != name) {
-            entry.claim = entry.claim.map(|claim| claim - cpus).filter(|rest| !rest.is_empty());
+            let cut = if entry.isolated { whole_cores(topology, &cpus) } else { cpus };
+            entry.claim = entry.claim.map(|claim| claim - cut).filter(|rest| !rest.is_empty());
         }
-    }
-
-    /// The exclusive CPUs that `container` asks for by the kubelet's rule: whole CPUs in a Guaranteed pod.
-    pub(super) fn whole_cpus(&self, cpu: &CpuRequest) -> Option<usize> {
-        (self.pod.qos == Qos::Guaranteed).then(|| cpu.amount()?.whole_cpus()).flatten()
     }
 }
 
@@ -184,9 +207,13 @@ impl Entry {
             kind: container.kind,
             cpu: container.cpu,
             claim: None,
+            isolated: false,
+            terms: Terms::default(),
             life,
             restarted: false,
             told: container.cpus,
+            mems: container.mems,
+            mems_are_others: container.mems.is_some(),
             created_at: container.created_at,
             kept_by,
             cgroup: container.cgroup.clone(),
@@ -195,20 +222,47 @@ impl Entry {
     }
 
     /// A container that has ended and kept its CPUs.
-    pub(super) fn ended(id: ContainerId, claim: CpuSet) -> Entry {
+    pub(super) fn ended(id: ContainerId, claim: CpuSet, isolated: bool) -> Entry {
         Entry {
             id,
             kind: ContainerKind::Unknown,
             cpu: CpuRequest::default(),
             claim: Some(claim),
+            isolated,
+            terms: Terms::default(),
             life: Life::Stopped,
             restarted: false,
             told: None,
+            mems: None,
+            mems_are_others: false,
             created_at: None,
             kept_by: Exclusivity::Runtime,
             cgroup: None,
             lost: false,
         }
+    }
+
+    /// How many exclusive CPUs it asks for; `None` if none.
+    pub(super) fn asks(&self, qos: Qos) -> Option<usize> {
+        self.terms.exclusive_cpus(qos, &self.cpu)
+    }
+
+    /// What its CPUs were chosen by, and others beside them have to be.
+    ///
+    /// That may be more or less than is wished: who found no idle siblings when it was taken over goes on without.
+    pub(super) fn wishes(&self) -> Wishes {
+        let smt = match self.terms.wishes.smt {
+            _ if self.isolated => Some(Smt::Isolate),
+            Some(Smt::Isolate) if self.claim.is_some() => None,
+            smt => smt,
+        };
+        Wishes { smt, ..self.terms.wishes }
+    }
+
+    /// Takes note of what the runtime is told to set.
+    pub(super) fn hear(&mut self, pin: &Pin) {
+        self.told = Some(pin.cpus());
+        self.mems = pin.mems().or(self.mems);
     }
 
     /// Whether its exclusive CPUs are the shared pool's for the time being.

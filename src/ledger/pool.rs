@@ -6,6 +6,7 @@ use super::model::ContainerId;
 use super::pods::{Entry, Life};
 use super::{Exclusivity, Ledger, Policy};
 use crate::cpuset::CpuSet;
+use crate::placement::reserve::whole_cores;
 
 impl Ledger {
     /// The shared pool: online CPUs that are exclusive to nobody, without the reserved ones under strict reservation.
@@ -17,7 +18,24 @@ impl Ledger {
 
     /// All CPUs that are exclusive to somebody, those that are lent out too.
     pub fn exclusive(&self) -> CpuSet {
-        self.entries().filter_map(|(_, _, entry)| entry.claim).collect()
+        let holding = self.entries().filter(|(_, _, entry)| entry.claim.is_some());
+        holding.map(|(_, _, entry)| self.taken(entry)).collect()
+    }
+
+    /// CPUs that are nobody else's because of this container: its own, and siblings that stay idle for it.
+    pub(super) fn taken(&self, entry: &Entry) -> CpuSet {
+        match entry.claim {
+            Some(claim) if entry.isolated => self.with_idle(&claim, true),
+            claim => claim.unwrap_or_default(),
+        }
+    }
+
+    /// These CPUs, with their SMT siblings if these are to stay idle.
+    pub(super) fn with_idle(&self, cpus: &CpuSet, isolated: bool) -> CpuSet {
+        if !isolated {
+            return *cpus;
+        }
+        (whole_cores(&self.topology, cpus) - self.settings.placement.reserved) | *cpus
     }
 
     /// CPUs that could become exclusive now. Should all reserved ones be offline, another one takes their place.
@@ -36,7 +54,7 @@ impl Ledger {
     /// CPUs of an earlier life whose containers have not been reported yet. Nobody gets them: some runtimes never tell a
     /// plugin that they launched what runs already.
     fn waiting(&self) -> CpuSet {
-        self.remembered.iter().map(|claim| claim.cpus).collect()
+        self.remembered.iter().map(|claim| self.with_idle(&claim.cpus, claim.isolated)).collect()
     }
 
     /// What a shared container is told.
@@ -57,12 +75,15 @@ impl Ledger {
     /// Under policy none a container that may run everywhere is left as it is.
     pub(super) fn wish(&self, entry: &Entry) -> Option<Pin> {
         if let Some(claim) = entry.claim {
-            return Pin::exclusive(claim);
+            return Pin::exclusive(claim).map(|pin| pin.with_mems(self.mems_of(entry)));
         }
         let cpus = self.shared_cpus();
         let unset = entry.told.is_none();
         let everywhere = self.settings.policy == Policy::None && cpus == self.topology.online();
-        if unset && everywhere { None } else { Pin::shared(cpus) }
+        if unset && everywhere {
+            return None;
+        }
+        Pin::shared(cpus).map(|pin| pin.with_mems(self.mems_of(entry)))
     }
 
     /// Recomputes the pool after claims or their use have changed.
@@ -76,9 +97,13 @@ impl Ledger {
             let quiet = pod.is_quiet();
             for entry in pod.containers.values().filter(|entry| !entry.is_lent(quiet)) {
                 let Some(claim) = entry.claim else { continue };
-                pool -= claim;
-                if entry.kept_by == Exclusivity::Runtime {
-                    open -= claim;
+                let taken = self.taken(entry);
+                pool -= taken;
+                match entry.kept_by {
+                    Exclusivity::Runtime => open -= taken,
+                    // The kernel keeps others off the CPUs that the container runs on, and off no others.
+                    Exclusivity::Kernel if entry.isolated => open -= taken - claim,
+                    Exclusivity::Kernel => {}
                 }
             }
         }
@@ -117,7 +142,7 @@ impl Ledger {
         else {
             return;
         };
-        entry.told = Some(update.pin.cpus());
+        entry.hear(&update.pin);
         if let Life::Created { updated } = &mut entry.life {
             *updated = true;
         }
@@ -178,13 +203,14 @@ impl Ledger {
             if claim.is_empty() {
                 return Err(format!("{uid}/{name} has an empty claim"));
             }
-            if !claim.is_disjoint(&held) {
+            let taken = self.taken(entry);
+            if !taken.is_disjoint(&held) {
                 return Err(format!(
                     "CPUs {} of {uid}/{name} are exclusive to another one too",
-                    claim & held
+                    taken & held
                 ));
             }
-            held |= claim;
+            held |= taken;
         }
         if !held.is_disjoint(&self.settings.placement.reserved) {
             return Err(format!(
@@ -202,9 +228,7 @@ impl Ledger {
             return Err(format!("pool {} and exclusive {held} are not all online CPUs", self.pool));
         }
         for (uid, name, entry) in self.entries() {
-            if entry.life != Life::Stopped
-                && !entry.claim.unwrap_or_default().is_disjoint(&self.pool)
-            {
+            if entry.life != Life::Stopped && !self.taken(entry).is_disjoint(&self.pool) {
                 return Err(format!("CPUs of {uid}/{name}, which runs, are shared"));
             }
             if self.ids.get(&entry.id) != Some(&(uid.clone(), name.clone())) {

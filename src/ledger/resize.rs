@@ -11,8 +11,10 @@ use super::note::{Note, What};
 use super::{Ledger, Policy};
 use crate::cpuset::CpuSet;
 use crate::placement::allocate::check_whole_cores;
+use crate::placement::required::{fewest, is_met};
 use crate::placement::resize::{grow, shrink};
-use crate::placement::{self, Rejection, Supply, TopologyPolicy};
+use crate::placement::wishes::{Smt, Uncore};
+use crate::placement::{self, Allocation, Rejection, Supply, TopologyPolicy, Wishes};
 
 impl Ledger {
     /// Makes a container's claim fit what it shall have from now on.
@@ -22,23 +24,24 @@ impl Ledger {
         container: &Container,
         wanted: CpuRequest,
     ) -> Result<(), Rejection> {
-        let Some(before) = self.entry(uid, &container.name).map(|entry| entry.cpu) else {
-            return Ok(());
-        };
+        let Some(pod) = self.pods.get(uid) else { return Ok(()) };
+        let Some(entry) = pod.containers.get(&container.name) else { return Ok(()) };
+        let (before, terms, qos) = (entry.cpu, entry.terms, pod.pod.qos);
         let cpu = CpuRequest {
             request: wanted.request.or(before.request),
             limit: wanted.limit.or(before.limit),
         };
-        if cpu.amount() == before.amount() {
+        let asks = |cpu: &CpuRequest| (cpu.amount(), terms.exclusive_cpus(qos, cpu));
+        if asks(&cpu) == asks(&before) {
             return Ok(());
         }
         let budget = self.resized_budget(uid, before, cpu);
         let claim = self.resized_claim(uid, container, cpu, budget)?;
+        let isolates = self.entry(uid, &container.name).is_some_and(|e| e.wishes().isolates());
+        let taken = self.with_idle(&claim.unwrap_or_default(), isolates);
         let Some(pod) = self.pods.get_mut(uid) else { return Ok(()) };
         pod.pod.budget = budget;
-        if let Some(cpus) = claim {
-            pod.hand_over(&container.name, cpus);
-        }
+        pod.hand_over(&self.topology, &container.name, taken);
         if let Some(entry) = pod.containers.get_mut(&container.name) {
             entry.cpu = cpu;
         }
@@ -54,11 +57,13 @@ impl Ledger {
         let Some(held) = self.entry(uid, &container.name).and_then(|entry| entry.claim) else {
             return;
         };
-        let silent = container.cpu.amount().is_none() || pod.pod.qos == Qos::Unknown;
-        if silent
-            || self.settings.policy == Policy::None
-            || pod.whole_cpus(&container.cpu) == Some(held.len())
-        {
+        let Some(entry) = self.entry(uid, &container.name) else { return };
+        let asks = entry.terms.exclusive_cpus(pod.pod.qos, &container.cpu);
+        // What it was given by a wish, or before its pod wished for none, is no resize.
+        let silent = container.cpu.amount().is_none()
+            || pod.pod.qos == Qos::Unknown
+            || (asks.is_none() && (pod.pod.qos != Qos::Guaranteed || entry.terms.cpus.is_some()));
+        if silent || self.settings.policy == Policy::None || asks == Some(held.len()) {
             return;
         }
         if let Ok(claim) = self.resized_claim(uid, container, container.cpu, pod.pod.budget) {
@@ -70,7 +75,9 @@ impl Ledger {
     fn give(&mut self, uid: &PodUid, container: &Container, claim: Option<CpuSet>) {
         let subject = self.subject(uid, container);
         let Some(entry) = self.entry_mut(uid, &container.name) else { return };
+        let isolates = entry.wishes().isolates();
         let held = std::mem::replace(&mut entry.claim, claim);
+        entry.isolated = isolates && claim.is_some();
         if claim != held {
             // Its quota comes with the same request: it has to be told in any case.
             entry.told = None;
@@ -115,47 +122,53 @@ impl Ledger {
         budget: Option<MilliCpu>,
     ) -> Result<Option<CpuSet>, Rejection> {
         let Some(pod) = self.pods.get(uid) else { return Ok(None) };
-        let held = pod.containers.get(&container.name).and_then(|entry| entry.claim);
-        let Some(n) = pod.whole_cpus(&cpu) else { return Ok(None) };
+        let Some(entry) = pod.containers.get(&container.name) else { return Ok(None) };
+        let Some(n) = entry.terms.exclusive_cpus(pod.pod.qos, &cpu) else { return Ok(None) };
         if self.settings.policy == Policy::None {
             return Ok(None);
         }
-        let free = self.free();
-        let Some(held) = held else {
+        let (free, wishes) = (self.free(), entry.wishes());
+        let taken = |cpus: &CpuSet| self.with_idle(cpus, wishes.isolates());
+        let placement = wishes.settings(&self.settings.placement);
+        let Some(held) = entry.claim else {
             let budget = budget.map(MilliCpu::cpus_floor);
-            let room = pod.room_within(budget, container, n);
-            let Some(allocation) = self.choose(uid, &self.any_affinity(), free, room, n)? else {
-                return Ok(None);
-            };
-            self.keep_promises(uid, &free, &allocation.cpus)?;
-            return Ok(Some(allocation.cpus));
+            let (placement, room) = (any_affinity(placement), self.room(pod, budget, container, n));
+            let chosen = self.choose(uid, &placement, &wishes, free, room, n)?;
+            let Some(Allocation { cpus, .. }) = chosen else { return Ok(None) };
+            self.keep_promises(uid, &free, &taken(&cpus))?;
+            return Ok(Some(cpus));
         };
-        let near = self.growable(&free, &held);
+        let near = self.growable(&(free | taken(&held)), &held, &wishes);
         let supply = Supply { free: near | held, reusable: CpuSet::EMPTY };
-        check_whole_cores(&self.topology, &self.settings.placement, &supply, n)?;
+        if !wishes.isolates() {
+            check_whole_cores(&self.topology, &placement, &supply, n)?;
+        }
         let Some(more) = n.checked_sub(held.len()) else {
             return Ok(Some(shrink(&self.topology, &held, n)));
         };
         let grown = grow(&self.topology, &held, &near, more)?;
-        self.keep_promises(uid, &free, &grown)?;
+        let all = taken(&grown);
+        let reserved = &self.settings.placement.reserved;
+        if wishes.uncore == Some(Uncore::Require) && !is_met(&self.topology, reserved, &all) {
+            let caches = self.topology.uncores().iter().map(|cache| cache.cpus);
+            let around: CpuSet = caches.filter(|cache| !cache.is_disjoint(&held)).collect();
+            let fewest = fewest(&self.topology, reserved, all.len());
+            return Err(Rejection::uncore_alignment(n, fewest, (around & (near | held)).len()));
+        }
+        self.keep_promises(uid, &free, &all)?;
         Ok(Some(grown))
     }
 
-    /// The settings in force, with a topology manager that admits every affinity.
-    fn any_affinity(&self) -> placement::Settings {
-        let mut placement = self.settings.placement;
-        if placement.topology_manager.policy != TopologyPolicy::None {
-            placement.topology_manager.policy = TopologyPolicy::BestEffort;
-        }
-        placement
-    }
-
     /// What of `free` may be added to `held`: with `full-pcpus-only` (KEP-2625) whole cores, so that nobody else comes
-    /// to run on their siblings.
+    /// to run on their siblings; where these are to stay idle, one CPU of each whole core.
     ///
     /// Where cores have one CPU on average, that option asks for nothing.
-    pub(super) fn growable(&self, free: &CpuSet, held: &CpuSet) -> CpuSet {
-        let whole_cores = self.settings.placement.options.full_pcpus_only;
+    pub(super) fn growable(&self, free: &CpuSet, held: &CpuSet, wishes: &Wishes) -> CpuSet {
+        if wishes.isolates() {
+            return wishes.offered(&self.topology, free, held) - *held;
+        }
+        let options = &self.settings.placement.options;
+        let whole_cores = options.full_pcpus_only || wishes.smt == Some(Smt::FullCores);
         if !whole_cores || self.topology.cpus_per_core() < 2 {
             return *free;
         }
@@ -163,4 +176,12 @@ impl Ledger {
         let cores = self.topology.cores().iter().map(|core| core.cpus);
         cores.filter(|core| core.is_subset(&ours)).collect::<CpuSet>() & *free
     }
+}
+
+/// The same settings, with a topology manager that admits every affinity.
+fn any_affinity(mut placement: placement::Settings) -> placement::Settings {
+    if placement.topology_manager.policy != TopologyPolicy::None {
+        placement.topology_manager.policy = TopologyPolicy::BestEffort;
+    }
+    placement
 }

@@ -3,7 +3,7 @@
 
 use super::pods::Room;
 use crate::cpuset::CpuSet;
-use crate::placement::Rejection;
+use crate::placement::{Rejection, Wishes};
 
 /// The node as one request for exclusive CPUs found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,13 +16,16 @@ pub struct Scene {
     pub reusable: CpuSet,
     /// In pod scope, the number of CPUs for which the pod's NUMA affinity is chosen; `None` in container scope.
     pub pod: Option<usize>,
+    /// What the pod wished for it.
+    pub wishes: Wishes,
 }
 
 /// A request that cannot be met, and how the node was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) rejection: Rejection,
-    pub(super) scene: Box<Scene>,
+    /// `None` if it did not come to choosing CPUs.
+    pub(super) scene: Option<Box<Scene>>,
 }
 
 impl Room {

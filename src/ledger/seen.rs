@@ -3,6 +3,7 @@
 use super::hands_off::Stance;
 use super::model::{ContainerId, CpuRequest, Pod};
 use super::pods::Life;
+use super::wishes::Cpus;
 use super::{Exclusivity, Ledger};
 use crate::cpuset::CpuSet;
 
@@ -17,10 +18,14 @@ pub struct Seen<'a> {
     pub id: &'a ContainerId,
     /// What it asks for.
     pub cpu: CpuRequest,
-    /// How many exclusive CPUs it asks for by the kubelet's rule; `None` if none.
+    /// How many exclusive CPUs it asks for, by the kubelet's rule or as its pod wishes; `None` if none.
     pub asks: Option<usize>,
     /// Its exclusive CPUs, if it has any.
     pub exclusive: Option<CpuSet>,
+    /// SMT siblings of these that stay idle for it.
+    pub idle: CpuSet,
+    /// Whether it is to have exclusive CPUs, where the kubelet's rule does not decide that.
+    pub cpus_wish: Option<Cpus>,
     /// Where its processes may run.
     pub runs_on: CpuSet,
     /// How far it is in its life.
@@ -63,8 +68,10 @@ impl Ledger {
                 name,
                 id: &entry.id,
                 cpu: entry.cpu,
-                asks: pod.whole_cpus(&entry.cpu),
+                asks: entry.asks(pod.pod.qos),
                 exclusive: entry.claim,
+                idle: self.taken(entry) - entry.claim.unwrap_or_default(),
+                cpus_wish: entry.terms.cpus,
                 runs_on: entry.claim.or(shared).or(entry.told).unwrap_or(self.topology.online()),
                 state: match entry.life {
                     Life::Created { .. } => State::Created,

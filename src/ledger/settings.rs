@@ -1,5 +1,6 @@
 //! What an administrator decides about the ledger.
 
+use super::namespaces::Namespaces;
 use crate::placement;
 use std::fmt;
 
@@ -34,7 +35,7 @@ impl fmt::Display for Exclusivity {
 }
 
 /// The settings in force.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Who may have exclusive CPUs.
     pub policy: Policy,
@@ -42,6 +43,12 @@ pub struct Settings {
     pub placement: placement::Settings,
     /// Who keeps others off exclusive CPUs.
     pub exclusivity: Exclusivity,
+    /// Whether a container with exclusive CPUs is told which they are, see [`environment`](super::environment).
+    pub expose_cpus: bool,
+    /// Whether the memory of a container with exclusive CPUs is to be on the NUMA nodes of these.
+    pub mems_follow_cpus: bool,
+    /// What pods may wish for.
+    pub namespaces: Namespaces,
 }
 
 impl fmt::Display for Settings {
@@ -56,7 +63,17 @@ impl fmt::Display for Settings {
                     f,
                     "cpuManagerPolicy static ({options}), {topology_manager}, reserved CPUs {reserved}, exclusivity {}",
                     self.exclusivity,
-                )
+                )?;
+                if self.expose_cpus {
+                    f.write_str(", exposeCpus true")?;
+                }
+                if self.mems_follow_cpus {
+                    f.write_str(", exclusiveMems follow-cpus")?;
+                }
+                match self.namespaces.len() {
+                    0 => Ok(()),
+                    entries => write!(f, ", namespaces with {entries} entries"),
+                }
             }
         }
     }

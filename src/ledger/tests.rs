@@ -1,12 +1,16 @@
 //! Histories of one small machine: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
 
+mod devices;
+mod environment;
 mod grant;
 mod hotplug;
 mod identity;
 mod kept;
 mod kubelet;
+mod mems;
 mod orders;
 mod resize;
+mod wishes;
 
 use super::*;
 use crate::placement::{self, Options, TopologyManager};
@@ -34,7 +38,7 @@ fn settings() -> Settings {
     Settings {
         policy: Policy::Static,
         placement: placement::Settings { options, topology_manager, reserved },
-        exclusivity: Exclusivity::Runtime,
+        ..Settings::default()
     }
 }
 
@@ -117,6 +121,7 @@ fn pod(name: &str, qos: Qos, milli: u64) -> Pod {
         name: name.to_owned(),
         qos,
         budget: Some(MilliCpu(milli)),
+        annotations: Vec::new(),
     }
 }
 
@@ -130,6 +135,8 @@ fn container(pod: &Pod, name: &str, id: &str, milli: u64) -> Container {
         cpu: CpuRequest { request: amount, limit: amount },
         cpus: None,
         cgroup: None,
+        mems: None,
+        devices: Vec::new(),
         kept: false,
         created_at: None,
     }

@@ -4,13 +4,19 @@ use super::cgroup;
 use super::qos;
 use super::wire;
 use crate::cpuset::CpuSet;
+use crate::ledger::wishes::is_wish;
 use crate::ledger::{
-    Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, SandboxId, Wanted,
+    Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, SandboxId,
+    Wanted,
 };
+use crate::placement::NodeSet;
 use std::collections::HashMap;
 
 /// The CFS period, in microseconds, where none is told: the kubelet's default.
 const DEFAULT_PERIOD: u64 = 100_000;
+
+/// Devices of a container that are looked at; nobody is given as many one by one.
+const MAX_DEVICES: usize = 256;
 
 const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 const POD_NAME_LABEL: &str = "io.kubernetes.pod.name";
@@ -43,7 +49,17 @@ pub(super) fn pod(pod: &wire::PodSandbox, container: Option<&wire::Container>) -
         name: own(non_empty(&pod.name).or_else(|| label(POD_NAME_LABEL))),
         qos: qos::of_cgroup_parent(&pod.linux.cgroup_parent),
         budget: resources.and_then(budget),
+        annotations: wishes(&pod.annotations),
     }
+}
+
+/// The annotations that are meant for this plugin, in an order that does not depend on the runtime.
+fn wishes(annotations: &HashMap<String, String>) -> Vec<(String, String)> {
+    let ours = annotations.iter().filter(|(name, _)| is_wish(name));
+    let mut ours: Vec<(String, String)> =
+        ours.map(|(name, value)| (name.clone(), value.clone())).collect();
+    ours.sort();
+    ours
 }
 
 /// The CPU time of a whole pod. Its limit if it has one, as that also tells of more than 256 CPUs; its request else.
@@ -63,10 +79,28 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
         kind: ContainerKind::Unknown,
         cpu: cpu.map(|cpu| request(cpu, None)).unwrap_or_default(),
         cpus: cpu.and_then(|cpu| cpus(cpu, &container.id)),
+        mems: cpu.and_then(|cpu| mems(cpu, &container.id)),
+        devices: devices(&container.linux.devices),
         cgroup: cgroup::of_cgroups_path(&container.linux.cgroups_path),
         kept: false,
         created_at: Some(container.created_at).filter(|&created_at| created_at > 0),
     }
+}
+
+/// A privileged container is given all devices of the host, `/dev/kmsg` among them: none of them says where it should be.
+fn devices(devices: &[wire::LinuxDevice]) -> Vec<Device> {
+    const KMSG: (i64, i64) = (1, 11);
+    let is_kmsg = |device: &wire::LinuxDevice| (device.major, device.minor) == KMSG;
+    if devices.iter().any(|device| device.type_ != "b" && is_kmsg(device)) {
+        return Vec::new();
+    }
+    let device = |device: &wire::LinuxDevice| Device {
+        block: device.type_ == "b",
+        major: device.major,
+        minor: device.minor,
+        node: None,
+    };
+    devices.iter().take(MAX_DEVICES).map(device).collect()
 }
 
 /// The CPUs of a container that is created with this adjustment, which is that of all plugins together.
@@ -101,15 +135,25 @@ fn request(cpu: &wire::LinuxCPU, before: Option<&wire::LinuxCPU>) -> CpuRequest 
     }
 }
 
-/// The CPUs that are set. What is no list of CPUs counts as none, with a warning: no event may fail for it.
+/// The CPUs that are set.
 fn cpus(cpu: &wire::LinuxCPU, container: &str) -> Option<CpuSet> {
-    let list = cpu.cpus.trim();
-    match list.parse::<CpuSet>() {
-        Ok(cpus) => Some(cpus).filter(|cpus| !cpus.is_empty()),
+    list(&cpu.cpus, "CPUs", container)
+}
+
+/// The NUMA nodes that are set for memory; numbers past the largest that can be named are left out.
+fn mems(cpu: &wire::LinuxCPU, container: &str) -> Option<NodeSet> {
+    list(&cpu.mems, "memory nodes", container).map(|nodes| nodes.iter().collect())
+}
+
+/// A list in the kernel's format. What is none counts as empty, with a warning: no event may fail for it.
+fn list(text: &str, what: &str, container: &str) -> Option<CpuSet> {
+    let text = text.trim();
+    match text.parse::<CpuSet>() {
+        Ok(numbers) => Some(numbers).filter(|numbers| !numbers.is_empty()),
         Err(_) => {
-            let start: String = list.chars().take(80).collect();
+            let start: String = text.chars().take(80).collect();
             log::warn!(
-                "container {container}: the runtime says {start:?} where its CPUs should be; taken as none"
+                "container {container}: the runtime says {start:?} where its {what} should be; taken as none"
             );
             None
         }
@@ -221,6 +265,21 @@ mod tests {
     }
 
     #[test]
+    fn devices_of_a_container() {
+        let device = |kind: &str, major, minor| wire::LinuxDevice {
+            type_: kind.into(),
+            major,
+            minor,
+            ..Default::default()
+        };
+        let is = |block, major, minor| Device { block, major, minor, node: None };
+        let given = [device("c", 242, 3), device("b", 259, 0)];
+        assert_eq!(devices(&given), [is(false, 242, 3), is(true, 259, 0)]);
+        assert_eq!(devices(&[device("c", 242, 3), device("c", 1, 11)]), []);
+        assert_eq!(devices(&[device("b", 1, 11)]), [is(true, 1, 11)]);
+    }
+
+    #[test]
     fn updates() {
         let before = with_cpu(cpu(Some(1024), Some(50_000), Some(50_000)));
         for (asked, request, limit, sets_quota) in [
@@ -299,6 +358,7 @@ mod tests {
                 name: "pod".into(),
                 qos: Qos::Guaranteed,
                 budget: Some(MilliCpu(4000)),
+                annotations: Vec::new(),
             }
         );
     }

@@ -1,6 +1,7 @@
 //! What the ledger decides, in the runtime's words.
 
 use super::wire;
+use crate::ledger::environment::Variable;
 use crate::ledger::{ContainerId, Pin, Update};
 use protobuf::MessageField;
 use std::collections::HashSet;
@@ -8,13 +9,22 @@ use std::collections::HashSet;
 /// No CFS quota, as the OCI runtimes understand it; zero would mean "no change".
 const NO_QUOTA: i64 = -1;
 
-/// How a new container is to be made, so that it runs where `pin` says.
-pub(super) fn adjustment(pin: &Pin) -> wire::ContainerAdjustment {
+/// How a new container is to be made, so that it runs where `pin` says and knows what it is told in `environment`.
+pub(super) fn adjustment(pin: &Pin, environment: &[Variable]) -> wire::ContainerAdjustment {
+    let variable = |(key, value): &Variable| wire::KeyValue {
+        key: (*key).to_owned(),
+        value: value.clone(),
+        ..Default::default()
+    };
     let linux = wire::LinuxContainerAdjustment {
         resources: MessageField::some(resources(pin)),
         ..Default::default()
     };
-    wire::ContainerAdjustment { linux: MessageField::some(linux), ..Default::default() }
+    wire::ContainerAdjustment {
+        env: environment.iter().map(variable).collect(),
+        linux: MessageField::some(linux),
+        ..Default::default()
+    }
 }
 
 /// Changes of containers that exist, in the order given, except for `without`.
@@ -50,9 +60,14 @@ fn update(update: &Update) -> wire::ContainerUpdate {
     }
 }
 
-/// CPUs, and no quota if they are exclusive. Never memory nodes: changing those of a running container moves its memory.
+/// CPUs, and no quota if they are exclusive. Memory nodes only if they are decided on: changing those of a running
+/// container moves its memory.
 fn resources(pin: &Pin) -> wire::LinuxResources {
-    let mut cpu = wire::LinuxCPU { cpus: pin.cpus().to_string(), ..Default::default() };
+    let mut cpu = wire::LinuxCPU {
+        cpus: pin.cpus().to_string(),
+        mems: pin.mems().map_or_else(String::new, |mems| mems.to_string()),
+        ..Default::default()
+    };
     if pin.is_exclusive() {
         let no_quota = wire::OptionalInt64 { value: NO_QUOTA, ..Default::default() };
         cpu.quota = MessageField::some(no_quota);
@@ -75,7 +90,7 @@ mod tests {
             (Pin::exclusive("8-15,17".parse().unwrap()), "8-15,17", Some(-1)),
             (Pin::shared("0-1".parse().unwrap()), "0-1", None),
         ] {
-            let made = adjustment(&pin.unwrap());
+            let made = adjustment(&pin.unwrap(), &[]);
             let cpu = &made.linux.resources.cpu;
             assert_eq!(
                 (cpu.cpus.as_str(), cpu.quota.as_ref().map(|quota| quota.value)),
@@ -84,6 +99,11 @@ mod tests {
             assert_eq!(cpu.mems, "");
             assert!(cpu.shares.is_none() && cpu.period.is_none());
         }
+        let pin = Pin::exclusive("4".parse().unwrap()).unwrap();
+        let made = adjustment(&pin.with_mems(Some([0, 3].into_iter().collect())), &[]);
+        assert_eq!(made.linux.resources.cpu.mems, "0,3");
+        let made = adjustment(&pin.with_mems(Some(Default::default())), &[]);
+        assert_eq!(made.linux.resources.cpu.mems, "", "an empty set is never sent");
     }
 
     #[test]

@@ -346,7 +346,11 @@ impl Outcome {
                 encode(&wire::SynchronizeResponse { update: update(None), ..Default::default() })
             }
             Outcome::Create(id) => encode(&wire::CreateContainerResponse {
-                adjust: decision.pin.as_ref().map(outgoing::adjustment).into(),
+                adjust: decision
+                    .pin
+                    .as_ref()
+                    .map(|pin| outgoing::adjustment(pin, &decision.environment))
+                    .into(),
                 update: update(Some(id)),
                 ..Default::default()
             }),

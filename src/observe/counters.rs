@@ -129,7 +129,8 @@ impl Counters {
     /// An event was refused, by the ledger or because it cannot be written down.
     pub fn rejected(&mut self, event: Kind, reason: Reason, settings: &Settings) {
         self.count_rejection(reason.name());
-        if !event.creates {
+        // What a pod may not wish for has never come to asking for CPUs.
+        if !event.creates || matches!(reason, Reason::WishNotAllowed | Reason::WishUnknown) {
             return;
         }
         // The kubelet asks its topology manager first, and its CPU manager only then.

@@ -1,14 +1,15 @@
 //! Where observers connect: an address for scrapers and probes, and a socket beside the state for people with root.
 
+use super::figures::Figures;
 use super::http::{self, Request, Response, Status};
-use super::question::Observer;
-use super::{health, metrics};
+use super::question::{NoAnswer, Observer};
+use super::{health, metrics, page};
 use serde::Serialize;
 use std::fmt;
 use std::fs::{self, Permissions};
 use std::future::poll_fn;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::str::FromStr;
@@ -27,9 +28,11 @@ const BIND_PATIENCE: Duration = Duration::from_secs(3);
 /// A pause after which taking connections is tried again, when there were no more file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-const PATHS: &str = "/metrics  figures in Prometheus' text form\n\
-                     /healthz  whether the plugin works at all\n\
-                     /readyz   whether it can place containers";
+const PATHS: &str = "/             the node's picture, as a page that refreshes itself\n\
+                     /picture.svg  the picture alone\n\
+                     /metrics      figures in Prometheus' text form\n\
+                     /healthz      whether the plugin works at all\n\
+                     /readyz       whether it can place containers";
 
 /// Where to listen: an address and port, or nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,25 +128,34 @@ pub fn listen_locally(state_dir: &Path) -> io::Result<UnixListener> {
 enum Who {
     /// Anybody who reaches the address.
     Anybody,
+    /// Somebody on the node itself, or in the pod's network (`kubectl port-forward`).
+    Neighbour,
     /// The plugin's own user, on this node.
     Ourselves,
 }
 
 /// Answers scrapers and probes. Never ends.
 pub async fn serve(listener: TcpListener, observer: Observer) {
-    let accept = move |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| stream);
-    serve_each(accept, Who::Anybody, observer).await;
+    let who = |address: SocketAddr| match address.ip().to_canonical().is_loopback() {
+        true => Who::Neighbour,
+        false => Who::Anybody,
+    };
+    let accept = move |cx: &mut Context<'_>| {
+        listener.poll_accept(cx).map_ok(|(stream, address)| (stream, who(address)))
+    };
+    serve_each(accept, observer).await;
 }
 
 /// Answers people on this node, who may know everything. Never ends.
 pub async fn serve_locally(listener: UnixListener, observer: Observer) {
-    let accept = move |cx: &mut Context<'_>| listener.poll_accept(cx).map_ok(|(stream, _)| stream);
-    serve_each(accept, Who::Ourselves, observer).await;
+    let accept = move |cx: &mut Context<'_>| {
+        listener.poll_accept(cx).map_ok(|(stream, _)| (stream, Who::Ourselves))
+    };
+    serve_each(accept, observer).await;
 }
 
 async fn serve_each<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    accept: impl Fn(&mut Context<'_>) -> Poll<io::Result<S>>,
-    who: Who,
+    accept: impl Fn(&mut Context<'_>) -> Poll<io::Result<(S, Who)>>,
     observer: Observer,
 ) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -151,7 +163,7 @@ async fn serve_each<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         // Never closed.
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match poll_fn(&accept).await {
-            Ok(stream) => {
+            Ok((stream, who)) => {
                 let observer = observer.clone();
                 tokio::spawn(async move {
                     http::serve(stream, |request| answer(request, who, observer)).await;
@@ -172,10 +184,10 @@ async fn answer(request: Request, who: Who, observer: Observer) -> Response {
             Ok(body) => Response { status: Status::Ok, media_type: metrics::MEDIA_TYPE, body },
             Err(error) => Response::text(Status::Internal, error.to_string()),
         }),
-        ("/healthz", _) => observer.figures().await.map(|_| Response::text(Status::Ok, "ok")),
+        ("/healthz", _) => observer.figures().await.map(|figures| well(&figures)),
         ("/readyz", _) => {
             observer.figures().await.map(|figures| match health::obstacles(&figures).as_slice() {
-                [] => Response::text(Status::Ok, "ok"),
+                [] => well(&figures),
                 obstacles => Response::text(Status::Unavailable, obstacles.join("\n")),
             })
         }
@@ -183,10 +195,52 @@ async fn answer(request: Request, who: Who, observer: Observer) -> Response {
         ("/explain", Who::Ourselves) => {
             observer.explain(request.query).await.map(|explanations| json(&explanations))
         }
-        ("/", _) => Ok(Response::text(Status::Ok, PATHS)),
+        ("/", _) => seen(&request, who, &observer).await.map(|status| html(page::page(&status))),
+        ("/fragment", _) => {
+            seen(&request, who, &observer).await.map(|status| html(page::fragment(&status)))
+        }
+        ("/picture.svg", _) => {
+            seen(&request, who, &observer).await.map(|status| match page::picture(&status) {
+                Ok(picture) => svg(picture),
+                Err(why) => Response::text(Status::Unavailable, why),
+            })
+        }
+        ("/icon.svg", _) => Ok(svg(page::ICON.to_owned())),
+        ("/page.js", _) => Ok(of_type("text/javascript; charset=utf-8", page::SCRIPT.to_owned())),
         _ => Ok(Response::text(Status::NotFound, format!("there is only\n{PATHS}"))),
     };
     result.unwrap_or_else(|why| Response::text(Status::Unavailable, why.to_string()))
+}
+
+/// `ok`, and below it what a person should see to all the same.
+fn well(figures: &Figures) -> Response {
+    let mut lines = vec!["ok".to_owned()];
+    lines.extend(health::warnings(figures).iter().map(|warning| format!("warning: {warning}")));
+    Response::text(Status::Ok, lines.join("\n"))
+}
+
+/// What somebody may see of the node on the page: the pods' names only from nearby. A site that has its own name point here
+/// could have a browser nearby read it; so the browser has to call this by an address, or as localhost.
+async fn seen(request: &Request, who: Who, observer: &Observer) -> Result<super::Status, NoAnswer> {
+    let name = request.host.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
+    let name = name.map_or(request.host.as_str(), |(name, _)| name);
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let direct = name.is_empty() || name == "localhost" || address.is_ok();
+    let status = observer.status().await?;
+    let may = who == Who::Ourselves || (who == Who::Neighbour && direct);
+    Ok(if may { status } else { status.without_names() })
+}
+
+fn html(body: String) -> Response {
+    of_type("text/html; charset=utf-8", body)
+}
+
+fn svg(body: String) -> Response {
+    of_type("image/svg+xml", body)
+}
+
+fn of_type(media_type: &'static str, body: String) -> Response {
+    Response { status: Status::Ok, media_type, body: body.into_bytes() }
 }
 
 fn json(value: &impl Serialize) -> Response {

@@ -6,6 +6,7 @@
 use super::history::{Happened, History, Record};
 use super::report::{RecordStatus, are_whole_cores, nodes_of, subject, uncores_of};
 use crate::cpuset::CpuSet;
+use crate::ledger::wishes::{Cpus, Wish};
 use crate::ledger::{Ledger, Policy, Qos, Scene, Seen, Stance, Subject, What};
 use crate::placement::{Demand, Hint, TopologyPolicy, UncoreOrder};
 use crate::topology::Topology;
@@ -173,6 +174,10 @@ impl Case<'_> {
     fn exclusive(&self, seen: &Seen<'_>, chosen: Option<Choice<'_>>) -> Vec<String> {
         let cpus = seen.exclusive.unwrap_or_default();
         let mut why = vec![match seen.asks {
+            Some(n) if seen.pod.qos != Qos::Guaranteed => format!(
+                "It asks for {}, and its pod wishes that they are its own (cpus: exclusive).",
+                count(n, "whole CPU")
+            ),
             Some(n) => format!(
                 "It asks for {} in a Guaranteed pod, so they are its own.",
                 count(n, "whole CPU")
@@ -196,15 +201,22 @@ impl Case<'_> {
             named("uncore cache", &uncores),
         ));
         why.push(format!("The {} keeps others off them.", seen.kept_by));
+        if !seen.idle.is_empty() {
+            why.push(format!(
+                "Their SMT siblings {} stay idle (smt: isolate): nobody is given them.",
+                seen.idle
+            ));
+        }
         why
     }
 
     /// How CPUs were chosen.
     fn choice(&self, hint: Hint, scene: &Scene) -> Vec<String> {
-        let placement = &self.ledger.settings().placement;
+        let placement = scene.wishes.settings(&self.ledger.settings().placement);
         let manager = &placement.topology_manager;
         let free = scene.free - placement.reserved;
         let mut why = vec![format!("Free at that time: {} ({free}).", count(free.len(), "CPU"))];
+        why.extend(wished(scene));
         if !scene.reusable.is_empty() {
             why.push(format!(
                 "Ended containers of its pod had left it CPUs {} to use again.",
@@ -233,6 +245,10 @@ impl Case<'_> {
                 )
             }
         });
+        if !scene.wishes.devices.is_empty() && manager.policy != TopologyPolicy::None {
+            let nodes: Vec<usize> = scene.wishes.devices.iter().collect();
+            why.push(format!("Its devices are on {}.", named("NUMA node", &nodes)));
+        }
         if placement.options.prefer_align_cpus_by_uncorecache {
             let order = match placement.options.uncore_order {
                 UncoreOrder::FewestFree => "the one with the fewest free CPUs first",
@@ -255,6 +271,9 @@ impl Case<'_> {
         };
         let asked = seen.cpu.limit.or(seen.cpu.request);
         why.push(match (seen.asks, asked) {
+            _ if seen.cpus_wish == Some(Cpus::Shared) => {
+                "Its pod, or the configuration for its namespace, has it that it shares CPUs.".to_owned()
+            }
             _ if self.ledger.settings().policy == Policy::None => {
                 "cpuManagerPolicy is none: nobody gets CPUs of their own.".to_owned()
             }
@@ -281,7 +300,8 @@ impl Case<'_> {
     fn refused(&self, text: &str, scene: Option<&Scene>) -> Vec<String> {
         let mut why = vec![format!("It was refused: {text}.")];
         let Some(scene) = scene else { return why };
-        let placement = &self.ledger.settings().placement;
+        why.extend(wished(scene));
+        let placement = scene.wishes.settings(&self.ledger.settings().placement);
         let (topology, n) = (self.topology(), scene.asked);
         let free = scene.free - placement.reserved;
         let most = |cpus: &mut dyn Iterator<Item = CpuSet>| {
@@ -315,7 +335,7 @@ impl Case<'_> {
 
     /// Sets of NUMA nodes that had room, the narrowest first.
     fn sets(&self, scene: &Scene) -> Vec<Hint> {
-        let placement = &self.ledger.settings().placement;
+        let placement = scene.wishes.settings(&self.ledger.settings().placement);
         if placement.topology_manager.policy == TopologyPolicy::None
             || self.topology().nodes().len() > MAX_NODES
         {
@@ -369,6 +389,12 @@ impl Case<'_> {
             uncore_caches: caches.collect(),
         }
     }
+}
+
+/// What the pod wished for, or the configuration for it.
+fn wished(scene: &Scene) -> Option<String> {
+    let wishes: Vec<String> = Wish::list(&scene.wishes).iter().map(ToString::to_string).collect();
+    (!wishes.is_empty()).then(|| format!("Wished for: {}.", wishes.join(", ")))
 }
 
 type Choice<'a> = (&'a Record, CpuSet, Hint, &'a Scene);

@@ -1,6 +1,8 @@
 //! [`Figures`]: everything that metrics and health tell, as plain data, taken by the ledger's owner when it is asked.
 
+use super::config_state::ConfigState;
 use super::counters::Counters;
+use super::time::Moment;
 use crate::cpuset::CpuSet;
 use crate::ledger::{Ledger, Reason, Settings, Stance};
 use crate::nri::{Runtime, Session};
@@ -83,6 +85,8 @@ impl Link {
 pub struct NodeFigures {
     /// The settings in force.
     pub settings: Settings,
+    /// Where they come from.
+    pub config: ConfigState,
     /// Whether CPUs are assigned here.
     pub stance: Stance,
     /// Whether no container may run otherwise than decided.
@@ -160,6 +164,7 @@ impl NodeFigures {
         nodes.retain(|node| has_cpus(node.id));
         NodeFigures {
             settings: ledger.settings().clone(),
+            config: ConfigState::new("", Vec::new(), Moment(0)),
             stance: ledger.stance(),
             strict: false,
             counters: Counters::default(),

@@ -1,5 +1,6 @@
 //! Whether the plugin can do its work, and why not.
 
+use super::config_state::{cannot_be_used, needs_restart};
 use super::figures::Figures;
 use crate::ledger::{Policy, Stance};
 
@@ -38,11 +39,21 @@ pub fn obstacles(figures: &Figures) -> Vec<String> {
     obstacles
 }
 
+/// What a person should see to although containers are placed, a sentence each. A restart helps against none of it:
+/// with a configuration that cannot be used the plugin would not even start.
+pub fn warnings(figures: &Figures) -> Vec<String> {
+    let Ok(node) = &figures.node else { return Vec::new() };
+    let fault = node.config.fault.as_ref().map(cannot_be_used);
+    let waiting = &node.config.waiting;
+    fault.into_iter().chain((!waiting.is_empty()).then(|| needs_restart(waiting))).collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::config_state::Fault;
     use super::super::figures::{Link, NodeFigures};
     use super::*;
-    use crate::ledger::{Exclusivity, Ledger, Settings};
+    use crate::ledger::{Ledger, Settings};
     use crate::nri::{Runtime, Session};
     use crate::placement;
     use crate::topology::synthetic::Machine;
@@ -53,7 +64,7 @@ mod tests {
             topology_manager: placement::TopologyManager::default(),
             reserved: "0".parse().unwrap(),
         };
-        let settings = Settings { policy, placement, exclusivity: Exclusivity::Runtime };
+        let settings = Settings { policy, placement, ..Settings::default() };
         NodeFigures::of(&Ledger::new(Machine::default().topology().unwrap(), settings, Vec::new()))
     }
 
@@ -94,6 +105,21 @@ mod tests {
         gone.ended(Session(1));
         check(gone, fine(), &["the last one was containerd v2.1.9"]);
         check(linked(0), Err("no configuration".into()), &["there has been none", "no config"]);
+    }
+
+    #[test]
+    fn what_does_not_keep_containers_out_is_a_warning() {
+        let mut node = node(Policy::Static);
+        assert_eq!(warnings(&Figures { link: linked(2), node: Ok(node.clone()) }), [""; 0]);
+        let fault = Fault { line: Some(3), why: "config.yaml, line 3: no".into() };
+        node.config.rejected(fault);
+        node.config.waiting = vec!["strict"];
+        let figures = Figures { link: linked(2), node: Ok(node) };
+        assert_eq!(obstacles(&figures), [""; 0]);
+        let found = warnings(&figures);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("stays in force: config.yaml, line 3: no"), "{found:?}");
+        assert!(found[1].ends_with("follow it in strict"), "{found:?}");
     }
 
     #[test]

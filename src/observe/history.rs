@@ -1,5 +1,6 @@
 //! What happened to containers, as far as it is worth explaining later: bounded, and kept as it came.
 
+use super::picture::Badges;
 use super::time::Moment;
 use crate::cpuset::CpuSet;
 use crate::ledger::{Note, Subject, What};
@@ -56,6 +57,8 @@ type Name = (String, String, String);
 pub struct History {
     /// How containers with exclusive CPUs came by them, for as long as they have them.
     living: BTreeMap<Name, VecDeque<Record>>,
+    /// How they are told from each other in pictures.
+    pub badges: Badges,
     refusals: VecDeque<Record>,
     troubles: VecDeque<Record>,
 }

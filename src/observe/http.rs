@@ -17,6 +17,12 @@ const MAX_TIME: Duration = Duration::from_secs(5);
 /// unread could take the answer away from it.
 const MAX_REST: usize = 64 << 10;
 
+/// What a browser must not do with an answer: load anything from elsewhere, run any script but the page's own, show it in
+/// somebody else's page, or take it for another type than it is.
+const CAUTION: &str = "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; \
+                       img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
+                       X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n";
+
 /// What a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
@@ -24,6 +30,8 @@ pub struct Request {
     pub path: String,
     /// The query, without its question mark; empty if there is none. As it came: nothing is decoded.
     pub query: String,
+    /// The name by which the client called this server; empty if it did not.
+    pub host: String,
 }
 
 /// What it gets.
@@ -90,7 +98,7 @@ pub async fn serve<A: Future<Output = Response>>(
             Head::Refused(response) => (response, true),
         };
         let head = format!(
-            "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 {}\r\n{CAUTION}Content-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
             response.status.line(),
             response.media_type,
             response.body.len()
@@ -157,5 +165,8 @@ fn parse(bytes: &[u8]) -> Option<Head> {
     };
     let target = request.path.unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    Some(Head::Of(Request { path: path.to_owned(), query: query.to_owned() }, method))
+    let host = request.headers.iter().find(|field| field.name.eq_ignore_ascii_case("host"));
+    let host = host.map(|field| String::from_utf8_lossy(field.value).trim().to_owned());
+    let (path, query) = (path.to_owned(), query.to_owned());
+    Some(Head::Of(Request { path, query, host: host.unwrap_or_default() }, method))
 }

@@ -4,6 +4,7 @@
 //! dashboards made for them work (its own are silent on a node where its policy is none). Everything else begins with
 //! `nri_cpu_manager_`. docs/metrics.md is the reference for users; a test compares it with this file.
 
+use super::config_state::ConfigState;
 use super::counters::{Alignment, Counters, Histogram};
 use super::figures::{Domain, Figures, Link, NodeFigures};
 use super::fragmentation::fragmentation;
@@ -30,6 +31,7 @@ pub fn text(figures: &Figures) -> Result<Vec<u8>, prometheus::Error> {
         families.trouble(node);
         families.cpus(node);
         families.settings(node);
+        families.reloads(&node.config);
     }
     let mut text = Vec::new();
     TextEncoder::new().encode(&families.0, &mut text)?;
@@ -316,13 +318,47 @@ impl Families {
             "Always 1; the configuration in force is in the labels.",
             [gauge(&labels, 1.0)],
         );
+        self.stances(node.stance);
+    }
+
+    /// What became of changes of the configuration. The first two are named as Prometheus names its own.
+    fn reloads(&mut self, config: &ConfigState) {
+        self.gauge(
+            "nri_cpu_manager_config_last_reload_successful",
+            "Whether the configuration that is there is in force; if not, the last good one is.",
+            config.fault.is_none().into(),
+        );
+        self.gauges(
+            "nri_cpu_manager_config_last_reload_success_timestamp_seconds",
+            "When the configuration in force was read.",
+            [gauge(&[], config.loaded.0 as f64)],
+        );
+        let line = config.fault.as_ref().and_then(|fault| fault.line);
+        self.gauge(
+            "nri_cpu_manager_config_fault_line",
+            "The line at fault of a configuration that cannot be used; 0 if there is none.",
+            line.unwrap_or(0),
+        );
+        self.gauge(
+            "nri_cpu_manager_config_fields_waiting_for_restart",
+            "Fields of the configuration that were changed and are followed only after a restart of the plugin.",
+            config.waiting.len(),
+        );
+        self.counters(
+            "nri_cpu_manager_config_reloads_total",
+            "Changes of the configuration, by what became of them.",
+            config.reloads.iter().map(|(result, count)| counter(&[("result", result)], *count)),
+        );
+    }
+
+    fn stances(&mut self, now: Stance) {
         let stances =
             [("assign", Stance::Assign), ("refuse", Stance::Refuse), ("observe", Stance::Observe)];
         self.gauges(
             "nri_cpu_manager_stance",
             "1 for what is done at present: CPUs are assigned; or the kubelet assigns them, and new exclusive containers are refused or only observed.",
             stances.map(|(name, stance)| {
-                let now: u8 = (node.stance == stance).into();
+                let now: u8 = (now == stance).into();
                 gauge(&[("stance", name)], now.into())
             }),
         );

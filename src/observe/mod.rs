@@ -8,6 +8,7 @@
 //! is asked for, and a question waits until no event does. [`metrics`], [`health`], [`report`] and [`explanation`]
 //! are pure functions; [`http`] and [`endpoint`] are the thin edge. What is worth explaining later is kept in [`history`].
 
+pub mod config_state;
 pub mod counters;
 pub mod endpoint;
 pub mod explanation;
@@ -18,10 +19,13 @@ pub mod history;
 pub mod http;
 pub mod log;
 pub mod metrics;
+pub mod page;
+pub mod picture;
 pub mod question;
 pub mod report;
 pub mod time;
 
+pub use config_state::ConfigState;
 pub use counters::Counters;
 pub use explanation::Explanation;
 pub use figures::{Figures, Link, NodeFigures};

@@ -1,14 +1,20 @@
 //! [`Status`]: the node and its containers as `nri-cpu-manager status` shows them. The names are a promise to scripts;
 //! docs/status.md is the reference.
 
+mod config;
+
+pub use config::{ConfigSourceStatus, ConfigStatus};
+
 use super::figures::{Domain, Figures, Link, NodeFigures};
 use super::fragmentation::fragmentation;
 use super::health::obstacles;
 use super::history::{Happened, History, Record};
 use super::time::Moment;
 use crate::cpuset::CpuSet;
-use crate::ledger::{Ledger, Policy, Seen, Stance, Subject, What};
+use crate::ledger::{Ledger, Seen, Stance, Subject, What};
+use crate::snapshot::Snapshot;
 use crate::topology::Topology;
+use crate::topology::sizes::Sizes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -56,6 +62,8 @@ pub struct RuntimeStatus {
 pub struct NodeStatus {
     /// The configuration in force.
     pub config: ConfigStatus,
+    /// Where it comes from, and what became of the last change.
+    pub config_source: ConfigSourceStatus,
     /// `assign`; beside an active kubelet `refuse` or `observe`.
     pub stance: String,
     /// How the CPUs are used.
@@ -66,6 +74,9 @@ pub struct NodeStatus {
     pub uncore_caches: Vec<DomainStatus>,
     /// How scattered free CPUs are, by boundary: `numa_node`, `uncore_cache`.
     pub fragmentation: BTreeMap<String, f64>,
+    /// The machine; `null` from versions before there was this.
+    #[serde(default)]
+    pub machine: Option<Snapshot>,
     /// The containers, by namespace, pod and name.
     pub containers: Vec<ContainerStatus>,
     /// The last refusals, the oldest first.
@@ -78,23 +89,6 @@ pub struct NodeStatus {
     pub kernel_refusals: u64,
     /// Why the checkpoint could not be written the last time; `null` if it could.
     pub checkpoint_error: Option<String>,
-}
-
-/// The configuration in force, in its own words.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ConfigStatus {
-    /// `none` or `static`.
-    pub cpu_manager_policy: String,
-    /// The options that are on.
-    pub cpu_manager_policy_options: String,
-    /// The topology manager's policy.
-    pub topology_manager_policy: String,
-    /// `container` or `pod`.
-    pub topology_manager_scope: String,
-    /// `runtime` or `kernel`: what is in force, never `auto`.
-    pub exclusivity: String,
-    /// Whether no container may run otherwise than decided.
-    pub strict: bool,
 }
 
 /// CPUs by use, as lists.
@@ -128,6 +122,9 @@ pub struct DomainStatus {
 /// A container.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContainerStatus {
+    /// Its letters in pictures, if it has CPUs for itself.
+    #[serde(default)]
+    pub badge: Option<String>,
     /// Its pod's namespace.
     pub namespace: String,
     /// Its pod.
@@ -195,6 +192,29 @@ impl Status {
     }
 }
 
+impl Status {
+    /// The same, for those who shall not know what runs here: without names, and what is told in words.
+    #[must_use]
+    pub fn without_names(mut self) -> Status {
+        if let Some(node) = &mut self.node {
+            for one in &mut node.containers {
+                for name in [
+                    &mut one.namespace,
+                    &mut one.pod,
+                    &mut one.container,
+                    &mut one.pod_uid,
+                    &mut one.id,
+                ] {
+                    name.clear();
+                }
+            }
+            node.refusals.clear();
+            node.troubles.clear();
+        }
+        self
+    }
+}
+
 impl RuntimeStatus {
     fn of(link: &Link) -> RuntimeStatus {
         let runtime = link.runtime();
@@ -231,6 +251,7 @@ impl NodeStatus {
         };
         NodeStatus {
             config: ConfigStatus::of(figures),
+            config_source: ConfigSourceStatus::of(&figures.config),
             stance: match figures.stance {
                 Stance::Assign => "assign",
                 Stance::Refuse => "refuse",
@@ -250,6 +271,7 @@ impl NodeStatus {
                 ("numa_node".to_owned(), scattered(&figures.nodes)),
                 ("uncore_cache".to_owned(), scattered(&figures.uncores)),
             ]),
+            machine: Some(Snapshot::of(topology, &Sizes::default())),
             containers,
             refusals: history.refusals().map(RecordStatus::of).collect(),
             troubles: history.troubles().map(RecordStatus::of).collect(),
@@ -265,31 +287,14 @@ impl NodeStatus {
     }
 }
 
-impl ConfigStatus {
-    fn of(figures: &NodeFigures) -> ConfigStatus {
-        let settings = &figures.settings;
-        let manager = &settings.placement.topology_manager;
-        ConfigStatus {
-            cpu_manager_policy: match settings.policy {
-                Policy::None => "none",
-                Policy::Static => "static",
-            }
-            .to_owned(),
-            cpu_manager_policy_options: settings.placement.options.to_string(),
-            topology_manager_policy: manager.policy.name().to_owned(),
-            topology_manager_scope: manager.scope.name().to_owned(),
-            exclusivity: settings.exclusivity.to_string(),
-            strict: figures.strict,
-        }
-    }
-}
-
 impl ContainerStatus {
     fn of(seen: &Seen<'_>, topology: &Topology, history: &History) -> ContainerStatus {
         let exclusive = seen.exclusive.unwrap_or_default();
         let subject = subject(seen);
+        let badge = history.badges.of(seen).filter(|_| seen.exclusive.is_some());
         let since = history.of_living(&subject).last().filter(|_| seen.exclusive.is_some());
         ContainerStatus {
+            badge: badge.map(|badge| badge.to_string()),
             namespace: subject.namespace,
             pod: subject.pod,
             container: subject.container,

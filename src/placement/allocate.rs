@@ -123,7 +123,7 @@ pub fn check_whole_cores(
 }
 
 /// All CPUs of these NUMA nodes, or of all sockets they touch.
-fn inside(topology: &Topology, nodes: NodeSet, sockets: bool) -> CpuSet {
+pub(super) fn inside(topology: &Topology, nodes: NodeSet, sockets: bool) -> CpuSet {
     let chosen = topology.nodes().iter().filter(|node| nodes.contains(node.id));
     let cpus: CpuSet = chosen.map(|node| node.cpus).collect();
     if !sockets {

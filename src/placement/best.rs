@@ -17,7 +17,7 @@
 //!
 //! A second resource joins without listing either: CPUs' hints are all supersets of some, so the sets that CPUs and
 //! another resource's hint have in common are all parts of that hint which, with every other node added, hold the
-//! request. Until there is one, [`Demand::enumerate`] serves [`super::merge()`].
+//! request. Devices, whose nodes are given, need two of those only ([`super::devices`]).
 
 use super::closest::{Group, Search, group_by_distance};
 use super::hints::{Demand, Hint, Node};
@@ -296,7 +296,7 @@ mod tests {
             die: None,
             kind: None,
         });
-        let nodes = (0..34).map(|id| NodeFacts { id, distances: vec![10; 34] });
+        let nodes = (0..34).map(|id| NodeFacts { id, distances: vec![10; 34], memoryless: false });
         let facts = Facts { cpus: cpus.collect(), nodes: nodes.collect(), ..Facts::default() };
         let topology = Topology::build(facts).unwrap();
         check(&topology, "0-3", 2, false, ("0", true));

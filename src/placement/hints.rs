@@ -93,8 +93,8 @@ impl Demand {
 
     /// All sets that can hold the request, as the kubelet lists them: small sets first, then lexicographically.
     ///
-    /// Their number doubles with each node. Admission does not need it ([`Demand::best`]); it is what merging with
-    /// other resources' hints takes, and what the short way is proved against.
+    /// Their number doubles with each node. Admission needs it neither for CPUs alone ([`Demand::best`]) nor beside devices
+    /// ([`super::devices`]); it is what both are proved against.
     pub fn enumerate(&self) -> Vec<Hint> {
         let mut hints = Vec::new();
         for size in 1..=self.nodes.len() {
@@ -107,6 +107,20 @@ impl Demand {
             }
         }
         hints
+    }
+
+    /// The same request, for sets only that have all of these nodes in them.
+    pub(super) fn including(mut self, nodes: NodeSet) -> Demand {
+        for node in &mut self.nodes {
+            node.must |= nodes.contains(node.number);
+        }
+        self
+    }
+
+    /// The hint of this set of nodes, if it can hold the request.
+    pub(super) fn of(&self, set: NodeSet) -> Option<Hint> {
+        let chosen = self.nodes.iter().enumerate().filter(|(_, node)| set.contains(node.number));
+        self.hint(&chosen.map(|(at, _)| at).collect::<Vec<_>>())
     }
 
     /// The hint of a set of nodes by index, if it can hold the request.

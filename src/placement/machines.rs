@@ -28,10 +28,11 @@ impl Shape {
             let socket = numa / self.nodes;
             Cpu { id, core, uncore: uncore * self.cores, numa, socket, die: None, kind: None }
         });
-        let nodes = distances
-            .iter()
-            .enumerate()
-            .map(|(id, distances)| NodeFacts { id, distances: distances.to_vec() });
+        let nodes = distances.iter().enumerate().map(|(id, distances)| NodeFacts {
+            id,
+            distances: distances.to_vec(),
+            memoryless: false,
+        });
         Topology::build(Facts { cpus: cpus.collect(), nodes: nodes.collect(), ..Facts::default() })
             .unwrap()
     }

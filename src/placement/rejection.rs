@@ -13,7 +13,7 @@ pub struct Rejection {
     pub message: String,
 }
 
-/// The kubelet's kinds of refusal that concern CPUs.
+/// The kubelet's kinds of refusal that concern CPUs, and those of wishes that the kubelet does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The topology manager's policy does not admit the best NUMA affinity there is.
@@ -24,24 +24,40 @@ pub enum Reason {
     UnexpectedAdmission,
     /// The pod's containers without exclusive CPUs would be left with none.
     EmptyPodSharedPool,
+    /// With a wish for it, the CPUs cannot be in as few uncore caches as can be on this machine.
+    UncoreAlignment,
+    /// The pod wishes for something that its namespace may not.
+    WishNotAllowed,
+    /// The pod wishes for something that there is not.
+    WishUnknown,
+    /// The pod wishes for something that does not fit what else it asks for.
+    WishUnmet,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 4] = [
+    pub const ALL: [Reason; 8] = [
         Reason::TopologyAffinity,
         Reason::SmtAlignment,
         Reason::UnexpectedAdmission,
         Reason::EmptyPodSharedPool,
+        Reason::UncoreAlignment,
+        Reason::WishNotAllowed,
+        Reason::WishUnknown,
+        Reason::WishUnmet,
     ];
 
-    /// The kubelet's name of it.
+    /// The kubelet's name of it, or one like them.
     pub fn name(self) -> &'static str {
         match self {
             Reason::TopologyAffinity => "TopologyAffinityError",
             Reason::SmtAlignment => "SMTAlignmentError",
             Reason::UnexpectedAdmission => "UnexpectedAdmissionError",
             Reason::EmptyPodSharedPool => "EmptyPodSharedPoolError",
+            Reason::UncoreAlignment => "UncoreAlignmentError",
+            Reason::WishNotAllowed => "WishNotAllowedError",
+            Reason::WishUnknown => "WishUnknownError",
+            Reason::WishUnmet => "WishUnmetError",
         }
     }
 }
@@ -73,6 +89,31 @@ impl Rejection {
             "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {free}, requested CPUs = {requested}, CPUs per core = {per_core}"
         );
         Rejection { reason: Reason::SmtAlignment, message }
+    }
+
+    /// Fewer cores are free as a whole than CPUs are requested, of which each is to have a core of its own.
+    pub fn not_enough_idle_cores(requested: usize, free: usize) -> Rejection {
+        let message = format!(
+            "SMT Alignment Error: smt: isolate takes a whole core for each CPU: requested {requested} cpus, free whole cores = {free}"
+        );
+        Rejection { reason: Reason::SmtAlignment, message }
+    }
+
+    /// The machine's cores are of unequal sizes, and those that are free do not add up to the request.
+    pub fn cores_of_other_sizes(requested: usize) -> Rejection {
+        let message = format!(
+            "SMT Alignment Error: requested {requested} cpus are no number of whole cores of those that are free"
+        );
+        Rejection { reason: Reason::SmtAlignment, message }
+    }
+
+    /// The uncore caches with the most room, no more than `fewest`, have too little.
+    pub fn uncore_alignment(requested: usize, fewest: usize, free: usize) -> Rejection {
+        let caches = if fewest == 1 { "cache" } else { "caches" };
+        let message = format!(
+            "Uncore Alignment Error: requested {requested} cpus must be in {fewest} uncore {caches}, as few as can be on this machine; at most {free} are free in so few"
+        );
+        Rejection { reason: Reason::UncoreAlignment, message }
     }
 }
 

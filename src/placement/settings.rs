@@ -7,7 +7,7 @@ use crate::cpuset::CpuSet;
 use crate::topology::Topology;
 
 /// A checked configuration of CPU manager policy `static` and of the topology manager.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Settings {
     /// The CPU manager's policy options.
     pub options: Options,

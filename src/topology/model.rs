@@ -27,6 +27,8 @@ pub struct NodeFacts {
     pub id: usize,
     /// Distance to each node in ascending order of their numbers (ACPI SLIT: 10 is local); empty if unknown.
     pub distances: Vec<u32>,
+    /// Whether it has no memory, CPUs only.
+    pub memoryless: bool,
 }
 
 /// An online CPU (a hardware thread) and the domains it is in.
@@ -86,6 +88,8 @@ pub struct NumaNode {
     pub cpus: CpuSet,
     /// Distance to each node in the order of [`Topology::nodes`]; empty if unknown.
     pub distances: Vec<u32>,
+    /// Whether it has no memory, CPUs only.
+    pub memoryless: bool,
 }
 
 /// Where an online CPU is, as positions in the lists of its [`Topology`] (not as the kernel's numbers).
@@ -179,18 +183,19 @@ impl Topology {
         }
         let numa = group(&cpus, |cpu| cpu.numa)?;
         // A node that only a CPU names exists as well.
-        let mut distances: BTreeMap<usize, Vec<u32>> =
-            numa.iter().map(|node| (node.id, Vec::new())).collect();
-        distances.extend(nodes.into_iter().map(|node| (node.id, node.distances)));
-        let nodes: Vec<NumaNode> = distances
-            .into_iter()
-            .map(|(id, distances)| NumaNode {
+        let named = numa.iter().map(|node| NodeFacts { id: node.id, ..NodeFacts::default() });
+        let known: BTreeMap<usize, NodeFacts> =
+            named.chain(nodes).map(|node| (node.id, node)).collect();
+        let nodes: Vec<NumaNode> = known
+            .into_values()
+            .map(|NodeFacts { id, distances, memoryless }| NumaNode {
                 id,
                 cpus: numa
                     .iter()
                     .find(|node| node.id == id)
                     .map_or(CpuSet::EMPTY, |node| node.cpus),
                 distances,
+                memoryless,
             })
             .collect();
         let cores = group(&cpus, |cpu| cpu.core)?;
@@ -301,6 +306,29 @@ impl Topology {
     /// CPUs per socket as the kubelet counts: all CPUs divided by all sockets, rounded down.
     pub fn cpus_per_socket(&self) -> usize {
         self.cpus.len() / self.sockets.len().max(1)
+    }
+
+    /// The same machine with one CPU of each core only, as if it had no SMT: one of `preferred` if the core has any, its
+    /// lowest else.
+    pub fn with_one_cpu_a_core(&self, preferred: &CpuSet) -> Topology {
+        let one = |core: &Domain| match core.cpus & *preferred {
+            none if none.is_empty() => core.cpus.lowest(1),
+            some => some.lowest(1),
+        };
+        let kept: CpuSet = self.cores.iter().map(one).collect();
+        let node = |node: &NumaNode| NodeFacts {
+            id: node.id,
+            distances: node.distances.clone(),
+            memoryless: node.memoryless,
+        };
+        let facts = Facts {
+            cpus: self.cpus.iter().filter(|cpu| kept.contains(cpu.id)).copied().collect(),
+            offline: Vec::new(),
+            nodes: self.nodes.iter().map(node).collect(),
+            isolated: self.isolated & kept,
+        };
+        // A part of a machine is one; it could fail only if there were no core.
+        Topology::build(facts).unwrap_or_else(|_| self.clone())
     }
 
     /// How many NUMA nodes have CPUs; memory-only ones are left out.

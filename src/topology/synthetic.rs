@@ -244,7 +244,11 @@ impl Machine {
             _ => self.far,
         };
         (0..all)
-            .map(|id| NodeFacts { id, distances: (0..all).map(|to| distance(id, to)).collect() })
+            .map(|id| NodeFacts {
+                id,
+                distances: (0..all).map(|to| distance(id, to)).collect(),
+                memoryless: false,
+            })
             .collect()
     }
 }

@@ -2,8 +2,8 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    Claim, Container, ContainerId, ContainerKind, CpuRequest, Exclusivity, Ledger, MilliCpu, Pod,
-    PodUid, Policy, Qos, SandboxId, Settings,
+    Claim, Container, ContainerId, ContainerKind, CpuRequest, Ledger, MilliCpu, Pod, PodUid,
+    Policy, Qos, SandboxId, Settings,
 };
 use nri_cpu_manager::placement::{self, Options, TopologyManager};
 use nri_cpu_manager::topology::Topology;
@@ -28,8 +28,7 @@ pub fn ledger(remembered: Vec<Claim>) -> Ledger {
         topology_manager: TopologyManager::default(),
         reserved: cpus("0-1"),
     };
-    let settings =
-        Settings { policy: Policy::Static, placement, exclusivity: Exclusivity::Runtime };
+    let settings = Settings { policy: Policy::Static, placement, ..Settings::default() };
     Ledger::new(TOPOLOGY.clone(), settings, remembered)
 }
 
@@ -43,6 +42,7 @@ pub fn running(name: &str, milli: u64, set: Option<CpuSet>) -> (Pod, Container) 
         name: name.to_owned(),
         qos: Qos::Guaranteed,
         budget: amount,
+        annotations: Vec::new(),
     };
     let container = Container {
         id: ContainerId(format!("id-{name}")),
@@ -53,6 +53,8 @@ pub fn running(name: &str, milli: u64, set: Option<CpuSet>) -> (Pod, Container) 
         cpu: CpuRequest { request: amount, limit: amount.filter(|_| set.is_none()) },
         cpus: set,
         cgroup: None,
+        mems: None,
+        devices: Vec::new(),
         kept: false,
         created_at: None,
     };

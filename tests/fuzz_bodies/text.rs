@@ -2,7 +2,7 @@
 
 use super::node;
 use nri_cpu_manager::checkpoint;
-use nri_cpu_manager::config::Config;
+use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::{CpuSet, MAX_CPUS};
 use nri_cpu_manager::kubelet::{State, StateError};
 use nri_cpu_manager::ledger::{Claim, Event, Ledger, Named, Stance};
@@ -113,7 +113,11 @@ fn take_over(state: &State) {
 pub fn config(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let topology = node::topology();
-    match Config::parse("config.yaml", text).and_then(|config| config.resolve(topology)) {
+    let labels = "pool=gpu".parse().ok();
+    let this = NodeIdentity { name: Some("node".to_owned()), labels };
+    match Config::parse("config.yaml", text)
+        .and_then(|config| config.for_node(&this)?.resolve(topology))
+    {
         Ok(settings) => {
             assert!(settings.placement.reserved.is_subset(&topology.online()));
             assert!(!settings.to_string().is_empty());

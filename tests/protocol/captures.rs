@@ -231,6 +231,7 @@ fn line(event: &Event) -> String {
         Event::Synchronize { .. } => "synchronize".to_owned(),
         Event::Kubelet { stance, .. } => format!("kubelet {stance:?}"),
         Event::Machine(machine) => format!("online  {}", machine.online()),
+        Event::Settings(settings) => format!("settings {settings}"),
     }
 }
 

@@ -108,6 +108,7 @@ async fn creations_are_pinned_and_others_moved() {
     let decide = |event: &Event| match event {
         Event::Create { .. } => at_once(Decision {
             pin: Pin::exclusive("8-17".parse().unwrap()),
+            environment: vec![("NRI_CPU_MANAGER_CPUS", "8-17".to_owned())],
             updates: vec![shared("s2", "0-1"), shared("s1", "0-1,18-23"), shared("new", "5")],
         }),
         _ => content(event),
@@ -117,6 +118,8 @@ async fn creations_are_pinned_and_others_moved() {
     let made = runtime.create(&pod("a", 10_000), &container("new", "a", 10_000)).await.unwrap();
     let cpu = &made.adjust.linux.resources.cpu;
     assert_eq!((&*cpu.cpus, cpu.quota.value), ("8-17", -1));
+    let told: Vec<_> = made.adjust.env.iter().map(|env| (&*env.key, &*env.value)).collect();
+    assert_eq!(told, [("NRI_CPU_MANAGER_CPUS", "8-17")]);
     let moved: Vec<_> =
         made.update.iter().map(|u| (&*u.container_id, &*u.linux.resources.cpu.cpus)).collect();
     // The runtime fails a creation that comes with a change of the container itself.
@@ -136,7 +139,9 @@ async fn nothing_to_say() {
 #[tokio::test(start_paused = true)]
 async fn growth_rides_on_stop() {
     let decide = |event: &Event| match event {
-        Event::Stop(_) => at_once(Decision { pin: None, updates: vec![shared("s", "0-31")] }),
+        Event::Stop(_) => {
+            at_once(Decision { updates: vec![shared("s", "0-31")], ..Decision::default() })
+        }
         _ => content(event),
     };
     let (mut runtime, _plugin) = connect(Generation::V0_8, decide);
@@ -150,8 +155,8 @@ async fn growth_rides_on_stop() {
 async fn updates_are_told_and_overridden() {
     let decide = |event: &Event| match event {
         Event::Update { container, .. } => at_once(Decision {
-            pin: None,
             updates: vec![shared("s", "0"), shared(&container.id.0, "1-2")],
+            ..Decision::default()
         }),
         _ => content(event),
     };
@@ -240,7 +245,7 @@ async fn late_decisions() {
     let slow = |event: &Event| match event {
         Event::Create { .. } | Event::Stop(_) => {
             let updates = vec![shared("s", "0-1")];
-            (Duration::from_secs(5), Ok(Decision { pin: None, updates }))
+            (Duration::from_secs(5), Ok(Decision { updates, ..Decision::default() }))
         }
         _ => content(event),
     };
@@ -311,7 +316,7 @@ async fn cancelled_calls() {
     let slow = |event: &Event| match event {
         Event::Create { container, .. } => {
             let pin = Pin::shared(container.id.0.parse().unwrap());
-            (Duration::from_millis(700), Ok(Decision { pin, updates: Vec::new() }))
+            (Duration::from_millis(700), Ok(Decision { pin, ..Decision::default() }))
         }
         _ => content(event),
     };

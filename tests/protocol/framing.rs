@@ -16,7 +16,7 @@ async fn answers_of_every_size() {
     let sized = |event: &Event| match event {
         Event::Stop(ContainerId(size)) => {
             let id = "x".repeat(size.parse().unwrap());
-            at_once(Decision { pin: None, updates: vec![shared(&id, "0")] })
+            at_once(Decision { updates: vec![shared(&id, "0")], ..Decision::default() })
         }
         _ => content(event),
     };
@@ -47,9 +47,10 @@ async fn answers_of_every_size() {
 #[tokio::test(start_paused = true)]
 async fn answers_that_are_too_long() {
     let long = |event: &Event| match event {
-        Event::Create { .. } => {
-            at_once(Decision { pin: None, updates: vec![shared(&"x".repeat(4 << 20), "0")] })
-        }
+        Event::Create { .. } => at_once(Decision {
+            updates: vec![shared(&"x".repeat(4 << 20), "0")],
+            ..Decision::default()
+        }),
         _ => content(event),
     };
     let (mut runtime, _plugin) = connect(Generation::V0_8, long);
@@ -64,9 +65,10 @@ async fn answers_that_are_too_long() {
 #[tokio::test(start_paused = true)]
 async fn answers_wait_for_their_reader() {
     let long = |event: &Event| match event {
-        Event::Stop(_) => {
-            at_once(Decision { pin: None, updates: vec![shared(&"x".repeat(100_000), "0")] })
-        }
+        Event::Stop(_) => at_once(Decision {
+            updates: vec![shared(&"x".repeat(100_000), "0")],
+            ..Decision::default()
+        }),
         _ => content(event),
     };
     let (mut runtime, _plugin) = connect_through(4096, Generation::V0_8, long);

@@ -66,9 +66,10 @@ async fn configured_before_registering() {
 #[tokio::test(start_paused = true)]
 async fn one_list_of_fifteen_megabytes() {
     let update = |event: &Event| match event {
-        Event::Synchronize { containers, .. } => {
-            at_once(Decision { pin: None, updates: vec![shared(&containers[0].id.0, "0-3")] })
-        }
+        Event::Synchronize { containers, .. } => at_once(Decision {
+            updates: vec![shared(&containers[0].id.0, "0-3")],
+            ..Decision::default()
+        }),
         _ => content(event),
     };
     let (mut runtime, plugin) = connect(Generation::V0_6_1, update);
@@ -94,7 +95,7 @@ async fn lists_in_parts() {
     let update = |event: &Event| match event {
         Event::Synchronize { containers, .. } => {
             let all = containers.iter().map(|container| shared(&container.id.0, "0-3"));
-            at_once(Decision { pin: None, updates: all.collect() })
+            at_once(Decision { updates: all.collect(), ..Decision::default() })
         }
         _ => content(event),
     };

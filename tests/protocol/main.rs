@@ -71,3 +71,4 @@ mod runtime;
 mod strict;
 mod unkind;
 mod updates;
+mod wishes;

@@ -4,7 +4,7 @@
 use crate::fake_sysfs;
 use crate::runtime::{self, Generation, Runtime};
 use nri_cpu_manager::checkpoint;
-use nri_cpu_manager::config::Config;
+use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::daemon::{self, Owner, Paths};
 use nri_cpu_manager::ledger::Claim;
@@ -73,11 +73,16 @@ impl Node {
     }
 
     pub(crate) async fn start_with(generation: Generation, config: &str) -> Node {
+        let machine = Machine { caches: 2, cores: 16, ..Machine::default() };
+        Node::start_on(generation, config, &machine).await
+    }
+
+    pub(crate) async fn start_on(generation: Generation, config: &str, machine: &Machine) -> Node {
         let dir = tempfile::tempdir().unwrap();
         let sysfs_root = dir.path().join("sys");
-        let machine = Machine { caches: 2, cores: 16, ..Machine::default() };
         fake_sysfs::write(&sysfs_root, &fake_sysfs::files(&machine.facts().unwrap()));
         let paths = Paths {
+            node: NodeIdentity::default(),
             config: None,
             state_dir: dir.path().join("state"),
             sysfs_root,

@@ -112,7 +112,7 @@ async fn decisions_die_with_their_connection() {
     let slow = |event: &Event| match event {
         Event::Create { .. } => {
             let updates = vec![shared("s", "0")];
-            (Duration::from_millis(900), Ok(Decision { pin: None, updates }))
+            (Duration::from_millis(900), Ok(Decision { updates, ..Decision::default() }))
         }
         _ => content(event),
     };

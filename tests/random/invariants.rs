@@ -23,6 +23,9 @@ impl Node {
             assert!(pin.cpus().is_subset(&self.topology.online()));
             taken |= pin.cpus();
         }
+        if !self.ledger.shared_cpus().is_empty() {
+            self.check_idle();
+        }
         for instance in alive {
             let Some(pin) = instance.pin.filter(|pin| !pin.is_exclusive()) else { continue };
             // The kernel keeps it off those that it keeps.

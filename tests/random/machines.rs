@@ -1,7 +1,8 @@
 //! Machines and settings of all kinds.
 
+use super::wishes;
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::{Exclusivity, Policy, Settings};
+use nri_cpu_manager::ledger::{Exclusivity, Namespaces, Policy, Settings};
 use nri_cpu_manager::placement::{
     self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder,
 };
@@ -28,9 +29,72 @@ pub(super) fn machine() -> impl Strategy<Value = (Topology, Settings)> {
                 options.check_machine(&topology, topology_manager.policy).is_ok();
             let reserved = topology.online().lowest(reserved);
             let placement = placement::Settings { options, topology_manager, reserved };
-            (topology, Settings { policy: Policy::Static, placement, exclusivity })
+            (
+                topology,
+                Settings {
+                    policy: Policy::Static,
+                    placement,
+                    exclusivity,
+                    expose_cpus: true,
+                    mems_follow_cpus: true,
+                    namespaces: wishes::all_allowed(),
+                },
+            )
         },
     )
+}
+
+/// What an administrator may decide on later; put to a machine by [`Change::settings`].
+#[derive(Debug, Clone)]
+pub(super) struct Change {
+    policy: Policy,
+    options: Options,
+    topology_manager: TopologyManager,
+    /// Where the reserved CPUs begin, and how many there are.
+    reserved: (usize, usize),
+    /// Whether pods may wish for something.
+    wishes: bool,
+    mems_follow_cpus: bool,
+}
+
+pub(super) fn change() -> impl Strategy<Value = Change> {
+    let policy = prop_oneof![4 => Just(Policy::Static), 1 => Just(Policy::None)];
+    let reserved = (0..64usize, 1..4usize);
+    (policy, options(), topology_manager(), reserved, any::<[bool; 2]>()).prop_map(
+        |(policy, options, topology_manager, reserved, [wishes, mems_follow_cpus])| Change {
+            policy,
+            options,
+            topology_manager,
+            reserved,
+            wishes,
+            mems_follow_cpus,
+        },
+    )
+}
+
+impl Change {
+    /// The settings on this machine; who keeps exclusivity stays. `None` if they make no sense there.
+    pub(super) fn settings(&self, topology: &Topology, now: &Settings) -> Option<Settings> {
+        let Change { policy, mut options, topology_manager, reserved, wishes, mems_follow_cpus } =
+            self.clone();
+        options.align_by_socket &= options.check_machine(topology, topology_manager.policy).is_ok();
+        let online: Vec<usize> = topology.online().iter().collect();
+        let mut set = CpuSet::EMPTY;
+        for at in 0..reserved.1 {
+            set.insert(online[(reserved.0 + at) % online.len()]).unwrap();
+        }
+        let placement = match policy {
+            Policy::Static => placement::Settings { options, topology_manager, reserved: set },
+            Policy::None => placement::Settings {
+                options: Options::default(),
+                topology_manager: TopologyManager::default(),
+                reserved: set,
+            },
+        };
+        let namespaces = if wishes { wishes::all_allowed() } else { Namespaces::default() };
+        let settings = Settings { policy, placement, mems_follow_cpus, namespaces, ..now.clone() };
+        (set != topology.online()).then_some(settings)
+    }
 }
 
 /// All that may be used together.
@@ -78,8 +142,11 @@ pub(super) fn with_online(whole: &Topology, online: CpuSet) -> Topology {
         numa: Some(cpu.numa),
         socket: Some(cpu.socket),
     });
-    let nodes =
-        whole.nodes().iter().map(|n| NodeFacts { id: n.id, distances: n.distances.clone() });
+    let nodes = whole.nodes().iter().map(|n| NodeFacts {
+        id: n.id,
+        distances: n.distances.clone(),
+        memoryless: n.memoryless,
+    });
     let facts = Facts {
         cpus: on.into_iter().copied().collect(),
         offline: offline.collect(),

@@ -1,8 +1,9 @@
 //! A kubelet with its static policy that comes and goes.
 
 use super::Node;
+use super::wishes::opts_out;
 use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{Decision, Event, MilliCpu, Pin, Qos, Stance};
+use nri_cpu_manager::ledger::{Decision, Event, MilliCpu, Pin, Policy, Qos, Stance};
 
 impl Node {
     /// While the kubelet assigns, nothing is told to anybody; when it is gone, nobody is moved who has CPUs of his own.
@@ -12,6 +13,10 @@ impl Node {
         for &(pod, container) in creates {
             let Some(mut instance) = self.instance(pod, container) else { continue };
             let n = instance.container.cpu.limit.and_then(MilliCpu::whole_cpus);
+            // A kubelet knows nothing of wishes; who wished to share shares when it is gone.
+            if opts_out(&instance.pod) {
+                continue;
+            }
             let exclusive = n.filter(|_| instance.pod.qos == Qos::Guaranteed);
             let taken = self.ledger.exclusive() | self.settings.placement.reserved;
             let free = self.topology.online() - taken;
@@ -35,7 +40,9 @@ impl Node {
         for (id, instance) in before.iter().filter(|(_, instance)| !instance.stopped) {
             let was = instance.pin.filter(Pin::is_exclusive).map(|pin| pin.cpus());
             let is = self.instances[id].pin.map(|pin| pin.cpus());
-            assert!(was.is_none() || is == was, "{id} was moved from {was:?} to {is:?}");
+            // Whose assignments nobody has told of are assignments only under a policy that would make such.
+            let fixed = self.settings.policy == Policy::Static;
+            assert!(!fixed || was.is_none() || is == was, "{id} was moved from {was:?} to {is:?}");
         }
     }
 }

@@ -2,11 +2,16 @@
 
 use super::{Instance, Node, exclusive};
 use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{Claim, Container, Event, Ledger, Placed};
+use nri_cpu_manager::ledger::{Claim, Container, Event, Ledger, Placed, Pod, Policy, Qos};
 
 impl Node {
     /// With its checkpoint, without one, or with an old one. Nobody is moved by it.
     pub(super) fn restart(&mut self, memory: u8) {
+        // Where the rules of today give nobody such CPUs, only the memory tells that they are exclusive.
+        let remembered = memory == 0;
+        let (fixed, wishes) =
+            (self.settings.policy == Policy::Static, !self.settings.namespaces.is_empty());
+        let asks = |pod: &Pod| fixed && (wishes || pod.qos == Qos::Guaranteed);
         let claims: Vec<Claim> = self.ledger.claims().collect();
         let memory = match memory {
             0 => claims.clone(),
@@ -35,7 +40,7 @@ impl Node {
             let was = exclusive(instance.pin).filter(|was| instance.wanted() == Some(was.len()));
             let is = self.instances[&id].pin.map(|pin| pin.cpus());
             assert!(
-                was.is_none() || is == was,
+                !(remembered || asks(&instance.pod)) || was.is_none() || is == was,
                 "{id} was moved from {was:?} to {is:?} by a restart"
             );
         }

@@ -1,6 +1,6 @@
 //! A daemon that can be asked, on a described machine of 16 CPUs in two uncore caches and two NUMA nodes.
 
-use nri_cpu_manager::config::Config;
+use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::daemon::{self, Owner, Paths};
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
 use nri_cpu_manager::ledger::{
@@ -9,6 +9,9 @@ use nri_cpu_manager::ledger::{
 use nri_cpu_manager::nri::{Capabilities, Message, Refusal, Runtime, Session};
 use nri_cpu_manager::observe::{Observer, questions};
 use nri_cpu_manager::topology::synthetic::Machine;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
 use tokio::sync::{mpsc, oneshot};
 
 /// Two CPUs of the first cache are reserved.
@@ -25,18 +28,37 @@ pub(crate) struct Observed {
 impl Observed {
     /// Nobody has connected to it yet; to be called in a `LocalSet`.
     pub(crate) fn start(config: &str) -> Observed {
-        let dir = tempfile::tempdir().unwrap();
         let machine = Machine { nodes: 2, caches: 2, cores: 16, ..Machine::default() };
+        Observed::start_on(&machine, config)
+    }
+
+    /// The same on another machine.
+    pub(crate) fn start_on(machine: &Machine, config: &str) -> Observed {
+        Observed::make(machine, config, false)
+    }
+
+    /// With a runtime that has listed its containers, and a configuration in a ConfigMap's volume.
+    pub(crate) async fn following(config: &str) -> Observed {
+        let machine = Machine { nodes: 2, caches: 2, cores: 16, ..Machine::default() };
+        Observed::make(&machine, config, true).introduced().await
+    }
+
+    fn make(machine: &Machine, config: &str, follow: bool) -> Observed {
+        let dir = super::fake_sysfs::scratch();
+        let volume = dir.path().join("config");
+        swap(&volume, config);
+        let file = volume.join("config.yaml");
         let sysfs_root = dir.path().join("sys");
         super::fake_sysfs::write(&sysfs_root, &super::fake_sysfs::files(&machine.facts().unwrap()));
         let paths = Paths {
-            config: None,
+            node: NodeIdentity { name: Some("node".to_owned()), labels: None },
+            config: follow.then(|| file.clone()),
             state_dir: dir.path().join("state"),
             sysfs_root,
             cgroup_root: dir.path().join("no-cgroup"),
             proc_root: dir.path().join("no-proc"),
         };
-        let owner = Owner::start(&paths, &Config::parse("test", config).unwrap()).unwrap();
+        let owner = Owner::start(&paths, &Config::read(&file).unwrap()).unwrap();
         let (messages, inbox) = mpsc::unbounded_channel();
         let asked = questions();
         let observer = asked.0.clone();
@@ -49,10 +71,23 @@ impl Observed {
 
     /// With a runtime that has listed its containers, of which there are none.
     pub(crate) async fn connected(config: &str) -> Observed {
-        let daemon = Observed::start(config);
-        daemon.introduce(1).await;
-        daemon.synchronize().await;
-        daemon
+        Observed::start(config).introduced().await
+    }
+
+    /// The same on another machine.
+    pub(crate) async fn connected_on(machine: &Machine, config: &str) -> Observed {
+        Observed::start_on(machine, config).introduced().await
+    }
+
+    async fn introduced(self) -> Observed {
+        self.introduce(1).await;
+        self.synchronize().await;
+        self
+    }
+
+    /// Changes the configuration as the kubelet does.
+    pub(crate) fn swap_config(&self, text: &str) {
+        swap(self.paths.config.as_deref().unwrap().parent().unwrap(), text);
     }
 
     pub(crate) async fn introduce(&self, session: u64) {
@@ -103,6 +138,7 @@ pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Event {
             name: name.to_owned(),
             qos,
             budget: amount,
+            annotations: Vec::new(),
         },
         container: Container {
             id: ContainerId(format!("id-{name}")),
@@ -112,6 +148,8 @@ pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Event {
             cpu: CpuRequest { request: amount, limit: amount },
             cpus: None,
             cgroup: None,
+            mems: None,
+            devices: Vec::new(),
             kept: false,
             created_at: None,
         },
@@ -120,4 +158,18 @@ pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Event {
 
 pub(crate) async fn local(test: impl Future<Output = ()>) {
     tokio::task::LocalSet::new().run_until(test).await;
+}
+
+/// Puts a file into a ConfigMap's volume as the kubelet does: a new directory, to which a link is then made to point.
+fn swap(volume: &Path, text: &str) {
+    let link = volume.join("..data");
+    let serial = fs::read_link(&link).map_or(0, |now| now.to_str().unwrap().len());
+    let directory = format!("..{}", "v".repeat(serial));
+    fs::create_dir_all(volume.join(&directory)).unwrap();
+    fs::write(volume.join(&directory).join("config.yaml"), text).unwrap();
+    symlink(&directory, volume.join("..data_tmp")).unwrap();
+    fs::rename(volume.join("..data_tmp"), &link).unwrap();
+    if serial == 0 {
+        symlink("..data/config.yaml", volume.join("config.yaml")).unwrap();
+    }
 }

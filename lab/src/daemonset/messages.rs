@@ -2,13 +2,16 @@
 
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 
 use crate::cgroup::Driver;
 use crate::cri::wire;
 use crate::manifests::Manifests;
-use crate::manifests::types::{Container, PodSpec, SeccompType, SecurityContext};
+use crate::manifests::types::{Container, PodSpec, SeccompType, SecurityContext, Variable};
 use crate::pod::{self, Pod};
+
+/// What the lab's node is called.
+const NODE_NAME: &str = "lab";
 
 /// What the kubelet hides from containers of `/proc` and `/sys`, and what it makes read-only, unless they are privileged.
 const MASKED: [&str; 12] = [
@@ -76,11 +79,7 @@ pub(super) fn container(
     config.image = Some(wire::ImageSpec { image: spec.image.clone() });
     config.command.clone_from(&spec.command);
     config.args.clone_from(&spec.args);
-    let variable = |v: &crate::manifests::types::Variable| wire::KeyValue {
-        key: v.name.clone(),
-        value: v.value.clone(),
-    };
-    config.envs = spec.env.iter().map(variable).collect();
+    config.envs = spec.env.iter().map(variable).collect::<Result<_>>()?;
     config.mounts = mounts;
     if let Some(linux) = &mut config.linux {
         let namespaces =
@@ -88,6 +87,17 @@ pub(super) fn container(
         linux.security_context = Some(security(&spec.security_context, namespaces)?);
     }
     Ok(config)
+}
+
+fn variable(variable: &Variable) -> Result<wire::KeyValue> {
+    let value = match &variable.value_from {
+        None => variable.value.clone(),
+        Some(from) if from.field_ref.field_path == "spec.nodeName" => NODE_NAME.to_owned(),
+        Some(from) => {
+            bail!("the lab's kubelet does not know the field {}", from.field_ref.field_path)
+        }
+    };
+    Ok(wire::KeyValue { key: variable.name.clone(), value })
 }
 
 fn security(

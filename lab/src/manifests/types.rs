@@ -134,7 +134,19 @@ api! {
     /// An environment variable.
     Variable {
         name: String,
+        #[serde(default)]
         value: String,
+        value_from: Option<ValueFrom>,
+    }
+
+    /// Where a variable's value comes from.
+    ValueFrom {
+        field_ref: FieldRef,
+    }
+
+    /// A field of the pod.
+    FieldRef {
+        field_path: String,
     }
 
     /// What a container asks for and may use at most.

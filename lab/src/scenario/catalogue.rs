@@ -2,7 +2,7 @@
 
 use super::script::Script;
 use super::shape::Shape;
-use super::{hotplug, life, pods, worked};
+use super::{hotplug, life, pods, reconfigure, wishes, worked};
 
 /// A script for machines that fit it.
 #[derive(Clone, Copy)]
@@ -65,6 +65,11 @@ pub fn all() -> Vec<Scenario> {
             worked::strict,
         ),
         scenario("kep-693", "single-numa-node: in one NUMA node or refused", worked::single_node),
+        scenario(
+            "wishes",
+            "annotations: one uncore cache or none, idle siblings, memory and environment",
+            wishes::wishes,
+        ),
         scenario("churn", "to full and back to empty: nothing shared, nothing lost", life::churn),
         scenario(
             "init-sidecar",
@@ -81,9 +86,14 @@ pub fn all() -> Vec<Scenario> {
         scenario("runtime-restart", "containerd killed: nobody moves", life::runtime_restart),
         scenario("both-restart", "both killed: nobody moves", life::both_restart),
         scenario(
+            "config-swap",
+            "the ConfigMap is tightened, then wrong: followed live, nobody exclusive moves",
+            reconfigure::live,
+        ),
+        scenario(
             "config-swap-restart",
             "the ConfigMap changes, the plugin is restarted: nobody exclusive moves",
-            life::config_swap,
+            reconfigure::restart,
         ),
         scenario(
             "containers-first",

@@ -20,11 +20,13 @@ pub(super) struct Promise {
     pub(super) held: usize,
     /// Containers, by pod and name, that came with their pod's resources, and share.
     pub(super) inheriting: BTreeSet<(String, String)>,
+    /// Pods for whose containers the SMT siblings of their CPUs stay idle.
+    pub(super) isolated: BTreeSet<String>,
 }
 
 impl Promise {
     /// Exclusive containers have as many CPUs as they asked for, online, not reserved, with nobody else on them and
-    /// without a quota; the others have all that is left. What the plugin wrote down must not differ.
+    /// without a quota; the others have all that is left but idle siblings. What the plugin wrote down must not differ.
     pub(super) fn check(&self, view: &View) -> Result<(), String> {
         let online = parse(&view.online);
         let mut exclusive = CpuSet::EMPTY;
@@ -53,6 +55,14 @@ impl Promise {
                 return Err(format!("{name} may run on {cpus}, the state file says {decided:?}"));
             }
             exclusive |= cpus;
+            if self.isolated.contains(&container.pod) {
+                let idle = siblings(view, cpus) - self.reserved;
+                if !(idle & exclusive).is_empty() {
+                    return Err(format!("siblings {idle} of {name} are not idle"));
+                }
+                // Whoever else may run there has somebody's own CPUs.
+                exclusive |= idle;
+            }
         }
         let pool = online - exclusive - if self.strict { self.reserved } else { CpuSet::EMPTY };
         for container in view.containers.iter().filter(|c| self.wanted(c).is_none()) {
@@ -80,6 +90,13 @@ impl Promise {
         let exclusive = container.qos == Qos::Guaranteed && whole && !self.inheriting.contains(&of);
         exclusive.then(|| usize::try_from(container.request / 1000).unwrap_or_default())
     }
+}
+
+/// The SMT siblings of these CPUs, without them.
+fn siblings(view: &View, cpus: CpuSet) -> CpuSet {
+    let cores = view.cores.iter().map(|core| parse(core));
+    let touched: CpuSet = cores.filter(|core| !core.is_disjoint(&cpus)).collect();
+    touched - cpus
 }
 
 fn name(container: &ContainerView) -> String {

@@ -1,4 +1,4 @@
-//! Pods come and go, programs die and come back, the configuration changes.
+//! Pods come and go, programs die and come back.
 
 use super::invariants::parse;
 use super::script::{Look, Script, exclusive, guaranteed};
@@ -63,7 +63,7 @@ pub(super) fn churn(shape: &Shape) -> Option<Script> {
 }
 
 /// Two exclusive pods and a shared one, where there is room for them; then a look.
-fn some_pods(script: &mut Script) -> Look {
+pub(super) fn some_pods(script: &mut Script) -> Look {
     script.shared("web");
     script.exclusive("db", 1);
     script.exclusive("cache", 1);
@@ -71,7 +71,7 @@ fn some_pods(script: &mut Script) -> Look {
 }
 
 /// The runtime carries out what a plugin says at its start before it asks about the next container.
-fn caught_up(script: &mut Script) {
+pub(super) fn caught_up(script: &mut Script) {
     script.shared("late");
 }
 
@@ -121,23 +121,6 @@ pub(super) fn both_restart(shape: &Shape) -> Option<Script> {
     let before = some_pods(&mut script);
     script.does(Step::KillBoth);
     goes_on(&mut script, before);
-    Some(script)
-}
-
-/// From a shared pool with the reserved CPUs to one without. The plugin reads its file when it starts.
-pub(super) fn config_swap(shape: &Shape) -> Option<Script> {
-    let mut script = Script::new(shape);
-    script.plugin(shape.config(""));
-    let before = some_pods(&mut script);
-    let strict = "cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}";
-    script.does(Step::SwapConfig(shape.config(strict)));
-    script.does(Step::KillPlugin);
-    caught_up(&mut script);
-    script.strict();
-    script.exclusive_unmoved(before);
-    script.remove("cache");
-    script.exclusive("new", 1);
-    script.exclusive_unmoved(before);
     Some(script)
 }
 

@@ -5,8 +5,10 @@ mod hotplug;
 mod invariants;
 mod life;
 mod pods;
+mod reconfigure;
 pub mod script;
 pub mod shape;
+mod wishes;
 mod worked;
 
 use crate::pod::{Container, Pod};

@@ -34,6 +34,7 @@ impl Script {
             written: false,
             held: 0,
             inheriting: BTreeSet::new(),
+            isolated: BTreeSet::new(),
         };
         Self { steps: Vec::new(), looks: 0, promise }
     }
@@ -184,9 +185,26 @@ impl Script {
         look
     }
 
+    /// A step whose text must have all of this in it.
+    pub fn says(&mut self, step: Step, parts: &[&str]) {
+        let parts: Vec<String> = parts.iter().map(|part| (*part).to_owned()).collect();
+        self.push(step, move |outcome, _| {
+            let Outcome::Text(text) = outcome else { return Err("there is no text".to_owned()) };
+            match parts.iter().find(|part| !text.contains(*part)) {
+                None => Ok(()),
+                Some(part) => Err(format!("{part:?} is not in\n{text}")),
+            }
+        });
+    }
+
     /// From now on shared containers must keep off the reserved CPUs.
     pub fn strict(&mut self) {
         self.promise.strict = true;
+    }
+
+    /// From now on these CPUs are reserved.
+    pub fn reserve(&mut self, cpus: CpuSet) {
+        self.promise.reserved = cpus;
     }
 
     /// From now on so many CPUs are kept for containers that have ended and will be back.
@@ -197,6 +215,11 @@ impl Script {
     /// This container has no resources of its own: it arrives with its pod's, and shares.
     pub fn inherits(&mut self, pod: &str, container: &str) {
         self.promise.inheriting.insert((pod.to_owned(), container.to_owned()));
+    }
+
+    /// The SMT siblings of this pod's CPUs stay idle.
+    pub fn isolates(&mut self, pod: &str) {
+        self.promise.isolated.insert(pod.to_owned());
     }
 
     fn push(

@@ -121,6 +121,7 @@ impl Machine {
             distances: (0..self.nodes.len().max(1))
                 .map(|to| self.distance(id, to).into())
                 .collect(),
+            memoryless: false,
         });
         let facts = Facts {
             cpus: cpus.collect(),

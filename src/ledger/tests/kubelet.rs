@@ -17,6 +17,7 @@ fn notes(claims: &[(&Pod, &str)]) -> Vec<KubeletClaim> {
 
 fn claim(pod: &Pod, id: &str, list: &str) -> Claim {
     Claim {
+        isolated: false,
         pod_uid: pod.uid.clone(),
         namespace: pod.namespace.clone(),
         pod: pod.name.clone(),

@@ -16,6 +16,8 @@
 //!       shared_cpu_list                 or shared_cpu_map
 //!   system/node/nodeM/                Documentation/ABI/stable/sysfs-devices-node
 //!     cpulist  distance  meminfo        or cpumap
+//!   system/node/has_memory            a list of nodes
+//!   .../numa_node                     of a container's devices, when one comes
 //!   cpu_core/cpus  cpu_atom/cpus      core kinds of hybrid machines (the kernel's perf units)
 //! ```
 //!
@@ -29,11 +31,13 @@
 mod caches;
 mod cores;
 mod cpus;
+mod devices;
 mod nodes;
 mod partition;
 mod tree;
 mod warning;
 
+pub use devices::device_node;
 pub use warning::{Fact, Problem, Warning};
 
 use super::model::{Cpu, Facts, OfflineCpu};

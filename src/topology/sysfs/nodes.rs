@@ -31,16 +31,27 @@ pub(super) fn read(tree: &Tree, present: CpuSet, online: CpuSet, notes: &mut Not
         // A kernel built without NUMA has no such directory: its one node needs no file.
         return Nodes {
             of: online.iter().map(|cpu| (cpu, 0)).collect(),
-            nodes: vec![NodeFacts { id: 0, distances: vec![LOCAL] }],
+            nodes: vec![NodeFacts { id: 0, distances: vec![LOCAL], memoryless: false }],
             memory: BTreeMap::new(),
         };
     }
     let of = members(tree, &ids, present, online, notes);
+    let memory: BTreeMap<usize, u64> =
+        ids.iter().filter_map(|&id| Some((id, memory(tree, id)?))).collect();
+    // The kernel's own list, which is what it allows in a cpuset. Before Linux 2.6.24 there was none.
+    let listed = tree.cpus(DIR, &[("has_memory", Format::List)]).value;
+    let memoryless = |id| match listed {
+        Some(listed) => !listed.contains(id),
+        None => memory.get(&id) == Some(&0),
+    };
     let nodes = ids
         .iter()
-        .map(|&id| NodeFacts { id, distances: distances(tree, id, &ids, notes) })
+        .map(|&id| NodeFacts {
+            id,
+            distances: distances(tree, id, &ids, notes),
+            memoryless: memoryless(id),
+        })
         .collect();
-    let memory = ids.iter().filter_map(|&id| Some((id, memory(tree, id)?))).collect();
     Nodes { of, nodes, memory }
 }
 

@@ -1,0 +1,85 @@
+//! The configuration changes, as the kubelet changes a mounted ConfigMap.
+
+use super::life::{caught_up, some_pods};
+use super::script::{Script, exclusive};
+use super::shape::Shape;
+use crate::step::Step;
+
+const STRICT: &str = "cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}";
+
+/// Tightened while everything runs: two cores reserved instead of one, shared containers kept off them, and whole cores
+/// only; then wrong, then repaired. The plugin is never restarted.
+pub(super) fn live(shape: &Shape) -> Option<Script> {
+    let threads = shape.threads();
+    // Nobody has anything on the last core yet.
+    let last = *shape.cores().last().filter(|core| core.is_disjoint(&shape.reserved))?;
+    let reserved = shape.reserved | last;
+    if shape.room() < 2 + 3 * threads + last.len() {
+        return None;
+    }
+    let tight = Shape { reserved, ..shape.clone() }.config(
+        "cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\", full-pcpus-only: \"true\"}",
+    );
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(""));
+    let before = some_pods(&mut script);
+    script.does(Step::SwapConfig(tight.clone()));
+    script.does(Step::Await("the configuration was changed; in force: ".to_owned()));
+    caught_up(&mut script);
+    script.reserve(reserved);
+    script.strict();
+    let tightened = script.exclusive_unmoved(before);
+    let in_force = format!("reserved {reserved}, ");
+    script.says(Step::Status, &["strict-cpu-reservation", &in_force]);
+    let reloads = |result: &str, count: u32| {
+        format!("nri_cpu_manager_config_reloads_total{{result=\"{result}\"}} {count}\n")
+    };
+    script.says(Step::Fetch("/metrics".to_owned()), &[&reloads("applied", 1)]);
+    // New containers follow it.
+    if threads > 1 && shape.topology.cpus_per_core() > 1 {
+        script.refused(Step::Run(exclusive("half", threads - 1)), "SMTAlignmentError");
+        script.remove("half");
+    }
+
+    let wrong = tight.replace("reservedSystemCPUs", "reservedSystemCPU");
+    script.does(Step::SwapConfig(wrong));
+    script.does(Step::Await("cannot be used, the last good one stays in force".to_owned()));
+    let fault = "line 2: unknown field `reservedSystemCPU`";
+    script.says(Step::Log, &[fault]);
+    script.says(Step::Status, &["ready:    yes", "REJECTED", fault, &in_force]);
+    script.says(Step::Fetch("/healthz".to_owned()), &["200 OK", "ok\nwarning: ", fault]);
+    script.says(Step::Fetch("/readyz".to_owned()), &["200 OK", "ok\nwarning: ", fault]);
+    let rejected = [
+        "nri_cpu_manager_config_last_reload_successful 0\n",
+        "nri_cpu_manager_config_fault_line 2\n",
+        &reloads("rejected", 1),
+    ];
+    script.says(Step::Fetch("/metrics".to_owned()), &rejected);
+    script.unmoved(tightened);
+    script.exclusive("new", threads);
+    let with_new = script.exclusive_unmoved(before);
+
+    script.does(Step::SwapConfig(tight));
+    script.does(Step::WaitFor("the configuration was changed; in force: ".to_owned(), 2));
+    script.says(Step::Fetch("/healthz".to_owned()), &["200 OK", "\r\n\r\nok\n"]);
+    let repaired = ["nri_cpu_manager_config_last_reload_successful 1\n", &reloads("unchanged", 1)];
+    script.says(Step::Fetch("/metrics".to_owned()), &repaired);
+    script.unmoved(with_new);
+    Some(script)
+}
+
+/// From a shared pool with the reserved CPUs to one without; what the plugin does not follow it finds when it starts.
+pub(super) fn restart(shape: &Shape) -> Option<Script> {
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(""));
+    let before = some_pods(&mut script);
+    script.does(Step::SwapConfig(shape.config(STRICT)));
+    script.does(Step::KillPlugin);
+    caught_up(&mut script);
+    script.strict();
+    script.exclusive_unmoved(before);
+    script.remove("cache");
+    script.exclusive("new", 1);
+    script.exclusive_unmoved(before);
+    Some(script)
+}

@@ -1,0 +1,95 @@
+//! Pods that wish for something, within what their namespace may.
+
+use nri_cpu_manager::cpuset::CpuSet;
+
+use super::invariants::parse;
+use super::script::{Script, exclusive};
+use super::shape::Shape;
+use crate::step::Step;
+use crate::view::View;
+
+const CONFIG: &str = "exposeCpus: true
+exclusiveMems: follow-cpus
+namespaces:
+- names: [default]
+  allow: {uncore: [require], smt: [isolate]}";
+
+/// Uncore caches are filled by one container each of more than half, so that the next one is refused although there is
+/// room in all of them together. Then siblings stay idle for one, also after the plugin is killed.
+pub(super) fn wishes(shape: &Shape) -> Option<Script> {
+    let caches: Vec<usize> =
+        shape.caches().iter().map(|cache| (*cache & shape.free()).len()).collect();
+    let size = shape.most_in(&shape.caches()) / 2 + 1;
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(CONFIG));
+    script.shared("web");
+    let holding = caches.iter().filter(|room| **room >= size).count();
+    for number in 0..holding {
+        script.run(exclusive(&format!("whole-{number}"), size).wishing("uncore", "require"));
+    }
+    let known = shape.clone();
+    let full = script.look_for(move |view| {
+        (0..holding).try_for_each(|number| as_wished(&known, view, &format!("whole-{number}")))
+    });
+    let torn = exclusive("torn", size).wishing("uncore", "require");
+    script.refused(Step::Run(torn), "UncoreAlignmentError");
+    script.remove("torn");
+    let typo = exclusive("typo", 1).wishing("uncor", "require");
+    script.refused(Step::Run(typo), "did you mean uncore?");
+    script.remove("typo");
+    let more = exclusive("more", 1).wishing("numa", "single");
+    script.refused(Step::Run(more), "WishNotAllowedError");
+    script.remove("more");
+    script.exclusive_unmoved(full);
+    for number in 0..holding {
+        script.remove(&format!("whole-{number}"));
+    }
+    let cores = shape.cores().iter().filter(|core| core.is_subset(&shape.free())).count();
+    script.isolates("quiet");
+    script.run(exclusive("quiet", cores.min(2)).wishing("smt", "isolate"));
+    let known = shape.clone();
+    let quiet = script.look_for(move |view| as_wished(&known, view, "quiet"));
+    let loud = exclusive("loud", cores).wishing("smt", "isolate");
+    script.refused(Step::Run(loud), "SMTAlignmentError");
+    script.remove("loud");
+    script.does(Step::KillPlugin);
+    script.unmoved(quiet);
+    script.remove("quiet");
+    script.expect(&[("web", shape.online())]);
+    Some(script)
+}
+
+/// An exclusive container is in one uncore cache, has its memory where its CPUs are, and knows them.
+fn as_wished(shape: &Shape, view: &View, pod: &str) -> Result<(), String> {
+    let Some(container) = view.containers.iter().find(|c| c.pod == pod) else {
+        return Err(format!("{pod} is not there"));
+    };
+    let cpus = parse(&container.allowed);
+    let caches: Vec<String> = parts(&shape.caches(), cpus);
+    if pod != "quiet" && caches.len() != 1 {
+        return Err(format!("{pod} is in several uncore caches: {}", caches.join(";")));
+    }
+    let nodes = shape.topology.nodes();
+    let used = nodes.iter().filter(|node| !node.cpus.is_disjoint(&cpus));
+    let used: CpuSet = used.filter_map(|node| CpuSet::of(node.id).ok()).collect();
+    let told = [
+        format!("NRI_CPU_MANAGER_CPUS={cpus}"),
+        format!("NRI_CPU_MANAGER_NUMA_NODES={used}"),
+        format!("NRI_CPU_MANAGER_UNCORE_CACHES={}", caches.join(";")),
+    ];
+    if container.told != told {
+        return Err(format!("{pod} knows {:?}, expected was {told:?}", container.told));
+    }
+    // Which nodes without CPUs go with which is the machine's own business.
+    let bare = nodes.iter().any(|node| node.cpus.is_empty());
+    if !bare && container.mems != used.to_string() {
+        return Err(format!("{pod} has memory of NUMA nodes {}, not of {used}", container.mems));
+    }
+    Ok(())
+}
+
+/// What of these CPUs is in each set, those that have none left out.
+fn parts(sets: &[CpuSet], cpus: CpuSet) -> Vec<String> {
+    let parts = sets.iter().map(|set| *set & cpus).filter(|part| !part.is_empty());
+    parts.map(|part| part.to_string()).collect()
+}

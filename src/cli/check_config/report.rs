@@ -1,0 +1,235 @@
+//! What was found, for people and for programs.
+
+use crate::cli::node::overrides;
+use crate::config::{Config, Override};
+use crate::ledger::{Policy, Settings};
+use crate::topology::Topology;
+use serde::Serialize;
+use std::fmt::{self, Display, Formatter};
+
+/// Everything that a file means. The names are a promise to scripts; docs/configuration.md is the reference.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// The file.
+    pub file: String,
+    /// The node's name; `null` if it was not told.
+    pub node: Option<String>,
+    /// What would be in force on this node; without its name, on one that no override matches.
+    pub settings: SettingsReport,
+    /// Which of `overrides`, counted from 0, are in that, the most specific last.
+    pub applied: Vec<usize>,
+    /// The entries of `nodes`.
+    pub overrides: Vec<OverrideReport>,
+    /// What would change for containers; `null` if no state was named.
+    pub outlook: Option<Outlook>,
+}
+
+/// Settings in the configuration's own words.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SettingsReport {
+    /// `none` or `static`.
+    pub cpu_manager_policy: String,
+    /// The options that are on.
+    pub cpu_manager_policy_options: String,
+    /// The topology manager's policy.
+    pub topology_manager_policy: String,
+    /// `container` or `pod`.
+    pub topology_manager_scope: String,
+    /// Never exclusive.
+    pub reserved_cpus: String,
+    /// `runtime`, `kernel` or `auto`. Whether the kernel can is seen only where the plugin runs.
+    pub exclusivity: String,
+    /// Whether no container may run otherwise than decided.
+    pub strict: bool,
+}
+
+/// An entry of `nodes`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OverrideReport {
+    /// The line it begins on.
+    pub line: usize,
+    /// Names and patterns.
+    pub names: Vec<String>,
+    /// Labels and patterns of their values, as `KEY=VALUE`.
+    pub labels: Vec<String>,
+    /// Whether it is for this node.
+    pub matches: bool,
+    /// What would be in force on this machine if it alone matched; `null` if it does not fit this machine.
+    pub settings: Option<SettingsReport>,
+    /// Why it does not fit this machine. Another machine's override need not.
+    pub error: Option<String>,
+}
+
+/// What would change for containers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outlook {
+    /// Exclusive CPUs that are assigned now.
+    pub assignments: Vec<AssignmentReport>,
+    /// The shared pool now; `null` if no plugin runs that could tell.
+    pub shared_now: Option<String>,
+    /// The shared pool then.
+    pub shared_then: String,
+}
+
+/// A container's exclusive CPUs, and what would become of them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AssignmentReport {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod.
+    pub pod: String,
+    /// The container.
+    pub container: String,
+    /// Its CPUs now.
+    pub cpus: String,
+    /// What would become of them.
+    #[serde(flatten)]
+    pub effect: Effect,
+}
+
+/// What would become of exclusive CPUs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "effect", rename_all = "snake_case")]
+pub enum Effect {
+    /// The container keeps them.
+    Stays,
+    /// It has to have others.
+    Moves {
+        /// Which, if nothing else happens before.
+        to: String,
+        /// Why.
+        why: String,
+    },
+    /// It shares CPUs with others.
+    Shares {
+        /// Why.
+        why: String,
+    },
+}
+
+impl SettingsReport {
+    /// Of a configuration and what it means on a machine.
+    pub fn of(config: &Config, settings: &Settings) -> SettingsReport {
+        let placement = &settings.placement;
+        SettingsReport {
+            cpu_manager_policy: match settings.policy {
+                Policy::None => "none",
+                Policy::Static => "static",
+            }
+            .to_owned(),
+            cpu_manager_policy_options: placement.options.to_string(),
+            topology_manager_policy: placement.topology_manager.policy.name().to_owned(),
+            topology_manager_scope: placement.topology_manager.scope.name().to_owned(),
+            reserved_cpus: placement.reserved.to_string(),
+            exclusivity: config.exclusivity().name().to_owned(),
+            strict: config.strict(),
+        }
+    }
+}
+
+impl OverrideReport {
+    /// Of an entry, and of the configuration with it alone.
+    pub fn of(
+        entry: Override,
+        matches: bool,
+        yields: &Config,
+        topology: &Topology,
+    ) -> OverrideReport {
+        let settings = yields.resolve(topology);
+        let labels = entry.labels.iter().map(|(key, value)| format!("{key}={value}"));
+        OverrideReport {
+            line: entry.line,
+            labels: labels.collect(),
+            names: entry.names,
+            matches,
+            error: settings.as_ref().err().map(ToString::to_string),
+            settings: settings.ok().map(|settings| SettingsReport::of(yields, &settings)),
+        }
+    }
+}
+
+impl Display for SettingsReport {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let reserved = if self.reserved_cpus.is_empty() { "none" } else { &self.reserved_cpus };
+        write!(
+            f,
+            "cpuManagerPolicy {} ({}), topologyManagerPolicy {} (scope {}), reserved CPUs {reserved}, exclusivity {}, strict {}",
+            self.cpu_manager_policy,
+            self.cpu_manager_policy_options,
+            self.topology_manager_policy,
+            self.topology_manager_scope,
+            self.exclusivity,
+            self.strict
+        )
+    }
+}
+
+impl Display for OverrideReport {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let whom = [("names", &self.names), ("labels", &self.labels)];
+        let whom = whom.iter().filter(|(_, list)| !list.is_empty());
+        let whom: Vec<String> =
+            whom.map(|(what, list)| format!("{what} {}", list.join(", "))).collect();
+        let matches = if self.matches { "matches this node" } else { "not this node" };
+        writeln!(f, "override on line {}: {} ({matches})", self.line, whom.join("; "))?;
+        match (&self.settings, &self.error) {
+            (Some(settings), _) => writeln!(f, "  alone: {settings}"),
+            (None, Some(error)) => writeln!(f, "  does not fit this machine: {error}"),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl Display for AssignmentReport {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { namespace, pod, container, cpus, effect } = self;
+        write!(f, "{namespace}/{pod}/{container}: CPUs {cpus} ")?;
+        match effect {
+            Effect::Stays => f.write_str("stay"),
+            Effect::Moves { to, why } => write!(f, "would become {to}: {why}"),
+            Effect::Shares { why } => write!(f, "would be lost, it would share: {why}"),
+        }
+    }
+}
+
+impl Display for Outlook {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let or_none =
+            |list: &str| if list.is_empty() { "none".to_owned() } else { list.to_owned() };
+        if self.assignments.is_empty() {
+            writeln!(f, "exclusive CPUs are assigned to nobody")?;
+        }
+        for one in &self.assignments {
+            writeln!(f, "{one}")?;
+        }
+        let now = match &self.shared_now {
+            Some(now) => or_none(now),
+            None => "not known (no plugin runs with this state)".to_owned(),
+        };
+        writeln!(f, "shared pool: {now} -> {}", or_none(&self.shared_then))
+    }
+}
+
+impl Display for Report {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: no mistakes found", self.file)?;
+        let lines = self.applied.iter().filter_map(|at| Some(self.overrides.get(*at)?.line));
+        let lines: Vec<usize> = lines.collect();
+        let whose = match &self.node {
+            None if self.overrides.is_empty() => "every node".to_owned(),
+            None => "a node that no override matches (--node-name was not given)".to_owned(),
+            Some(node) => format!("node {node}{}", overrides(&lines)),
+        };
+        writeln!(f, "\nin force on {whose}:\n  {}", self.settings)?;
+        if !self.overrides.is_empty() {
+            writeln!(f)?;
+        }
+        for one in &self.overrides {
+            write!(f, "{one}")?;
+        }
+        match &self.outlook {
+            Some(outlook) => write!(f, "\n{outlook}"),
+            None => Ok(()),
+        }
+    }
+}

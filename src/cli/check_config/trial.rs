@@ -1,0 +1,85 @@
+//! What would become of containers: the ledger's own answer, asked of a ledger that nobody follows.
+
+use super::report::{AssignmentReport, Effect, Outlook};
+use crate::cpuset::CpuSet;
+use crate::ledger::model::{ContainerKind, SandboxId};
+use crate::ledger::{
+    Claim, Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Note, Pod, Qos, Reason,
+    Settings, What,
+};
+use crate::topology::Topology;
+use std::collections::BTreeMap;
+
+/// What a plugin that follows these settings would make of assignments. Of which sizes and kinds containers are is not in
+/// the state file: each is taken to ask for what it has, and to run.
+pub(super) fn after(topology: &Topology, settings: &Settings, claims: Vec<Claim>) -> Outlook {
+    let (pods, containers) = claims.iter().map(found_running).unzip();
+    let mut ledger = Ledger::new(topology.clone(), settings.clone(), claims.clone());
+    // Never refused.
+    let _ = ledger.handle(Event::Synchronize { pods, containers });
+    let has: BTreeMap<ContainerId, CpuSet> =
+        ledger.claims().map(|claim| (claim.id, claim.cpus)).collect();
+    let notes = ledger.take_notes();
+    let assignment = |claim: Claim| {
+        let now = has.get(&claim.id).copied();
+        let effect = match now {
+            Some(cpus) if cpus == claim.cpus => Effect::Stays,
+            Some(to) => Effect::Moves { to: to.to_string(), why: why(&notes, &claim, topology) },
+            None => Effect::Shares { why: why(&notes, &claim, topology) },
+        };
+        AssignmentReport {
+            namespace: claim.namespace,
+            pod: claim.pod,
+            container: claim.container,
+            cpus: claim.cpus.to_string(),
+            effect,
+        }
+    };
+    Outlook {
+        assignments: claims.into_iter().map(assignment).collect(),
+        shared_now: None,
+        shared_then: ledger.pool().to_string(),
+    }
+}
+
+/// A container that has exclusive CPUs, as the runtime would list it.
+fn found_running(claim: &Claim) -> (Pod, Container) {
+    let sandbox = SandboxId(claim.pod_uid.to_string());
+    let amount = u64::try_from(claim.cpus.len()).ok().map(|cpus| MilliCpu(cpus * 1000));
+    let pod = Pod {
+        sandbox: sandbox.clone(),
+        uid: claim.pod_uid.clone(),
+        namespace: claim.namespace.clone(),
+        name: claim.pod.clone(),
+        qos: Qos::Guaranteed,
+        budget: None,
+        // They are not in the state file either: who runs keeps its CPUs, whatever was wished for.
+        annotations: Default::default(),
+    };
+    let container = Container {
+        id: claim.id.clone(),
+        sandbox,
+        name: claim.container.clone(),
+        kind: ContainerKind::Unknown,
+        cpu: CpuRequest { request: amount, limit: amount },
+        cpus: Some(claim.cpus),
+        mems: None,
+        devices: Vec::new(),
+        cgroup: None,
+        kept: false,
+        created_at: None,
+    };
+    (pod, container)
+}
+
+fn why(notes: &[Note], claim: &Claim, topology: &Topology) -> String {
+    let told = notes.iter().filter(|note| note.subject.id == claim.id);
+    let mut reason = told.filter_map(|note| match &note.what {
+        What::Moved { why, .. } => Some(why.to_string()),
+        What::LeftShared(why) => Some(why.clone()),
+        _ => None,
+    });
+    let offline = !claim.cpus.is_subset(&topology.online());
+    let illegal = if offline { Reason::Offline } else { Reason::Reserved };
+    reason.next_back().unwrap_or_else(|| illegal.to_string())
+}

@@ -1,0 +1,138 @@
+//! What a simulation found, for people: configurations side by side, and the node at the end.
+
+use crate::cli::client::table;
+use crate::observe::picture::names::{alignment, printable};
+use crate::observe::picture::{Picture, text};
+use crate::simulate::report::{Placement, Report, RunReport, Values};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// At most so many containers are listed; the JSON has all.
+const LISTED: usize = 40;
+
+/// The report as text.
+pub(super) fn text(report: &Report, pictures: &[Picture], style: text::Style) -> String {
+    let mut out = String::new();
+    // Writing to a string does not fail.
+    let _ = write(&mut out, report, pictures, style);
+    out
+}
+
+fn write(
+    f: &mut String,
+    report: &Report,
+    pictures: &[Picture],
+    style: text::Style,
+) -> std::fmt::Result {
+    writeln!(
+        f,
+        "machine:   {}, {} CPUs, {} uncore caches, {} NUMA nodes",
+        report.machine, report.cpus, report.uncore_caches, report.numa_nodes
+    )?;
+    writeln!(f, "workload:  {}", report.workload)?;
+    for run in &report.runs {
+        writeln!(f, "config:    {}: {}", run.config, run.settings)?;
+    }
+    writeln!(f, "\n{}", table(&rows(&report.runs)))?;
+    for (run, picture) in report.runs.iter().zip(pictures) {
+        writeln!(f, "{} at {} s:\n{}", run.config, run.end, text::draw(picture, style))?;
+        write_placements(f, run)?;
+    }
+    Ok(())
+}
+
+fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    let mut row = |label: &str, of: &dyn Fn(&RunReport) -> String| {
+        rows.push([vec![label.to_owned()], runs.iter().map(of).collect()].concat());
+    };
+    row("", &|run| run.config.clone());
+    row("pods that came", &|run| run.pods.arrived.to_string());
+    row("  let in completely", &|run| part(run.pods.complete, run.pods.arrived));
+    row("  of these had to wait", &|run| match run.pods.waited {
+        0 => "0".to_owned(),
+        waited => format!(
+            "{waited}, {:.0} s on average, {:.0} s at most",
+            run.pods.mean_wait, run.pods.longest_wait
+        ),
+    });
+    row("not let in at once", &|run| run.refused.values().sum::<usize>().to_string());
+    let reasons: BTreeSet<&str> = runs.iter().flat_map(|run| run.refused.keys().copied()).collect();
+    for reason in reasons {
+        let count = |run: &RunReport| run.refused.get(reason).copied().unwrap_or(0).to_string();
+        row(&format!("  {reason}"), &count);
+    }
+    row("shared containers", &|run| run.shared.to_string());
+    row("exclusive containers", &|run| run.exclusive.containers.to_string());
+    let all = |run: &RunReport| run.exclusive.containers;
+    row("  in as few uncore caches as can be", &|run| {
+        part(run.exclusive.fewest_uncore_caches, all(run))
+    });
+    row("  in as few NUMA nodes", &|run| part(run.exclusive.fewest_numa_nodes, all(run)));
+    row("  in as few sockets", &|run| part(run.exclusive.fewest_sockets, all(run)));
+    row("  of whole cores", &|run| part(run.exclusive.whole_cores, all(run)));
+    row("changes for running containers", &|run| run.updates.to_string());
+    row("exclusive CPUs", &|run| values(&run.exclusive_cpus, 0));
+    for (boundary, label) in [("uncore_cache", "uncore cache"), ("numa_node", "NUMA node")] {
+        row(&format!("fragmentation by {label}"), &|run| {
+            run.fragmentation.get(boundary).map(|one| values(one, 2)).unwrap_or_default()
+        });
+    }
+    if runs.iter().any(|run| run.exclusive_cpus.samples.len() > 1) {
+        row("exclusive CPUs over time", &|run| curve(&run.exclusive_cpus));
+        row("fragmentation (uncore) over time", &|run| {
+            run.fragmentation.get("uncore_cache").map(curve).unwrap_or_default()
+        });
+    }
+    rows
+}
+
+fn part(some: usize, all: usize) -> String {
+    match all {
+        0 => "0".to_owned(),
+        all => format!("{some} ({:.1} %)", some as f64 * 100.0 / all as f64),
+    }
+}
+
+fn values(values: &Values, digits: usize) -> String {
+    match values.samples.len() {
+        0 => format!("{:.digits$}", values.last),
+        _ => format!(
+            "{:.digits$} on average, {:.digits$} at most, {:.digits$} at the end",
+            values.mean, values.most, values.last
+        ),
+    }
+}
+
+/// A value over time in eight heights, of which the highest is the largest value.
+fn curve(values: &Values) -> String {
+    const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let height = |value: f64| {
+        let share = if values.most > 0.0 { value / values.most } else { 0.0 };
+        HEIGHTS.get((share * 7.0).round() as usize).copied().unwrap_or('█')
+    };
+    // Half as many columns as samples.
+    values.samples.chunks(2).map(|pair| height(pair.iter().copied().fold(0.0, f64::max))).collect()
+}
+
+fn write_placements(f: &mut String, run: &RunReport) -> std::fmt::Result {
+    let (exclusive, shared): (Vec<&Placement>, Vec<&Placement>) =
+        run.placements.iter().partition(|one| one.exclusive);
+    let mut rows = vec![["", "CONTAINER", "CPUS", "HOW THEY LIE"].map(str::to_owned).to_vec()];
+    for one in exclusive.iter().chain(&shared).take(LISTED) {
+        let lie = match one.exclusive {
+            true => alignment(&one.numa_nodes, &one.uncore_caches, one.whole_cores),
+            false => "shared".to_owned(),
+        };
+        let name = printable(&format!("{}/{}/{}", one.namespace, one.pod, one.container));
+        let badge = one.badge.clone().unwrap_or_else(|| "·".to_owned());
+        rows.push(vec![badge, name, one.cpus.clone(), lie]);
+    }
+    if rows.len() > 1 {
+        write!(f, "{}", table(&rows))?;
+    }
+    match run.placements.len().saturating_sub(LISTED) {
+        0 => writeln!(f),
+        more => writeln!(f, "and {more} more: --output json lists all\n"),
+    }
+}

@@ -1,0 +1,108 @@
+//! The watch over the configuration file.
+//!
+//! The file is read every now and then, by its name: the kubelet changes a mounted ConfigMap by pointing a symbolic link
+//! to another directory, of which no event of the file's own tells. A change counts when two looks in a row have found
+//! the same: who edits a file by hand may be in the middle of it, and half a file can be a valid one.
+
+use super::{Config, ConfigError};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// How long after a look the next one is.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What the file holds: its text, or why that cannot be read.
+pub type Reading = Result<String, String>;
+
+/// Follows a file.
+#[derive(Debug)]
+pub struct Follower {
+    path: PathBuf,
+    /// What the last look found.
+    found: Reading,
+    /// What was last told.
+    told: Reading,
+}
+
+impl Follower {
+    /// Follows the file from which `config` was read.
+    pub fn new(path: &Path, config: &Config) -> Follower {
+        let text = Ok(config.text().to_owned());
+        Follower { path: path.to_owned(), found: text.clone(), told: text }
+    }
+
+    /// What is there, if that is news and has been there for two looks.
+    pub fn look(&mut self) -> Option<Reading> {
+        let found = Config::text_of(&self.path).map_err(|error: ConfigError| error.to_string());
+        let before = std::mem::replace(&mut self.found, found);
+        if self.found != before || self.found == self.told {
+            return None;
+        }
+        self.told.clone_from(&self.found);
+        Some(self.told.clone())
+    }
+
+    /// Tells every change, until nobody listens any more. The disk is waited for on a thread of its own.
+    pub async fn run(mut self, tell: mpsc::Sender<Reading>) {
+        while !tell.is_closed() {
+            tokio::time::sleep(INTERVAL).await;
+            let look = tokio::task::spawn_blocking(move || (self.look(), self));
+            // The closure neither panics nor is it cancelled.
+            let Ok((look, follower)) = look.await else { return };
+            self = follower;
+            if let Some(look) = look
+                && tell.send(look).await.is_err()
+            {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    /// As the kubelet does with a ConfigMap's volume: a new directory, and a link to it put in the place of the old one.
+    fn swap(volume: &Path, directory: &str, text: &str) {
+        fs::create_dir(volume.join(directory)).unwrap();
+        fs::write(volume.join(directory).join("config.yaml"), text).unwrap();
+        symlink(directory, volume.join("..data_tmp")).unwrap();
+        fs::rename(volume.join("..data_tmp"), volume.join("..data")).unwrap();
+    }
+
+    #[test]
+    fn a_change_is_told_once_when_it_has_settled() {
+        let volume = tempfile::tempdir().unwrap();
+        swap(volume.path(), "..1", "strict: true\n");
+        let path = volume.path().join("config.yaml");
+        symlink("..data/config.yaml", &path).unwrap();
+        let mut follower = Follower::new(&path, &Config::read(&path).unwrap());
+        assert_eq!([follower.look(), follower.look()], [None, None]);
+
+        swap(volume.path(), "..2", "strict: false\n");
+        assert_eq!(follower.look(), None);
+        assert_eq!(follower.look(), Some(Ok("strict: false\n".to_owned())));
+        assert_eq!([follower.look(), follower.look()], [None, None]);
+
+        // Somebody is writing it.
+        fs::write(&path, "").unwrap();
+        assert_eq!(follower.look(), None);
+        fs::write(&path, "strict: true\n").unwrap();
+        assert_eq!(follower.look(), None);
+        assert_eq!(follower.look(), Some(Ok("strict: true\n".to_owned())));
+
+        // It was away for a moment, and then for good.
+        fs::remove_file(&path).unwrap();
+        assert_eq!(follower.look(), None);
+        fs::write(&path, "strict: true\n").unwrap();
+        assert_eq!([follower.look(), follower.look()], [None, None]);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(follower.look(), None);
+        let gone = follower.look().unwrap().unwrap_err();
+        assert!(gone.contains("config.yaml") && gone.contains("No such file"), "{gone}");
+    }
+}

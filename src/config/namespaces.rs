@@ -1,0 +1,123 @@
+//! `namespaces`: what pods may wish for, namespace by namespace.
+
+use super::file::{Pairs, Text};
+use crate::ledger::wishes::{Wish, contradiction};
+use crate::ledger::{Bounds, Namespaces, Policy};
+use crate::placement::Wishes;
+use serde::Deserialize;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
+use std::fmt;
+
+/// An entry of the list.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Entry {
+    /// Names, or patterns with `*` and `?`.
+    names: Vec<Text>,
+    /// Whether pods there can have exclusive CPUs, where that is not as on the rest of the node.
+    cpu_manager_policy: Option<EntryPolicy>,
+    /// What pods may wish for.
+    allow: Allowed,
+    /// What holds for pods that say nothing.
+    defaults: Defaults,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum EntryPolicy {
+    None,
+    Static,
+}
+
+/// `uncore: [prefer, require]`, and so on.
+#[derive(Debug, Clone, Default)]
+struct Allowed(Vec<Wish>);
+
+/// `uncore: prefer`, and so on.
+#[derive(Debug, Clone, Default)]
+struct Defaults(Vec<Wish>);
+
+impl<'de> Deserialize<'de> for Allowed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Allowed, D::Error> {
+        struct AllowedVisitor;
+        impl<'de> Visitor<'de> for AllowedVisitor {
+            type Value = Allowed;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("wishes and lists of their values like {uncore: [prefer, require]}")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Allowed, A::Error> {
+                let mut wishes = Vec::new();
+                while let Some((Text(key), values)) = access.next_entry::<Text, Vec<Text>>()? {
+                    for Text(value) in values {
+                        wishes.push(Wish::parse(&key, &value).map_err(de::Error::custom)?);
+                    }
+                }
+                Ok(Allowed(wishes))
+            }
+        }
+        deserializer.deserialize_map(AllowedVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Defaults {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Defaults, D::Error> {
+        let pairs = Pairs::deserialize(deserializer)?;
+        if let Some(key) = pairs.twice() {
+            return Err(de::Error::custom(format!("{key:?} stands twice")));
+        }
+        let wishes: Result<Vec<Wish>, String> =
+            pairs.0.iter().map(|(key, value)| Wish::parse(key, value)).collect();
+        let wishes = wishes.map_err(de::Error::custom)?;
+        let mut both = Wishes::NONE;
+        for wish in &wishes {
+            match *wish {
+                Wish::Uncore(uncore) => both.uncore = Some(uncore),
+                Wish::Numa(numa) => both.numa = Some(numa),
+                Wish::Smt(_) | Wish::Cpus(_) => {}
+            }
+        }
+        match contradiction(&both) {
+            Some((one, other)) => {
+                let why = format!("defaults: {one} and {other} contradict each other");
+                Err(de::Error::custom(why))
+            }
+            None => Ok(Defaults(wishes)),
+        }
+    }
+}
+
+/// What the list says, if it can be on a node with this policy.
+///
+/// # Errors
+/// What cannot be.
+pub(super) fn resolve(entries: &[Entry], node: Policy) -> Result<Namespaces, String> {
+    let bounds = |entry: &Entry| {
+        if entry.names.is_empty() {
+            return Err(
+                "an entry has no names: expected some like [\"hpc\", \"team-*\"]".to_owned()
+            );
+        }
+        let names: Vec<String> = entry.names.iter().map(|Text(name)| name.clone()).collect();
+        let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-*?".contains(c);
+        if let Some(name) = names.iter().find(|name| name.is_empty() || !name.chars().all(legal)) {
+            return Err(format!(
+                "{name:?} is no namespace: expected lower case letters, digits and -, or a pattern with * and ?"
+            ));
+        }
+        let policy = entry.cpu_manager_policy.map(|policy| match policy {
+            EntryPolicy::None => Policy::None,
+            EntryPolicy::Static => Policy::Static,
+        });
+        if node == Policy::None && policy == Some(Policy::Static) {
+            let first = names.first().cloned().unwrap_or_default();
+            return Err(format!(
+                "{first:?} has cpuManagerPolicy: static on a node with none. For exclusive CPUs in some namespaces only, set \
+                 static with reserved CPUs for the node, and none for {{names: [\"*\"]}}"
+            ));
+        }
+        let allow = entry.allow.0.iter().copied().collect();
+        Ok((names, Bounds { policy, allow, defaults: entry.defaults.0.clone() }))
+    };
+    let entries: Result<Vec<_>, String> = entries.iter().map(bounds).collect();
+    Namespaces::new(entries?).map_err(|tie| tie.to_string())
+}

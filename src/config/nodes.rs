@@ -1,0 +1,288 @@
+//! Overrides for nodes: each entry of `nodes` is for the nodes that its names and labels match, and puts its fields in the
+//! place of the ones above it.
+//!
+//! Of several entries that match a node each counts, the most specific one last: one that names the node before patterns,
+//! a pattern with more characters that are not wildcards before one with fewer, then more labels before fewer. Of equals
+//! the later one in the file wins.
+
+use super::ConfigError;
+use super::error::Source;
+use super::file::{File, Pairs, Text};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::str::FromStr;
+use wildmatch::WildMatch;
+
+/// Which node this is, as far as that was told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeIdentity {
+    /// Its name in Kubernetes.
+    pub name: Option<String>,
+    /// Its labels, or those of them that matter.
+    pub labels: Option<Labels>,
+}
+
+/// Labels of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Labels(BTreeMap<String, String>);
+
+impl FromStr for Labels {
+    type Err = String;
+
+    /// Of the form `KEY=VALUE,KEY=VALUE`.
+    fn from_str(text: &str) -> Result<Labels, String> {
+        let label = |part: &str| match part.trim().split_once('=') {
+            Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+            _ => Err(format!("{part:?} is not a label: expected KEY=VALUE,KEY=VALUE")),
+        };
+        text.split(',')
+            .filter(|part| !part.trim().is_empty())
+            .map(label)
+            .collect::<Result<_, _>>()
+            .map(Labels)
+    }
+}
+
+/// How closely an entry names a node; the greater, the closer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Specificity {
+    by_name: Closeness,
+    labels: usize,
+}
+
+/// How closely a pattern names a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Closeness {
+    /// By a pattern with so many characters that are not wildcards; an entry without names has none.
+    Pattern(usize),
+    /// By the name itself.
+    Exact,
+}
+
+fn closeness(pattern: &str, name: &str) -> Option<Closeness> {
+    let wild = |c: char| matches!(c, '*' | '?');
+    if !pattern.contains(wild) {
+        return (pattern == name).then_some(Closeness::Exact);
+    }
+    let literals = pattern.chars().filter(|c| !wild(*c)).count();
+    WildMatch::new(pattern).matches(name).then_some(Closeness::Pattern(literals))
+}
+
+/// Whether, and how closely, an entry names a node.
+///
+/// # Errors
+/// Which fact of the node is missing, and for which field.
+fn specificity(
+    entry: &File,
+    node: &NodeIdentity,
+) -> Result<Option<Specificity>, (&'static str, &'static str)> {
+    let by_name = match (entry.names.as_slice(), &node.name) {
+        ([], _) => Some(Closeness::Pattern(0)),
+        (_, None) => {
+            let why = "this node's name is not known: set NODE_NAME, or give --node-name";
+            return Err(("names", why));
+        }
+        (names, Some(name)) => names.iter().filter_map(|Text(one)| closeness(one, name)).max(),
+    };
+    let labels = match (entry.labels.0.as_slice(), &node.labels) {
+        ([], _) => true,
+        (_, None) => {
+            let why = "this node's labels are not known: set NODE_LABELS, or give --node-labels";
+            return Err(("labels", why));
+        }
+        (wanted, Some(Labels(labels))) => wanted.iter().all(|(key, pattern)| {
+            labels.get(key).is_some_and(|value| WildMatch::new(pattern).matches(value))
+        }),
+    };
+    let labels = labels.then_some(entry.labels.0.len());
+    Ok(by_name.zip(labels).map(|(by_name, labels)| Specificity { by_name, labels }))
+}
+
+/// The entries for a node by their places in the file, the most specific last.
+///
+/// # Errors
+/// If an entry asks for what is not known of the node.
+pub(super) fn matching(
+    source: &Source,
+    file: &File,
+    node: &NodeIdentity,
+) -> Result<Vec<usize>, ConfigError> {
+    let mut found = Vec::new();
+    for (at, entry) in file.nodes.iter().enumerate() {
+        let closeness = specificity(entry, node)
+            .map_err(|(field, why)| source.entry(at).at(field, why.to_owned()))?;
+        found.extend(closeness.map(|closeness| (closeness, at)));
+    }
+    found.sort();
+    Ok(found.into_iter().map(|(_, at)| at).collect())
+}
+
+/// Whether entries are of the form that entries have, and nothing else is.
+///
+/// # Errors
+/// What is wrong with which.
+pub(super) fn check(source: &Source, file: &File) -> Result<(), ConfigError> {
+    for (field, there) in [("names", !file.names.is_empty()), ("labels", !file.labels.0.is_empty())]
+    {
+        if there {
+            return Err(source.at(field, "it belongs into an entry of nodes".to_owned()));
+        }
+    }
+    for (at, entry) in file.nodes.iter().enumerate() {
+        let wrong = |field, why: &str| Err(source.entry(at).at(field, why.to_owned()));
+        if !entry.nodes.is_empty() {
+            return wrong("nodes", "an entry of nodes has no nodes of its own");
+        }
+        if entry.names.iter().any(|name| name.0.is_empty()) {
+            return wrong("names", "a name is empty: expected one like \"worker-1\" or \"gpu-*\"");
+        }
+        if entry.names.is_empty() && entry.labels.0.is_empty() {
+            return wrong("nodes", "this entry is for no node: it needs names, labels or both");
+        }
+    }
+    Ok(())
+}
+
+/// The file with the fields of an entry in the place of its own.
+///
+/// Options and amounts are merged by their names, as Helm and kustomize do with maps. What has lost its meaning by that is
+/// left out: options of a policy that an entry ends, and the list of reserved CPUs where an entry gives an amount.
+pub(super) fn overlaid(base: File, entry: &File) -> File {
+    // Every field is named, so that none is forgotten.
+    let File {
+        cpu_manager_policy,
+        cpu_manager_policy_options,
+        topology_manager_policy,
+        topology_manager_scope,
+        topology_manager_policy_options,
+        reserved_system_cpus,
+        system_reserved,
+        kube_reserved,
+        uncore_cache_order,
+        kubelet_state_dir,
+        on_active_kubelet,
+        exclusivity,
+        cpuset_partition,
+        strict,
+        expose_cpus,
+        exclusive_mems,
+        namespaces,
+        names: _,
+        labels: _,
+        nodes: _,
+    } = entry.clone();
+    let ends_policy = cpu_manager_policy.as_ref().is_some_and(|policy| policy.0 != "static");
+    let amount = !(system_reserved.0.is_empty() && kube_reserved.0.is_empty());
+    let options = if ends_policy { Pairs::default() } else { base.cpu_manager_policy_options };
+    let list = base.reserved_system_cpus.filter(|_| !amount);
+    File {
+        cpu_manager_policy: cpu_manager_policy.or(base.cpu_manager_policy),
+        cpu_manager_policy_options: options.merged(cpu_manager_policy_options),
+        topology_manager_policy: topology_manager_policy.or(base.topology_manager_policy),
+        topology_manager_scope: topology_manager_scope.or(base.topology_manager_scope),
+        topology_manager_policy_options: base
+            .topology_manager_policy_options
+            .merged(topology_manager_policy_options),
+        reserved_system_cpus: reserved_system_cpus.or(list),
+        system_reserved: base.system_reserved.merged(system_reserved),
+        kube_reserved: base.kube_reserved.merged(kube_reserved),
+        uncore_cache_order: uncore_cache_order.or(base.uncore_cache_order),
+        kubelet_state_dir: kubelet_state_dir.or(base.kubelet_state_dir),
+        on_active_kubelet: on_active_kubelet.or(base.on_active_kubelet),
+        exclusivity: exclusivity.or(base.exclusivity),
+        cpuset_partition: cpuset_partition.or(base.cpuset_partition),
+        strict: strict.or(base.strict),
+        expose_cpus: expose_cpus.or(base.expose_cpus),
+        exclusive_mems: exclusive_mems.or(base.exclusive_mems),
+        // A list is one value: half of another one would allow what nobody has read.
+        namespaces: if namespaces.is_empty() { base.namespaces } else { namespaces },
+        names: base.names,
+        labels: base.labels,
+        nodes: base.nodes,
+    }
+}
+
+/// An entry, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Override {
+    /// The line it begins on, counted from 1.
+    pub line: usize,
+    /// Names and patterns of nodes; of an empty list any.
+    pub names: Vec<String>,
+    /// Labels that a node has to have, and patterns of their values.
+    pub labels: Vec<(String, String)>,
+}
+
+/// All entries in the order of the file.
+pub(super) fn overrides(source: &Source, file: &File) -> Vec<Override> {
+    let entry = |(at, entry): (usize, &File)| Override {
+        line: source.entry(at).first_line(),
+        names: entry.names.iter().map(|name| name.0.clone()).collect(),
+        labels: entry.labels.0.clone(),
+    };
+    file.nodes.iter().enumerate().map(entry).collect()
+}
+
+/// The lines of the block `nodes`, and of each of its entries; counted from 0. YAML's reader tells no places of what it
+/// has read without an error, so they are found by their indentation. What is written in braces has no lines of its own:
+/// its entries are where the block is.
+pub(super) fn lines(text: &str) -> (Range<usize>, Vec<Range<usize>>) {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_key = |line: &str| {
+        let line = line.trim_start_matches(['"', '\'']);
+        line.strip_prefix("nodes")
+            .is_some_and(|rest| rest.trim_start_matches(['"', '\'', ' ']).starts_with(':'))
+    };
+    let Some(start) = lines.iter().position(|line| is_key(line)) else { return (0..0, Vec::new()) };
+    let inside = |line: &&str| line.is_empty() || line.starts_with([' ', '-', '#', '\r']);
+    let end = start + 1 + lines.iter().skip(start + 1).take_while(|line| inside(line)).count();
+    let block = lines.get(start + 1..end).unwrap_or_default();
+    let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
+    let dash = |line: &&&str| line.trim_start_matches(' ').starts_with('-');
+    let column = block.iter().find(dash).map(|line| indent(line));
+    let is_entry = |line: &&str| dash(&line) && Some(indent(line)) == column;
+    let starts: Vec<usize> =
+        (start + 1..end).zip(block).filter(|(_, line)| is_entry(line)).map(|(at, _)| at).collect();
+    let ends = starts.iter().skip(1).copied().chain([end]);
+    (start..end, starts.iter().copied().zip(ends).map(|(start, end)| start..end).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_entries_are() {
+        for (text, block, entries) in [
+            ("a: 1\n", 0..0, vec![]),
+            (
+                "nodes:\n  - names: [a]\n    x: 1\n\n  # b\n  - labels: {b: c}\nz: 1\n",
+                0..6,
+                vec![1..5, 5..6],
+            ),
+            ("a: 1\nnodes:\n- names:\n  - a\n  - b\n- names: [b]\n", 1..6, vec![2..5, 5..6]),
+            ("\"nodes\": [{names: [a]}, {names: [b]}]\nz: 1\n", 0..1, vec![]),
+            ("nodesx: 1\n", 0..0, vec![]),
+        ] {
+            assert_eq!(lines(text), (block, entries), "{text}");
+        }
+    }
+
+    #[test]
+    fn labels_as_text() {
+        let labels: Labels = "pool=gpu, topology.kubernetes.io/zone=a,empty=".parse().unwrap();
+        assert_eq!(labels.0.len(), 3);
+        assert_eq!("".parse(), Ok(Labels::default()));
+        for wrong in ["pool", "=gpu", "a=b,c"] {
+            assert!(wrong.parse::<Labels>().unwrap_err().contains("KEY=VALUE"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn closer_and_less_close() {
+        let of = |pattern| closeness(pattern, "gpu-worker-12");
+        assert_eq!(of("gpu-worker-1"), None);
+        let order = ["*", "*-12", "gpu-*", "gpu-worker-??", "gpu-worker-12"].map(of);
+        assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{order:?}");
+    }
+}

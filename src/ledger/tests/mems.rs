@@ -1,0 +1,79 @@
+//! Memory that follows exclusive CPUs: two NUMA nodes of 8 CPUs, CPUs 0-1 reserved.
+
+use super::*;
+use crate::placement::NodeSet;
+use crate::topology::synthetic::Machine;
+
+fn node() -> Node {
+    let machine = Machine { sockets: 2, cores: 8, ..Machine::default() };
+    let settings = Settings { mems_follow_cpus: true, ..settings() };
+    let ledger = Ledger::new(machine.topology().unwrap(), settings, Vec::new());
+    Node { ledger, set: BTreeMap::new() }
+}
+
+fn mems(list: &[usize]) -> Option<NodeSet> {
+    Some(list.iter().copied().collect())
+}
+
+fn create(node: &mut Node, pod: &Pod, container: Container) -> Pin {
+    let decision = node.ledger.handle(Event::Create { pod: pod.clone(), container });
+    decision.unwrap().pin.unwrap()
+}
+
+/// What a resize to so many CPUs tells the container.
+fn resize(node: &mut Node, pod: &Pod, id: &str, from: u64, to: u64) -> Pin {
+    let amount = Some(MilliCpu(to));
+    let cpu = CpuRequest { request: amount, limit: amount };
+    let wanted = Wanted { cpu, sets_quota: true, cpus: None };
+    let container = container(pod, "c", id, from);
+    let decision = node.ledger.handle(Event::Update { pod: pod.clone(), container, wanted });
+    let mut updates = decision.unwrap().updates.into_iter();
+    updates.find(|update| update.container.0 == id).unwrap().pin
+}
+
+#[test]
+fn memory_is_where_the_cpus_are_and_follows_a_resize() {
+    let mut node = node();
+    let (a, shared) = (guaranteed("a", 8000), pod("s", Qos::Burstable, 500));
+    let pin = create(&mut node, &shared, container(&shared, "c", "s", 500));
+    assert_eq!(pin.mems(), None, "shared containers are told nothing about memory");
+    let pin = create(&mut node, &a, container(&a, "c", "a", 8000));
+    assert_eq!((pin.cpus().to_string().as_str(), pin.mems()), ("8-15", mems(&[1])));
+    let pin = resize(&mut node, &a, "a", 8000, 10_000);
+    assert_eq!((pin.cpus().to_string().as_str(), pin.mems()), ("2-3,8-15", mems(&[0, 1])));
+    let pin = resize(&mut node, &a, "a", 10_000, 4000);
+    assert_eq!((pin.cpus().to_string().as_str(), pin.mems()), ("8-11", mems(&[1])));
+    let pin = resize(&mut node, &a, "a", 4000, 4500);
+    assert!(!pin.is_exclusive());
+    assert_eq!(pin.mems(), mems(&[0, 1]), "one that shares CPUs again may use all memory again");
+}
+
+#[test]
+fn memory_nodes_of_others_are_left_alone() {
+    let mut node = node();
+    let a = guaranteed("a", 8000);
+    let theirs = Container { mems: mems(&[0]), ..container(&a, "c", "a", 8000) };
+    assert_eq!(create(&mut node, &a, theirs).mems(), None);
+    assert_eq!(resize(&mut node, &a, "a", 8000, 10_000).mems(), None);
+}
+
+#[test]
+fn found_running_it_is_ours_if_it_is_where_the_cpus_are() {
+    for (set, follows) in [(mems(&[1]), true), (None, true), (mems(&[0]), false)] {
+        let mut node = node();
+        let a = guaranteed("a", 8000);
+        let cpus = Some("8-15".parse().unwrap());
+        let running = Container { cpus, mems: set, ..container(&a, "c", "a", 8000) };
+        let (pods, containers) = (vec![a.clone()], vec![running]);
+        node.ledger.handle(Event::Synchronize { pods, containers }).unwrap();
+        let pin = resize(&mut node, &a, "a", 8000, 10_000);
+        assert_eq!(pin.mems(), mems(&[0, 1]).filter(|_| follows), "{set:?}");
+    }
+}
+
+#[test]
+fn nothing_is_said_unless_it_is_asked_for() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 4000);
+    assert_eq!(create(&mut node, &a, container(&a, "c", "a", 4000)).mems(), None);
+}

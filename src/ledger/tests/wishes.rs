@@ -1,0 +1,246 @@
+//! Pods that wish for something: 16 CPUs, two uncore caches of four cores with two threads, siblings adjacent; core 0 is
+//! reserved.
+
+use super::*;
+use crate::ledger::wishes::Wish;
+use crate::topology::synthetic::Machine;
+
+fn machine() -> Topology {
+    Machine { caches: 2, cores: 8, threads: 2, ..Machine::default() }.topology().unwrap()
+}
+
+fn allowing(defaults: &[(&str, &str)]) -> Settings {
+    let all = [
+        ("cpus", "exclusive"),
+        ("cpus", "shared"),
+        ("uncore", "require"),
+        ("smt", "isolate"),
+        ("smt", "full-cores"),
+        ("numa", "single"),
+    ];
+    let wish = |(key, value): &(&str, &str)| Wish::parse(key, value).unwrap();
+    let bounds = Bounds {
+        policy: None,
+        allow: all.iter().map(wish).collect(),
+        defaults: defaults.iter().map(wish).collect(),
+    };
+    let none = Bounds { policy: Some(Policy::None), ..Bounds::default() };
+    let entries = vec![(vec!["default".to_owned()], bounds), (vec!["batch".to_owned()], none)];
+    Settings {
+        policy: Policy::Static,
+        placement: placement::Settings { reserved: "0-1".parse().unwrap(), ..Default::default() },
+        namespaces: Namespaces::new(entries).unwrap(),
+        ..Settings::default()
+    }
+}
+
+fn node_with(settings: Settings, remembered: Vec<Claim>) -> Node {
+    Node { ledger: Ledger::new(machine(), settings, remembered), set: BTreeMap::new() }
+}
+
+fn node() -> Node {
+    node_with(allowing(&[]), Vec::new())
+}
+
+fn wishing(pod: Pod, wishes: &[(&str, &str)]) -> Pod {
+    let name = |key: &str| format!("{key}.cpu-manager.nri.io/pod");
+    let annotations = wishes.iter().map(|(key, value)| (name(key), (*value).to_owned()));
+    Pod { annotations: annotations.collect(), ..pod }
+}
+
+#[test]
+fn siblings_stay_idle() {
+    let mut node = node();
+    let (a, shared) =
+        (wishing(guaranteed("a", 3000), &[("smt", "isolate")]), pod("s", Qos::Burstable, 100));
+    node.create(&shared, "c", "s", 100).unwrap();
+    assert_eq!(node.create(&a, "c", "a", 3000).unwrap(), "2,4,6");
+    node.check("s", "0-1,8-15");
+    assert_eq!(node.ledger.exclusive().to_string(), "2-7");
+    // Nobody else gets them, and they come back with the pod.
+    assert_eq!(node.create(&guaranteed("b", 4000), "c", "b", 4000).unwrap(), "8-11");
+    let refused = node.create(&guaranteed("d", 6000), "c", "d", 6000).unwrap_err();
+    assert!(refused.contains("requested=6, available=4"), "{refused}");
+    node.stop_pod(&a);
+    assert_eq!(node.ledger.exclusive().to_string(), "8-11");
+    assert_eq!(node.create(&guaranteed("d", 6000), "c", "d", 6000).unwrap(), "2-7");
+}
+
+#[test]
+fn siblings_stay_idle_after_a_restart_and_after_a_resize() {
+    let mut node = node();
+    let a = wishing(guaranteed("a", 2000), &[("smt", "isolate")]);
+    node.create(&a, "c", "a", 2000).unwrap();
+    let claims: Vec<Claim> = node.ledger.claims().collect();
+    assert_eq!((claims[0].cpus.to_string().as_str(), claims[0].isolated), ("2,4", true));
+    let running = node.running(&[(&a, "c", "a", 2000)]);
+    // With the checkpoint, without one, and with one that outlives the permission.
+    let forbidden = Settings { namespaces: Namespaces::default(), ..allowing(&[]) };
+    for (settings, memory) in [
+        (allowing(&[]), claims.clone()),
+        (allowing(&[]), Vec::new()),
+        (forbidden.clone(), claims.clone()),
+    ] {
+        let mut again = node_with(settings, memory);
+        again.event(running.clone()).unwrap();
+        assert_eq!(again.ledger.exclusive().to_string(), "2-5");
+        let shared = pod("s", Qos::Burstable, 100);
+        assert_eq!(again.create(&shared, "c", "s", 100).unwrap(), "0-1,6-15");
+        resize(&mut again, &a, 2000, 3000).unwrap();
+        again.check("a", "2,4,6");
+        again.check("s", "0-1,8-15");
+        resize(&mut again, &a, 3000, 1000).unwrap();
+        again.check("a", "2");
+        assert_eq!(again.ledger.exclusive().to_string(), "2-3");
+        assert_eq!(again.ledger.pool().to_string(), "0-1,4-15");
+    }
+    // Without memory and permission it is a container like any other.
+    let mut again = node_with(forbidden, Vec::new());
+    again.event(running).unwrap();
+    assert_eq!(again.ledger.exclusive().to_string(), "2,4");
+}
+
+fn resize(node: &mut Node, pod: &Pod, from: u64, to: u64) -> Result<Option<Pin>, String> {
+    let amount = Some(MilliCpu(to));
+    let cpu = CpuRequest { request: amount, limit: amount };
+    let wanted = Wanted { cpu, sets_quota: true, cpus: None };
+    node.event(Event::Update {
+        pod: pod.clone(),
+        container: container(pod, "c", "a", from),
+        wanted,
+    })
+}
+
+#[test]
+fn a_sibling_that_comes_online_is_idle_too() {
+    let whole = machine();
+    let mut without = whole.online();
+    without.remove(3);
+    let facts = crate::topology::Facts {
+        cpus: whole.cpus().iter().filter(|cpu| without.contains(cpu.id)).copied().collect(),
+        ..Facts::default()
+    };
+    let mut node = node();
+    node.event(Event::Machine(Topology::build(facts).unwrap())).unwrap();
+    let a = wishing(guaranteed("a", 2000), &[("smt", "isolate")]);
+    assert_eq!(node.create(&a, "c", "a", 2000).unwrap(), "2,4");
+    assert_eq!(node.ledger.exclusive().to_string(), "2,4-5");
+    node.event(Event::Machine(whole)).unwrap();
+    assert_eq!(node.ledger.exclusive().to_string(), "2-5");
+}
+
+#[test]
+fn under_the_kernels_exclusivity_shared_containers_are_told_of_idle_siblings_only() {
+    let mut node =
+        node_with(Settings { exclusivity: Exclusivity::Kernel, ..allowing(&[]) }, Vec::new());
+    let (a, shared) =
+        (wishing(guaranteed("a", 2000), &[("smt", "isolate")]), pod("s", Qos::Burstable, 100));
+    node.create(&shared, "c", "s", 100).unwrap();
+    node.create(&a, "c", "a", 2000).unwrap();
+    node.check("s", "0-2,4,6-15");
+    assert_eq!(node.ledger.pool().to_string(), "0-1,6-15");
+}
+
+#[test]
+fn required_caches() {
+    let mut node = node();
+    let require = |name, milli| wishing(guaranteed(name, milli), &[("uncore", "require")]);
+    let a = require("a", 5000);
+    assert_eq!(node.create(&a, "c", "a", 5000).unwrap(), "2-6");
+    assert_eq!(node.create(&require("b", 6000), "c", "b", 6000).unwrap(), "8-13");
+    let refused = node.create(&require("d", 3000), "c", "d", 3000).unwrap_err();
+    assert_eq!(
+        refused,
+        "UncoreAlignmentError: Uncore Alignment Error: requested 3 cpus must be in 1 uncore cache, as few as can be on this \
+         machine; at most 2 are free in so few"
+    );
+    let e = guaranteed("e", 3000);
+    assert_eq!(node.create(&e, "c", "e", 3000).unwrap(), "7,14-15");
+    node.stop_pod(&e);
+    // A resize keeps to it.
+    resize(&mut node, &a, 5000, 6000).unwrap();
+    node.check("a", "2-7");
+    let refused = resize(&mut node, &a, 6000, 7000).unwrap_err();
+    assert_eq!(
+        refused,
+        "UncoreAlignmentError: Uncore Alignment Error: requested 7 cpus must be in 1 uncore cache, as few as can be on this \
+         machine; at most 6 are free in so few"
+    );
+    node.check("a", "2-7");
+}
+
+#[test]
+fn exclusive_cpus_in_a_burstable_pod() {
+    let mut node = node();
+    let wishes = [("cpus", "exclusive")];
+    let burstable = wishing(pod("a", Qos::Burstable, 4000), &wishes);
+    let container = Container {
+        cpu: CpuRequest { request: Some(MilliCpu(2000)), limit: Some(MilliCpu(4000)) },
+        ..container(&burstable, "c", "a", 0)
+    };
+    let event = Event::Create { pod: burstable.clone(), container: container.clone() };
+    let pin = node.event(event).unwrap().unwrap();
+    assert!(pin.is_exclusive());
+    assert_eq!(pin.cpus().to_string(), "2-3");
+    // It keeps them through a restart of the plugin, wished for or not.
+    let claims: Vec<Claim> = node.ledger.claims().collect();
+    for settings in [allowing(&[]), Settings { namespaces: Namespaces::default(), ..allowing(&[]) }]
+    {
+        let mut again = node_with(settings, claims.clone());
+        let running = Container { cpus: Some(pin.cpus()), ..container.clone() };
+        let event = Event::Synchronize { pods: vec![burstable.clone()], containers: vec![running] };
+        again.event(event).unwrap();
+        assert_eq!(again.ledger.exclusive().to_string(), "2-3");
+    }
+    // No more than its pod's limit, and only whole CPUs.
+    let second = Container { name: "d".to_owned(), id: ContainerId("d".to_owned()), ..container };
+    let three = CpuRequest { request: Some(MilliCpu(3000)), limit: None };
+    let event = |container| Event::Create { pod: burstable.clone(), container };
+    let refused = node.event(event(Container { cpu: three, ..second.clone() })).unwrap_err();
+    assert_eq!(
+        refused,
+        "WishUnmetError: cpus: exclusive is more than the CPU limit of the pod leaves for this container"
+    );
+    let half = CpuRequest { request: Some(MilliCpu(500)), limit: None };
+    let refused = node.event(event(Container { cpu: half, ..second })).unwrap_err();
+    assert_eq!(
+        refused,
+        "WishUnmetError: cpus: exclusive needs a request for whole CPUs, but 500m CPUs are requested"
+    );
+}
+
+#[test]
+fn a_default_refuses_nobody() {
+    let mut node = node_with(allowing(&[("cpus", "exclusive")]), Vec::new());
+    let burstable = |name| pod(name, Qos::Burstable, 2000);
+    assert_eq!(node.create(&burstable("a"), "c", "a", 2000).unwrap(), "2-3");
+    assert_eq!(node.create(&burstable("b"), "c", "b", 500).unwrap(), "0-1,4-15");
+}
+
+#[test]
+fn opting_out() {
+    let mut node = node();
+    let a = wishing(guaranteed("a", 14_000), &[("cpus", "shared")]);
+    assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "0-15");
+    // It keeps no CPUs free for the rest of itself.
+    let b = guaranteed("b", 14_000);
+    assert_eq!(node.create(&b, "c", "b", 14_000).unwrap(), "2-15");
+    node.check("a", "0-1");
+    node.stop_pod(&b);
+    let batch = Pod { namespace: "batch".to_owned(), ..guaranteed("d", 4000) };
+    let batch = wishing(batch, &[("smt", "whatever")]);
+    assert_eq!(node.create(&batch, "c", "d", 4000).unwrap(), "0-15");
+}
+
+#[test]
+fn a_refused_wish_leaves_nothing_behind() {
+    let mut node = node();
+    for (key, value, reason) in
+        [("smt", "isolated", "WishUnknownError"), ("uncore", "prefer", "WishNotAllowedError")]
+    {
+        let a = wishing(guaranteed("a", 2000), &[(key, value)]);
+        let refused = node.create(&a, "c", "a", 2000).unwrap_err();
+        assert!(refused.starts_with(reason), "{refused}");
+        assert_eq!(node.ledger.container_counts(), (0, 0));
+    }
+}

@@ -1,0 +1,329 @@
+//! What a pod wishes for its containers, in annotations, and what becomes of it.
+//!
+//! The form is NRI's convention: `KEY.cpu-manager.nri.io/container.NAME` for one container of the pod,
+//! `KEY.cpu-manager.nri.io/pod` or the bare `KEY.cpu-manager.nri.io` for all; the first of these that is there counts.
+//! An annotation is a wish and never a fact: it is read again each time it matters, and within the bounds of the
+//! pod's namespace only ([`Namespaces`](super::Namespaces)). A typing error is told, not passed over.
+
+use super::Ledger;
+use super::model::{Container, CpuRequest, Pod, PodUid, Qos};
+use super::namespaces::Bounds;
+use super::settings::Policy;
+use crate::placement::wishes::{Numa, Smt, Uncore, Wishes};
+use crate::placement::{Reason, Rejection, TopologyPolicy};
+use crate::spelling::nearest;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What the annotations of this plugin end in, before what they are for.
+pub const DOMAIN: &str = ".cpu-manager.nri.io";
+
+/// Whether a container has CPUs of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cpus {
+    /// Also in a Burstable pod, if its request is a whole number of CPUs.
+    Exclusive,
+    /// Not even in a Guaranteed pod.
+    Shared,
+}
+
+/// One wish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Wish {
+    /// Whether it has CPUs of its own.
+    Cpus(Cpus),
+    /// About uncore caches.
+    Uncore(Uncore),
+    /// About NUMA nodes.
+    Numa(Numa),
+    /// About cores.
+    Smt(Smt),
+}
+
+/// Every wish there is, by key and value.
+const ALL: [(&str, &str, Wish); 10] = [
+    ("cpus", "exclusive", Wish::Cpus(Cpus::Exclusive)),
+    ("cpus", "shared", Wish::Cpus(Cpus::Shared)),
+    ("uncore", "prefer", Wish::Uncore(Uncore::Prefer)),
+    ("uncore", "require", Wish::Uncore(Uncore::Require)),
+    ("uncore", "ignore", Wish::Uncore(Uncore::Ignore)),
+    ("numa", "single", Wish::Numa(Numa::Single)),
+    ("numa", "closest", Wish::Numa(Numa::Closest)),
+    ("numa", "spread", Wish::Numa(Numa::Spread)),
+    ("smt", "full-cores", Wish::Smt(Smt::FullCores)),
+    ("smt", "isolate", Wish::Smt(Smt::Isolate)),
+];
+
+impl Wish {
+    /// The wish of this key and value.
+    ///
+    /// # Errors
+    /// What is unknown, what was expected, and the nearest of that.
+    pub fn parse(key: &str, value: &str) -> Result<Wish, String> {
+        if let Some((_, _, wish)) = ALL.iter().find(|(k, v, _)| (*k, *v) == (key, value)) {
+            return Ok(*wish);
+        }
+        let values: Vec<&str> =
+            ALL.iter().filter(|(known, ..)| *known == key).map(|(_, value, _)| *value).collect();
+        if !values.is_empty() {
+            return Err(unknown(value, &values));
+        }
+        let mut keys: Vec<&str> = ALL.iter().map(|(key, ..)| *key).collect();
+        keys.dedup();
+        Err(unknown(key, &keys))
+    }
+
+    /// Its key and value.
+    fn parts(self) -> (&'static str, &'static str) {
+        let found = ALL.iter().find(|(_, _, wish)| *wish == self);
+        found.map(|(key, value, _)| (*key, *value)).unwrap_or_default()
+    }
+
+    /// The wishes about which CPUs, each by itself.
+    pub fn list(wishes: &Wishes) -> Vec<Wish> {
+        let Wishes { uncore, numa, smt, .. } = *wishes;
+        [uncore.map(Wish::Uncore), numa.map(Wish::Numa), smt.map(Wish::Smt)]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+}
+
+fn unknown(text: &str, known: &[&str]) -> String {
+    // An annotation can be of any length.
+    let text: String = text.chars().take(80).collect();
+    let text = text.as_str();
+    format!("{text:?} is unknown, expected {}{}", known.join(" or "), nearest(text, known))
+}
+
+impl fmt::Display for Wish {
+    /// As in a configuration: `uncore: require`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (key, value) = self.parts();
+        write!(f, "{key}: {value}")
+    }
+}
+
+/// Whether an annotation of this name is meant for this plugin.
+pub fn is_wish(name: &str) -> bool {
+    name.split_once('/').map_or(name, |(prefix, _)| prefix).ends_with(DOMAIN)
+}
+
+/// What holds for one container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Terms {
+    /// Whether it has CPUs of its own, where the kubelet's rule is not to decide that.
+    pub(super) cpus: Option<Cpus>,
+    /// Whether its pod says so itself: what cannot be met is refused then.
+    pub(super) insists: bool,
+    /// Which CPUs.
+    pub(super) wishes: Wishes,
+}
+
+impl Terms {
+    fn set(&mut self, wish: Wish) {
+        match wish {
+            Wish::Cpus(cpus) => self.cpus = Some(cpus),
+            Wish::Uncore(uncore) => self.wishes.uncore = Some(uncore),
+            Wish::Numa(numa) => self.wishes.numa = Some(numa),
+            Wish::Smt(smt) => self.wishes.smt = Some(smt),
+        }
+    }
+
+    /// How many exclusive CPUs a container asks for; `None` if none. By the kubelet's rule these are the whole CPUs of a
+    /// Guaranteed pod; in a Burstable one they have to be wished for, and the request counts.
+    pub(super) fn exclusive_cpus(&self, qos: Qos, cpu: &CpuRequest) -> Option<usize> {
+        match (self.cpus, qos) {
+            (Some(Cpus::Shared), _) => None,
+            (_, Qos::Guaranteed) => cpu.amount()?.whole_cpus(),
+            (Some(Cpus::Exclusive), Qos::Burstable) => cpu.request.or(cpu.limit)?.whole_cpus(),
+            _ => None,
+        }
+    }
+
+    /// Why a container of a pod that says itself that it is to have exclusive CPUs cannot, if it asks for none.
+    pub(super) fn without_whole_cpus(&self, qos: Qos, cpu: &CpuRequest) -> Option<Rejection> {
+        let insists = self.insists && self.cpus == Some(Cpus::Exclusive) && qos != Qos::Unknown;
+        let asks = || match cpu.request.or(cpu.limit) {
+            Some(amount) => format!("{amount} CPUs are"),
+            None => "none is".to_owned(),
+        };
+        insists.then(|| {
+            unmet(format!(
+                "cpus: exclusive needs a request for whole CPUs, but {} requested",
+                asks()
+            ))
+        })
+    }
+
+    /// The rest of the pod uses its budget up.
+    ///
+    /// # Errors
+    /// If the pod says itself that the container is to have exclusive CPUs; else it shares, as the kubelet has it.
+    pub(super) fn without_room(&self) -> Result<(), Rejection> {
+        match self.insists && self.cpus == Some(Cpus::Exclusive) {
+            true => Err(unmet(
+                "cpus: exclusive is more than the CPU limit of the pod leaves for this container"
+                    .to_owned(),
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Ledger {
+    /// What holds for a container of a pod.
+    ///
+    /// # Errors
+    /// If an annotation for it is unknown or not allowed.
+    pub(super) fn terms(&self, uid: &PodUid, container: &Container) -> Result<Terms, Rejection> {
+        let mut terms = self.wished(uid, &container.name)?;
+        if !container.devices.is_empty() {
+            // Where NUMA nodes have no say, it does not matter where devices are.
+            let placement = terms.wishes.settings(&self.settings.placement);
+            if placement.topology_manager.policy != TopologyPolicy::None {
+                let nodes = container.devices.iter().filter_map(|device| device.node);
+                terms.wishes.devices = nodes.collect();
+            }
+        }
+        Ok(terms)
+    }
+
+    /// What is wished for the container of this name.
+    fn wished(&self, uid: &PodUid, container: &str) -> Result<Terms, Rejection> {
+        let bounds = &self.settings.namespaces;
+        let Some(pod) = self.pods.get(uid).map(|entry| &entry.pod) else {
+            return Ok(Terms::default());
+        };
+        let silent = bounds.is_empty() && pod.annotations.is_empty();
+        if silent || self.settings.policy == Policy::None {
+            return Ok(Terms::default());
+        }
+        resolve(pod, container, bounds.of(&pod.namespace))
+    }
+
+    /// Takes note of whether a pod as a whole shares CPUs.
+    pub(super) fn note_opting_out(&mut self, uid: &PodUid) {
+        // No container has no name.
+        let wished = || self.wished(uid, "").unwrap_or_default();
+        let opted_out = !self.settings.namespaces.is_empty() && wished().cpus == Some(Cpus::Shared);
+        if let Some(pod) = self.pods.get_mut(uid) {
+            pod.opted_out = opted_out;
+        }
+    }
+
+    /// Reads all wishes again, as other settings may allow others. Where devices are is as it was.
+    pub(super) fn reread_wishes(&mut self) {
+        let containers: Vec<(PodUid, String)> =
+            self.entries().map(|(uid, name, _)| (uid.clone(), name.clone())).collect();
+        for (uid, name) in containers {
+            let wished = self.wished(&uid, &name).unwrap_or_default();
+            let Some(entry) = self.entry_mut(&uid, &name) else { continue };
+            let devices = entry.terms.wishes.devices;
+            entry.terms = wished;
+            entry.terms.wishes.devices = devices;
+        }
+        let pods: Vec<PodUid> = self.pods.keys().cloned().collect();
+        pods.iter().for_each(|uid| self.note_opting_out(uid));
+    }
+
+    /// What holds for one that runs already: wishes that are no longer allowed are none.
+    pub(super) fn terms_or_none(&self, uid: &PodUid, container: &Container) -> Terms {
+        self.terms(uid, container).unwrap_or_default()
+    }
+}
+
+/// An annotation for a container: the more it is that one's own, the later it comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Address {
+    Bare,
+    Pod,
+    Container,
+}
+
+impl Address {
+    /// Where the text after the key addresses a container; `None` if it addresses another one.
+    fn parse(whom: Option<&str>, container: &str) -> Result<Option<Address>, String> {
+        match whom {
+            None => Ok(Some(Address::Bare)),
+            Some("pod") => Ok(Some(Address::Pod)),
+            Some(whom) => match whom.strip_prefix("container.") {
+                Some(name) => Ok((name == container).then_some(Address::Container)),
+                None => Err(unknown(whom, &["pod", "container.NAME"])),
+            },
+        }
+    }
+}
+
+fn resolve(pod: &Pod, container: &str, bounds: Option<&Bounds>) -> Result<Terms, Rejection> {
+    if bounds.is_some_and(|bounds| bounds.policy == Some(Policy::None)) {
+        // Nobody there has CPUs of his own, so there is nothing to wish for.
+        return Ok(Terms { cpus: Some(Cpus::Shared), ..Terms::default() });
+    }
+    let mut said = BTreeMap::new();
+    for (name, value) in &pod.annotations {
+        let mistake = |why: String| Rejection {
+            reason: Reason::WishUnknown,
+            message: format!("annotation {name}: {why}"),
+        };
+        let (prefix, whom) = match name.split_once('/') {
+            Some((prefix, whom)) => (prefix, Some(whom)),
+            None => (name.as_str(), None),
+        };
+        let Some(address) = Address::parse(whom, container).map_err(mistake)? else { continue };
+        let key = prefix.strip_suffix(DOMAIN).unwrap_or(prefix);
+        let wish = Wish::parse(key, value).map_err(mistake)?;
+        let known = said.entry(key).or_insert((address, wish));
+        *known = (address, wish).max(*known);
+    }
+    let mut own = Terms::default();
+    for (_, wish) in said.into_values() {
+        if !bounds.is_some_and(|bounds| bounds.allow.contains(&wish)) {
+            return Err(not_allowed(&pod.namespace, wish));
+        }
+        own.set(wish);
+    }
+    if let Some((one, other)) = contradiction(&own.wishes) {
+        return Err(unmet(format!("{one} and {other} contradict each other")));
+    }
+    let mut terms = Terms { insists: own.cpus.is_some(), ..Terms::default() };
+    let defaults = bounds.map(|bounds| bounds.defaults.as_slice()).unwrap_or_default();
+    defaults.iter().for_each(|wish| terms.set(*wish));
+    let mut wishes = Wishes {
+        uncore: own.wishes.uncore.or(terms.wishes.uncore),
+        numa: own.wishes.numa.or(terms.wishes.numa),
+        smt: own.wishes.smt.or(terms.wishes.smt),
+        ..Wishes::NONE
+    };
+    // Of what contradicts each other the default gives way.
+    if contradiction(&wishes).is_some() {
+        (wishes.uncore, wishes.numa) = (own.wishes.uncore, own.wishes.numa);
+    }
+    Ok(Terms { cpus: own.cpus.or(terms.cpus), wishes, ..terms })
+}
+
+/// Two wishes that cannot both be met: the policy options behind them exclude each other.
+pub fn contradiction(wishes: &Wishes) -> Option<(Wish, Wish)> {
+    match (wishes.uncore?, wishes.numa?) {
+        (uncore @ (Uncore::Prefer | Uncore::Require), numa @ Numa::Spread) => {
+            Some((Wish::Uncore(uncore), Wish::Numa(numa)))
+        }
+        _ => None,
+    }
+}
+
+fn unmet(message: String) -> Rejection {
+    Rejection { reason: Reason::WishUnmet, message }
+}
+
+fn not_allowed(namespace: &str, wish: Wish) -> Rejection {
+    let (key, value) = wish.parts();
+    let message = format!(
+        "pods of namespace {namespace:?} may not wish for {wish}; the administrator of the node allows it in the plugin's configuration, \
+         in the entry for this namespace: namespaces: [{{names: [{namespace}], allow: {{{key}: [{value}]}}}}]"
+    );
+    Rejection { reason: Reason::WishNotAllowed, message }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! [`Badge`]: how a container is told from others in a picture; [`Badges`]: who has which.
+
+use crate::cpuset::CpuSet;
+use crate::ledger::{Ledger, PodUid, Seen};
+use crate::topology::Topology;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+/// How many colours there are: those that people of every colour vision tell apart (Okabe and Ito, "Color Universal
+/// Design", 2008), without black and grey, which mean other things here.
+pub const COLOURS: u16 = 7;
+/// How many textures there are, the first of which is none.
+pub const TEXTURES: u16 = 5;
+
+/// A container's letter, colour and texture: all follow from one number, so that none of them alone has to be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Badge(pub u16);
+
+impl Badge {
+    /// Which of the [`COLOURS`].
+    pub fn colour(self) -> u16 {
+        self.0 % COLOURS
+    }
+
+    /// Which of the [`TEXTURES`].
+    pub fn texture(self) -> u16 {
+        self.0 / COLOURS % TEXTURES
+    }
+}
+
+impl fmt::Display for Badge {
+    /// `A` to `Z`, `AA` to `ZZ`, `AAA` ... as columns of spreadsheets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut letters = Vec::new();
+        let mut rest = u32::from(self.0) + 1;
+        while rest > 0 {
+            rest -= 1;
+            letters.push(char::from(b'A' + u8::try_from(rest % 26).unwrap_or_default()));
+            rest /= 26;
+        }
+        letters.iter().rev().collect::<String>().fmt(f)
+    }
+}
+
+impl FromStr for Badge {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Badge, ()> {
+        let mut number = 0u32;
+        for letter in text.bytes() {
+            if !letter.is_ascii_uppercase() || number > u32::from(u16::MAX) {
+                return Err(());
+            }
+            number = number * 26 + u32::from(letter - b'A') + 1;
+        }
+        let at = number.checked_sub(1).and_then(|at| u16::try_from(at).ok());
+        at.map(Badge).ok_or(())
+    }
+}
+
+/// Who has which badge. A container keeps its badge while it has exclusive CPUs, so that a picture that is drawn again
+/// changes only where the node has.
+#[derive(Debug, Clone, Default)]
+pub struct Badges(BTreeMap<(PodUid, String), Badge>);
+
+impl Badges {
+    /// Takes away the badges of those who are gone, and gives one to everybody who is new.
+    pub fn follow(&mut self, ledger: &Ledger) {
+        let topology = ledger.topology();
+        let mut present: Vec<(CpuSet, Seen<'_>)> =
+            ledger.seen().filter_map(|seen| Some((seen.exclusive?, seen))).collect();
+        present.sort_by_key(|(cpus, _)| cpus.first());
+        let mut kept = BTreeMap::new();
+        let (mut taken, mut new) = (Vec::new(), Vec::new());
+        for (cpus, seen) in present {
+            let name = (seen.pod.uid.clone(), seen.name.to_owned());
+            match self.0.get(&name) {
+                Some(badge) => {
+                    taken.push((*badge, cpus));
+                    kept.insert(name, *badge);
+                }
+                None => new.push((name, cpus)),
+            }
+        }
+        for (name, cpus) in new {
+            let badge = choose(topology, &taken, &cpus);
+            taken.push((badge, cpus));
+            kept.insert(name, badge);
+        }
+        self.0 = kept;
+    }
+
+    /// The badge of a container, if it had exclusive CPUs when this last followed.
+    pub fn of(&self, seen: &Seen<'_>) -> Option<Badge> {
+        self.0.get(&(seen.pod.uid.clone(), seen.name.to_owned())).copied()
+    }
+}
+
+/// The first free badge of the colour that the fewest neighbours have: first those in the same uncore caches count, then
+/// those in the same NUMA nodes.
+fn choose(topology: &Topology, taken: &[(Badge, CpuSet)], cpus: &CpuSet) -> Badge {
+    let caches = around(topology.uncores().iter().map(|one| one.cpus), cpus);
+    let nodes = around(topology.nodes().iter().map(|one| one.cpus), cpus);
+    let first_free = |colour: u16| {
+        let mut candidates = (colour..).step_by(COLOURS.into()).map(Badge);
+        candidates.find(|badge| taken.iter().all(|(other, _)| other != badge))
+    };
+    let neighbours = |badge: &Badge, area: &CpuSet| {
+        let same = taken.iter().filter(|(other, _)| other.colour() == badge.colour());
+        same.filter(|(_, theirs)| !theirs.is_disjoint(area)).count()
+    };
+    let candidates = (0..COLOURS).filter_map(first_free);
+    let best = candidates
+        .min_by_key(|badge| (neighbours(badge, &caches), neighbours(badge, &nodes), *badge));
+    best.unwrap_or(Badge(0))
+}
+
+/// All CPUs of the domains that have some of these.
+fn around(domains: impl Iterator<Item = CpuSet>, cpus: &CpuSet) -> CpuSet {
+    domains.filter(|domain| !domain.is_disjoint(cpus)).fold(CpuSet::EMPTY, |all, one| all | one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::synthetic::Machine;
+
+    #[test]
+    fn letters() {
+        for (at, letters) in
+            [(0, "A"), (25, "Z"), (26, "AA"), (51, "AZ"), (52, "BA"), (701, "ZZ"), (702, "AAA")]
+        {
+            assert_eq!(Badge(at).to_string(), letters);
+        }
+        for at in 0..u16::MAX {
+            assert_eq!(Badge(at).to_string().parse(), Ok(Badge(at)));
+        }
+        for bad in ["", "a", "A1", "ZZZZ", "ZZZZZZZZZZZZZZZZ", "Ä"] {
+            assert_eq!(bad.parse::<Badge>(), Err(()), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn neighbours_differ() {
+        let topology = "pack:1 l3:8 core:8".parse::<Machine>().unwrap().topology().unwrap();
+        let mut taken = Vec::new();
+        for two in 0..32usize {
+            let cpus = (two * 2..two * 2 + 2).flat_map(CpuSet::of).collect();
+            taken.push((choose(&topology, &taken, &cpus), cpus));
+        }
+        let mut badges: Vec<u16> = taken.iter().map(|(badge, _)| badge.0).collect();
+        for cache in taken.chunks(4) {
+            let mut colours: Vec<u16> = cache.iter().map(|(badge, _)| badge.colour()).collect();
+            colours.sort_unstable();
+            colours.dedup();
+            assert_eq!(colours.len(), 4, "{cache:?}");
+        }
+        badges.sort_unstable();
+        assert_eq!(badges, (0..32).collect::<Vec<_>>(), "each its own, and no letter left out");
+    }
+}

@@ -1,0 +1,103 @@
+//! Where everything is in a picture of pixels.
+
+use super::{Core, Frame, Inside};
+
+/// Room between a frame and what is in it.
+const PADDING: f64 = 10.0;
+/// Room between frames, and between cores.
+const GAP: f64 = 8.0;
+const CORE_GAP: f64 = 4.0;
+/// The height of a frame's title.
+pub(super) const TITLE: f64 = 24.0;
+/// The width of a character of a title, on average.
+const CHARACTER: f64 = 6.5;
+/// The most cores in a line.
+const CORES_IN_LINE: usize = 16;
+/// The most characters of a list of CPUs that are shown beside a title.
+pub(super) const LIST: usize = 30;
+
+/// A frame with its place: the left upper corner within the frame around it, and its size.
+#[derive(Debug)]
+pub(super) struct Placed<'a> {
+    pub(super) frame: &'a Frame,
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) width: f64,
+    pub(super) height: f64,
+    pub(super) inner: Vec<Placed<'a>>,
+    /// Each core with its left upper corner within the frame.
+    pub(super) cores: Vec<(f64, f64, &'a Core)>,
+}
+
+/// The side of a cell, for so many CPUs.
+pub(super) fn side(cpus: usize) -> f64 {
+    match cpus {
+        0..=64 => 34.0,
+        65..=256 => 26.0,
+        _ => 21.0,
+    }
+}
+
+/// Puts frames side by side and below each other within a width, as evenly as can be; and their size all together.
+pub(super) fn flow(frames: &[Frame], side: f64, room: f64) -> (Vec<Placed<'_>>, f64, f64) {
+    let mut placed: Vec<Placed<'_>> = frames.iter().map(|frame| place(frame, side, room)).collect();
+    let widest = placed.iter().map(|one| one.width).fold(0.0, f64::max);
+    let most =
+        (1..=frames.len()).rev().find(|&n| n as f64 * (widest + GAP) - GAP <= room).unwrap_or(1);
+    let lines = frames.len().div_ceil(most).max(1);
+    let in_line = frames.len().div_ceil(lines).max(1);
+    let (mut y, mut width) = (0.0, 0.0f64);
+    for line in placed.chunks_mut(in_line) {
+        let height = line.iter().map(|one| one.height).fold(0.0, f64::max);
+        for (at, one) in line.iter_mut().enumerate() {
+            (one.x, one.y) = (at as f64 * (widest + GAP), y);
+            (one.width, one.height) = (widest, height);
+            width = width.max(one.x + widest);
+        }
+        y += height + GAP;
+    }
+    (placed, width, (y - GAP).max(0.0))
+}
+
+fn place(frame: &Frame, side: f64, room: f64) -> Placed<'_> {
+    let list = frame.cpus.to_string().len().min(LIST);
+    let title = (frame.title.chars().count() + 2 + list) as f64 * CHARACTER + 2.0 * PADDING;
+    let title = title.ceil();
+    let mut placed = Placed {
+        frame,
+        x: 0.0,
+        y: 0.0,
+        width: title,
+        height: 0.0,
+        inner: Vec::new(),
+        cores: Vec::new(),
+    };
+    let (width, height) = match &frame.inside {
+        Inside::Frames(frames) => {
+            let (mut inner, width, height) = flow(frames, side, room - 2.0 * PADDING);
+            for one in &mut inner {
+                (one.x, one.y) = (one.x + PADDING, one.y + TITLE);
+            }
+            placed.inner = inner;
+            (width, height)
+        }
+        Inside::Cores(cores) => {
+            let step = side + CORE_GAP;
+            let most = ((room - 2.0 * PADDING + CORE_GAP) / step).floor().max(1.0) as usize;
+            let in_line = cores.len().min(most).clamp(1, CORES_IN_LINE);
+            let (mut y, mut width) = (0.0, 0.0);
+            for line in cores.chunks(in_line) {
+                let threads = line.iter().map(|core| core.cells.len()).max().unwrap_or(0);
+                for (at, core) in line.iter().enumerate() {
+                    placed.cores.push((PADDING + at as f64 * step, TITLE + y, core));
+                }
+                width = f64::max(width, line.len() as f64 * step - CORE_GAP);
+                y += threads as f64 * side + CORE_GAP;
+            }
+            (width, (y - CORE_GAP).max(0.0))
+        }
+    };
+    placed.width = placed.width.max(width + 2.0 * PADDING);
+    placed.height = TITLE + height + if height > 0.0 { PADDING } else { 2.0 };
+    placed
+}

@@ -1,0 +1,320 @@
+//! The node drawn: sockets, NUMA nodes, uncore caches, cores and threads, and who has each CPU.
+//!
+//! ```text
+//!   a machine, and who has which CPUs ──► Picture: frames in frames, cores, cells ──► text   (a terminal)
+//!                                                                                 └─► svg    (a file, a page)
+//! ```
+//!
+//! [`Picture`] decides what is drawn and in which order, [`text`] and [`svg`] only how. Nothing depends on colour alone: a
+//! container has a letter, a colour and a texture, see [`Badge`].
+
+pub mod badge;
+mod layout;
+pub mod names;
+pub mod svg;
+pub mod text;
+mod xml;
+
+pub use badge::{Badge, Badges};
+pub use xml::escaped;
+
+use super::report::NodeStatus;
+use crate::cpuset::CpuSet;
+use crate::snapshot::SnapshotError;
+use crate::topology::{CoreKind, Domain, Topology};
+
+/// Who has CPUs for itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenant {
+    /// How it is told from others.
+    pub badge: Badge,
+    /// Its name for people; empty if it is not to be told.
+    pub name: String,
+    /// Its exclusive CPUs.
+    pub cpus: CpuSet,
+    /// What is said beside its name: how its CPUs lie.
+    pub remark: String,
+}
+
+/// How the CPUs of a machine are used.
+#[derive(Debug, Clone, Default)]
+pub struct Occupancy {
+    /// Who has CPUs for itself.
+    pub tenants: Vec<Tenant>,
+    /// CPUs that are never exclusive.
+    pub reserved: CpuSet,
+    /// CPUs that everybody else uses.
+    pub shared: CpuSet,
+}
+
+/// A drawing, not yet in any form.
+#[derive(Debug, Clone)]
+pub struct Picture {
+    /// The outermost frames.
+    pub frames: Vec<Frame>,
+    /// Who has CPUs, by badge.
+    pub tenants: Vec<Tenant>,
+}
+
+/// A part of the machine.
+#[derive(Debug, Clone)]
+pub struct Frame {
+    /// What it is: one or more domains that have the same CPUs.
+    pub title: String,
+    /// Its CPUs.
+    pub cpus: CpuSet,
+    /// What is in it.
+    pub inside: Inside,
+}
+
+/// What is in a frame.
+#[derive(Debug, Clone)]
+pub enum Inside {
+    /// Smaller parts.
+    Frames(Vec<Frame>),
+    /// Cores; none in a NUMA node that has memory only.
+    Cores(Vec<Core>),
+}
+
+/// A core.
+#[derive(Debug, Clone)]
+pub struct Core {
+    /// Its sort, on machines with two of them.
+    pub kind: Option<CoreKind>,
+    /// Its threads.
+    pub cells: Vec<Cell>,
+}
+
+/// A CPU.
+#[derive(Debug, Clone, Copy)]
+pub struct Cell {
+    /// Its number.
+    pub cpu: usize,
+    /// Who has it.
+    pub usage: Usage,
+}
+
+/// Who has a CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Usage {
+    /// A container alone: its place in [`Picture::tenants`].
+    Held(usize),
+    /// Everybody who has none alone.
+    Shared,
+    /// The same, or nobody; it is never exclusive.
+    Reserved,
+    /// Nobody for the time being.
+    Unused,
+    /// Nobody can, it is offline.
+    Offline,
+}
+
+impl Usage {
+    /// The sign of a CPU that no container has alone.
+    pub fn sign(self) -> &'static str {
+        match self {
+            Usage::Held(_) => "?",
+            Usage::Shared => "·",
+            Usage::Reserved => "-",
+            Usage::Unused => "_",
+            Usage::Offline => "x",
+        }
+    }
+
+    /// What the sign says.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Usage::Held(_) => "exclusive",
+            Usage::Shared => "shared",
+            Usage::Reserved => "reserved: never exclusive",
+            Usage::Unused => "kept free for containers that are expected back",
+            Usage::Offline => "offline",
+        }
+    }
+}
+
+/// What frames are made of, from the outside in.
+#[derive(Debug, Clone, Copy)]
+enum Level {
+    Socket,
+    Node,
+    Uncore,
+}
+
+impl Picture {
+    /// Draws a machine.
+    pub fn of(topology: &Topology, occupancy: Occupancy) -> Picture {
+        let Occupancy { mut tenants, reserved, shared } = occupancy;
+        tenants.sort_by_key(|tenant| tenant.badge);
+        let draw = Draw { topology, tenants: &tenants, reserved, shared };
+        let mut frames = draw.frames(&topology.online(), &draw.levels());
+        for node in topology.nodes().iter().filter(|node| node.cpus.is_empty()) {
+            let title = format!("NUMA node {}: memory only", node.id);
+            frames.push(Frame { title, cpus: CpuSet::EMPTY, inside: Inside::Cores(Vec::new()) });
+        }
+        if !topology.offline().is_empty() {
+            let offline = |cpu| Cell { cpu, usage: Usage::Offline };
+            let cores = topology.offline().iter();
+            let cores = cores.map(|cpu| Core { kind: None, cells: vec![offline(cpu.id)] });
+            frames.push(Frame {
+                title: "offline".to_owned(),
+                cpus: topology.offline().iter().flat_map(|cpu| CpuSet::of(cpu.id)).collect(),
+                inside: Inside::Cores(cores.collect()),
+            });
+        }
+        Picture { frames, tenants }
+    }
+
+    /// Draws the node that a status speaks of; `None` if it is another version's and does not tell of the machine.
+    ///
+    /// # Errors
+    /// If what it tells makes no machine.
+    pub fn of_status(node: &NodeStatus) -> Result<Option<Picture>, SnapshotError> {
+        let Some(machine) = &node.machine else { return Ok(None) };
+        let (topology, _) = machine.read()?;
+        // A list that is none, by another version's doing, is shown as empty.
+        let set = |list: &str| list.parse::<CpuSet>().unwrap_or_default();
+        let tenants = node.containers.iter().filter_map(|one| {
+            let badge = one.badge.as_deref()?.parse().ok()?;
+            let remark = names::alignment(&one.numa_nodes, &one.uncore_caches, one.whole_cores);
+            Some(Tenant { badge, name: names::container(one), cpus: set(&one.cpus), remark })
+        });
+        let occupancy = Occupancy {
+            tenants: tenants.collect(),
+            reserved: set(&node.cpus.reserved),
+            shared: set(&node.cpus.shared),
+        };
+        Ok(Some(Picture::of(&topology, occupancy)))
+    }
+
+    /// All cells.
+    pub fn cells(&self) -> Vec<Cell> {
+        fn collect(frames: &[Frame], into: &mut Vec<Cell>) {
+            for frame in frames {
+                match &frame.inside {
+                    Inside::Frames(frames) => collect(frames, into),
+                    Inside::Cores(cores) => {
+                        into.extend(cores.iter().flat_map(|core| core.cells.iter().copied()));
+                    }
+                }
+            }
+        }
+        let mut cells = Vec::new();
+        collect(&self.frames, &mut cells);
+        cells
+    }
+
+    /// The signs in use and what they say, for CPUs that no container has alone.
+    pub fn signs(&self) -> Vec<Usage> {
+        let mut signs: Vec<Usage> = self.cells().iter().map(|cell| cell.usage).collect();
+        signs.retain(|usage| !matches!(usage, Usage::Held(_)));
+        signs.sort_unstable();
+        signs.dedup();
+        signs
+    }
+
+    /// One sentence for those who cannot see it.
+    pub fn sentence(&self) -> String {
+        let cells = self.cells();
+        let count =
+            |wanted: fn(Usage) -> bool| cells.iter().filter(|cell| wanted(cell.usage)).count();
+        format!(
+            "{} CPUs: {} exclusive to {} containers, {} shared, {} reserved, {} offline.",
+            cells.len(),
+            count(|usage| matches!(usage, Usage::Held(_))),
+            self.tenants.len(),
+            count(|usage| usage == Usage::Shared),
+            count(|usage| usage == Usage::Reserved),
+            count(|usage| usage == Usage::Offline),
+        )
+    }
+}
+
+struct Draw<'a> {
+    topology: &'a Topology,
+    tenants: &'a [Tenant],
+    reserved: CpuSet,
+    shared: CpuSet,
+}
+
+impl Draw<'_> {
+    /// What is drawn in what. Caches are in nodes, or nodes in caches where these are larger (sub-NUMA clustering); where
+    /// every core has a cache of its own, these are left out.
+    fn levels(&self) -> Vec<Level> {
+        let topology = self.topology;
+        let crosses = |one: &CpuSet, others: &[CpuSet]| {
+            others.iter().filter(|other| !other.is_disjoint(one)).count() > 1
+        };
+        let caches: Vec<CpuSet> = topology.uncores().iter().map(|one| one.cpus).collect();
+        let nodes: Vec<CpuSet> = topology.nodes().iter().map(|one| one.cpus).collect();
+        if 1 < caches.len() && caches.len() == topology.cores().len() {
+            return vec![Level::Socket, Level::Node];
+        }
+        let larger = caches.iter().any(|cache| crosses(cache, &nodes));
+        if larger && !nodes.iter().any(|node| crosses(node, &caches)) {
+            return vec![Level::Socket, Level::Uncore, Level::Node];
+        }
+        vec![Level::Socket, Level::Node, Level::Uncore]
+    }
+
+    /// The frames of some CPUs. Domains in each other that have the same CPUs share a frame.
+    fn frames(&self, cpus: &CpuSet, levels: &[Level]) -> Vec<Frame> {
+        let Some((level, deeper)) = levels.split_first() else { return Vec::new() };
+        let mut frames = Vec::new();
+        for Domain { id, cpus: whole } in self.domains(*level) {
+            let here = whole & *cpus;
+            if here.is_empty() {
+                continue;
+            }
+            let name = match level {
+                Level::Socket => "socket",
+                Level::Node => "NUMA node",
+                Level::Uncore => "uncore cache",
+            };
+            let part = if here == whole { "" } else { " (part)" };
+            let title = format!("{name} {id}{part}");
+            let mut inner = self.frames(&here, deeper);
+            frames.push(match (inner.len(), deeper.is_empty()) {
+                (_, true) => Frame { title, cpus: here, inside: Inside::Cores(self.cores(&here)) },
+                (1, _) => {
+                    let only = inner.remove(0);
+                    Frame { title: format!("{title}, {}", only.title), ..only }
+                }
+                _ => Frame { title, cpus: here, inside: Inside::Frames(inner) },
+            });
+        }
+        frames
+    }
+
+    fn domains(&self, level: Level) -> Vec<Domain> {
+        match level {
+            Level::Socket => self.topology.sockets().to_vec(),
+            Level::Uncore => self.topology.uncores().to_vec(),
+            Level::Node => {
+                let nodes = self.topology.nodes().iter();
+                nodes.map(|node| Domain { id: node.id, cpus: node.cpus }).collect()
+            }
+        }
+    }
+
+    fn cores(&self, cpus: &CpuSet) -> Vec<Core> {
+        let cores = self.topology.cores().iter().map(|core| core.cpus & *cpus);
+        let core = |core: CpuSet| Core {
+            kind: core.first().and_then(|cpu| self.topology.cpu(cpu)?.kind),
+            cells: core.iter().map(|cpu| Cell { cpu, usage: self.usage(cpu) }).collect(),
+        };
+        cores.filter(|core| !core.is_empty()).map(core).collect()
+    }
+
+    fn usage(&self, cpu: usize) -> Usage {
+        match self.tenants.iter().position(|tenant| tenant.cpus.contains(cpu)) {
+            Some(tenant) => Usage::Held(tenant),
+            None if self.reserved.contains(cpu) => Usage::Reserved,
+            None if self.shared.contains(cpu) => Usage::Shared,
+            None => Usage::Unused,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

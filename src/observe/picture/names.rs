@@ -1,0 +1,75 @@
+//! Names and facts of containers as words. What a pod is called is its author's choice, or a hostile runtime's.
+
+use super::super::report::ContainerStatus;
+
+/// A container's full name; empty if it is not told.
+pub fn container(one: &ContainerStatus) -> String {
+    if one.pod.is_empty() && one.container.is_empty() {
+        return String::new();
+    }
+    printable(&format!("{}/{}/{}", one.namespace, one.pod, one.container))
+}
+
+/// The text without what could command a terminal or turn the direction of writing.
+pub fn printable(text: &str) -> String {
+    let commands = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|c| if commands(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// At most so many characters, the last of them `…` if there were more.
+pub fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// How exclusive CPUs lie: `uncore cache 3`, `NUMA nodes 0 and 1, uncore caches 2, 3 and 4, partial cores`.
+pub fn alignment(nodes: &[usize], caches: &[usize], whole_cores: bool) -> String {
+    let mut parts = Vec::new();
+    if 1 < nodes.len() {
+        parts.push(format!("NUMA nodes {}", listed(nodes)));
+    }
+    match caches {
+        [] => {}
+        [one] => parts.push(format!("uncore cache {one}")),
+        many => parts.push(format!("uncore caches {}", listed(many))),
+    }
+    if !whole_cores {
+        parts.push("partial cores".to_owned());
+    }
+    parts.join(", ")
+}
+
+fn listed(numbers: &[usize]) -> String {
+    let words: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+    match words.as_slice() {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alignments() {
+        assert_eq!(alignment(&[0], &[3], true), "uncore cache 3");
+        assert_eq!(
+            alignment(&[0, 1], &[2, 3, 4], false),
+            "NUMA nodes 0 and 1, uncore caches 2, 3 and 4, partial cores"
+        );
+    }
+
+    #[test]
+    fn nothing_commands_a_terminal() {
+        assert_eq!(
+            printable("a\x1b[2J\u{202e}b\n\u{9b}é"),
+            "a\u{fffd}[2J\u{fffd}b\u{fffd}\u{fffd}é"
+        );
+    }
+}

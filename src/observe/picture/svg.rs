@@ -1,0 +1,278 @@
+//! The picture as SVG: one document that needs nothing else, light or dark as its reader prefers.
+
+use super::badge::{COLOURS, TEXTURES};
+use super::layout::{self, LIST, Placed, TITLE};
+use super::names::cut;
+use super::xml::Xml;
+use super::{Badge, Cell, Core, Picture, Tenant, Usage};
+use crate::topology::CoreKind;
+
+/// The most pixels that frames lie side by side in.
+const WIDTH: f64 = 1180.0;
+/// Around everything in a file, and in a page that has margins of its own: half of what draws the frames.
+const MARGIN: f64 = 12.0;
+const NO_MARGIN: f64 = 1.0;
+/// The width of a column of the legend, and the height of its lines.
+const COLUMN: f64 = 384.0;
+const LINE: f64 = 40.0;
+/// The most characters of a name and of a remark that a column has room for.
+const NAME: usize = 48;
+const REMARK: usize = 52;
+
+/// The style sheet; a page that has pictures in it needs it once.
+pub const STYLE: &str = include_str!("style.css");
+
+/// How to draw.
+#[derive(Debug, Clone, Copy)]
+pub enum Form<'a> {
+    /// A file of its own, with this line above it and a legend below it.
+    File(&'a str),
+    /// A part of a page that has [`STYLE`] and a legend of its own.
+    Part,
+}
+
+/// Draws.
+pub fn draw(picture: &Picture, form: Form<'_>) -> String {
+    let side = layout::side(picture.cells().len());
+    let (placed, width, height) = layout::flow(&picture.frames, side, WIDTH);
+    let (above, below, widest, margin) = match form {
+        Form::File(_) => {
+            let columns = ((width / COLUMN) as usize).max(1);
+            let lines = picture.tenants.len().div_ceil(columns) as f64;
+            (30.0, 14.0 + lines * LINE + LINE, width.max(COLUMN * 1.5), MARGIN)
+        }
+        Form::Part => (0.0, 0.0, width, NO_MARGIN),
+    };
+    let (full_width, full_height) = (widest + 2.0 * margin, height + above + below + 2.0 * margin);
+    let mut xml = Xml::default();
+    let title = match form {
+        Form::File(title) => title,
+        Form::Part => "Who has which CPUs",
+    };
+    xml.element(
+        "svg",
+        &[
+            ("xmlns", &"http://www.w3.org/2000/svg"),
+            ("class", &"picture"),
+            ("viewBox", &format!("0 0 {full_width} {full_height}")),
+            ("width", &full_width),
+            ("height", &full_height),
+            ("role", &"img"),
+            ("aria-labelledby", &"picture-title picture-desc"),
+        ],
+        |xml| {
+            xml.text("title", &[("id", &"picture-title")], title);
+            xml.text("desc", &[("id", &"picture-desc")], &picture.sentence());
+            if let Form::File(_) = form {
+                xml.element("style", &[], |xml| xml.raw(STYLE));
+                xml.empty("rect", &[("class", &"paper"), ("width", &"100%"), ("height", &"100%")]);
+                xml.text("text", &[("class", &"headline"), ("x", &MARGIN), ("y", &30)], title);
+            }
+            xml.raw(TEXTURE_DEFINITIONS);
+            let top = margin + above;
+            let pen = Pen { picture, side };
+            xml.element("g", &[("transform", &format!("translate({margin} {top})"))], |xml| {
+                placed.iter().for_each(|one| pen.frame(xml, one));
+            });
+            if let Form::File(_) = form {
+                legend(xml, picture, top + height + 14.0, width);
+            }
+        },
+    );
+    xml.finish()
+}
+
+/// A badge alone, for a legend: letters on colour and texture.
+pub fn swatch(badge: Badge) -> String {
+    let mut xml = Xml::default();
+    let size = 26.0;
+    xml.element(
+        "svg",
+        &[
+            ("class", &"swatch"),
+            ("viewBox", &format!("0 0 {size} {size}")),
+            ("width", &size),
+            ("height", &size),
+            ("aria-hidden", &"true"),
+        ],
+        |xml| held(xml, badge, (0.0, 0.0), size),
+    );
+    xml.finish()
+}
+
+/// What lies over a colour, by texture; the first one is nothing.
+const TEXTURE_DEFINITIONS: &str = concat!(
+    r#"<defs>"#,
+    r#"<pattern id="texture1" width="6" height="6" patternUnits="userSpaceOnUse"><path class="ink" d="M-1 1l2-2M0 6l6-6M5 7l2-2"/></pattern>"#,
+    r#"<pattern id="texture2" width="6" height="6" patternUnits="userSpaceOnUse"><circle class="dot" cx="3" cy="3" r="1.2"/></pattern>"#,
+    r#"<pattern id="texture3" width="5" height="5" patternUnits="userSpaceOnUse"><path class="ink" d="M0 2.5h5"/></pattern>"#,
+    r#"<pattern id="texture4" width="6" height="6" patternUnits="userSpaceOnUse"><path class="ink" d="M0 0l6 6M6 0l-6 6"/></pattern>"#,
+    r#"</defs>"#,
+);
+
+struct Pen<'a> {
+    picture: &'a Picture,
+    side: f64,
+}
+
+impl Pen<'_> {
+    fn frame(&self, xml: &mut Xml, placed: &Placed<'_>) {
+        let at = format!("translate({} {})", placed.x, placed.y);
+        let frame = placed.frame;
+        xml.element("g", &[("transform", &at)], |xml| {
+            let size: [(&'static str, &dyn std::fmt::Display); 3] =
+                [("width", &placed.width), ("height", &placed.height), ("rx", &6)];
+            let class = if placed.inner.is_empty() { "frame inner" } else { "frame" };
+            xml.empty(
+                "rect",
+                &[[("class", &class as &dyn std::fmt::Display)].as_slice(), &size].concat(),
+            );
+            xml.element("text", &[("class", &"label"), ("x", &10), ("y", &(TITLE - 8.0))], |xml| {
+                xml.text("tspan", &[], &frame.title);
+                if !frame.cpus.is_empty() {
+                    let list = cut(&frame.cpus.to_string(), LIST);
+                    xml.text("tspan", &[("class", &"soft"), ("dx", &8)], &list);
+                }
+            });
+            for (x, y, core) in &placed.cores {
+                self.core(xml, (*x, *y), core);
+            }
+            placed.inner.iter().for_each(|one| self.frame(xml, one));
+        });
+    }
+
+    fn core(&self, xml: &mut Xml, (x, y): (f64, f64), core: &Core) {
+        for (at, cell) in core.cells.iter().enumerate() {
+            self.cell(xml, (x, y + at as f64 * self.side), cell, core.kind);
+        }
+        let height = core.cells.len() as f64 * self.side;
+        let class = if core.kind == Some(CoreKind::Efficient) { "core efficient" } else { "core" };
+        xml.empty(
+            "rect",
+            &[
+                ("class", &class),
+                ("x", &x),
+                ("y", &y),
+                ("width", &self.side),
+                ("height", &height),
+                ("rx", &3),
+            ],
+        );
+    }
+
+    fn cell(&self, xml: &mut Xml, at: (f64, f64), cell: &Cell, kind: Option<CoreKind>) {
+        let tenant = match cell.usage {
+            Usage::Held(tenant) => self.picture.tenants.get(tenant),
+            _ => None,
+        };
+        let kind = match kind {
+            None => "",
+            Some(CoreKind::Performance) => ", performance core",
+            Some(CoreKind::Efficient) => ", efficient core",
+        };
+        let who = match tenant {
+            Some(Tenant { badge, name, .. }) if name.is_empty() => badge.to_string(),
+            Some(Tenant { badge, name, .. }) => format!("{badge} {name}"),
+            None => cell.usage.meaning().to_owned(),
+        };
+        xml.element("g", &[], |xml| {
+            xml.text("title", &[], &format!("CPU {}{kind}: {who}", cell.cpu));
+            match tenant {
+                Some(tenant) => held(xml, tenant.badge, at, self.side),
+                None => unheld(xml, cell.usage, at, self.side),
+            }
+            if self.side > 30.0 {
+                let class = tenant
+                    .map_or("number".to_owned(), |one| format!("number on{}", one.badge.colour()));
+                let (x, y) = (at.0 + self.side / 2.0, at.1 + self.side - 4.0);
+                xml.text("text", &[("class", &class), ("x", &x), ("y", &y)], &cell.cpu.to_string());
+            }
+        });
+    }
+}
+
+fn held(xml: &mut Xml, badge: Badge, (x, y): (f64, f64), side: f64) {
+    let (colour, texture) = (badge.colour() % COLOURS, badge.texture() % TEXTURES);
+    let square = |xml: &mut Xml, class: &str| {
+        xml.empty(
+            "rect",
+            &[("class", &class), ("x", &x), ("y", &y), ("width", &side), ("height", &side)],
+        );
+    };
+    square(xml, &format!("c{colour}"));
+    if texture > 0 {
+        square(xml, &format!("x{texture}"));
+    }
+    let class = format!("letter c{colour} on{colour}");
+    sign(xml, &class, &badge.to_string(), (x, y), side);
+}
+
+fn unheld(xml: &mut Xml, usage: Usage, (x, y): (f64, f64), side: f64) {
+    let class = match usage {
+        Usage::Reserved => "reserved",
+        Usage::Offline => "offline",
+        Usage::Unused => "unused",
+        Usage::Shared | Usage::Held(_) => "shared",
+    };
+    xml.empty(
+        "rect",
+        &[("class", &class), ("x", &x), ("y", &y), ("width", &side), ("height", &side)],
+    );
+    sign(xml, "sign", usage.sign(), (x, y), side);
+}
+
+fn sign(xml: &mut Xml, class: &str, text: &str, (x, y): (f64, f64), side: f64) {
+    let size = match text.chars().count() {
+        1 => side * 0.56,
+        2 => side * 0.5,
+        _ => side * 0.36,
+    };
+    // Where CPUs' numbers are below, the letter is a little higher.
+    let middle = if side > 30.0 { 0.56 } else { 0.7 };
+    xml.text(
+        "text",
+        &[
+            ("class", &class),
+            ("x", &(x + side / 2.0)),
+            ("y", &(y + side * middle).round()),
+            ("font-size", &size.round()),
+        ],
+        text,
+    );
+}
+
+/// Everybody with letter, name and CPUs, and what the other signs mean.
+fn legend(xml: &mut Xml, picture: &Picture, top: f64, width: f64) {
+    let columns = ((width / COLUMN) as usize).max(1);
+    let size = 26.0;
+    for (at, tenant) in picture.tenants.iter().enumerate() {
+        let (x, y) = (MARGIN + (at % columns) as f64 * COLUMN, top + (at / columns) as f64 * LINE);
+        held(xml, tenant.badge, (x, y), size);
+        let x = x + size + 8.0;
+        xml.text(
+            "text",
+            &[("class", &"label"), ("x", &x), ("y", &(y + 10.0))],
+            &cut(&tenant.name, NAME),
+        );
+        let parts = [format!("CPUs {}", tenant.cpus), tenant.remark.clone()];
+        let facts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        let facts = cut(&facts.join(", "), REMARK);
+        xml.text("text", &[("class", &"label soft"), ("x", &x), ("y", &(y + 25.0))], &facts);
+    }
+    let y = top + picture.tenants.len().div_ceil(columns) as f64 * LINE;
+    let mut x = MARGIN;
+    // Where everything is the same there is nothing to explain.
+    let signs = picture.signs();
+    let signs = if picture.tenants.is_empty() && signs.len() == 1 { Vec::new() } else { signs };
+    for usage in signs {
+        unheld(xml, usage, (x, y), size);
+        let at: [(&'static str, &dyn std::fmt::Display); 2] =
+            [("x", &(x + size + 8.0)), ("y", &(y + 17.0))];
+        xml.text(
+            "text",
+            &[[("class", &"label" as &dyn std::fmt::Display)].as_slice(), &at].concat(),
+            usage.meaning(),
+        );
+        x += size + 30.0 + usage.meaning().chars().count() as f64 * 6.8;
+    }
+}

@@ -1,0 +1,153 @@
+//! What is drawn, for machines of every shape.
+
+use super::text::{Style, draw};
+use super::*;
+use crate::topology::synthetic::{Machine, Numbering};
+
+fn tenant(badge: u16, name: &str, cpus: &str) -> Tenant {
+    Tenant {
+        badge: Badge(badge),
+        name: name.to_owned(),
+        cpus: cpus.parse().unwrap(),
+        remark: String::new(),
+    }
+}
+
+/// A picture of a machine on which everything is shared that is not held or reserved.
+fn picture(topology: &Topology, reserved: &str, tenants: Vec<Tenant>) -> Picture {
+    let reserved: CpuSet = reserved.parse().unwrap();
+    let held: CpuSet = tenants.iter().map(|tenant| tenant.cpus).collect();
+    let shared = topology.online() - held;
+    Picture::of(topology, Occupancy { tenants, reserved, shared })
+}
+
+fn machine(words: &str) -> Topology {
+    words.parse::<Machine>().unwrap().topology().unwrap()
+}
+
+#[track_caller]
+fn check(picture: &Picture, width: usize, expect: &str) {
+    let text = draw(picture, Style { width, colour: false });
+    assert_eq!(text, expect, "\n{text}");
+}
+
+#[test]
+fn the_worked_example() {
+    let tenants = vec![tenant(0, "a", "8-17"), tenant(1, "b", "24-31"), tenant(2, "c", "2-7")];
+    let picture = picture(&machine("pack:1 l3:4 core:8"), "0-1", tenants);
+    let expect = "\
+socket 0, NUMA node 0
+ ┌ uncore cache 0 ─┐ ┌ uncore cache 8 ─┐ ┌ uncore cache 16 ┐ ┌ uncore cache 24 ┐
+ │ - - C C C C C C │ │ A A A A A A A A │ │ A A · · · · · · │ │ B B B B B B B B │
+ └ 0-7 ────────────┘ └ 8-15 ───────────┘ └ 16-23 ──────────┘ └ 24-31 ──────────┘
+· shared   - reserved: never exclusive
+";
+    check(&picture, 80, expect);
+    let narrow = draw(&picture, Style { width: 50, colour: false });
+    assert_eq!(narrow.lines().count(), 8, "{narrow}");
+}
+
+#[test]
+fn threads_are_below_each_other_and_unequal_cores_leave_blanks() {
+    let hybrid =
+        Machine { cores: 4, threads: 2, efficient: 2, ..Machine::default() }.topology().unwrap();
+    let expect = "\
+┌ socket 0, NUMA node 0, uncore cache 0 ┐
+│ - A · ·                               │
+│ · A                                   │
+└ 0-5 ──────────────────────────────────┘
+· shared   - reserved: never exclusive
+";
+    check(&picture(&hybrid, "0", vec![tenant(0, "a", "2-3")]), 100, expect);
+}
+
+/// Sub-NUMA clustering: a cache has more nodes in it.
+#[test]
+fn nodes_in_a_cache() {
+    let expect = "\
+socket 0, uncore cache 0
+ ┌ NUMA node 0 ┐ ┌ NUMA node 1 ┐
+ │ - ·         │ │ · ·         │
+ └ 0-1 ────────┘ └ 2-3 ────────┘
+· shared   - reserved: never exclusive
+";
+    check(&picture(&machine("pack:1 l3:1 numa:2 core:2"), "0", vec![]), 100, expect);
+}
+
+#[test]
+fn what_is_offline_or_has_no_cpus() {
+    let offline = "1".parse().unwrap();
+    let machine =
+        Machine { cores: 2, memory_only: 1, offline, ..Machine::default() }.topology().unwrap();
+    let expect = "\
+┌ socket 0, NUMA node 0, uncore cache 0 ┐ ┌ offline ──────────────────────────────┐
+│ ·                                     │ │ x                                     │
+└ 0 ────────────────────────────────────┘ └ 1 ────────────────────────────────────┘
+NUMA node 1: memory only
+· shared   x offline
+";
+    check(&picture(&machine, "", vec![]), 100, expect);
+}
+
+#[test]
+fn more_containers_than_letters() {
+    let one_each = (0..64).map(|cpu| tenant(cpu, "x", &cpu.to_string())).collect();
+    let text = draw(
+        &picture(&machine("pack:1 core:64"), "", one_each),
+        Style { width: 80, colour: false },
+    );
+    assert!(text.contains("│  A  B  C") && text.contains(" AA AB"), "{text}");
+}
+
+/// Every CPU once, lines within the width, colour that adds nothing but colour, and SVG that is sound.
+#[test]
+fn machines_of_every_size() {
+    for (words, memory_only) in [
+        ("pack:1", 0),
+        ("pack:1 core:2", 0),
+        ("pack:2 numa:4 l3:3 core:8 pu:2", 0),
+        ("pack:2 numa:16 core:8 pu:2", 2),
+        ("pack:8 core:8 pu:8", 0),
+        ("pack:4 core:64 pu:2", 0),
+        ("pack:2 numa:32 core:4 pu:2", 0),
+        ("pack:2 l3:64 core:1 pu:2", 0),
+    ] {
+        let described: Machine = words.parse().unwrap();
+        let described = Machine { memory_only, numbering: Numbering::Interleaved, ..described };
+        let topology = described.topology().unwrap();
+        let all: Vec<usize> = topology.online().iter().collect();
+        let tenants = all
+            .chunks(3)
+            .step_by(2)
+            .enumerate()
+            .map(|(at, cpus)| {
+                let cpus = cpus.iter().flat_map(|cpu| CpuSet::of(*cpu)).collect();
+                Tenant { cpus, ..tenant(at as u16, "<pod>", "") }
+            })
+            .collect();
+        let picture = picture(&topology, "0", tenants);
+        let mut drawn: Vec<usize> = picture.cells().iter().map(|cell| cell.cpu).collect();
+        drawn.sort_unstable();
+        assert_eq!(drawn, all, "{words}");
+        for width in [40, 80, 200] {
+            let plain = draw(&picture, Style { width, colour: false });
+            let widest = plain.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= width.max(70), "{words} at {width}: {widest}\n{plain}");
+            let coloured = draw(&picture, Style { width, colour: true });
+            let mut stripped = String::new();
+            for (at, part) in coloured.split('\x1b').enumerate() {
+                let text = if at == 0 { part } else { part.split_once('m').unwrap().1 };
+                stripped.push_str(text);
+            }
+            assert_eq!(stripped, plain);
+        }
+        for form in [svg::Form::File("a <title>"), svg::Form::Part] {
+            let svg = svg::draw(&picture, form);
+            assert_eq!(svg.matches("<title>CPU ").count(), all.len(), "{words}");
+            assert!(
+                !svg.contains("<pod>") && !svg.contains("NaN") && !svg.contains("inf"),
+                "{words}"
+            );
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The picture in a terminal: boxes of letters, one column a core, one line a thread.
+
+use super::names::cut;
+use super::{Badge, Cell, Core, Frame, Inside, Picture, Usage};
+use std::fmt::Write as _;
+
+/// How to draw.
+#[derive(Debug, Clone, Copy)]
+pub struct Style {
+    /// Columns that may be used.
+    pub width: usize,
+    /// Whether to add colour.
+    pub colour: bool,
+}
+
+/// Columns of a terminal that does not tell.
+pub const WIDTH: usize = 100;
+/// Fewer columns than this are not believed.
+const NARROWEST: usize = 20;
+/// More cores than this are not drawn in a line.
+const CORES_IN_LINE: usize = 16;
+/// Background and foreground, of the 256 colours that terminals know, by colour of a badge.
+const COLOURS: [(u8, u8); 7] =
+    [(214, 16), (75, 16), (36, 16), (227, 16), (25, 231), (166, 16), (175, 16)];
+
+/// Draws; the text ends in a new line.
+pub fn draw(picture: &Picture, style: Style) -> String {
+    let pen = Pen {
+        picture,
+        colour: style.colour,
+        width: style.width.max(NARROWEST),
+        cell: picture.tenants.iter().map(|one| one.badge.to_string().len()).max().unwrap_or(1),
+    };
+    let mut text = String::new();
+    pen.frames(&mut text, &picture.frames, 0);
+    let signs: Vec<String> = picture
+        .signs()
+        .into_iter()
+        .map(|usage| format!("{} {}", usage.sign(), usage.meaning()))
+        .collect();
+    let _ = writeln!(text, "{}", signs.join("   "));
+    text
+}
+
+/// A badge as it stands in the picture.
+pub fn painted(badge: Badge, colour: bool) -> String {
+    paint(badge, &badge.to_string(), colour)
+}
+
+fn paint(badge: Badge, text: &str, colour: bool) -> String {
+    let pair = COLOURS.get(usize::from(badge.colour()));
+    match pair.filter(|_| colour) {
+        // Textures are told apart by weight, as far as a terminal can.
+        Some((back, front)) => {
+            let weight = ["", "1;", "4;", "1;4;", "3;"];
+            let weight = weight.get(usize::from(badge.texture())).copied().unwrap_or_default();
+            format!("\x1b[{weight}38;5;{front};48;5;{back}m{text}\x1b[0m")
+        }
+        None => text.to_owned(),
+    }
+}
+
+struct Pen<'a> {
+    picture: &'a Picture,
+    colour: bool,
+    width: usize,
+    /// Columns of a cell.
+    cell: usize,
+}
+
+/// A frame with cores, drawn: lines that all have the same width.
+struct Block {
+    lines: Vec<String>,
+    width: usize,
+}
+
+impl Pen<'_> {
+    fn frames(&self, text: &mut String, frames: &[Frame], indent: usize) {
+        let leaf = |frame: &Frame| matches!(frame.inside, Inside::Cores(_));
+        for run in frames.chunk_by(|a, b| leaf(a) && leaf(b)) {
+            match run {
+                [Frame { title, inside: Inside::Frames(inner), .. }] => {
+                    let _ = writeln!(text, "{:indent$}{title}", "");
+                    // Only what is in frames has to be seen to be: the innermost frames are boxes.
+                    self.frames(text, inner, indent + 1);
+                }
+                leaves => self.flow(text, leaves, indent),
+            }
+        }
+    }
+
+    /// Boxes side by side, as many as there is room for.
+    fn flow(&self, text: &mut String, leaves: &[Frame], indent: usize) {
+        let room = self.width.saturating_sub(indent).max(NARROWEST);
+        let (boxes, empty): (Vec<_>, Vec<_>) =
+            leaves.iter().partition(|frame| !frame.cpus.is_empty());
+        let inner = boxes.iter().map(|frame| self.inner_width(frame, room)).max().unwrap_or(0);
+        let blocks: Vec<Block> = boxes.iter().map(|frame| self.block(frame, inner, room)).collect();
+        for row in blocks.chunks(((room + 1) / (inner + 3)).max(1)) {
+            let height = row.iter().map(|block| block.lines.len()).max().unwrap_or(0);
+            for at in 0..height {
+                let lines: Vec<String> = row
+                    .iter()
+                    .map(|block| block.lines.get(at).cloned().unwrap_or(" ".repeat(block.width)))
+                    .collect();
+                let _ =
+                    writeln!(text, "{}", format!("{:indent$}{}", "", lines.join(" ")).trim_end());
+            }
+        }
+        for frame in empty {
+            let _ = writeln!(text, "{:indent$}{}", "", frame.title);
+        }
+    }
+
+    /// How many cores are in a line of this frame.
+    fn in_line(&self, frame: &Frame, room: usize) -> usize {
+        let Inside::Cores(cores) = &frame.inside else { return 1 };
+        let most = (room.saturating_sub(3) / (self.cell + 1)).clamp(1, CORES_IN_LINE);
+        // As even as can be.
+        let lines = cores.len().div_ceil(most).max(1);
+        if lines == 1 {
+            cores.len().max(1)
+        } else if most >= 8 {
+            most / 8 * 8
+        } else {
+            most
+        }
+    }
+
+    fn inner_width(&self, frame: &Frame, room: usize) -> usize {
+        let cells = self.in_line(frame, room) * (self.cell + 1) + 1;
+        let title = frame.title.chars().count() + 2;
+        cells.max(title).max((frame.cpus.to_string().len() + 2).min(32)).min(room.saturating_sub(2))
+    }
+
+    fn block(&self, frame: &Frame, inner: usize, room: usize) -> Block {
+        let Inside::Cores(cores) = &frame.inside else { return Block { lines: vec![], width: 0 } };
+        let edge = |left: char, label: &str, right: char| {
+            let label = if label.is_empty() {
+                String::new()
+            } else {
+                format!(" {} ", cut(label, inner.saturating_sub(2)))
+            };
+            let rest = inner.saturating_sub(label.chars().count());
+            format!("{left}{label}{}{right}", "─".repeat(rest))
+        };
+        let mut lines = vec![edge('┌', &frame.title, '┐')];
+        let threads = cores.iter().map(|core| core.cells.len()).max().unwrap_or(1);
+        for (number, row) in cores.chunks(self.in_line(frame, room)).enumerate() {
+            if number > 0 && threads > 1 {
+                lines.push(format!("│{}│", " ".repeat(inner)));
+            }
+            for thread in 0..threads {
+                let cells: String = row.iter().map(|core| self.cell(core, thread)).collect();
+                let drawn = row.len() * (self.cell + 1);
+                lines.push(format!("│{cells}{}│", " ".repeat(inner.saturating_sub(drawn))));
+            }
+        }
+        lines.push(edge('└', &frame.cpus.to_string(), '┘'));
+        Block { lines, width: inner + 2 }
+    }
+
+    /// A blank, and whoever has this thread of the core; blanks if it has fewer.
+    fn cell(&self, core: &Core, thread: usize) -> String {
+        let width = self.cell;
+        let Some(Cell { usage, .. }) = core.cells.get(thread) else { return " ".repeat(width + 1) };
+        match usage {
+            Usage::Held(at) => match self.picture.tenants.get(*at) {
+                Some(tenant) => {
+                    let letters = format!(" {:>width$}", tenant.badge);
+                    paint(tenant.badge, &letters, self.colour)
+                }
+                None => " ".repeat(width + 1),
+            },
+            other => {
+                let sign = format!(" {:>width$}", other.sign());
+                let dim = self.colour && *other != Usage::Shared;
+                if dim { format!("\x1b[2m{sign}\x1b[0m") } else { sign }
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The configuration in the status.
+
+use super::super::config_state::ConfigState;
+use super::super::figures::NodeFigures;
+use crate::ledger::Policy;
+use serde::{Deserialize, Serialize};
+
+/// The configuration in force, in its own words.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConfigStatus {
+    /// `none` or `static`.
+    pub cpu_manager_policy: String,
+    /// The options that are on.
+    pub cpu_manager_policy_options: String,
+    /// The topology manager's policy.
+    pub topology_manager_policy: String,
+    /// `container` or `pod`.
+    pub topology_manager_scope: String,
+    /// `runtime` or `kernel`: what is in force, never `auto`.
+    pub exclusivity: String,
+    /// Whether no container may run otherwise than decided.
+    pub strict: bool,
+}
+
+/// Where the configuration comes from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConfigSourceStatus {
+    /// The file, or who handed it over.
+    pub source: String,
+    /// `in-force`; `rejected` if what is there cannot be used and the last good one is in force; `restart-needed` if some
+    /// fields of it are followed only after a restart.
+    pub state: String,
+    /// The lines of the overrides for this node that are in force, the most specific last.
+    pub overrides: Vec<usize>,
+    /// When what is in force was read.
+    pub loaded: String,
+    /// What is wrong with what is there; `null` if nothing.
+    pub error: Option<String>,
+    /// The line at fault, counted from 1.
+    pub error_line: Option<usize>,
+    /// Fields that are followed only after a restart.
+    pub waiting_for_restart: Vec<String>,
+}
+
+impl ConfigStatus {
+    pub(super) fn of(figures: &NodeFigures) -> ConfigStatus {
+        let settings = &figures.settings;
+        let manager = &settings.placement.topology_manager;
+        ConfigStatus {
+            cpu_manager_policy: match settings.policy {
+                Policy::None => "none",
+                Policy::Static => "static",
+            }
+            .to_owned(),
+            cpu_manager_policy_options: settings.placement.options.to_string(),
+            topology_manager_policy: manager.policy.name().to_owned(),
+            topology_manager_scope: manager.scope.name().to_owned(),
+            exclusivity: settings.exclusivity.to_string(),
+            strict: figures.strict,
+        }
+    }
+}
+
+impl ConfigSourceStatus {
+    pub(super) fn of(config: &ConfigState) -> ConfigSourceStatus {
+        let state = match (&config.fault, config.waiting.is_empty()) {
+            (Some(_), _) => "rejected",
+            (None, false) => "restart-needed",
+            (None, true) => "in-force",
+        };
+        ConfigSourceStatus {
+            source: config.source.clone(),
+            state: state.to_owned(),
+            overrides: config.overrides.clone(),
+            loaded: config.loaded.to_string(),
+            error: config.fault.as_ref().map(|fault| fault.why.clone()),
+            error_line: config.fault.as_ref().and_then(|fault| fault.line),
+            waiting_for_restart: config.waiting.iter().map(|&field| field.to_owned()).collect(),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The memory nodes of exclusive CPUs: where a container on these CPUs should have its memory.
+//!
+//! A NUMA node with CPUs and memory is its own. One without memory (half of its slots empty, as on some servers) uses the
+//! nearest nodes that have some. One that has memory only (on-package memory, an expander behind CXL) belongs to the
+//! nearest nodes with CPUs, and is theirs to use as well. Near is what the machine says (ACPI SLIT); where it says
+//! nothing, all are as near.
+
+use super::nodes::{MAX_NODES, NodeSet};
+use crate::cpuset::CpuSet;
+use crate::topology::{NumaNode, Topology};
+
+/// The nodes with memory for these CPUs. Never empty: `None` where that cannot be said, and nothing should be set.
+pub fn memory_of(topology: &Topology, cpus: &CpuSet) -> Option<NodeSet> {
+    let everywhere = all_memory(topology)?;
+    let nodes = topology.nodes();
+    let mut found = NodeSet::EMPTY;
+    for (at, node) in nodes.iter().enumerate() {
+        let used = !node.cpus.is_disjoint(cpus);
+        found = found.union(match (used, node.memoryless) {
+            (true, false) => NodeSet::of(node.id),
+            (true, true) => nearest(nodes, at, |other| !other.memoryless).collect(),
+            (false, false) if node.cpus.is_empty() => {
+                let mut near = nearest(nodes, at, |other| !other.cpus.is_empty());
+                let ours = |id| nodes.iter().any(|n| n.id == id && !n.cpus.is_disjoint(cpus));
+                if near.any(ours) { NodeSet::of(node.id) } else { NodeSet::EMPTY }
+            }
+            (false, _) => NodeSet::EMPTY,
+        });
+    }
+    Some(found.intersection(everywhere)).filter(|found| !found.is_empty())
+}
+
+/// All nodes with memory. `None` if there is none, or one has too high a number to be named.
+pub fn all_memory(topology: &Topology) -> Option<NodeSet> {
+    let with_memory = || topology.nodes().iter().filter(|node| !node.memoryless);
+    let all: NodeSet = with_memory().map(|node| node.id).collect();
+    let named = with_memory().all(|node| node.id < MAX_NODES);
+    (named && !all.is_empty()).then_some(all)
+}
+
+/// Of the nodes that are `wanted`, the nearest to the one at this position, by number; several if they are as near.
+fn nearest(
+    nodes: &[NumaNode],
+    from: usize,
+    wanted: impl Fn(&NumaNode) -> bool,
+) -> impl Iterator<Item = usize> {
+    let row = nodes.get(from).map(|node| node.distances.as_slice()).unwrap_or_default();
+    let distance = move |to: usize| row.get(to).copied().unwrap_or(u32::MAX);
+    let candidates: Vec<(u32, usize)> = nodes
+        .iter()
+        .enumerate()
+        .filter(|(_, node)| wanted(node))
+        .map(|(at, node)| (distance(at), node.id))
+        .collect();
+    let least = candidates.iter().map(|(distance, _)| *distance).min();
+    let near = candidates.into_iter().filter(move |(distance, _)| Some(*distance) == least);
+    near.map(|(_, id)| id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::model::NodeFacts;
+    use crate::topology::{Cpu, Facts};
+    use proptest::prelude::*;
+
+    /// Nodes by number: how many CPUs each has, whether it has memory, and its distances.
+    fn machine(nodes: &[(usize, bool, &[u32])]) -> Topology {
+        let owners = nodes.iter().enumerate().flat_map(|(id, (n, ..))| vec![id; *n]);
+        let cpu =
+            |(id, numa)| Cpu { id, core: id, uncore: numa, numa, socket: 0, die: None, kind: None };
+        let facts = nodes.iter().enumerate().map(|(id, (_, memory, row))| NodeFacts {
+            id,
+            distances: row.to_vec(),
+            memoryless: !memory,
+        });
+        let cpus = owners.enumerate().map(cpu).collect();
+        Topology::build(Facts { cpus, nodes: facts.collect(), ..Facts::default() }).unwrap()
+    }
+
+    #[track_caller]
+    fn check(nodes: &[(usize, bool, &[u32])], cpus: &str, expect: Option<&str>) {
+        let found = memory_of(&machine(nodes), &cpus.parse().unwrap());
+        assert_eq!(found.map(|set| set.to_string()).as_deref(), expect, "CPUs {cpus}");
+    }
+
+    #[test]
+    fn nodes_with_cpus_and_memory() {
+        let two: [(usize, bool, &[u32]); 2] = [(4, true, &[10, 20]), (4, true, &[20, 10])];
+        check(&two, "0-1", Some("0"));
+        check(&two, "4", Some("1"));
+        check(&two, "3-4", Some("0,1"));
+    }
+
+    #[test]
+    fn nodes_without_memory_use_the_nearest_that_have_some() {
+        let far = [
+            (2, true, &[10, 12, 32, 32][..]),
+            (2, false, &[12, 10, 32, 32]),
+            (2, true, &[32, 32, 10, 12]),
+            (2, false, &[32, 32, 12, 10]),
+        ];
+        check(&far, "2-3", Some("0"));
+        check(&far, "6", Some("2"));
+        check(&far, "1-2", Some("0"));
+        check(&far, "2,6", Some("0,2"));
+        let as_near =
+            [(2, true, &[10, 20, 20][..]), (2, false, &[20, 10, 20]), (2, true, &[20, 20, 10])];
+        check(&as_near, "2", Some("0,2"));
+    }
+
+    #[test]
+    fn nodes_with_memory_only_belong_to_the_nearest_cpus() {
+        // Each socket's on-package memory is a node of its own.
+        let hbm = [
+            (2, true, &[10, 20, 13, 23][..]),
+            (2, true, &[20, 10, 23, 13]),
+            (0, true, &[13, 23, 10, 23]),
+            (0, true, &[23, 13, 23, 10]),
+        ];
+        check(&hbm, "0", Some("0,2"));
+        check(&hbm, "2-3", Some("1,3"));
+        check(&hbm, "0-3", Some("0,1,2,3"));
+        let expander =
+            [(2, true, &[10, 20, 30][..]), (2, true, &[20, 10, 30]), (0, true, &[30, 30, 10])];
+        check(&expander, "0", Some("0,2"));
+    }
+
+    #[test]
+    fn what_cannot_be_said_is_not_said() {
+        check(&[(4, false, &[10])], "0-1", None);
+        check(&[(2, true, &[]), (2, false, &[]), (2, true, &[])], "2", Some("0,2"));
+    }
+
+    proptest! {
+        #[test]
+        fn never_empty_and_never_without_memory(
+            nodes in prop::collection::vec((0..3usize, any::<bool>()), 1..6),
+            distances in prop::collection::vec(10..40u32, 36),
+            cpus in prop::collection::btree_set(0..18usize, 1..6),
+        ) {
+            let rows: Vec<(usize, bool, &[u32])> = nodes
+                .iter()
+                .zip(distances.chunks(6))
+                .map(|((n, memory), row)| (*n, *memory, &row[..nodes.len()]))
+                .collect();
+            prop_assume!(nodes.iter().any(|(n, _)| *n > 0));
+            let topology = machine(&rows);
+            let cpus: CpuSet = cpus.into_iter().map(|cpu| CpuSet::of(cpu).unwrap()).collect();
+            let cpus = cpus & topology.online();
+            prop_assume!(!cpus.is_empty());
+            let has_memory = nodes.iter().any(|(_, memory)| *memory);
+            let found = memory_of(&topology, &cpus);
+            prop_assert_eq!(found.is_some(), has_memory);
+            for node in found.unwrap_or_default().iter() {
+                prop_assert!(nodes[node].1, "node {} has no memory", node);
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! [`Wishes`]: what one container asks of its CPUs beyond the node's configuration.
+//!
+//! Most wishes are the node's own options, switched for one container ([`Wishes::settings`]). Two are more than any option
+//! of the kubelet's, and are made of ordinary allocations from less than there is ([`allocate()`]):
+//!
+//! * `uncore: require`, the strict alignment that KEP-4800 leaves to a later one: see [`super::required`];
+//! * `smt: isolate`, the machine without SMT that KEP-2625 postponed: one CPU is offered of each core that is free as a
+//!   whole, and whoever holds it holds the core. Its siblings are nobody's, which is for the caller to see to.
+
+use super::allocate::{self, Allocation, Supply};
+use super::devices;
+use super::hints::Hint;
+use super::nodes::NodeSet;
+use super::rejection::Rejection;
+use super::required;
+use super::reserve::whole_cores;
+use super::settings::Settings;
+use super::topology_manager::{Scope, TopologyPolicy};
+use crate::cpuset::CpuSet;
+use crate::topology::Topology;
+
+/// Where a container's CPUs should be in the machine's uncore caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Uncore {
+    /// In as few as there is room in now.
+    Prefer,
+    /// In as few as can be on this machine, or it is refused.
+    Require,
+    /// Anywhere.
+    Ignore,
+}
+
+/// Where a container's CPUs should be in the machine's NUMA nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Numa {
+    /// In one, or it is refused.
+    Single,
+    /// In as few as there is room in now, and in those that are nearest to each other.
+    Closest,
+    /// Where one is not enough: the same share in each.
+    Spread,
+}
+
+/// How a container shares cores with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Smt {
+    /// Not at all: all threads of its cores are its own.
+    FullCores,
+    /// Not at all, and it uses one thread of each core only; the others stay idle.
+    Isolate,
+}
+
+/// The wishes of one container; what it does not speak of is as the node's configuration has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Wishes {
+    /// About uncore caches.
+    pub uncore: Option<Uncore>,
+    /// About NUMA nodes.
+    pub numa: Option<Numa>,
+    /// About cores.
+    pub smt: Option<Smt>,
+    /// The NUMA nodes that the container's devices are on: no wish of anybody's, but as particular to the container.
+    pub devices: NodeSet,
+}
+
+impl Wishes {
+    /// No wish at all.
+    pub const NONE: Wishes =
+        Wishes { uncore: None, numa: None, smt: None, devices: NodeSet::EMPTY };
+
+    /// Whether SMT siblings of its CPUs stay idle.
+    pub fn isolates(&self) -> bool {
+        self.smt == Some(Smt::Isolate)
+    }
+
+    /// Whether, in pod scope, its NUMA affinity is its pod's.
+    pub fn shares_affinity(&self) -> bool {
+        self.numa.is_none() && !self.isolates()
+    }
+
+    /// The node's settings with these wishes in their place. An option of the node that cannot be had together with a
+    /// wish gives way.
+    ///
+    /// A container with a wish about NUMA nodes, or one that takes more than it asks for, gets an affinity of its own, also in
+    /// pod scope.
+    pub fn settings(&self, node: &Settings) -> Settings {
+        let mut settings = *node;
+        let (options, manager) = (&mut settings.options, &mut settings.topology_manager);
+        match self.uncore {
+            Some(Uncore::Prefer | Uncore::Require) => {
+                options.prefer_align_cpus_by_uncorecache = true;
+                options.distribute_cpus_across_numa = false;
+                options.distribute_cpus_across_cores = false;
+            }
+            Some(Uncore::Ignore) => options.prefer_align_cpus_by_uncorecache = false,
+            None => {}
+        }
+        match self.numa {
+            Some(Numa::Single) => {
+                manager.policy = TopologyPolicy::SingleNumaNode;
+                options.align_by_socket = false;
+            }
+            Some(Numa::Closest) => {
+                manager.prefer_closest_numa_nodes = true;
+                if manager.policy == TopologyPolicy::None {
+                    manager.policy = TopologyPolicy::BestEffort;
+                }
+            }
+            Some(Numa::Spread) => {
+                options.distribute_cpus_across_numa = true;
+                options.prefer_align_cpus_by_uncorecache = false;
+                options.distribute_cpus_across_cores = false;
+            }
+            None => {}
+        }
+        if !self.shares_affinity() {
+            manager.scope = Scope::Container;
+        }
+        if self.smt == Some(Smt::FullCores) {
+            options.full_pcpus_only = true;
+            options.distribute_cpus_across_cores = false;
+        }
+        settings
+    }
+
+    /// What of `free` a container with these wishes may be given: as [`allocate()`] has it.
+    ///
+    /// `held` are CPUs that it has already; of a core it goes on with the thread that it has.
+    pub fn offered(&self, topology: &Topology, free: &CpuSet, held: &CpuSet) -> CpuSet {
+        let whole = || {
+            let cores = topology.cores().iter().map(|core| core.cpus);
+            cores.filter(|core| core.is_subset(free))
+        };
+        match self.smt {
+            None => *free,
+            Some(Smt::FullCores) => whole().collect(),
+            Some(Smt::Isolate) => whole()
+                .map(|core| if (core & *held).is_empty() { core.lowest(1) } else { core & *held })
+                .collect(),
+        }
+    }
+}
+
+/// Chooses `n` exclusive CPUs for a container with wishes. `settings` are [`Wishes::settings`], the rest is as in
+/// [`allocate()`](super::allocate()).
+///
+/// # Errors
+/// As there; [`Reason::SmtAlignment`](super::Reason::SmtAlignment) or
+/// [`Reason::UncoreAlignment`](super::Reason::UncoreAlignment) if a wish cannot be met now.
+pub fn allocate(
+    topology: &Topology,
+    settings: &Settings,
+    wishes: &Wishes,
+    supply: &Supply,
+    n: usize,
+    within: Option<Hint>,
+) -> Result<Allocation, Rejection> {
+    let all = ((supply.free | supply.reusable) & topology.online()) - settings.reserved;
+    let offered = wishes.offered(topology, &all, &CpuSet::EMPTY);
+    let supply = Supply { free: supply.free & offered, reusable: supply.reusable & offered };
+    let single;
+    let machine = match wishes.smt {
+        Some(Smt::Isolate) if offered.len() < n => {
+            return Err(Rejection::not_enough_idle_cores(n, offered.len()));
+        }
+        // As many CPUs as cores: all that is counted by CPUs counts cores then.
+        Some(Smt::Isolate) => {
+            single = topology.with_one_cpu_a_core(&offered);
+            &single
+        }
+        Some(Smt::FullCores) | None => topology,
+    };
+    let devices = wishes.devices;
+    let allocation = match (wishes.uncore, within) {
+        (Some(Uncore::Require), _) => {
+            required::allocate(machine, settings, &supply, n, within, devices)?
+        }
+        (_, Some(_)) => allocate::allocate(machine, settings, &supply, n, within)?,
+        (_, None) => {
+            let hint = devices::affinity(machine, settings, &supply, n, devices)?;
+            allocate::allocate(machine, settings, &supply, n, Some(hint))?
+        }
+    };
+    // Where cores are of unequal sizes, a number of CPUs need not be made of whole ones.
+    let whole = || whole_cores(topology, &allocation.cpus) == allocation.cpus;
+    match wishes.smt {
+        Some(Smt::FullCores) if !whole() => Err(Rejection::cores_of_other_sizes(n)),
+        _ => Ok(allocation),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,314 @@
+//! Pods as Kubernetes describes them: YAML documents of pods, and of what makes pods. Everything in one is there from
+//! the beginning, in the order in which it stands, and stays.
+
+use super::quantity::Quantity;
+use super::workload::{Amounts, ContainerSpec, PodSpec, Workload, WorkloadError, qos};
+use crate::ledger::ContainerKind;
+use crate::ledger::wishes::is_wish;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_yaml::Value;
+use std::collections::BTreeMap;
+
+/// More replicas than this are taken for a mistake.
+const MAX_REPLICAS: u64 = 100_000;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Object {
+    kind: String,
+    metadata: Metadata,
+    spec: Option<Value>,
+    items: Vec<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    name: Option<String>,
+    generate_name: Option<String>,
+    namespace: Option<String>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+/// What a controller makes pods from.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Controller {
+    replicas: Option<u64>,
+    parallelism: Option<u64>,
+    template: Template,
+}
+
+#[derive(Debug, Deserialize)]
+struct Template {
+    #[serde(default)]
+    metadata: Metadata,
+    spec: Spec,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    containers: Vec<One>,
+    init_containers: Option<Vec<One>>,
+    /// Resources of the pod as a whole.
+    resources: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct One {
+    name: String,
+    resources: Option<Resources>,
+    restart_policy: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Resources {
+    requests: Option<BTreeMap<String, Scalar>>,
+    limits: Option<BTreeMap<String, Scalar>>,
+}
+
+/// A quantity, which people write as text or as a number.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Scalar {
+    Whole(u64),
+    Fraction(f64),
+    Text(String),
+}
+
+/// Reads documents.
+///
+/// # Errors
+/// If one cannot be read, or there is no pod in them.
+pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
+    let mut reader = Reader::default();
+    for (number, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
+        let place = format!("document {}", number + 1);
+        let value = Value::deserialize(document).map_err(|error| form(&place, error))?;
+        reader.object(&place, value)?;
+    }
+    Workload::new(reader.pods, reader.ignored)
+}
+
+#[derive(Debug, Default)]
+struct Reader {
+    pods: Vec<PodSpec>,
+    ignored: Vec<String>,
+}
+
+impl Reader {
+    fn object(&mut self, place: &str, value: Value) -> Result<(), WorkloadError> {
+        if value.is_null() {
+            return Ok(());
+        }
+        let object: Object = serde_yaml::from_value(value).map_err(|error| form(place, error))?;
+        let Object { kind, metadata, spec, items } = object;
+        let name = metadata.name.or(metadata.generate_name).unwrap_or_else(|| "pod".to_owned());
+        let namespace = metadata.namespace.unwrap_or_else(|| "default".to_owned());
+        let place = format!("{place}, {kind} {namespace}/{name}");
+        match kind.as_str() {
+            "List" | "PodList" => {
+                for (number, item) in items.into_iter().enumerate() {
+                    self.object(&format!("{place}, item {}", number + 1), item)?;
+                }
+            }
+            "Pod" => {
+                let spec: Spec = body(&place, spec)?;
+                let pod = pod(&place, namespace, name, &spec)?;
+                self.pods.push(PodSpec { wishes: wishes(metadata.annotations), ..pod });
+            }
+            "Deployment"
+            | "StatefulSet"
+            | "ReplicaSet"
+            | "ReplicationController"
+            | "DaemonSet"
+            | "Job" => {
+                let controller: Controller = body(&place, spec)?;
+                // Each node has one of a DaemonSet's pods.
+                let replicas = match kind.as_str() {
+                    "DaemonSet" => 1,
+                    _ => controller.replicas.or(controller.parallelism).unwrap_or(1),
+                };
+                if replicas > MAX_REPLICAS {
+                    return Err(form(
+                        &place,
+                        format!("{replicas} replicas on one node are a mistake"),
+                    ));
+                }
+                let Template { metadata, spec } = controller.template;
+                let wishes = wishes(metadata.annotations);
+                for replica in 0..replicas {
+                    let name = format!("{name}-{replica}");
+                    let pod = pod(&place, namespace.clone(), name, &spec)?;
+                    self.pods.push(PodSpec { wishes: wishes.clone(), ..pod });
+                }
+            }
+            _ => self.ignored.push(place),
+        }
+        Ok(())
+    }
+}
+
+fn body<T: DeserializeOwned>(place: &str, spec: Option<Value>) -> Result<T, WorkloadError> {
+    let spec = spec.ok_or_else(|| form(place, "it has no spec"))?;
+    serde_yaml::from_value(spec).map_err(|error| form(place, error))
+}
+
+fn pod(
+    place: &str,
+    namespace: String,
+    name: String,
+    spec: &Spec,
+) -> Result<PodSpec, WorkloadError> {
+    if spec.resources.as_ref().is_some_and(|resources| !resources.is_null()) {
+        let why = "resources of the pod as a whole (spec.resources) cannot be simulated; give them to its containers";
+        return Err(form(place, why));
+    }
+    let mut containers = Vec::new();
+    let mut amounts = Vec::new();
+    let init = spec.init_containers.as_deref().unwrap_or_default();
+    let all =
+        init.iter().map(|one| (one, true)).chain(spec.containers.iter().map(|one| (one, false)));
+    for (one, init) in all {
+        let place = format!("{place}, container {}", one.name);
+        let asked = asked(&place, one)?;
+        let kind = match (init, one.restart_policy.as_deref()) {
+            (false, _) => ContainerKind::App,
+            (true, Some("Always")) => ContainerKind::RestartableInit,
+            (true, _) => ContainerKind::Init,
+        };
+        containers.push(ContainerSpec {
+            name: one.name.clone(),
+            kind,
+            request: asked.cpu.0.milli(),
+            limit: asked.cpu.1.milli(),
+        });
+        amounts.push(asked);
+    }
+    if spec.containers.is_empty() {
+        return Err(form(place, "it has no containers"));
+    }
+    let qos = qos(&amounts);
+    let wishes = Vec::new();
+    Ok(PodSpec { namespace, name, qos, wishes, containers, arrive: 0, depart: None })
+}
+
+/// The annotations that are meant for the plugin.
+fn wishes(annotations: Option<BTreeMap<String, String>>) -> Vec<(String, String)> {
+    annotations.into_iter().flatten().filter(|(name, _)| is_wish(name)).collect()
+}
+
+/// What a container asks for; a limit without a request is the request too, as the API server has it.
+fn asked(place: &str, one: &One) -> Result<Amounts, WorkloadError> {
+    let read = |of: &Option<BTreeMap<String, Scalar>>, what: &str| {
+        let Some(scalar) = of.as_ref().and_then(|map| map.get(what)) else { return Ok(None) };
+        let text = match scalar {
+            Scalar::Whole(number) => number.to_string(),
+            Scalar::Fraction(number) => number.to_string(),
+            Scalar::Text(text) => text.clone(),
+        };
+        Quantity::parse(&text).map(Some).map_err(|why| form(place, format!("{what}: {why}")))
+    };
+    let Some(Resources { requests, limits }) = &one.resources else {
+        return Ok(Amounts::default());
+    };
+    let pair = |what| -> Result<(Quantity, Quantity), WorkloadError> {
+        let limit = read(limits, what)?;
+        let request = read(requests, what)?.or(limit).unwrap_or_default();
+        Ok((request, limit.unwrap_or_default()))
+    };
+    Ok(Amounts { cpu: pair("cpu")?, memory: pair("memory")? })
+}
+
+fn form(place: &str, why: impl ToString) -> WorkloadError {
+    WorkloadError::Form { place: place.to_owned(), why: why.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Qos;
+
+    const PODS: &str = r#"
+# Nothing before the first one.
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db, namespace: prod}
+spec:
+  initContainers:
+  - {name: prepare, resources: {limits: {cpu: 2, memory: 1Gi}}}
+  - {name: proxy, restartPolicy: Always, resources: {limits: {cpu: 500m, memory: 1Gi}}}
+  containers:
+  - {name: main, resources: {requests: {cpu: "4"}, limits: {cpu: 4.0, memory: 1Gi}}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: db}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  template: {spec: {containers: [{name: web, resources: {requests: {cpu: 0.25}}}]}}
+"#;
+
+    #[test]
+    fn pods_and_what_makes_pods() {
+        let workload = parse(PODS).unwrap();
+        let names: Vec<String> = workload
+            .pods
+            .iter()
+            .map(|pod| format!("{}/{} {:?}", pod.namespace, pod.name, pod.qos))
+            .collect();
+        assert_eq!(
+            names,
+            ["prod/db Guaranteed", "default/web-0 Burstable", "default/web-1 Burstable"]
+        );
+        assert_eq!(workload.ignored, ["document 2, Service default/db"]);
+        let db: Vec<(u64, u64, ContainerKind)> = workload.pods[0]
+            .containers
+            .iter()
+            .map(|one| (one.request, one.limit, one.kind))
+            .collect();
+        assert_eq!(
+            db,
+            [
+                (2000, 2000, ContainerKind::Init),
+                (500, 500, ContainerKind::RestartableInit),
+                (4000, 4000, ContainerKind::App)
+            ]
+        );
+        assert_eq!(workload.pods[1].containers[0].request, 250);
+        assert_eq!(workload.pods[0].qos, Qos::Guaranteed);
+    }
+
+    #[test]
+    fn mistakes() {
+        for (text, expect) in [
+            ("", "there is no pod in it"),
+            ("kind: Service\nmetadata: {name: x}\n", "there is no pod in it"),
+            ("kind: Pod\nmetadata: {name: x}\n", "document 1, Pod default/x: it has no spec"),
+            (
+                "kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c, resources: {limits: {cpu: many}}}]}\n",
+                "document 1, Pod default/x, container c: cpu: \"many\" is no quantity: expected one like 2, 1.5, 500m or 1Gi",
+            ),
+            (
+                "kind: Pod\nspec: {containers: []}\n",
+                "document 1, Pod default/pod: it has no containers",
+            ),
+            (
+                "kind: Job\nmetadata: {name: x}\nspec: {parallelism: 9999999, template: {spec: {containers: []}}}\n",
+                "document 1, Job default/x: 9999999 replicas on one node are a mistake",
+            ),
+        ] {
+            assert_eq!(parse(text).unwrap_err().to_string(), expect);
+        }
+        assert!(parse("- 1\n").unwrap_err().to_string().starts_with("document 1: "));
+        assert!(parse("kind: [\n").is_err());
+    }
+}

@@ -1,0 +1,117 @@
+//! Kubernetes' quantities: `2`, `1.5`, `500m`, `1Gi`, `12e3`.
+
+/// An amount, in thousand-millionths: as exact as Kubernetes' own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Quantity(u128);
+
+/// What a whole one is in [`Quantity`]'s unit.
+const ONE: u128 = 1_000_000_000;
+
+impl Quantity {
+    /// Reads a quantity.
+    ///
+    /// # Errors
+    /// What was expected instead.
+    pub fn parse(text: &str) -> Result<Quantity, String> {
+        let bad = || format!("{text:?} is no quantity: expected one like 2, 1.5, 500m or 1Gi");
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, suffix) = text.split_at(end);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+            return Err(bad());
+        }
+        let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| bad())?;
+        let (times, parts) = scale(suffix).ok_or_else(bad)?;
+        let places = u32::try_from(fraction.len()).map_err(|_| bad())?;
+        let parts = 10u128.checked_pow(places).and_then(|tens| tens.checked_mul(parts));
+        let amount = digits.checked_mul(times).ok_or_else(bad)?;
+        // Anything smaller than the smallest counts as that, as in Kubernetes.
+        Ok(Quantity(amount.div_ceil(parts.ok_or_else(bad)?)))
+    }
+
+    /// The amount in thousandths, rounded up; as much as can be counted if it is more.
+    pub fn milli(self) -> u64 {
+        u64::try_from(self.0.div_ceil(ONE / 1000)).unwrap_or(u64::MAX)
+    }
+
+    /// Whether it is nothing.
+    pub fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Both together; as much as can be counted if it is more.
+    #[must_use]
+    pub fn plus(self, other: Quantity) -> Quantity {
+        Quantity(self.0.saturating_add(other.0))
+    }
+}
+
+/// What a suffix makes of a number: so many times [`ONE`], divided by so much.
+fn scale(suffix: &str) -> Option<(u128, u128)> {
+    let binary = |power: u32| Some((ONE << (10 * power), 1));
+    let decimal = |power: u32| Some((ONE * 10u128.pow(power), 1));
+    match suffix {
+        "" => decimal(0),
+        "n" => Some((1, 1)),
+        "u" => Some((1000, 1)),
+        "m" => Some((1_000_000, 1)),
+        "k" => decimal(3),
+        "M" => decimal(6),
+        "G" => decimal(9),
+        "T" => decimal(12),
+        "P" => decimal(15),
+        "E" => decimal(18),
+        "Ki" => binary(1),
+        "Mi" => binary(2),
+        "Gi" => binary(3),
+        "Ti" => binary(4),
+        "Pi" => binary(5),
+        "Ei" => binary(6),
+        exponent => {
+            let power: i32 = exponent.strip_prefix(['e', 'E'])?.parse().ok()?;
+            let tens = 10u128.checked_pow(power.unsigned_abs()).filter(|_| power.abs() <= 18)?;
+            Some(if power < 0 { (ONE, tens) } else { (ONE * tens, 1) })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities() {
+        for (text, milli) in [
+            ("2", 2000),
+            ("1.5", 1500),
+            ("500m", 500),
+            (".5", 500),
+            ("2.", 2000),
+            ("0", 0),
+            ("1u", 1),
+            ("1.0001", 1001),
+            ("12e3", 12_000_000),
+            ("5e-1", 500),
+            ("1k", 1_000_000),
+            ("1Ki", 1_024_000),
+            ("9Ei", u64::MAX),
+        ] {
+            assert_eq!(Quantity::parse(text).map(Quantity::milli), Ok(milli), "{text}");
+        }
+        for bad in [
+            "",
+            ".",
+            "-1",
+            "1x",
+            "1.2.3",
+            "m",
+            "1 Gi",
+            "1e99",
+            "e3",
+            "99999999999999999999999999999999999999999",
+        ] {
+            assert!(Quantity::parse(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(Quantity::parse("1Gi"), Quantity::parse("1073741824"));
+    }
+}

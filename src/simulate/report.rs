@@ -1,0 +1,242 @@
+//! [`Report`]: what a simulation found, for people and programs. The names are a promise to scripts; docs/simulate.md is the
+//! reference.
+
+use super::record::{Course, Recorder};
+use super::workload::{Time, Workload};
+use crate::ledger::{Ledger, Seen, State};
+use crate::observe::picture::{Badges, Occupancy, Picture, Tenant, names};
+use crate::topology::{Tally, Topology};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The version of the form. It changes when something is taken away or means something else, not when something is added.
+pub const VERSION: u32 = 1;
+
+/// What simulations of one workload found, one for each configuration.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// See [`VERSION`].
+    pub version: u32,
+    /// What the machine was called.
+    pub machine: String,
+    /// Its online CPUs.
+    pub cpus: usize,
+    /// Its uncore caches.
+    pub uncore_caches: usize,
+    /// Its NUMA nodes with CPUs.
+    pub numa_nodes: usize,
+    /// What the workload was called.
+    pub workload: String,
+    /// The simulations.
+    pub runs: Vec<RunReport>,
+}
+
+/// What one simulation found.
+#[derive(Debug, Serialize)]
+pub struct RunReport {
+    /// What the configuration was called.
+    pub config: String,
+    /// The settings in force, in a line.
+    pub settings: String,
+    /// When it ended, in seconds.
+    pub end: f64,
+    /// Pods.
+    pub pods: Pods,
+    /// Pods and containers that were not let in at once, by reason.
+    pub refused: BTreeMap<&'static str, usize>,
+    /// How often a container that had been refused was refused again.
+    pub refused_again: usize,
+    /// Containers that were let in without CPUs for themselves.
+    pub shared: usize,
+    /// Containers that got CPUs for themselves, and how these lay.
+    pub exclusive: Exclusive,
+    /// Changes for containers that were there already.
+    pub updates: usize,
+    /// Exclusive CPUs over time, and at the end.
+    pub exclusive_cpus: Values,
+    /// Fragmentation of free CPUs, 0 best, by boundary: `numa_node`, `uncore_cache`.
+    pub fragmentation: BTreeMap<&'static str, Values>,
+    /// Who is there at the end.
+    pub placements: Vec<Placement>,
+}
+
+/// Pods counted.
+#[derive(Debug, Serialize)]
+pub struct Pods {
+    /// How many came.
+    pub arrived: usize,
+    /// How many of them had all their containers let in, at some time.
+    pub complete: usize,
+    /// Of these, how many had to wait.
+    pub waited: usize,
+    /// How long these waited on average, in seconds.
+    pub mean_wait: f64,
+    /// The longest wait, in seconds.
+    pub longest_wait: f64,
+}
+
+/// Exclusive sets counted: all, and those that lay as well as sets of their size can.
+#[derive(Debug, Serialize)]
+pub struct Exclusive {
+    /// All.
+    pub containers: usize,
+    /// Those in as few uncore caches as so many CPUs need.
+    pub fewest_uncore_caches: usize,
+    /// Those in as few NUMA nodes.
+    pub fewest_numa_nodes: usize,
+    /// Those in as few sockets.
+    pub fewest_sockets: usize,
+    /// Those of whole cores.
+    pub whole_cores: usize,
+}
+
+/// A value over time.
+#[derive(Debug, Serialize)]
+pub struct Values {
+    /// Its mean.
+    pub mean: f64,
+    /// The largest.
+    pub most: f64,
+    /// At the end.
+    pub last: f64,
+    /// At regular moments, from the beginning to the end.
+    pub samples: Vec<f64>,
+}
+
+/// A container at the end.
+#[derive(Debug, Serialize)]
+pub struct Placement {
+    /// Its letters in the picture, if it has CPUs for itself.
+    pub badge: Option<String>,
+    /// Its pod's namespace.
+    pub namespace: String,
+    /// Its pod.
+    pub pod: String,
+    /// Its name.
+    pub container: String,
+    /// Whether it has CPUs for itself.
+    pub exclusive: bool,
+    /// Where it runs.
+    pub cpus: String,
+    /// The NUMA nodes of its exclusive CPUs.
+    pub numa_nodes: Vec<usize>,
+    /// The uncore caches of its exclusive CPUs.
+    pub uncore_caches: Vec<usize>,
+    /// Whether its exclusive CPUs are whole cores.
+    pub whole_cores: bool,
+}
+
+impl RunReport {
+    /// Writes down what was recorded, and what is there at the end.
+    pub fn of(
+        config: &str,
+        workload: &Workload,
+        end: Time,
+        ledger: &Ledger,
+        record: &Recorder,
+    ) -> RunReport {
+        let seconds = |time: Time| time as f64 / 1000.0;
+        let waited = record.waited;
+        let values = |course: &Course, last: f64| Values {
+            mean: course.mean(),
+            most: course.most.max(last),
+            last,
+            samples: course.samples.clone(),
+        };
+        let (by_cache, by_node) = record.scattered(ledger);
+        let alignment = record.alignment;
+        RunReport {
+            config: config.to_owned(),
+            settings: ledger.settings().to_string(),
+            end: seconds(end),
+            pods: Pods {
+                arrived: workload.pods.iter().filter(|pod| pod.arrive <= end).count(),
+                complete: record.complete,
+                waited: waited.pods,
+                mean_wait: seconds(waited.sum) / waited.pods.max(1) as f64,
+                longest_wait: seconds(waited.most),
+            },
+            refused: record.refused.clone(),
+            refused_again: record.refused_again,
+            shared: record.shared,
+            exclusive: Exclusive {
+                containers: alignment.containers,
+                fewest_uncore_caches: alignment.uncore_caches,
+                fewest_numa_nodes: alignment.numa_nodes,
+                fewest_sockets: alignment.sockets,
+                whole_cores: alignment.whole_cores,
+            },
+            updates: record.updates,
+            exclusive_cpus: values(&record.exclusive, ledger.exclusive().len() as f64),
+            fragmentation: BTreeMap::from([
+                ("numa_node", values(&record.by_node, by_node)),
+                ("uncore_cache", values(&record.by_cache, by_cache)),
+            ]),
+            placements: placements(ledger),
+        }
+    }
+}
+
+/// The node as it is.
+pub fn picture(ledger: &Ledger) -> Picture {
+    let (topology, badges) = (ledger.topology(), badges(ledger));
+    let tenants = ledger.seen().filter_map(|seen| {
+        let (cpus, badge) = (seen.exclusive?, badges.of(&seen)?);
+        let placement = placement(topology, &seen, None);
+        let name = format!("{}/{}/{}", placement.namespace, placement.pod, placement.container);
+        let remark = names::alignment(
+            &placement.numa_nodes,
+            &placement.uncore_caches,
+            placement.whole_cores,
+        );
+        Some(Tenant { badge, name: names::printable(&name), cpus, remark })
+    });
+    let occupancy = Occupancy {
+        tenants: tenants.collect(),
+        reserved: ledger.settings().placement.reserved,
+        shared: ledger.pool(),
+    };
+    Picture::of(topology, occupancy)
+}
+
+fn badges(ledger: &Ledger) -> Badges {
+    let mut badges = Badges::default();
+    badges.follow(ledger);
+    badges
+}
+
+fn placements(ledger: &Ledger) -> Vec<Placement> {
+    let (topology, badges) = (ledger.topology(), badges(ledger));
+    let alive = ledger.seen().filter(|seen| seen.state != State::Ended || seen.exclusive.is_some());
+    let mut placements: Vec<Placement> = alive
+        .map(|seen| placement(topology, &seen, badges.of(&seen).map(|badge| badge.to_string())))
+        .collect();
+    placements.sort_by(|one, other| {
+        (&one.namespace, &one.pod, &one.container).cmp(&(
+            &other.namespace,
+            &other.pod,
+            &other.container,
+        ))
+    });
+    placements
+}
+
+fn placement(topology: &Topology, seen: &Seen<'_>, badge: Option<String>) -> Placement {
+    let cpus = seen.exclusive.unwrap_or_default();
+    let lie = Tally::of(topology, &cpus);
+    let numbers = |lie: &[usize], ids: Vec<usize>| -> Vec<usize> {
+        lie.iter().zip(ids).filter(|(count, _)| **count > 0).map(|(_, id)| id).collect()
+    };
+    let mut cores = lie.cores.iter().zip(&topology.sizes().cores);
+    Placement {
+        badge,
+        namespace: seen.pod.namespace.clone(),
+        pod: seen.pod.name.clone(),
+        container: seen.name.to_owned(),
+        exclusive: seen.exclusive.is_some(),
+        cpus: seen.runs_on.to_string(),
+        numa_nodes: numbers(&lie.nodes, topology.nodes().iter().map(|one| one.id).collect()),
+        uncore_caches: numbers(&lie.uncores, topology.uncores().iter().map(|one| one.id).collect()),
+        whole_cores: !cpus.is_empty() && cores.all(|(lie, all)| *lie == 0 || lie == all),
+    }
+}

@@ -1,0 +1,233 @@
+//! Pods as a table: CSV with a line a container, and when its pod comes and goes.
+//!
+//! The first line names the columns, in any order. `pod`, `cpu` and `arrive` have to be there; `namespace`, `container`,
+//! `kind`, `limit`, `qos` and `depart` may be.
+
+use super::quantity::Quantity;
+use super::workload::{Amounts, ContainerSpec, PodSpec, Time, Workload, WorkloadError, qos};
+use crate::ledger::{ContainerKind, Qos};
+use serde::Deserialize;
+use std::collections::HashMap;
+
+/// A line.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    #[serde(default)]
+    namespace: String,
+    pod: String,
+    #[serde(default)]
+    container: String,
+    #[serde(default)]
+    kind: String,
+    cpu: String,
+    #[serde(default)]
+    limit: String,
+    #[serde(default)]
+    qos: String,
+    arrive: String,
+    #[serde(default)]
+    depart: String,
+}
+
+/// A pod while its lines are collected.
+struct Collected {
+    pod: PodSpec,
+    amounts: Vec<Amounts>,
+    /// The class it is said to have.
+    qos: Option<Qos>,
+}
+
+/// Reads a table.
+///
+/// # Errors
+/// If a line cannot be read, two lines of a pod contradict each other, or there is no pod.
+pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
+    let mut reader = csv::ReaderBuilder::new()
+        .trim(csv::Trim::All)
+        .comment(Some(b'#'))
+        .from_reader(text.as_bytes());
+    let mut pods: Vec<Collected> = Vec::new();
+    // A name may come again later: it is another pod then.
+    let mut known: HashMap<(String, String, Time), usize> = HashMap::new();
+    let header = reader.headers().map_err(|error| form("line 1", error))?.clone();
+    let limited = header.iter().any(|column| column == "limit");
+    for record in reader.records() {
+        let record = record.map_err(|error| form("the table", error))?;
+        let place = format!("line {}", record.position().map_or(0, csv::Position::line));
+        let mut line: Line =
+            record.deserialize(Some(&header)).map_err(|error| form(&place, error))?;
+        if !limited {
+            line.limit.clone_from(&line.cpu);
+        }
+        let (one, asked) = container(&place, &line)?;
+        let arrive = time(&place, "arrive", &line.arrive)?;
+        let depart = match line.depart.as_str() {
+            "" => None,
+            text => Some(time(&place, "depart", text)?),
+        };
+        if depart.is_some_and(|depart| depart < arrive) {
+            return Err(form(&place, "it goes before it comes"));
+        }
+        let namespace = or_else(&line.namespace, "default");
+        let said = class(&place, &line.qos)?;
+        let name = (namespace.clone(), line.pod.clone(), arrive);
+        let at = *known.entry(name).or_insert_with(|| {
+            let pod = PodSpec {
+                namespace,
+                name: line.pod.clone(),
+                qos: Qos::Unknown,
+                wishes: Vec::new(),
+                containers: Vec::new(),
+                arrive,
+                depart,
+            };
+            pods.push(Collected { pod, amounts: Vec::new(), qos: said });
+            pods.len() - 1
+        });
+        let Some(Collected { pod, amounts, qos }) = pods.get_mut(at) else { continue };
+        if pod.depart != depart || *qos != said {
+            let why =
+                format!("depart or qos is another one than in an earlier line of pod {}", pod.name);
+            return Err(form(&place, why));
+        }
+        if pod.containers.iter().any(|other| other.name == one.name) {
+            let why = format!("pod {} has two containers {}", pod.name, one.name);
+            return Err(form(&place, why));
+        }
+        pod.containers.push(one);
+        amounts.push(asked);
+    }
+    let finish = |Collected { pod, amounts, qos: said }| PodSpec {
+        qos: said.unwrap_or_else(|| qos(&amounts)),
+        ..pod
+    };
+    Workload::new(pods.into_iter().map(finish).collect(), Vec::new())
+}
+
+/// The container of a line. Memory is as CPU, since a table does not speak of it: a pod is Guaranteed if its CPU makes it so.
+fn container(place: &str, line: &Line) -> Result<(ContainerSpec, Amounts), WorkloadError> {
+    let quantity = |what: &str, text: &str| match text {
+        "" => Ok(Quantity::default()),
+        text => Quantity::parse(text).map_err(|why| form(place, format!("{what}: {why}"))),
+    };
+    let (request, limit) = (quantity("cpu", &line.cpu)?, quantity("limit", &line.limit)?);
+    let request = if line.cpu.is_empty() { limit } else { request };
+    let kind = match line.kind.as_str() {
+        "" | "app" => ContainerKind::App,
+        "init" => ContainerKind::Init,
+        "sidecar" => ContainerKind::RestartableInit,
+        other => return Err(form(place, format!("kind {other:?}: expected app, init or sidecar"))),
+    };
+    let one = ContainerSpec {
+        name: or_else(&line.container, "main"),
+        kind,
+        request: request.milli(),
+        limit: limit.milli(),
+    };
+    Ok((one, Amounts { cpu: (request, limit), memory: (request, limit) }))
+}
+
+fn class(place: &str, text: &str) -> Result<Option<Qos>, WorkloadError> {
+    Ok(Some(match text {
+        "" => return Ok(None),
+        "Guaranteed" => Qos::Guaranteed,
+        "Burstable" => Qos::Burstable,
+        "BestEffort" => Qos::BestEffort,
+        other => {
+            let why = format!("qos {other:?}: expected Guaranteed, Burstable or BestEffort");
+            return Err(form(place, why));
+        }
+    }))
+}
+
+/// A moment in seconds, with at most three digits after the point.
+///
+/// # Errors
+/// What was expected instead.
+pub fn seconds(text: &str) -> Result<Time, String> {
+    let bad = || format!("{text:?} is no time: expected seconds like 12 or 0.5");
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|digit| digit.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) || fraction.len() > 3 {
+        return Err(bad());
+    }
+    let whole: Time = whole.parse().map_err(|_| bad())?;
+    let milli: Time = format!("{fraction:0<3}").parse().map_err(|_| bad())?;
+    whole.checked_mul(1000).and_then(|whole| whole.checked_add(milli)).ok_or_else(bad)
+}
+
+fn time(place: &str, what: &str, text: &str) -> Result<Time, WorkloadError> {
+    seconds(text).map_err(|why| form(place, format!("{what}: {why}")))
+}
+
+fn or_else(text: &str, otherwise: &str) -> String {
+    if text.is_empty() { otherwise.to_owned() } else { text.to_owned() }
+}
+
+fn form(place: &str, why: impl ToString) -> WorkloadError {
+    WorkloadError::Form { place: place.to_owned(), why: why.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines() {
+        let text = "pod,container,kind,cpu,limit,arrive,depart\n\
+                    late,,,2,2,10,\n\
+                    # a remark\n\
+                    db,main,,4,4,0.5,20\n\
+                    db,first,init,1,1,0.5,20\n\
+                    web,,,500m,,1,2\n\
+                    idle,,,,,1,2\n";
+        let workload = parse(text).unwrap();
+        let pods: Vec<String> = workload
+            .pods
+            .iter()
+            .map(|pod| {
+                format!(
+                    "{} {:?} {} {:?} {}",
+                    pod.name,
+                    pod.qos,
+                    pod.arrive,
+                    pod.depart,
+                    pod.containers.len()
+                )
+            })
+            .collect();
+        assert_eq!(
+            pods,
+            [
+                "db Guaranteed 500 Some(20000) 2",
+                "web Burstable 1000 Some(2000) 1",
+                "idle BestEffort 1000 Some(2000) 1",
+                "late Guaranteed 10000 None 1"
+            ]
+        );
+        assert_eq!(workload.pods[0].containers[0].name, "first", "init containers come first");
+        let short = parse("pod,cpu,arrive\na,2,0\n").unwrap();
+        assert_eq!((short.pods[0].qos, short.pods[0].depart), (Qos::Guaranteed, None));
+    }
+
+    #[test]
+    fn mistakes() {
+        for (text, expect) in [
+            ("pod,cpu,arrive\n", "there is no pod in it"),
+            ("pod,cpu\na,2\n", "missing field `arrive`"),
+            ("pod,cpu,arrive,size\na,2,0,1\n", "unknown field `size`"),
+            ("pod,cpu,arrive\na,two,0\n", "line 2: cpu: \"two\" is no quantity"),
+            ("pod,cpu,arrive\na,2,-1\n", "line 2: arrive: \"-1\" is no time"),
+            ("pod,cpu,arrive,depart\na,2,5,4\n", "line 2: it goes before it comes"),
+            ("pod,cpu,arrive\na,2,5\na,2,5\n", "line 3: pod a has two containers main"),
+            ("pod,container,cpu,arrive,depart\na,x,2,5,6\na,y,2,5,7\n", "line 3: depart or qos"),
+            ("pod,cpu,arrive,kind\na,2,5,batch\n", "line 2: kind \"batch\""),
+            ("pod,cpu,arrive,qos\na,2,5,Best\n", "line 2: qos \"Best\""),
+            ("pod,cpu,arrive\na,2\n", "found record with 2 fields"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(expect), "{error}\n{expect}");
+        }
+    }
+}

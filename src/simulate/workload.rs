@@ -1,0 +1,246 @@
+//! [`Workload`]: pods that come and go, as their authors describe them, and as a runtime tells of them.
+
+use super::quantity::Quantity;
+use crate::ledger::{
+    Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId,
+};
+
+/// A moment of a workload, in milliseconds.
+pub type Time = u64;
+
+/// Pods in the order in which they come.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Workload {
+    /// The pods.
+    pub pods: Vec<PodSpec>,
+    /// What was read and does not matter here, for people.
+    pub ignored: Vec<String>,
+}
+
+/// A pod, as far as it matters for CPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodSpec {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its quality of service class.
+    pub qos: Qos,
+    /// Its annotations that are meant for the plugin, see [`wishes`](crate::ledger::wishes).
+    pub wishes: Vec<(String, String)>,
+    /// Its containers, in the order in which they are started.
+    pub containers: Vec<ContainerSpec>,
+    /// When it comes.
+    pub arrive: Time,
+    /// When it goes; `None` if it stays.
+    pub depart: Option<Time>,
+}
+
+/// A container, as far as it matters for CPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerSpec {
+    /// Its name.
+    pub name: String,
+    /// Its kind; never unknown.
+    pub kind: ContainerKind,
+    /// Its request in thousandths of a CPU; 0 for none.
+    pub request: u64,
+    /// Its limit, likewise; 0 for none.
+    pub limit: u64,
+}
+
+/// Why something is no workload.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkloadError {
+    /// What stands there cannot be read.
+    #[error("{place}: {why}")]
+    Form {
+        /// Where: a line, a document, an object.
+        place: String,
+        /// What is wrong, and what to do.
+        why: String,
+    },
+    /// There is no pod.
+    #[error("there is no pod in it")]
+    Empty,
+}
+
+/// Requests and limits of one container, for its pod's class.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Amounts {
+    /// CPU: request and limit.
+    pub cpu: (Quantity, Quantity),
+    /// Memory: request and limit.
+    pub memory: (Quantity, Quantity),
+}
+
+impl Workload {
+    /// Puts pods into the order in which they come; those of one moment stay as they stand.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub fn new(mut pods: Vec<PodSpec>, ignored: Vec<String>) -> Result<Workload, WorkloadError> {
+        if pods.is_empty() {
+            return Err(WorkloadError::Empty);
+        }
+        pods.sort_by_key(|pod| pod.arrive);
+        // Containers that come before others: the kubelet starts init containers first.
+        for pod in &mut pods {
+            pod.containers.sort_by_key(|one| one.kind == ContainerKind::App);
+        }
+        Ok(Workload { pods, ignored })
+    }
+}
+
+/// A pod's class by Kubernetes' rule: Guaranteed if every container limits CPU and memory, and no request in it differs
+/// from its limit; BestEffort if nothing is requested or limited; Burstable else.
+pub fn qos(containers: &[Amounts]) -> Qos {
+    let pairs = |one: &Amounts| [one.cpu, one.memory];
+    let nothing = |(request, limit): &(Quantity, Quantity)| request.is_zero() && limit.is_zero();
+    if containers.iter().flat_map(pairs).all(|pair| nothing(&pair)) {
+        return Qos::BestEffort;
+    }
+    let all_limited = containers.iter().flat_map(pairs).all(|(_, limit)| !limit.is_zero());
+    let sum = |of: fn(&Amounts) -> (Quantity, Quantity)| {
+        containers.iter().map(of).fold((Quantity::default(), Quantity::default()), |sum, one| {
+            (sum.0.plus(one.0), sum.1.plus(one.1))
+        })
+    };
+    let equal = |(request, limit): (Quantity, Quantity)| request == limit;
+    match all_limited && equal(sum(|one| one.cpu)) && equal(sum(|one| one.memory)) {
+        true => Qos::Guaranteed,
+        false => Qos::Burstable,
+    }
+}
+
+impl PodSpec {
+    /// What the scheduler counts for it, in thousandths of a CPU: all that run at the same time, at the worst moment.
+    pub fn request(&self) -> u64 {
+        self.peak(|one| one.request)
+    }
+
+    /// The most that containers ask for at a time: init containers come one after the other, beside the sidecars that
+    /// were started before them; then all others, beside all sidecars.
+    fn peak(&self, of: impl Fn(&ContainerSpec) -> u64) -> u64 {
+        let (mut sidecars, mut peak, mut apps) = (0u64, 0u64, 0u64);
+        for one in &self.containers {
+            match one.kind {
+                ContainerKind::Init => peak = peak.max(sidecars.saturating_add(of(one))),
+                ContainerKind::RestartableInit => sidecars = sidecars.saturating_add(of(one)),
+                ContainerKind::App | ContainerKind::Unknown => apps = apps.saturating_add(of(one)),
+            }
+        }
+        peak.max(sidecars.saturating_add(apps))
+    }
+
+    /// The pod, as a runtime tells of it: its budget by way of CFS quota and shares.
+    pub fn told(&self, number: usize) -> Pod {
+        let CpuRequest { request, limit } = told(self.request(), self.peak(|one| one.limit));
+        Pod {
+            sandbox: SandboxId(format!("sandbox-{number}")),
+            uid: PodUid(format!("uid-{number}")),
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            qos: self.qos,
+            budget: limit.or(request),
+            annotations: self.wishes.clone(),
+        }
+    }
+}
+
+impl ContainerSpec {
+    /// The container, as a runtime tells of the instance `id`: it does not know its kind.
+    pub fn told(&self, id: ContainerId, sandbox: SandboxId) -> Container {
+        Container {
+            id,
+            sandbox,
+            name: self.name.clone(),
+            kind: ContainerKind::Unknown,
+            cpu: told(self.request, self.limit),
+            cpus: None,
+            mems: None,
+            devices: Vec::new(),
+            kept: false,
+            cgroup: None,
+            created_at: None,
+        }
+    }
+}
+
+/// What is left of request and limit when the kubelet has written them as `cpu.shares` and a quota in periods of 100 ms,
+/// and a plugin reads them back.
+fn told(request: u64, limit: u64) -> CpuRequest {
+    const PERIOD: u64 = 100_000;
+    const LEAST_QUOTA: u64 = 1000;
+    let shares = (u128::from(request) * 1024 / 1000).clamp(2, 262_144);
+    let quota = (u128::from(limit) * u128::from(PERIOD) / 1000).max(u128::from(LEAST_QUOTA));
+    let limited = limit > 0;
+    CpuRequest {
+        request: u64::try_from(shares).ok().and_then(MilliCpu::from_shares),
+        limit: i64::try_from(quota)
+            .ok()
+            .filter(|_| limited)
+            .and_then(|quota| MilliCpu::from_quota(quota, PERIOD)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn amounts(texts: [&str; 4]) -> Amounts {
+        let [cpu, cpu_limit, memory, memory_limit] =
+            texts.map(|text| Quantity::parse(text).unwrap());
+        Amounts { cpu: (cpu, cpu_limit), memory: (memory, memory_limit) }
+    }
+
+    /// Facts of Kubernetes' documentation of the classes.
+    #[test]
+    fn classes() {
+        for (containers, expect) in [
+            (vec![["0", "0", "0", "0"]], Qos::BestEffort),
+            (vec![["2", "2", "1Gi", "1024Mi"]], Qos::Guaranteed),
+            (vec![["2", "2", "1Gi", "1Gi"], ["500m", ".5", "1k", "1000"]], Qos::Guaranteed),
+            (vec![["2", "2", "0", "0"]], Qos::Burstable),
+            (vec![["2", "3", "1Gi", "1Gi"]], Qos::Burstable),
+            (vec![["2", "2", "1Gi", "1Gi"], ["0", "0", "0", "0"]], Qos::Burstable),
+            (vec![["0", "0", "1Gi", "0"]], Qos::Burstable),
+        ] {
+            let containers: Vec<Amounts> = containers.into_iter().map(amounts).collect();
+            assert_eq!(qos(&containers), expect, "{containers:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_runtime_tells() {
+        let milli = |cpu: CpuRequest| (cpu.request.map(|one| one.0), cpu.limit.map(|one| one.0));
+        assert_eq!(milli(told(0, 0)), (None, None));
+        assert_eq!(milli(told(4000, 4000)), (Some(4000), Some(4000)));
+        assert_eq!(milli(told(300_000, 300_000)), (None, Some(300_000)));
+        assert_eq!(milli(told(250, 0)), (Some(250), None));
+        assert_eq!(milli(told(1, 1)), (None, Some(10)));
+    }
+
+    #[test]
+    fn what_a_scheduler_counts() {
+        let one = |kind, request| ContainerSpec { name: "c".into(), kind, request, limit: request };
+        let pod = PodSpec {
+            namespace: "ns".into(),
+            name: "p".into(),
+            wishes: Vec::new(),
+            qos: Qos::Guaranteed,
+            containers: vec![
+                one(ContainerKind::Init, 5000),
+                one(ContainerKind::RestartableInit, 1000),
+                one(ContainerKind::Init, 2000),
+                one(ContainerKind::App, 2000),
+                one(ContainerKind::App, 1000),
+            ],
+            arrive: 0,
+            depart: None,
+        };
+        assert_eq!(pod.request(), 5000);
+        let later = PodSpec { containers: pod.containers[1..].to_vec(), ..pod };
+        assert_eq!(later.request(), 4000);
+    }
+}

@@ -1,0 +1,360 @@
+//! A machine as a file: what `topology --save` writes, `simulate --topology` and `topology --from` read, and what
+//! `status` tells of the machine. Domains are lists of CPUs, so that a person can read it, and change it to ask "what if".
+//!
+//! docs/simulate.md is the reference. Only facts about the machine are in it, nothing of what runs there.
+
+use crate::cpuset::{CpuSet, ParseError};
+use crate::topology::model::{NodeFacts, OfflineCpu};
+use crate::topology::sizes::{CacheSize, Sizes};
+use crate::topology::{CoreKind, Cpu, Facts, Topology, TopologyError};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The version of the form. It changes when something is taken away or means something else, not when something is added.
+pub const VERSION: u32 = 1;
+
+/// A machine. CPUs are lists in the kernel's format.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Snapshot {
+    /// See [`VERSION`].
+    pub version: u32,
+    /// The sockets with their online CPUs.
+    pub sockets: Vec<Socket>,
+    /// All NUMA nodes, those without CPUs too.
+    pub numa_nodes: Vec<Node>,
+    /// The uncore caches with their online CPUs.
+    pub uncore_caches: Vec<Cache>,
+    /// The online CPUs of each core.
+    pub cores: Vec<String>,
+    /// The dies, where the kernel tells them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dies: Vec<Die>,
+    /// Online CPUs of fast cores, on machines of two sorts.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub performance_cpus: String,
+    /// Online CPUs of economical cores, on machines of two sorts.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub efficient_cpus: String,
+    /// CPUs that exist but are offline.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offline_cpus: Vec<Offline>,
+    /// CPUs taken from the scheduler's load balancing at boot.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub isolated_cpus: String,
+}
+
+/// A socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Socket {
+    /// Its number.
+    pub id: usize,
+    /// Its online CPUs.
+    pub cpus: String,
+}
+
+/// A die of a socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Die {
+    /// Its number within its socket.
+    pub id: usize,
+    /// Its online CPUs.
+    pub cpus: String,
+}
+
+/// A NUMA node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// Its number.
+    pub id: usize,
+    /// Its online CPUs; empty for a node that has memory only.
+    pub cpus: String,
+    /// Distances to all nodes in the order of their numbers (10 is local); empty if unknown.
+    #[serde(default)]
+    pub distances: Vec<u32>,
+    /// Bytes of memory, where they are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Whether it is known to have no memory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub memoryless: bool,
+}
+
+/// An uncore cache.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cache {
+    /// Its number.
+    pub id: usize,
+    /// Its online CPUs.
+    pub cpus: String,
+    /// Its level: 3 for an L3; where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<u32>,
+    /// Its capacity, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+}
+
+/// A CPU that is offline.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Offline {
+    /// Its number.
+    pub cpu: usize,
+    /// Its NUMA node, where it is known.
+    pub numa_node: Option<usize>,
+    /// Its socket, where it is known.
+    pub socket: Option<usize>,
+}
+
+/// What is wrong with a snapshot.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SnapshotError {
+    /// It was written by another version.
+    #[error("it is of version {0}, this program knows version {VERSION}")]
+    Version(u32),
+    /// Something that should be a list of CPUs is none.
+    #[error("{place}: {why}")]
+    List {
+        /// Where it stands.
+        place: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A CPU is in two domains of a kind.
+    #[error("CPU {cpu} is in two {what}")]
+    Twice {
+        /// The CPU.
+        cpu: usize,
+        /// The kind of domain.
+        what: &'static str,
+    },
+    /// A CPU is in a domain of one kind, and in none of another.
+    #[error("CPU {cpu} is in none of the {what}")]
+    Missing {
+        /// The CPU.
+        cpu: usize,
+        /// The kind of domain.
+        what: &'static str,
+    },
+    /// The domains make no machine.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+}
+
+impl Snapshot {
+    /// Writes a machine down. `sizes` is what is known of caches and memories.
+    pub fn of(topology: &Topology, sizes: &Sizes) -> Snapshot {
+        let mut dies: BTreeMap<(usize, usize), CpuSet> = BTreeMap::new();
+        let mut kinds: BTreeMap<CoreKind, CpuSet> = BTreeMap::new();
+        for cpu in topology.cpus() {
+            let one = || CpuSet::of(cpu.id).unwrap_or_default();
+            if let Some(die) = cpu.die {
+                *dies.entry((cpu.socket, die)).or_default() |= one();
+            }
+            if let Some(kind) = cpu.kind {
+                *kinds.entry(kind).or_default() |= one();
+            }
+        }
+        let of_kind = |kind| kinds.get(&kind).copied().unwrap_or_default().to_string();
+        Snapshot {
+            version: VERSION,
+            sockets: topology
+                .sockets()
+                .iter()
+                .map(|one| Socket { id: one.id, cpus: one.cpus.to_string() })
+                .collect(),
+            numa_nodes: topology
+                .nodes()
+                .iter()
+                .map(|one| Node {
+                    id: one.id,
+                    cpus: one.cpus.to_string(),
+                    distances: one.distances.clone(),
+                    memory_bytes: sizes.memory.get(&one.id).copied(),
+                    memoryless: one.memoryless,
+                })
+                .collect(),
+            uncore_caches: topology
+                .uncores()
+                .iter()
+                .map(|one| Cache {
+                    id: one.id,
+                    cpus: one.cpus.to_string(),
+                    level: sizes.caches.get(&one.id).map(|size| size.level),
+                    bytes: sizes.caches.get(&one.id).and_then(|size| size.bytes),
+                })
+                .collect(),
+            cores: topology.cores().iter().map(|core| core.cpus.to_string()).collect(),
+            dies: dies.iter().map(|(&(_, id), cpus)| Die { id, cpus: cpus.to_string() }).collect(),
+            performance_cpus: of_kind(CoreKind::Performance),
+            efficient_cpus: of_kind(CoreKind::Efficient),
+            offline_cpus: topology
+                .offline()
+                .iter()
+                .map(|one| Offline { cpu: one.id, numa_node: one.numa, socket: one.socket })
+                .collect(),
+            isolated_cpus: topology.isolated().to_string(),
+        }
+    }
+
+    /// The machine again.
+    ///
+    /// # Errors
+    /// If the version is another one, a list is none, or the domains contradict each other.
+    pub fn read(&self) -> Result<(Topology, Sizes), SnapshotError> {
+        if self.version != VERSION {
+            return Err(SnapshotError::Version(self.version));
+        }
+        let socket = of("sockets", self.sockets.iter().map(|one| (one.id, &one.cpus)))?;
+        let node = of("NUMA nodes", self.numa_nodes.iter().map(|one| (one.id, &one.cpus)))?;
+        let cache = of("uncore caches", self.uncore_caches.iter().map(|one| (one.id, &one.cpus)))?;
+        let die = of("dies", self.dies.iter().map(|one| (one.id, &one.cpus)))?;
+        let core = of("cores", self.cores.iter().enumerate())?;
+        // A core's number is its lowest CPU's, by convention.
+        let mut lowest = BTreeMap::new();
+        for (cpu, core) in &core {
+            lowest.entry(*core).or_insert(*cpu);
+        }
+        let performance = parse("performance_cpus", &self.performance_cpus)?;
+        let efficient = parse("efficient_cpus", &self.efficient_cpus)?;
+        let mut cpus = Vec::new();
+        for id in socket.keys().chain(node.keys()).chain(cache.keys()).chain(core.keys()) {
+            let found = |of: &BTreeMap<usize, usize>, what| {
+                of.get(id).copied().ok_or(SnapshotError::Missing { cpu: *id, what })
+            };
+            cpus.push(Cpu {
+                id: *id,
+                socket: found(&socket, "sockets")?,
+                numa: found(&node, "NUMA nodes")?,
+                uncore: found(&cache, "uncore caches")?,
+                core: found(&core, "cores")
+                    .map(|core| lowest.get(&core).copied().unwrap_or(*id))?,
+                die: die.get(id).copied(),
+                kind: match (performance.contains(*id), efficient.contains(*id)) {
+                    (true, _) => Some(CoreKind::Performance),
+                    (_, true) => Some(CoreKind::Efficient),
+                    _ => None,
+                },
+            });
+        }
+        cpus.sort_by_key(|cpu| cpu.id);
+        cpus.dedup();
+        let offline =
+            |one: &Offline| OfflineCpu { id: one.cpu, numa: one.numa_node, socket: one.socket };
+        let facts = Facts {
+            cpus,
+            offline: self.offline_cpus.iter().map(offline).collect(),
+            nodes: self
+                .numa_nodes
+                .iter()
+                .map(|one| NodeFacts {
+                    id: one.id,
+                    distances: one.distances.clone(),
+                    memoryless: one.memoryless,
+                })
+                .collect(),
+            isolated: parse("isolated_cpus", &self.isolated_cpus)?,
+        };
+        Ok((Topology::build(facts)?, self.sizes()))
+    }
+
+    fn sizes(&self) -> Sizes {
+        let caches = self.uncore_caches.iter();
+        let memory = self.numa_nodes.iter();
+        Sizes {
+            caches: caches
+                .filter_map(|one| Some((one.id, CacheSize { level: one.level?, bytes: one.bytes })))
+                .collect(),
+            memory: memory.filter_map(|one| Some((one.id, one.memory_bytes?))).collect(),
+        }
+    }
+}
+
+fn parse(place: &str, list: &str) -> Result<CpuSet, SnapshotError> {
+    let none =
+        |why: ParseError| SnapshotError::List { place: place.to_owned(), why: why.to_string() };
+    list.parse().map_err(none)
+}
+
+/// Which domain of a kind each CPU is in.
+fn of<'a>(
+    what: &'static str,
+    domains: impl Iterator<Item = (usize, &'a String)>,
+) -> Result<BTreeMap<usize, usize>, SnapshotError> {
+    let mut of = BTreeMap::new();
+    for (id, list) in domains {
+        for cpu in &parse(what, list)? {
+            if of.insert(cpu, id).is_some() {
+                return Err(SnapshotError::Twice { cpu, what });
+            }
+        }
+    }
+    Ok(of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::synthetic::Machine;
+
+    fn rich() -> Topology {
+        let machine = Machine {
+            sockets: 2,
+            dies: 2,
+            nodes: 2,
+            caches: 2,
+            cores: 6,
+            threads: 2,
+            efficient: 2,
+            memory_only: 1,
+            offline: "3,9".parse().unwrap(),
+            isolated: "4-5".parse().unwrap(),
+            ..Machine::default()
+        };
+        machine.topology().unwrap()
+    }
+
+    #[test]
+    fn nothing_is_lost() {
+        let topology = rich();
+        let sizes = Sizes {
+            caches: [(0, CacheSize { level: 3, bytes: Some(32 << 20) })].into(),
+            memory: [(0, 1 << 34), (4, 1 << 35)].into(),
+        };
+        let text = serde_yaml::to_string(&Snapshot::of(&topology, &sizes)).unwrap();
+        let read: Snapshot = serde_yaml::from_str(&text).unwrap();
+        assert_eq!(read.read().unwrap(), (topology, sizes), "{text}");
+    }
+
+    #[test]
+    fn contradictions() {
+        let good = Snapshot::of(&rich(), &Sizes::default());
+        let error = |change: &dyn Fn(&mut Snapshot)| {
+            let mut bad = good.clone();
+            change(&mut bad);
+            bad.read().unwrap_err().to_string()
+        };
+        assert_eq!(
+            error(&|bad| bad.version = 2),
+            "it is of version 2, this program knows version 1"
+        );
+        assert_eq!(error(&|bad| bad.cores.push("0".to_owned())), "CPU 0 is in two cores");
+        assert_eq!(
+            error(&|bad| bad.uncore_caches[0].cpus = "0".to_owned()),
+            "CPU 1 is in none of the uncore caches"
+        );
+        assert_eq!(
+            error(&|bad| bad.sockets.push(Socket { id: 2, cpus: "100".to_owned() })),
+            "CPU 100 is in none of the NUMA nodes"
+        );
+        assert!(error(&|bad| bad.sockets[0].cpus = "x".to_owned()).starts_with("sockets: "));
+        assert_eq!(error(&|bad| bad.offline_cpus[0].cpu = 0), "CPU 0 is listed twice");
+        let none = Snapshot { version: VERSION, ..Snapshot::default() };
+        assert_eq!(none.read(), Err(TopologyError::NoCpus.into()));
+    }
+}

@@ -1,0 +1,187 @@
+//! `nri-cpu-manager check-config` as a user runs it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "support/fake_sysfs.rs"]
+mod fake_sysfs;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "support/observed.rs"]
+mod observed;
+
+use nri_cpu_manager::ledger::Qos;
+use observed::{CONFIG, Observed, local};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// What it prints, or its error, which is one line. On 16 CPUs in two NUMA nodes.
+fn check(daemon: &Observed, text: &str, arguments: &[&str]) -> Result<String, String> {
+    let file = daemon.paths.state_dir.with_file_name("new.yaml");
+    fs::write(&file, text).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
+        .arg("check-config")
+        .arg(&file)
+        .args([Path::new("--sysfs-root"), &daemon.paths.sysfs_root])
+        .args(arguments)
+        .env_remove("NODE_NAME")
+        .env_remove("NODE_LABELS")
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| {
+        String::from_utf8(bytes).unwrap().replace(&file.display().to_string(), "new.yaml")
+    };
+    let (out, error) = (text(output.stdout), text(output.stderr));
+    match output.status.code() {
+        Some(0) => Ok(out),
+        code => {
+            assert_eq!((code, &*out, error.lines().count()), (Some(1), "", 1), "{error}");
+            Err(error)
+        }
+    }
+}
+
+/// Everything below a directory: names, and what is in files.
+fn below(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| (path.display().to_string(), fs::read(&path).unwrap_or_default())).collect()
+}
+
+#[tokio::test]
+async fn what_is_in_force_on_which_node() {
+    local(async {
+        let daemon = Observed::start(CONFIG);
+        let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nnodes:\n\
+                    - names: [\"gpu-*\"]\n  cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n\
+                    - labels: {pool: big}\n  reservedSystemCPUs: \"0-1,64-65\"\n";
+        let settings = |options: &str| {
+            format!(
+                "cpuManagerPolicy static ({options}), topologyManagerPolicy none (scope container), \
+                 reserved CPUs 0-1, exclusivity runtime, strict false\n"
+            )
+        };
+        let (plain, whole) = (settings("no options"), settings("full-pcpus-only"));
+        let overrides = |first: &str| {
+            format!(
+                "override on line 4: names gpu-* ({first})\n  alone: {whole}\
+                 override on line 6: labels pool=big (not this node)\n  does not fit this machine: new.yaml, line 7: \
+                 reservedSystemCPUs: CPUs 64-65 do not exist; online are 0-15. Nothing was changed\n"
+            )
+        };
+        let named = ["--node-name", "gpu-1", "--node-labels", "pool=small"];
+        assert_eq!(
+            check(&daemon, text, &named).unwrap(),
+            format!(
+                "new.yaml: no mistakes found\n\nin force on node gpu-1, with the override on line 4:\n  {whole}\n{}",
+                overrides("matches this node")
+            )
+        );
+        assert_eq!(
+            check(&daemon, text, &[]).unwrap(),
+            format!(
+                "new.yaml: no mistakes found\n\nin force on a node that no override matches (--node-name was not given):\n  {plain}\n{}",
+                overrides("not this node")
+            )
+        );
+        assert_eq!(
+            check(&daemon, "", &[]).unwrap().lines().nth(2),
+            Some("in force on every node:")
+        );
+        let error =
+            check(&daemon, text, &["--node-name", "x", "--node-labels", "pool=big"]).unwrap_err();
+        assert_eq!(
+            error,
+            "nri-cpu-manager: new.yaml, line 7: reservedSystemCPUs: CPUs 64-65 do not exist; online are 0-15. Nothing was changed\n"
+        );
+        let error = check(&daemon, "strict: no\nreserved: 1\n", &[]).unwrap_err();
+        assert!(error.starts_with("nri-cpu-manager: new.yaml, line 2: unknown field"), "{error}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_would_change_for_containers() {
+    local(async {
+        let daemon = Observed::connected(CONFIG).await;
+        daemon.create("web", Qos::Burstable, 500).await.unwrap();
+        daemon.create("a", Qos::Guaranteed, 2000).await.unwrap();
+        daemon.create("b", Qos::Guaranteed, 2000).await.unwrap();
+        daemon.create("c", Qos::Guaranteed, 8000).await.unwrap();
+        let state = daemon.paths.state_dir.clone();
+        let before = below(&state);
+        let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-3\"\n\
+                    cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}\n";
+        // The daemon is in this thread, and is asked.
+        let (daemon, text) = tokio::task::spawn_blocking(move || {
+            let arguments = ["--state-dir", state.to_str().unwrap()];
+            let text = check(&daemon, text, &arguments);
+            (daemon, text)
+        })
+        .await
+        .unwrap();
+        let text = text.unwrap();
+        let (_, outlook) = text.rsplit_once("\n\n").unwrap();
+        assert_eq!(
+            outlook,
+            "ns/a/c: CPUs 2-3 would become 6-7: some of its CPUs are reserved now\n\
+             ns/b/c: CPUs 4-5 stay\nns/c/c: CPUs 8-15 stay\nshared pool: 0-1,6-7 -> none\n"
+        );
+        let state = &daemon.paths.state_dir;
+        assert_eq!(below(state), before, "it changed something");
+
+        // What it foretells is what happens.
+        let again = Observed::following(CONFIG).await;
+        for (name, milli) in [("a", 2000), ("b", 2000), ("c", 8000)] {
+            again.create(name, Qos::Guaranteed, milli).await.unwrap();
+        }
+        again.swap_config(
+            "kubeletStateDir: \"\"\ncpuManagerPolicy: static\nreservedSystemCPUs: \"0-3\"\n\
+             cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}\n",
+        );
+        let node = loop {
+            let node = again.observer.status().await.unwrap().node.unwrap();
+            if node.cpus.reserved == "0-3" {
+                break node;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        };
+        let cpus: Vec<&str> = node.containers.iter().map(|one| &*one.cpus).collect();
+        assert_eq!((cpus, &*node.cpus.shared), (vec!["6-7", "4-5", "8-15"], ""));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn as_json_and_without_a_plugin() {
+    local(async {
+        let daemon = Observed::start(CONFIG);
+        let state = tempfile::tempdir().unwrap();
+        let arguments = ["--output", "json", "--state-dir", state.path().to_str().unwrap()];
+        let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nexclusivity: auto\n";
+        let report: Value =
+            serde_json::from_str(&check(&daemon, text, &arguments).unwrap()).unwrap();
+        let expect = json!({
+            "file": "new.yaml", "node": null, "applied": [], "overrides": [],
+            "settings": {
+                "cpu_manager_policy": "static", "cpu_manager_policy_options": "no options",
+                "topology_manager_policy": "none", "topology_manager_scope": "container",
+                "reserved_cpus": "0-1", "exclusivity": "auto", "strict": false,
+            },
+            "outlook": { "assignments": [], "shared_now": null, "shared_then": "0-15" },
+        });
+        assert_eq!(report, expect);
+        assert_eq!(below(state.path()).len(), 0);
+        for (dir, word) in
+            [("/nonexistent", "--state-dir"), (daemon.paths.sysfs_root.to_str().unwrap(), "")]
+        {
+            let found = check(&daemon, text, &["--state-dir", dir]);
+            assert_eq!(found.is_err(), !word.is_empty(), "{found:?}");
+        }
+        fs::write(state.path().join("checkpoint.json"), "{").unwrap();
+        let error = check(&daemon, text, &arguments).unwrap_err();
+        assert!(error.contains("checkpoint.json: it is torn"), "{error}");
+    })
+    .await;
+}

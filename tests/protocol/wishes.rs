@@ -1,0 +1,137 @@
+//! What pods wish for, what containers are told, and where their devices are: over the wire, with the plugin as it ships.
+
+use crate::node::Node;
+use crate::runtime::{self, ALL, Generation};
+use nri_cpu_manager::nri::wire;
+use nri_cpu_manager::topology::synthetic::Machine;
+use std::fs;
+use std::os::unix::fs::symlink;
+use wire::Event as Kind;
+
+const CONFIG: &str = "cpuManagerPolicy: static
+topologyManagerPolicy: best-effort
+reservedSystemCPUs: \"0-1\"
+kubeletStateDir: \"\"
+exposeCpus: true
+exclusiveMems: follow-cpus
+namespaces:
+- names: [default]
+  allow: {uncore: [require], smt: [isolate], cpus: [exclusive]}
+";
+
+/// Two sockets, in each a NUMA node and two uncore caches of two cores with two threads: 16 CPUs, siblings adjacent.
+fn machine() -> Machine {
+    Machine { sockets: 2, caches: 2, cores: 4, threads: 2, ..Machine::default() }
+}
+
+/// A pod with one annotation, and a container of it, asked for as a kubelet does.
+async fn create(
+    node: &mut Node,
+    name: &str,
+    milli: i64,
+    (annotation, value): (&str, &str),
+    devices: Vec<wire::LinuxDevice>,
+) -> Result<wire::ContainerAdjustment, String> {
+    let mut pod = runtime::pod(name, milli);
+    pod.annotations.insert(annotation.to_owned(), value.to_owned());
+    pod.annotations.insert("kubernetes.io/config.source".into(), "api".into());
+    node.runtime.tell(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
+    let mut container = node.container(&pod, "c", name, milli);
+    container.wire.linux.mut_or_insert_default().devices = devices;
+    let answer = node.runtime.create(&pod, &container.wire).await;
+    let adjust = answer.map_err(|status| status.message)?.adjust.unwrap();
+    container.set(&adjust.linux.resources);
+    let cpu = container.wire.linux.mut_or_insert_default().resources.mut_or_insert_default();
+    cpu.cpu.mut_or_insert_default().mems.clone_from(&adjust.linux.resources.cpu.mems);
+    node.pods.insert(pod.id.clone(), pod);
+    node.containers.insert(name.to_owned(), container);
+    node.started(name).await;
+    Ok(adjust)
+}
+
+fn told(adjust: &wire::ContainerAdjustment) -> Vec<String> {
+    adjust.env.iter().map(|env| format!("{}={}", env.key, env.value)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn wishes_memory_and_environment() {
+    for generation in ALL {
+        let mut node = Node::start_on(generation, CONFIG, &machine()).await;
+        let require = ("uncore.cpu-manager.nri.io/container.c", "require");
+        let a = create(&mut node, "a", 3000, require, Vec::new()).await.unwrap();
+        assert_eq!((&*a.linux.resources.cpu.cpus, &*a.linux.resources.cpu.mems), ("4-6", "0"));
+        assert_eq!(
+            told(&a),
+            [
+                "NRI_CPU_MANAGER_CPUS=4-6",
+                "NRI_CPU_MANAGER_NUMA_NODES=0",
+                "NRI_CPU_MANAGER_UNCORE_CACHES=4-6"
+            ]
+        );
+        let isolate = ("smt.cpu-manager.nri.io/pod", "isolate");
+        let b = create(&mut node, "b", 3000, isolate, Vec::new()).await.unwrap();
+        assert_eq!((&*b.linux.resources.cpu.cpus, &*b.linux.resources.cpu.mems), ("8,10,12", "1"));
+        assert_eq!(told(&b)[2], "NRI_CPU_MANAGER_UNCORE_CACHES=8,10;12");
+        // Four CPUs are free, in three uncore caches.
+        let refused = create(&mut node, "d", 3000, require, Vec::new()).await.unwrap_err();
+        assert_eq!(
+            refused,
+            "UncoreAlignmentError: Uncore Alignment Error: requested 3 cpus must be in 1 uncore cache, as few as can be on \
+             this machine; at most 2 are free in so few"
+        );
+        node.restart().await;
+        assert_eq!((node.cpus("a"), node.cpus("b")), ("4-6".into(), "8,10,12".into()));
+        let refused = create(&mut node, "e", 6000, require, Vec::new()).await.unwrap_err();
+        assert!(refused.contains("at most 4 are free"), "idle siblings are not free: {refused}");
+        node.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn wishes_that_are_refused() {
+    let mut node = Node::start_on(Generation::V0_10, CONFIG, &machine()).await;
+    for (annotation, value, expect) in [
+        (
+            "uncor.cpu-manager.nri.io/pod",
+            "require",
+            "WishUnknownError: annotation uncor.cpu-manager.nri.io/pod: \"uncor\" is unknown, expected cpus or uncore or numa \
+             or smt (did you mean uncore?)",
+        ),
+        (
+            "uncore.cpu-manager.nri.io",
+            "prefer",
+            "WishNotAllowedError: pods of namespace \"default\" may not wish for uncore: prefer; the administrator of the node \
+             allows it in the plugin's configuration, in the entry for this namespace: \
+             namespaces: [{names: [default], allow: {uncore: [prefer]}}]",
+        ),
+    ] {
+        let refused = create(&mut node, "a", 2000, (annotation, value), Vec::new()).await;
+        assert_eq!(refused.unwrap_err(), expect);
+    }
+    let other = ("uncore.cpu-manager.nri.io/container.other", "prefer");
+    let a = create(&mut node, "a", 2000, other, Vec::new()).await.unwrap();
+    assert_eq!(
+        a.linux.resources.cpu.cpus, "2-3",
+        "the wish of another container is none of its own"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn devices_are_looked_up() {
+    let mut node = Node::start_on(Generation::V0_8, CONFIG, &machine()).await;
+    let root = node.paths.sysfs_root.clone();
+    let function = root.join("devices/pci0000:40/0000:41:00.0");
+    fs::create_dir_all(&function).unwrap();
+    fs::write(function.join("numa_node"), "1\n").unwrap();
+    fs::create_dir_all(root.join("dev/char")).unwrap();
+    symlink("../../devices/pci0000:40/0000:41:00.0", root.join("dev/char/242:7")).unwrap();
+    let device =
+        |major, minor| wire::LinuxDevice { type_: "c".into(), major, minor, ..Default::default() };
+    let none = ("example.org/note", "");
+    let near =
+        create(&mut node, "a", 2000, none, vec![device(242, 7), device(1, 3)]).await.unwrap();
+    assert_eq!(near.linux.resources.cpu.cpus, "8-9");
+    let privileged = vec![device(242, 7), device(1, 11)];
+    let anywhere = create(&mut node, "b", 2000, none, privileged).await.unwrap();
+    assert_eq!(anywhere.linux.resources.cpu.cpus, "2-3");
+}

@@ -1,0 +1,46 @@
+//! The administrator changes the settings while containers run.
+
+use super::machines::Change;
+use super::*;
+use std::collections::BTreeSet;
+
+impl Node {
+    /// Nobody is moved whose exclusive CPUs are legal, and nobody is told who is not moved.
+    pub(super) fn reconfigure(&mut self, change: &Change) {
+        let Some(settings) = change.settings(&self.topology, &self.settings) else { return };
+        let reserved = settings.placement.reserved;
+        self.settings = settings.clone();
+        let before = self.instances.clone();
+        self.event(Event::Settings(settings));
+        let changes = self.ledger.take_updates();
+        self.carry_out(&changes);
+        let holders: BTreeSet<String> = self.claims().into_iter().map(|claim| claim.id.0).collect();
+        for (id, instance) in before.iter().filter(|(_, instance)| !instance.stopped) {
+            let Some(was) = exclusive(instance.pin) else { continue };
+            let now = self.instances.get_mut(id).unwrap();
+            // It need not be told if it shares just the CPUs that were its own.
+            if !holders.contains(id) {
+                now.pin = now.pin.and_then(|pin| Pin::shared(pin.cpus()));
+            }
+            let legal = was.is_disjoint(&reserved) && instance.wanted() == Some(was.len());
+            assert!(!legal || exclusive(now.pin) == Some(was), "{id} from {was} to {:?}", now.pin);
+        }
+    }
+
+    /// The same with a restart: another plugin with these settings finds the node as it is.
+    pub(super) fn restarted_with(&self, settings: &Settings) -> Ledger {
+        let claims = self.claims();
+        let mut ledger = Ledger::new(self.topology.clone(), settings.clone(), claims);
+        let known: BTreeSet<&PodUid> = self.instances.values().map(|i| &i.pod.uid).collect();
+        let specs = self.pods.iter().filter(|spec| known.contains(&spec.pod.uid));
+        let pods = specs.map(|spec| spec.pod.clone()).collect();
+        let alive = self.instances.values().filter(|instance| !instance.stopped);
+        let containers = alive.map(|instance| Container {
+            cpus: instance.pin.map(|pin| pin.cpus()),
+            ..instance.container.clone()
+        });
+        let event = Event::Synchronize { pods, containers: containers.collect() };
+        ledger.handle(event).unwrap();
+        ledger
+    }
+}

@@ -1,0 +1,362 @@
+//! `simulate`: its decisions are those of a daemon that hears the same, and it says what it found.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "support/fake_sysfs.rs"]
+mod fake_sysfs;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "support/observed.rs"]
+mod observed;
+
+use clap::Parser;
+use nri_cpu_manager::cli::{self, Cli, Command, machine};
+use nri_cpu_manager::config::Config;
+use nri_cpu_manager::ledger::{Decision, Event, Ledger};
+use nri_cpu_manager::placement::Rejection;
+use nri_cpu_manager::simulate::{Happening, Observer, Time, Waiting, Workload, engine, table};
+use nri_cpu_manager::topology::presets::preset;
+use nri_cpu_manager::topology::synthetic::Machine;
+use observed::{Observed, local};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// Remembers what the ledger heard and said.
+#[derive(Default)]
+struct Heard(Vec<(Event, Result<Decision, Rejection>)>);
+
+impl Observer for Heard {
+    fn see(&mut self, _: Time, ledger: &Ledger, happening: &Happening<'_>) {
+        if let Happening::Decided(event, answer) = happening {
+            self.0.push(((*event).clone(), (*answer).clone()));
+            assert_eq!(ledger.check(), Ok(()));
+        }
+    }
+}
+
+/// Pods that come and go, of all sorts; more than the machine has room for.
+fn busy(pods: usize) -> String {
+    let mut text = "pod,container,kind,cpu,limit,arrive,depart\n".to_owned();
+    // A generator of Lehmer's kind, as everybody may have it.
+    let mut state = 48_271u64;
+    let mut next = |n: u64| {
+        state = state * 48_271 % 2_147_483_647;
+        state % n
+    };
+    for pod in 0..pods {
+        let arrive = pod as u64 * 10 + next(10);
+        let depart = arrive + 20 + next(200);
+        let line = |text: &mut String, container: &str, kind: &str, cpu: String, limit: &str| {
+            let _ = writeln!(text, "p{pod},{container},{kind},{cpu},{limit},{arrive},{depart}");
+        };
+        match next(10) {
+            0..=4 => {
+                let cpus = 1 + next(12);
+                line(&mut text, "main", "app", cpus.to_string(), &cpus.to_string());
+            }
+            5 | 6 => {
+                line(&mut text, "prepare", "init", "2".into(), "2");
+                line(&mut text, "main", "app", "4".into(), "4");
+                line(&mut text, "helper", "app", "1500m".into(), "1500m");
+            }
+            7 => {
+                line(&mut text, "proxy", "sidecar", "1".into(), "1");
+                line(&mut text, "main", "app", "6".into(), "6");
+            }
+            8 => line(&mut text, "main", "app", "500m".into(), "2"),
+            _ => line(&mut text, "main", "app", String::new(), ""),
+        }
+    }
+    text
+}
+
+/// The invariant that makes a simulation worth anything.
+#[tokio::test]
+async fn decisions_are_those_of_a_daemon() {
+    let mut refused = 0;
+    for (machine, config) in [
+        (
+            preset("kep-4800-smt").unwrap(),
+            "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}\n",
+        ),
+        (
+            "pack:2 numa:2 l3:2 core:4 pu:2".parse::<Machine>().unwrap(),
+            "topologyManagerPolicy: single-numa-node\ntopologyManagerScope: pod\n",
+        ),
+        (preset("core-12850hx").unwrap(), "cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n"),
+    ] {
+        local(async {
+            let config = format!("{}{config}", observed::CONFIG);
+            let daemon = Observed::start_on(&machine, &config);
+            daemon.introduce(1).await;
+            // Read as the daemon has read it.
+            let topology =
+                machine::load(daemon.paths.sysfs_root.to_str().unwrap()).unwrap().topology;
+            let settings = Config::parse("test", &config).unwrap().resolve(&topology).unwrap();
+            let mut ledger = Ledger::new(topology, settings, Vec::new());
+            let mut heard = Heard::default();
+            let workload = table::parse(&busy(250)).unwrap();
+            engine::run(&mut ledger, &workload, Waiting::Retry, None, &mut heard, &mut |_| ());
+            let mut exclusive = 0;
+            for (number, (event, simulated)) in heard.0.into_iter().enumerate() {
+                let live = daemon.event(event.clone()).await;
+                match (&live, &simulated) {
+                    (Ok(live), Ok(simulated)) => assert_eq!(live, simulated, "{number}: {event:?}"),
+                    (Err(live), Err(simulated)) => {
+                        assert_eq!(live.0, simulated.to_string(), "{number}: {event:?}")
+                    }
+                    _ => panic!("{number}: {event:?}: live {live:?}, simulated {simulated:?}"),
+                }
+                let pin = simulated.as_ref().ok().and_then(|decision| decision.pin);
+                exclusive += usize::from(pin.is_some_and(|pin| pin.is_exclusive()));
+                refused += usize::from(simulated.is_err());
+            }
+            println!("{exclusive} exclusive, {refused} refused");
+            assert!(exclusive > 50, "{exclusive} exclusive");
+        })
+        .await;
+    }
+    assert!(refused > 0, "refusals have to be the same as well");
+}
+
+fn simulate(arguments: &[&str]) -> Result<(String, String), String> {
+    let line = [&["nri-cpu-manager", "simulate"], arguments].concat();
+    let Command::Simulate(args) =
+        Cli::try_parse_from(line).map_err(|error| error.to_string())?.command
+    else {
+        unreachable!()
+    };
+    let (mut out, mut aside) = (Vec::new(), Vec::new());
+    cli::simulate::run(&args, &mut out, &mut aside).map_err(|error| error.to_string())?;
+    Ok((String::from_utf8(out).unwrap(), String::from_utf8(aside).unwrap()))
+}
+
+fn example(name: &str) -> String {
+    format!("{}/examples/simulate/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[track_caller]
+fn has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}
+
+/// KEP-4800's worked example as its text has it, beside what happens without the option.
+#[test]
+fn side_by_side() {
+    let (aligned, packed, pods) =
+        (example("aligned.yaml"), example("packed.yaml"), example("pods.yaml"));
+    let (text, aside) = simulate(&[
+        "--topology",
+        "kep-4800",
+        "--config",
+        &aligned,
+        "--config",
+        &packed,
+        "--workload",
+        &pods,
+        "--color",
+        "never",
+    ])
+    .unwrap();
+    println!("{text}");
+    assert_eq!(aside, "");
+    has(
+        &text,
+        &[
+            "machine:   kep-4800, 32 CPUs, 4 uncore caches, 1 NUMA nodes",
+            "exclusive containers",
+            "│ - - A A A A A A │ │ B B B B B B B B │ │ B B · · · · · · │ │ C C C C C C C C │",
+            "│ - - A A A A A A │ │ A A A A B B B B │ │ B B B B C C C C │ │ C C · · · · · · │",
+            "default/cpus-10/main",
+            "uncore caches 8 and 16",
+        ],
+    );
+}
+
+/// What the README shows is what the program draws.
+#[test]
+fn the_picture_in_the_readme() {
+    let (config, pods) = (example("aligned.yaml"), example("pods.yaml"));
+    let (svg, _) = simulate(&[
+        "--topology",
+        "kep-4800",
+        "--config",
+        &config,
+        "--workload",
+        &pods,
+        "--output",
+        "svg",
+    ])
+    .unwrap();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/images/node.svg");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(file, &svg).unwrap();
+    }
+    assert!(
+        std::fs::read_to_string(file).unwrap() == svg,
+        "UPDATE=1 cargo test --test simulate draws it anew"
+    );
+}
+
+/// Pods that come and go: who does not fit waits, and gets in when somebody has gone; or is turned away.
+#[test]
+fn arrivals_and_departures() {
+    let dir = tempfile::tempdir().unwrap();
+    let table = dir.path().join("decisions.csv");
+    let (config, day) = (example("aligned.yaml"), example("day.csv"));
+    let arguments = |more: &[&str]| {
+        let all =
+            ["--topology", "kep-4800", "--config", &config, "--workload", &day, "--output", "json"];
+        let (text, _) = simulate(&[&all, more].concat()).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let json = arguments(&["--decisions", table.to_str().unwrap()]);
+    let run = &json["runs"][0];
+    assert_eq!(run["pods"]["arrived"], 7);
+    assert_eq!(run["pods"]["complete"], 6, "{run:#}");
+    assert_eq!(run["pods"]["waited"], 1, "{run:#}");
+    assert_eq!(run["refused"]["OutOfcpu"], 2, "{run:#}");
+    let decisions = std::fs::read_to_string(table).unwrap();
+    println!("{decisions}");
+    has(
+        &decisions,
+        &[
+            "time,namespace,pod,container,outcome,cpus,why\n",
+            "0.000,prod,db,main,exclusive,",
+            "0.000,prod,db,proxy,shared,,\n",
+            "20.000,batch,job-3,,waits,,OutOfcpu\n",
+            "40.000,batch,job-3,main,exclusive,",
+        ],
+    );
+    let json = arguments(&["--no-room", "drop", "--until", "30"]);
+    let run = &json["runs"][0];
+    assert_eq!(
+        (&run["pods"]["arrived"], &run["pods"]["waited"]),
+        (&5.into(), &0.into()),
+        "{run:#}"
+    );
+}
+
+/// Every name in the JSON is in docs/simulate.md.
+#[test]
+fn the_names_are_documented() {
+    fn names(value: &Value, into: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+                into.insert(name.clone());
+                names(value, into);
+            }),
+            Value::Array(values) => values.iter().for_each(|value| names(value, into)),
+            _ => {}
+        }
+    }
+    let (config, day) = (example("packed.yaml"), example("day.csv"));
+    let (text, _) = simulate(&[
+        "--topology",
+        "kep-4800",
+        "--config",
+        &config,
+        "--workload",
+        &day,
+        "--output",
+        "json",
+    ])
+    .unwrap();
+    let mut all = BTreeSet::new();
+    names(&serde_json::from_str(&text).unwrap(), &mut all);
+    let document = include_str!("../docs/simulate.md");
+    let missing: Vec<&String> =
+        all.iter().filter(|name| !document.contains(&format!("`{name}`"))).collect();
+    assert!(all.len() > 30 && missing.is_empty(), "not in docs/simulate.md: {missing:?}");
+}
+
+/// A saved machine is the same machine, and mistakes are named.
+#[test]
+fn machines_and_mistakes() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("node.yaml").display().to_string();
+    let topology = |arguments: &[&str]| {
+        let line = [&["nri-cpu-manager", "topology"], arguments].concat();
+        let Command::Topology(args) = Cli::try_parse_from(line).unwrap().command else {
+            unreachable!()
+        };
+        let (mut out, mut aside) = (Vec::new(), Vec::new());
+        cli::topology::run(&args, &mut out, &mut aside).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    has(
+        &topology(&["--from", "epyc-9654-nps2", "--save", &file]),
+        &["192 cores, 24 uncore caches"],
+    );
+    assert_eq!(topology(&["--from", &file]), topology(&["--from", "epyc-9654-nps2"]));
+    assert_eq!(
+        topology(&["--from", &file, "--save", "-"]),
+        std::fs::read_to_string(&file).unwrap()
+    );
+    has(&topology(&["--from", "list"]), &["kep-4800 ", "epyc-9654 ", "many-nodes"]);
+    has(&topology(&["--from", "pack:2 core:4", "--output", "svg"]), &["<svg", "socket 1"]);
+    assert_eq!(simulate(&["--topology", "list"]).unwrap().0, topology(&["--from", "list"]));
+
+    let (config, pods) = (example("packed.yaml"), example("pods.yaml"));
+    let error = |more: &[&str]| simulate(more).unwrap_err();
+    has(&error(&["--topology", "kep-4800"]), &["--config and --workload have to be given"]);
+    has(
+        &error(&["--topology", "nothing", "--config", &config, "--workload", &pods]),
+        &["\"nothing\" is no machine", "--topology list"],
+    );
+    has(
+        &error(&["--topology", "core:2", "--config", &config, "--workload", &pods]),
+        &["packed.yaml", "all online CPUs (0-1) are reserved"],
+    );
+    has(
+        &error(&["--topology", "kep-4800", "--config", &config, "--workload", &config]),
+        &["packed.yaml: there is no pod in it"],
+    );
+    has(
+        &error(&["--topology", &config, "--config", &config, "--workload", &pods]),
+        &["is no machine that `nri-cpu-manager topology --save` has written"],
+    );
+    has(
+        &error(&[
+            "--topology",
+            "kep-4800",
+            "--config",
+            &config,
+            "--workload",
+            &pods,
+            "--picture",
+            "a",
+            "--picture",
+            "b",
+        ]),
+        &["once for each --config"],
+    );
+    has(&error(&["--topology", "kep-4800", "--until", "soon"]), &["expected seconds"]);
+}
+
+/// A pod whose container is refused is tried again when somebody has gone, or given up with all that it had.
+#[test]
+fn refused_by_the_plugin() {
+    let text = "pod,container,cpu,arrive,depart\n\
+                a,main,6,0,10\n\
+                b,main,6,0,\n\
+                c,main,3,1,\n";
+    let workload: Workload = table::parse(text).unwrap();
+    let config = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\ntopologyManagerPolicy: single-numa-node\n";
+    let simulated = |waiting, end| {
+        let topology = "pack:1 numa:2 core:8".parse::<Machine>().unwrap().topology().unwrap();
+        let settings = Config::parse("test", config).unwrap().resolve(&topology).unwrap();
+        let mut ledger = Ledger::new(topology, settings, Vec::new());
+        engine::run(&mut ledger, &workload, waiting, Some(end), &mut Heard::default(), &mut |_| ());
+        let claims: Vec<String> =
+            ledger.claims().map(|claim| format!("{} {}", claim.pod, claim.cpus)).collect();
+        (claims.join(", "), ledger.pod_count())
+    };
+    // One CPU is left in the first node and two in the other: three, but not in one.
+    assert_eq!(simulated(Waiting::Retry, 9_000), ("a 1-6, b 8-13".to_owned(), 3));
+    assert_eq!(simulated(Waiting::Retry, 10_000), ("b 8-13, c 1-3".to_owned(), 2));
+    assert_eq!(simulated(Waiting::Drop, 10_000), ("b 8-13".to_owned(), 1));
+}

@@ -9,6 +9,7 @@ pub mod kubelet;
 pub mod ledger;
 pub mod nri;
 pub mod observe;
+pub mod pattern;
 pub mod placement;
 pub mod simulate;
 pub mod snapshot;

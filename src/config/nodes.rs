@@ -8,10 +8,10 @@
 use super::ConfigError;
 use super::error::Source;
 use super::file::{File, Pairs, Text};
+use crate::pattern::{Closeness, closeness};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::str::FromStr;
-use wildmatch::WildMatch;
 
 /// Which node this is, as far as that was told.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,24 +50,6 @@ struct Specificity {
     labels: usize,
 }
 
-/// How closely a pattern names a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Closeness {
-    /// By a pattern with so many characters that are not wildcards; an entry without names has none.
-    Pattern(usize),
-    /// By the name itself.
-    Exact,
-}
-
-fn closeness(pattern: &str, name: &str) -> Option<Closeness> {
-    let wild = |c: char| matches!(c, '*' | '?');
-    if !pattern.contains(wild) {
-        return (pattern == name).then_some(Closeness::Exact);
-    }
-    let literals = pattern.chars().filter(|c| !wild(*c)).count();
-    WildMatch::new(pattern).matches(name).then_some(Closeness::Pattern(literals))
-}
-
 /// Whether, and how closely, an entry names a node.
 ///
 /// # Errors
@@ -91,7 +73,7 @@ fn specificity(
             return Err(("labels", why));
         }
         (wanted, Some(Labels(labels))) => wanted.iter().all(|(key, pattern)| {
-            labels.get(key).is_some_and(|value| WildMatch::new(pattern).matches(value))
+            labels.get(key).is_some_and(|value| closeness(pattern, value).is_some())
         }),
     };
     let labels = labels.then_some(entry.labels.0.len());

@@ -2,6 +2,7 @@
 
 use super::settings::Policy;
 use super::wishes::Wish;
+use crate::pattern::{Closeness, closeness, overlap};
 use std::collections::BTreeSet;
 
 /// What holds in one or several namespaces.
@@ -35,8 +36,8 @@ impl Namespaces {
         let patterns: Vec<&String> = entries.iter().flat_map(|(names, _)| names).collect();
         for (at, one) in patterns.iter().enumerate() {
             let others = patterns.iter().skip(at + 1);
-            let mut as_specific = others.filter(|other| specificity(one) == specificity(other));
-            if let Some(other) = as_specific.find(|other| overlap(one, other)) {
+            let mut as_close = others.filter(|other| Closeness::of(one) == Closeness::of(other));
+            if let Some(other) = as_close.find(|other| overlap(one, other)) {
                 return Err(Tie((*one).clone(), (*other).clone()));
             }
         }
@@ -58,49 +59,17 @@ impl Namespaces {
     pub fn of(&self, namespace: &str) -> Option<&Bounds> {
         let meant = |(names, bounds)| {
             let names: &Vec<String> = names;
-            let fitting = names.iter().filter(|name| overlap(name, namespace));
-            fitting.map(|name| specificity(name)).max().map(|specific| (specific, bounds))
+            let closest = names.iter().filter_map(|name| closeness(name, namespace)).max();
+            closest.map(|closeness| (closeness, bounds))
         };
         let fitting = self.0.iter().filter_map(|(names, bounds)| meant((names, bounds)));
-        fitting.max_by_key(|(specific, _)| *specific).map(|(_, bounds)| bounds)
+        fitting.max_by_key(|(closeness, _)| *closeness).map(|(_, bounds)| bounds)
     }
-}
-
-/// Whether it is a name rather than a pattern, and how many characters it names.
-fn specificity(pattern: &str) -> (bool, usize) {
-    let named = pattern.chars().filter(|c| !matches!(c, '*' | '?')).count();
-    (named == pattern.chars().count(), named)
-}
-
-/// Whether two patterns can mean the same text; a text is a pattern that means itself.
-///
-/// Row by row over the prefixes of `one`, each a row over the prefixes of `other`: the work is the product of their lengths,
-/// whatever they are.
-fn overlap(one: &str, other: &str) -> bool {
-    let mut row = vec![true];
-    for y in other.bytes() {
-        row.push(y == b'*' && row.last() == Some(&true));
-    }
-    for x in one.bytes() {
-        let mut next = vec![x == b'*' && row.first() == Some(&true)];
-        for (y, pair) in other.bytes().zip(row.windows(2)) {
-            let [before, above] = pair else { continue };
-            let beside = next.last() == Some(&true);
-            next.push(match (x, y) {
-                (b'*', _) | (_, b'*') => *above || beside,
-                (b'?', _) | (_, b'?') => *before,
-                (x, y) => *before && x == y,
-            });
-        }
-        row = next;
-    }
-    row.last() == Some(&true)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn namespaces(entries: &[&[&str]]) -> Result<Namespaces, Tie> {
         let entry = |(at, names): (usize, &&[&str])| {
@@ -145,26 +114,6 @@ mod tests {
         ] {
             let found = namespaces(entries).err();
             assert_eq!(found, tie.map(|(a, b)| Tie(a.into(), b.into())), "{entries:?}");
-        }
-    }
-
-    proptest! {
-        /// Patterns overlap if a text that both mean is found by trying; and the other way round for short ones.
-        #[test]
-        fn overlap_is_what_trying_finds(one in "[ab*?]{0,4}", other in "[ab*?]{0,4}") {
-            let mut texts = vec![String::new()];
-            let mut longest = texts.clone();
-            for _ in 0..8 {
-                longest = longest.iter().flat_map(|t| [format!("{t}a"), format!("{t}b")]).collect();
-                texts.extend(longest.iter().cloned());
-            }
-            let both = texts.iter().any(|text| overlap(&one, text) && overlap(&other, text));
-            prop_assert_eq!(overlap(&one, &other), both);
-        }
-
-        #[test]
-        fn a_text_means_itself_alone(one in "[ab]{0,6}", other in "[ab]{0,6}") {
-            prop_assert_eq!(overlap(&one, &other), one == other);
         }
     }
 }

@@ -18,8 +18,15 @@ impl Ledger {
 
     /// All CPUs that are exclusive to somebody, those that are lent out too.
     pub fn exclusive(&self) -> CpuSet {
-        let holding = self.entries().filter(|(_, _, entry)| entry.claim.is_some());
-        holding.map(|(_, _, entry)| self.taken(entry)).collect()
+        let mut exclusive = CpuSet::EMPTY;
+        for (_, _, entry) in self.entries() {
+            let Some(claim) = entry.claim else { continue };
+            exclusive |= claim;
+            if entry.isolated {
+                exclusive |= self.taken(entry);
+            }
+        }
+        exclusive
     }
 
     /// CPUs that are nobody else's because of this container: its own, and siblings that stay idle for it.
@@ -74,16 +81,16 @@ impl Ledger {
     ///
     /// Under policy none a container that may run everywhere is left as it is.
     pub(super) fn wish(&self, entry: &Entry) -> Option<Pin> {
-        if let Some(claim) = entry.claim {
-            return Pin::exclusive(claim).map(|pin| pin.with_mems(self.mems_of(entry)));
-        }
-        let cpus = self.shared_cpus();
-        let unset = entry.told.is_none();
-        let everywhere = self.settings.policy == Policy::None && cpus == self.topology.online();
-        if unset && everywhere {
-            return None;
-        }
-        Pin::shared(cpus).map(|pin| pin.with_mems(self.mems_of(entry)))
+        let pin = match entry.claim {
+            Some(claim) => Pin::exclusive(claim),
+            None => {
+                let cpus = self.shared_cpus();
+                let unset = entry.told.is_none();
+                let free = self.settings.policy == Policy::None && cpus == self.topology.online();
+                if unset && free { None } else { Pin::shared(cpus) }
+            }
+        };
+        pin.map(|pin| pin.with_mems(self.mems_of(entry)))
     }
 
     /// Recomputes the pool after claims or their use have changed.
@@ -97,13 +104,15 @@ impl Ledger {
             let quiet = pod.is_quiet();
             for entry in pod.containers.values().filter(|entry| !entry.is_lent(quiet)) {
                 let Some(claim) = entry.claim else { continue };
-                let taken = self.taken(entry);
-                pool -= taken;
-                match entry.kept_by {
-                    Exclusivity::Runtime => open -= taken,
+                pool -= claim;
+                if entry.kept_by == Exclusivity::Runtime {
+                    open -= claim;
+                }
+                if entry.isolated {
                     // The kernel keeps others off the CPUs that the container runs on, and off no others.
-                    Exclusivity::Kernel if entry.isolated => open -= taken - claim,
-                    Exclusivity::Kernel => {}
+                    let idle = self.taken(entry) - claim;
+                    pool -= idle;
+                    open -= idle;
                 }
             }
         }

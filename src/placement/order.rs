@@ -37,10 +37,12 @@ impl Level {
     }
 }
 
-/// Ranks of the domains of one level by position: the lowest is used first. Domains without free CPUs come last.
-pub(super) struct Ranks {
-    level: Level,
-    by_position: Vec<usize>,
+/// Ranks of the domains of one level: the lowest is used first. Domains without free CPUs come last.
+pub(super) enum Ranks {
+    /// The level has one domain, as most servers have one socket: nothing to rank.
+    One,
+    /// By position in the level.
+    ByPosition(Level, Vec<usize>),
 }
 
 const LAST: usize = usize::MAX;
@@ -53,11 +55,14 @@ impl Ranks {
                 *slot = rank;
             }
         }
-        Ranks { level, by_position }
+        Ranks::ByPosition(level, by_position)
     }
 
     pub(super) fn get(&self, place: Place) -> usize {
-        self.by_position.get(self.level.of(place)).copied().unwrap_or(LAST)
+        match self {
+            Ranks::One => 0,
+            Ranks::ByPosition(level, ranks) => ranks.get(level.of(place)).copied().unwrap_or(LAST),
+        }
     }
 }
 
@@ -71,7 +76,7 @@ impl Free<'_> {
         }
     }
 
-    /// Domains of the outermost level with free CPUs, sorted by: free CPUs, number.
+    /// Domains with free CPUs that lie in no others, or all in the same ones, sorted by: free CPUs, number.
     pub(super) fn order(&self, level: Level) -> Vec<usize> {
         let free = level.free(self).iter().enumerate().filter(|&(_, &free)| free > 0);
         let mut keys: Vec<(usize, usize)> = free.map(|(at, &free)| (free, at)).collect();
@@ -84,6 +89,9 @@ impl Free<'_> {
     /// A domain that reaches into several (a cache or node that spans two) counts with the one used first.
     pub(super) fn order_within(&self, level: Level, around: &Ranks) -> Vec<usize> {
         let free = level.free(self);
+        if let Ranks::One = around {
+            return self.order(level);
+        }
         let mut best = vec![LAST; free.len()];
         for (_, place) in self.places() {
             if let Some(slot) = best.get_mut(level.of(place)) {
@@ -101,24 +109,21 @@ impl Free<'_> {
         Ranks::of(level, order, level.free(self).len())
     }
 
-    /// Ranks of the inner level above cores.
-    pub(super) fn inner_ranks(&self) -> Ranks {
-        let (outer, inner) = self.levels();
-        let outer = self.ranks(outer, &self.order(outer));
-        self.ranks(inner, &self.order_within(inner, &outer))
-    }
-
     /// Ranks of one of the two levels above cores.
     pub(super) fn ranks_of(&self, level: Level) -> Ranks {
         let (outer, _) = self.levels();
+        if level.free(self).len() == 1 {
+            return Ranks::One;
+        }
         match level == outer {
             true => self.ranks(level, &self.order(level)),
-            false => self.inner_ranks(),
+            false => self.ranks(level, &self.order_within(level, &self.ranks_of(outer))),
         }
     }
 
     /// Cores with free CPUs, in the order they are used.
     pub(super) fn cores(&self) -> Vec<usize> {
-        self.order_within(Level::Core, &self.inner_ranks())
+        let (_, inner) = self.levels();
+        self.order_within(Level::Core, &self.ranks_of(inner))
     }
 }

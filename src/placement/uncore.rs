@@ -62,13 +62,14 @@ impl Free<'_> {
         self.topology.uncores().get(at).map(|uncore| uncore.cpus).unwrap_or_default()
     }
 
-    /// Positions of the cores with free CPUs in a cache, ascending.
-    fn cores_in(&self, uncore: usize) -> Vec<usize> {
+    /// The cores with free CPUs in a cache: their positions, in a set that can hold as many cores as CPUs.
+    fn cores_in(&self, uncore: usize) -> CpuSet {
         let cpus = self.uncore(uncore) & self.cpus;
-        let mut cores: Vec<usize> =
-            cpus.iter().filter_map(|cpu| Some(self.topology.place(cpu)?.core())).collect();
-        cores.sort_unstable();
-        cores.dedup();
+        let mut cores = CpuSet::EMPTY;
+        for place in cpus.iter().filter_map(|cpu| self.topology.place(cpu)) {
+            // There are no more cores than CPUs, so every position is within the limit.
+            let _ = cores.insert(place.core());
+        }
         cores
     }
 
@@ -79,7 +80,7 @@ impl Free<'_> {
     /// although the cache has room (kubernetes/kubernetes#137315); it must, for the kubelet's answer.
     fn low_cores(&self, uncore: usize) -> Option<CpuSet> {
         let per_core = self.topology.cpus_per_core().max(1);
-        let cores = self.cores_in(uncore).into_iter().take(self.need.div_ceil(per_core));
+        let cores = self.cores_in(uncore).iter().take(self.need.div_ceil(per_core));
         let mut cpus = cores.map(|core| self.core(core)).collect::<CpuSet>() & self.cpus;
         let size = cpus.len();
         if self.need % 2 == 1 && per_core > 1 && size > self.need {
@@ -94,7 +95,7 @@ impl Free<'_> {
         if self.need == 0 || self.count.uncores.get(uncore).is_none_or(|&free| free < self.need) {
             return;
         }
-        let mut cores = self.cores_in(uncore);
+        let mut cores: Vec<usize> = self.cores_in(uncore).iter().collect();
         for &core in &cores {
             if self.is_whole_core(core) {
                 self.take(self.core(core));

@@ -102,6 +102,38 @@ async fn what_is_in_force_on_which_node() {
 }
 
 #[tokio::test]
+async fn what_pods_may_wish_for_in_which_namespace() {
+    local(async {
+        let daemon = Observed::start(CONFIG);
+        let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nexclusiveMems: follow-cpus\n\
+                    namespaces:\n\
+                    - names: [\"hpc-*\", trading]\n  allow: {uncore: [require, prefer]}\n  defaults: {smt: full-cores}\n\
+                    - names: [\"hpc-test-*\"]\n  cpuManagerPolicy: none\n\
+                    nodes:\n\
+                    - names: [plain]\n  exposeCpus: true\n\
+                    - names: [open]\n  namespaces: [{names: [\"*\"], allow: {cpus: [exclusive]}}]\n";
+        let wishes = "pods may wish for uncore: prefer, uncore: require; those that say nothing have smt: full-cores";
+        let settings = "cpuManagerPolicy static (no options), topologyManagerPolicy none (scope container), \
+                        reserved CPUs 0-1, exclusivity runtime, strict false";
+        assert_eq!(
+            check(&daemon, text, &["--node-name", "n1"]).unwrap(),
+            format!(
+                "new.yaml: no mistakes found\n\nin force on node n1:\n  {settings}, exclusiveMems follow-cpus\n  \
+                 in namespaces, of those that fit the first one counts:\n    trading: {wishes}\n    \
+                 hpc-test-*: cpuManagerPolicy none, no exclusive CPUs\n    hpc-*: {wishes}\n    \
+                 all others: pods may wish for nothing\n\n\
+                 override on line 11: names plain (not this node)\n  \
+                 alone: {settings}, exposeCpus true, exclusiveMems follow-cpus\n\
+                 override on line 13: names open (not this node)\n  \
+                 alone: {settings}, exclusiveMems follow-cpus\n  \
+                 in namespaces, of those that fit the first one counts:\n    *: pods may wish for cpus: exclusive\n"
+            )
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_would_change_for_containers() {
     local(async {
         let daemon = Observed::connected(CONFIG).await;
@@ -168,6 +200,8 @@ async fn as_json_and_without_a_plugin() {
                 "cpu_manager_policy": "static", "cpu_manager_policy_options": "no options",
                 "topology_manager_policy": "none", "topology_manager_scope": "container",
                 "reserved_cpus": "0-1", "exclusivity": "auto", "strict": false,
+                "cpuset_partition": "root", "on_active_kubelet": "refuse", "expose_cpus": false,
+                "exclusive_mems": "all", "namespaces": [],
             },
             "outlook": { "assignments": [], "shared_now": null, "shared_then": "0-15" },
         });

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-#[path = "../benches/instructions/figures.rs"]
+#[path = "../bench/src/figures.rs"]
 mod figures;
 
 use figures::{Change, Figures};
@@ -48,7 +48,7 @@ fn a_case_may_grow_by_a_twentieth() {
 /// The figures in the tree are of every case there is, and of a known compiler.
 #[test]
 fn the_kept_figures_are_whole() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/bench/instructions.txt");
     let kept = Figures::read(std::path::Path::new(file)).unwrap();
     assert!(kept.compiler.starts_with("rustc "), "{:?}", kept.compiler);
     assert!(kept.counts.len() > 50 && kept.counts.iter().all(|(_, count)| *count > 1000));

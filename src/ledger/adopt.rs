@@ -69,9 +69,7 @@ impl Ledger {
             }
         }
         // A pod that has only a sandbox may be a dead one that is still listed: it keeps nothing free for itself.
-        for pod in self.pods.values_mut() {
-            pod.refused = pod.containers.is_empty();
-        }
+        self.pods.change_all(|_, pod| pod.refused = pod.containers.is_empty());
         self.revision += 1;
         self.refresh_pool();
         self.pending = true;
@@ -99,7 +97,7 @@ impl Ledger {
     pub(super) fn adopt_anew(&mut self, set: impl Fn(&Entry) -> Option<CpuSet>) {
         let memory = self.memory(self.claims().collect());
         let mut running = Vec::new();
-        for (uid, pod) in &mut self.pods {
+        self.pods.change_all(|uid, pod| {
             for (name, entry) in &mut pod.containers {
                 if entry.life != Life::Stopped {
                     let container = Container {
@@ -119,7 +117,7 @@ impl Ledger {
                 }
                 entry.claim = None;
             }
-        }
+        });
         running.sort_by(|(_, a), (_, b)| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
         self.settle(&running, memory);
     }
@@ -167,7 +165,7 @@ impl Ledger {
         let mut entry = Entry::new(container, Life::Running, self.settings.exclusivity);
         entry.mems_are_others = !self.mems_are_ours(container);
         entry.terms = self.terms_or_none(uid, container);
-        let Some(pod) = self.pods.get_mut(uid) else { return };
+        let Some(mut pod) = self.pods.change(uid) else { return };
         if let Some(before) = pod.containers.insert(container.name.clone(), entry) {
             self.ids.remove(&before.id);
         }
@@ -235,13 +233,15 @@ impl Ledger {
         let decided = decided.map(|ours| ours.isolated);
         // Siblings that somebody else has meanwhile cannot be idle.
         let can = self.with_idle(&claim, true).is_subset(&free);
-        let Some(entry) = self.entry_mut(uid, &container.name) else { return };
-        entry.claim = Some(claim);
-        entry.isolated = can && decided.unwrap_or(entry.terms.wishes.isolates());
-        // A quota that was written while nobody looked throttles exclusive CPUs: the same CPUs are told again, without it.
-        if assigns && container.cpu.limit.is_some() {
-            entry.told = None;
-        }
+        self.pods.change_entry(uid, &container.name, |entry| {
+            entry.claim = Some(claim);
+            entry.isolated = can && decided.unwrap_or(entry.terms.wishes.isolates());
+            // A quota that was written while nobody looked throttles exclusive CPUs: the same CPUs are told again,
+            // without it.
+            if assigns && container.cpu.limit.is_some() {
+                entry.told = None;
+            }
+        });
         match container.cpus {
             Some(cpus) if cpus == claim => {
                 self.notes.push(Note::new(false, subject, What::Adopted(claim)));
@@ -268,11 +268,13 @@ impl Ledger {
         match result {
             Ok(Allocation { cpus: to, hint }) => {
                 let why = self.illegal(container.cpus, n);
-                if let Some(pod) = self.pods.get_mut(uid).filter(|_| wishes.shares_affinity()) {
-                    pod.affinity = pod.budget_cpus().map(|total| (total, hint));
-                }
-                if let Some(entry) = self.entry_mut(uid, &container.name) {
-                    (entry.claim, entry.isolated) = (Some(to), wishes.isolates());
+                if let Some(mut pod) = self.pods.change(uid) {
+                    if wishes.shares_affinity() {
+                        pod.affinity = pod.budget_cpus().map(|total| (total, hint));
+                    }
+                    if let Some(entry) = pod.containers.get_mut(&container.name) {
+                        (entry.claim, entry.isolated) = (Some(to), wishes.isolates());
+                    }
                 }
                 self.moved(subject, container.cpus, to, why);
             }
@@ -332,7 +334,7 @@ impl Ledger {
             return;
         }
         let isolated = claim.isolated && self.with_idle(&claim.cpus, true).is_subset(&free);
-        let Some(pod) = self.pods.get_mut(&claim.pod_uid) else { return };
+        let Some(mut pod) = self.pods.change(&claim.pod_uid) else { return };
         match pod.containers.get_mut(&claim.container) {
             Some(entry) if entry.life == Life::Stopped && entry.claim.is_none() => {
                 (entry.claim, entry.isolated) = (Some(claim.cpus), isolated);

@@ -24,7 +24,7 @@ impl Ledger {
         let (terms, grant) = match granted {
             Ok(granted) => granted,
             Err(Refused { rejection, scene }) => {
-                if let Some(pod) = self.pods.get_mut(&uid) {
+                if let Some(mut pod) = self.pods.change(&uid) {
                     pod.refused = true;
                 }
                 return Err(self.refuse(&uid, &container, rejection, scene));
@@ -36,7 +36,7 @@ impl Ledger {
         self.contested(&uid, &container, container.cpus);
         let kept_by = self.settings.exclusivity;
         let subject = self.subject(&uid, &container);
-        if let Some(pod) = self.pods.get_mut(&uid) {
+        if let Some(mut pod) = self.pods.change(&uid) {
             let before = pod.containers.remove(&container.name);
             let mut entry = Entry {
                 claim,
@@ -75,8 +75,8 @@ impl Ledger {
         self.refresh_pool();
         let pin = self.entry(&uid, &container.name).and_then(|entry| self.wish(entry));
         // The new container is not among the updates: what it is told is the pin itself.
-        if let (Some(pin), Some(entry)) = (pin, self.entry_mut(&uid, &container.name)) {
-            entry.hear(&pin);
+        if let Some(pin) = &pin {
+            self.pods.change_entry(&uid, &container.name, |entry| entry.hear(pin));
         }
         let environment = self.environment(pin.as_ref());
         Ok(Decision { pin, environment, updates: self.take_updates() })
@@ -84,20 +84,19 @@ impl Ledger {
 
     pub(super) fn started(&mut self, pod: Pod, mut container: Container) {
         let uid = self.whose(pod, &mut container);
-        match self.entry_mut(&uid, &container.name).filter(|entry| entry.id == container.id) {
-            Some(entry) => {
-                // An update before this moment may have changed the runtime's books only: say it again.
-                let again = entry.life == (Life::Created { updated: true });
-                entry.life = Life::Running;
-                if again {
-                    entry.told = None;
-                    self.pending = true;
-                }
-                // Told after its stop: it may run, so its CPUs are lent no more.
-                self.refresh_pool();
-            }
-            None => self.adopt_late(&uid, &container),
+        if self.entry(&uid, &container.name).is_none_or(|entry| entry.id != container.id) {
+            return self.adopt_late(&uid, &container);
         }
+        self.pods.change_entry(&uid, &container.name, |entry| {
+            // An update before this moment may have changed the runtime's books only: say it again.
+            if entry.life == (Life::Created { updated: true }) {
+                entry.told = None;
+                self.pending = true;
+            }
+            entry.life = Life::Running;
+        });
+        // Told after its stop: it may run, so its CPUs are lent no more.
+        self.refresh_pool();
     }
 
     pub(super) fn update(
@@ -118,22 +117,20 @@ impl Ledger {
         if let Err(rejection) = self.resize(&uid, &container, wanted.cpu) {
             return Err(self.refuse(&uid, &container, rejection, None));
         }
-        if let Some(entry) = self.entry_mut(&uid, &container.name) {
+        self.pods.change_entry(&uid, &container.name, |entry| {
             // What the kubelet asks for is written over what was set: its quota would throttle exclusive CPUs, its
             // CPUs are not the ones decided here.
             if wanted.cpus.is_some() || (wanted.sets_quota && entry.claim.is_some()) {
                 entry.told = None;
                 self.pending = true;
             }
-        }
+        });
         Ok(Decision { updates: self.take_updates(), ..Decision::default() })
     }
 
     pub(super) fn stop(&mut self, id: &ContainerId) {
-        let Some((uid, name)) = self.ids.get(id).cloned() else { return };
-        if let Some(entry) = self.entry_mut(&uid, &name) {
-            entry.life = Life::Stopped;
-        }
+        let Some((uid, name)) = self.ids.get(id) else { return };
+        self.pods.change_entry(uid, name, |entry| entry.life = Life::Stopped);
         self.refresh_pool();
     }
 
@@ -141,9 +138,10 @@ impl Ledger {
     /// is over: of pods that are older than the runtime's last start containerd tells no end.
     pub(super) fn remove(&mut self, id: &ContainerId) {
         let Some((uid, name)) = self.ids.remove(id) else { return };
-        let Some(pod) = self.pods.get_mut(&uid) else { return };
-        let removed = pod.containers.remove(&name);
-        let (over, pod) = (pod.containers.is_empty(), pod.pod.clone());
+        let Some(mut entry) = self.pods.change(&uid) else { return };
+        let removed = entry.containers.remove(&name);
+        let (over, pod) = (entry.containers.is_empty(), entry.pod.clone());
+        drop(entry);
         if over {
             self.sandboxes.remove(&pod.sandbox);
             self.pods.remove(&uid);
@@ -206,9 +204,5 @@ impl Ledger {
 
     pub(super) fn entry(&self, uid: &PodUid, name: &str) -> Option<&Entry> {
         self.pods.get(uid)?.containers.get(name)
-    }
-
-    pub(super) fn entry_mut(&mut self, uid: &PodUid, name: &str) -> Option<&mut Entry> {
-        self.pods.get_mut(uid)?.containers.get_mut(name)
     }
 }

@@ -201,8 +201,7 @@ impl Ledger {
         free: &CpuSet,
         chosen: &CpuSet,
     ) -> Result<(), Rejection> {
-        let others = self.pods.iter().filter(|(other, _)| *other != uid);
-        let promised = others.map(|(_, pod)| pod.promise()).fold(0, usize::saturating_add);
+        let promised = self.pods.promised_beside(uid);
         let available = free.len().saturating_sub(promised);
         let requested = (*chosen & *free).len();
         match requested <= available {

@@ -100,7 +100,7 @@ impl Ledger {
             Err(_) => true,
         };
         if self.stance == Stance::Refuse && asks && !known {
-            if let Some(pod) = self.pods.get_mut(uid) {
+            if let Some(mut pod) = self.pods.change(uid) {
                 pod.refused = true;
             }
             let message = KUBELET_ACTIVE.to_owned();
@@ -108,7 +108,7 @@ impl Ledger {
             return Err(self.refuse(uid, container, rejection, None));
         }
         self.supersede(&container.id, uid, &container.name);
-        let Some(pod) = self.pods.get_mut(uid) else { return Ok(Decision::default()) };
+        let Some(mut pod) = self.pods.change(uid) else { return Ok(Decision::default()) };
         let before = pod.containers.remove(&container.name);
         let life = Life::Created { updated: false };
         let mut entry = Entry::new(container, life, self.settings.exclusivity);
@@ -121,6 +121,7 @@ impl Ledger {
         entry.terms = terms;
         pod.refused = false;
         pod.containers.insert(container.name.clone(), entry);
+        drop(pod);
         if let Some(before) = before {
             self.ids.remove(&before.id);
         }
@@ -131,16 +132,19 @@ impl Ledger {
 
     /// Takes note of what somebody else sets for a container that exists.
     pub(super) fn update_untouched(&mut self, uid: &PodUid, container: &Container, wanted: Wanted) {
-        let Some(entry) = self.entry_mut(uid, &container.name) else { return };
-        entry.cpu = CpuRequest {
-            request: wanted.cpu.request.or(entry.cpu.request),
-            limit: wanted.cpu.limit.or(entry.cpu.limit),
-        };
-        let Some(cpus) = wanted.cpus.filter(|cpus| entry.told != Some(*cpus)) else { return };
-        entry.told = Some(cpus);
-        entry.claim = None;
-        let container = Container { cpus: Some(cpus), cpu: entry.cpu, ..container.clone() };
-        self.follow(uid, &container);
+        let changed = self.pods.change_entry(uid, &container.name, |entry| {
+            entry.cpu = CpuRequest {
+                request: wanted.cpu.request.or(entry.cpu.request),
+                limit: wanted.cpu.limit.or(entry.cpu.limit),
+            };
+            let cpus = wanted.cpus.filter(|cpus| entry.told != Some(*cpus))?;
+            entry.told = Some(cpus);
+            entry.claim = None;
+            Some(Container { cpus: Some(cpus), cpu: entry.cpu, ..container.clone() })
+        });
+        if let Some(container) = changed.flatten() {
+            self.follow(uid, &container);
+        }
     }
 
     /// Makes the claims fit what is set for a container now.

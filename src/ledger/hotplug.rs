@@ -20,7 +20,7 @@ impl Ledger {
         let before = std::mem::replace(&mut self.topology, machine);
         let online = self.topology.online();
         let mut held = Vec::new();
-        for (uid, pod) in &mut self.pods {
+        self.pods.change_all(|uid, pod| {
             // It was chosen among the nodes of the machine before; as after a restart nobody remembers it.
             pod.affinity = None;
             for (name, entry) in &mut pod.containers {
@@ -29,7 +29,7 @@ impl Ledger {
                 entry.lost |= entry.claim != had;
                 held.push((uid.clone(), name.clone(), had));
             }
-        }
+        });
         let broken = broken_cores(&before, online);
         for (uid, name, had) in held {
             if self.stance == Stance::Assign {
@@ -58,9 +58,11 @@ impl Ledger {
                 self.growable(&(free | self.with_idle(&left, wishes.isolates())), &keep, &wishes);
             grow(&self.topology, &keep, &free, n.checked_sub(keep.len())?).ok()
         });
-        if let (Some(grown), Some(entry)) = (grown, self.entry_mut(uid, name)) {
-            (entry.claim, entry.lost) = (Some(grown), false);
-            entry.isolated = wishes.isolates();
+        if let Some(grown) = grown {
+            self.pods.change_entry(uid, name, |entry| {
+                (entry.claim, entry.lost) = (Some(grown), false);
+                entry.isolated = wishes.isolates();
+            });
         }
     }
 

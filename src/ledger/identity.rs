@@ -5,7 +5,6 @@
 
 use super::Ledger;
 use super::model::{Container, ContainerId, Pod, PodUid};
-use super::pods::PodEntry;
 
 impl Ledger {
     /// Takes note of a pod, known or not, and says whose it is.
@@ -21,17 +20,14 @@ impl Ledger {
             }
         }
         let uid = pod.uid.clone();
-        let entry = match self.pods.get_mut(&uid) {
-            Some(known) => {
-                self.sandboxes.remove(&known.pod.sandbox);
-                known.refresh(pod);
-                known
-            }
-            None => self.pods.entry(uid.clone()).or_insert_with(|| PodEntry::new(pod)),
-        };
-        if !entry.pod.sandbox.0.is_empty() {
-            self.sandboxes.insert(entry.pod.sandbox.clone(), uid.clone());
+        if let Some(known) = self.pods.get(&uid) {
+            self.sandboxes.remove(&known.pod.sandbox);
         }
+        let known = self.pods.hear_of(pod);
+        if !known.pod.sandbox.0.is_empty() {
+            self.sandboxes.insert(known.pod.sandbox.clone(), uid.clone());
+        }
+        drop(known);
         self.note_opting_out(&uid);
         uid
     }
@@ -56,8 +52,9 @@ impl Ledger {
             return;
         }
         self.ids.remove(id);
-        let Some(pod) = self.pods.get_mut(&of) else { return };
-        let (gone, pod) = (pod.containers.remove(&called), pod.pod.clone());
+        let Some(mut entry) = self.pods.change(&of) else { return };
+        let (gone, pod) = (entry.containers.remove(&called), entry.pod.clone());
+        drop(entry);
         if let Some(entry) = gone {
             self.released(&pod, called, entry);
         }
@@ -70,7 +67,7 @@ impl Ledger {
         for (name, container) in &entry.containers {
             self.ids.insert(container.id.clone(), (to.clone(), name.clone()));
         }
-        if let Some(known) = self.pods.get_mut(to) {
+        if let Some(mut known) = self.pods.change(to) {
             // Its sandbox was made anew. What both have is the same container, last heard of by the uid.
             for (name, container) in entry.containers {
                 if let Some(known) = known.containers.get(&name) {
@@ -81,7 +78,7 @@ impl Ledger {
                 }
             }
         } else {
-            self.pods.insert(to.clone(), entry);
+            self.pods.insert(entry);
         }
         self.revision += 1;
         self.refresh_pool();

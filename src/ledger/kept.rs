@@ -111,9 +111,8 @@ impl Ledger {
     /// The kernel does not keep others off this container's CPUs: the runtime has to, by updates of the shared
     /// containers, which [`take_updates`](Self::take_updates) gives.
     pub fn fall_back(&mut self, container: &ContainerId) {
-        let Some((uid, name)) = self.ids.get(container).cloned() else { return };
-        let Some(entry) = self.entry_mut(&uid, &name) else { return };
-        entry.kept_by = Exclusivity::Runtime;
+        let Some((uid, name)) = self.ids.get(container) else { return };
+        self.pods.change_entry(uid, name, |entry| entry.kept_by = Exclusivity::Runtime);
         self.refresh_pool();
     }
 
@@ -130,9 +129,8 @@ impl Ledger {
     /// Something else than what was decided is set for these containers: they are told again.
     pub fn drifted(&mut self, containers: &[ContainerId]) {
         for id in containers {
-            let Some((uid, name)) = self.ids.get(id).cloned() else { continue };
-            if let Some(entry) = self.entry_mut(&uid, &name) {
-                entry.told = None;
+            let Some((uid, name)) = self.ids.get(id) else { continue };
+            if self.pods.change_entry(uid, name, |entry| entry.told = None).is_some() {
                 self.pending = true;
             }
         }

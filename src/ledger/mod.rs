@@ -31,6 +31,7 @@ mod resize;
 mod scene;
 mod seen;
 mod settings;
+mod store;
 #[cfg(test)]
 mod tests;
 pub mod wishes;
@@ -52,8 +53,8 @@ pub use settings::{Exclusivity, Policy, Settings};
 use crate::cpuset::CpuSet;
 use crate::placement::Rejection;
 use crate::topology::Topology;
-use pods::PodEntry;
 use std::collections::BTreeMap;
+use store::Pods;
 
 /// Exclusive CPUs and whose they are: all that must outlive the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +80,7 @@ pub struct Claim {
 pub struct Ledger {
     topology: Topology,
     settings: Settings,
-    pods: BTreeMap<PodUid, PodEntry>,
+    pods: Pods,
     /// Whose sandbox this is.
     sandboxes: BTreeMap<SandboxId, PodUid>,
     /// Which container this is the present instance of. Ids of replaced instances are not here: a late event for one
@@ -113,7 +114,7 @@ impl Ledger {
         let mut ledger = Ledger {
             topology,
             settings,
-            pods: BTreeMap::new(),
+            pods: Pods::default(),
             sandboxes: BTreeMap::new(),
             ids: BTreeMap::new(),
             remembered,

@@ -3,6 +3,7 @@
 use super::settings::Policy;
 use super::wishes::Wish;
 use crate::pattern::{Closeness, closeness, overlap};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 /// What holds in one or several namespaces.
@@ -52,6 +53,18 @@ impl Namespaces {
     /// Whether nothing is said of any namespace.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// All names and patterns with what holds for them, the most specific first: of those that mean a namespace the first
+    /// counts.
+    pub fn by_closeness(&self) -> Vec<(&str, &Bounds)> {
+        let named = self
+            .0
+            .iter()
+            .flat_map(|(names, bounds)| names.iter().map(move |name| (name.as_str(), bounds)));
+        let mut named: Vec<(&str, &Bounds)> = named.collect();
+        named.sort_by_key(|(name, _)| (Reverse(Closeness::of(name)), *name));
+        named
     }
 
     /// What holds in a namespace, by the most specific pattern that means it: its own name before all, then the

@@ -4,6 +4,7 @@ use super::cgroup::CgroupPath;
 use super::event::Pin;
 use super::model::{Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, Qos};
 use super::settings::Exclusivity;
+use super::store::Counted;
 use super::wishes::Terms;
 use crate::cpuset::CpuSet;
 use crate::placement::reserve::whole_cores;
@@ -29,6 +30,8 @@ pub(super) struct PodEntry {
     pub(super) affinity: Option<(usize, Hint)>,
     /// Whether none of its containers gets CPUs of its own, whatever they ask for.
     pub(super) opted_out: bool,
+    /// What of it is in the sums of all pods.
+    pub(super) counted: Counted,
 }
 
 /// A container that exists, or will be restarted.
@@ -98,6 +101,7 @@ impl PodEntry {
             refused: false,
             affinity: None,
             opted_out: false,
+            counted: Counted::default(),
         }
     }
 

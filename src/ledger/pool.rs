@@ -4,7 +4,7 @@ use super::event::{Pin, Update};
 use super::hands_off::Stance;
 use super::model::ContainerId;
 use super::pods::{Entry, Life};
-use super::{Exclusivity, Ledger, Policy};
+use super::{Ledger, Policy};
 use crate::cpuset::CpuSet;
 use crate::placement::reserve::whole_cores;
 
@@ -18,15 +18,8 @@ impl Ledger {
 
     /// All CPUs that are exclusive to somebody, those that are lent out too.
     pub fn exclusive(&self) -> CpuSet {
-        let mut exclusive = CpuSet::EMPTY;
-        for (_, _, entry) in self.entries() {
-            let Some(claim) = entry.claim else { continue };
-            exclusive |= claim;
-            if entry.isolated {
-                exclusive |= self.taken(entry);
-            }
-        }
-        exclusive
+        let isolated = self.pods.isolated();
+        isolated.fold(self.pods.held().all, |all, (entry, _)| all | self.taken(entry))
     }
 
     /// CPUs that are nobody else's because of this container: its own, and siblings that stay idle for it.
@@ -99,22 +92,13 @@ impl Ledger {
         if self.settings.placement.options.strict_cpu_reservation {
             pool -= self.settings.placement.reserved;
         }
-        let mut open = pool;
-        for pod in self.pods.values() {
-            let quiet = pod.is_quiet();
-            for entry in pod.containers.values().filter(|entry| !entry.is_lent(quiet)) {
-                let Some(claim) = entry.claim else { continue };
-                pool -= claim;
-                if entry.kept_by == Exclusivity::Runtime {
-                    open -= claim;
-                }
-                if entry.isolated {
-                    // The kernel keeps others off the CPUs that the container runs on, and off no others.
-                    let idle = self.taken(entry) - claim;
-                    pool -= idle;
-                    open -= idle;
-                }
-            }
+        let mut open = pool - self.pods.held().by_runtime;
+        pool -= self.pods.held().used;
+        for (entry, _) in self.pods.isolated().filter(|(_, lent)| !lent) {
+            // The kernel keeps others off the CPUs that the container runs on, and off no others.
+            let idle = self.taken(entry) - entry.claim.unwrap_or_default();
+            pool -= idle;
+            open -= idle;
         }
         self.pool = pool;
         if open != self.open {
@@ -147,32 +131,31 @@ impl Ledger {
 
     pub(super) fn mark_told(&mut self, update: &Update) {
         let Some((uid, name)) = self.ids.get(&update.container) else { return };
-        let Some(entry) = self.pods.get_mut(uid).and_then(|pod| pod.containers.get_mut(name))
-        else {
-            return;
-        };
-        entry.hear(&update.pin);
-        if let Life::Created { updated } = &mut entry.life {
-            *updated = true;
-        }
+        self.pods.change_entry(uid, name, |entry| {
+            entry.hear(&update.pin);
+            if let Life::Created { updated } = &mut entry.life {
+                *updated = true;
+            }
+        });
     }
 
     /// The runtime has not heard these changes: they go along with the next answer that can carry them.
     pub fn unheard(&mut self, updates: &[Update]) {
         for update in updates {
-            let Some((uid, name)) = self.ids.get(&update.container).cloned() else { continue };
-            let Some(entry) = self.entry_mut(&uid, &name) else { continue };
-            if entry.told == Some(update.pin.cpus()) {
-                entry.told = None;
-                self.pending = true;
-            }
+            let Some((uid, name)) = self.ids.get(&update.container) else { continue };
+            self.pods.change_entry(uid, name, |entry| {
+                if entry.told == Some(update.pin.cpus()) {
+                    entry.told = None;
+                    self.pending = true;
+                }
+            });
         }
     }
 
     /// A creation was decided but cannot be answered with: the container gets nothing, as if it had been refused.
     pub fn revoke(&mut self, container: &ContainerId, updates: &[Update]) {
         let Some((uid, name)) = self.ids.remove(container) else { return };
-        if let Some(pod) = self.pods.get_mut(&uid) {
+        if let Some(mut pod) = self.pods.change(&uid) {
             pod.containers.remove(&name);
             pod.refused = true;
             pod.affinity = None;
@@ -206,6 +189,7 @@ impl Ledger {
     /// # Errors
     /// What does not hold, for the message of a failed assertion.
     pub fn check(&self) -> Result<(), String> {
+        self.pods.check()?;
         let mut held = CpuSet::EMPTY;
         for (uid, name, entry) in self.entries() {
             let Some(claim) = entry.claim else { continue };

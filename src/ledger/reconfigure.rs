@@ -26,10 +26,8 @@ impl Ledger {
         let had = |entry: &Entry| Had { claim: entry.claim, told: entry.told };
         let before: BTreeMap<ContainerId, Had> =
             self.entries().map(|(_, _, entry)| (entry.id.clone(), had(entry))).collect();
-        for pod in self.pods.values_mut() {
-            // It was chosen under the settings before; as after a restart nobody remembers it.
-            pod.affinity = None;
-        }
+        // It was chosen under the settings before; as after a restart nobody remembers it.
+        self.pods.change_all(|_, pod| pod.affinity = None);
         self.reread_wishes();
         let earlier = self.notes.len();
         // A claim is what is set, or what is about to be.
@@ -44,10 +42,12 @@ impl Ledger {
 
     /// Who keeps its CPUs need not be told of them.
     fn leave_alone(&mut self, before: &BTreeMap<ContainerId, Had>) {
-        for entry in self.pods.values_mut().flat_map(|pod| pod.containers.values_mut()) {
-            if let Some(had) = before.get(&entry.id).filter(|had| had.claim == entry.claim) {
-                entry.told = had.told;
+        self.pods.change_all(|_, pod| {
+            for entry in pod.containers.values_mut() {
+                if let Some(had) = before.get(&entry.id).filter(|had| had.claim == entry.claim) {
+                    entry.told = had.told;
+                }
             }
-        }
+        });
     }
 }

@@ -39,11 +39,12 @@ impl Ledger {
         let claim = self.resized_claim(uid, container, cpu, budget)?;
         let isolates = self.entry(uid, &container.name).is_some_and(|e| e.wishes().isolates());
         let taken = self.with_idle(&claim.unwrap_or_default(), isolates);
-        let Some(pod) = self.pods.get_mut(uid) else { return Ok(()) };
-        pod.pod.budget = budget;
-        pod.hand_over(&self.topology, &container.name, taken);
-        if let Some(entry) = pod.containers.get_mut(&container.name) {
-            entry.cpu = cpu;
+        if let Some(mut pod) = self.pods.change(uid) {
+            pod.pod.budget = budget;
+            pod.hand_over(&self.topology, &container.name, taken);
+            if let Some(entry) = pod.containers.get_mut(&container.name) {
+                entry.cpu = cpu;
+            }
         }
         self.give(uid, container, claim);
         self.refresh_pool();
@@ -74,25 +75,26 @@ impl Ledger {
     /// Changes what is exclusive to a container that exists.
     fn give(&mut self, uid: &PodUid, container: &Container, claim: Option<CpuSet>) {
         let subject = self.subject(uid, container);
-        let Some(entry) = self.entry_mut(uid, &container.name) else { return };
-        let isolates = entry.wishes().isolates();
-        let held = std::mem::replace(&mut entry.claim, claim);
-        entry.isolated = isolates && claim.is_some();
-        if claim != held {
-            // Its quota comes with the same request: it has to be told in any case.
-            entry.told = None;
-            self.pending = true;
-            self.revision += 1;
-            let what = What::Resized { from: held, to: claim };
-            self.notes.push(Note::new(false, subject, what));
-        }
+        self.pods.change_entry(uid, &container.name, |entry| {
+            let isolates = entry.wishes().isolates();
+            let held = std::mem::replace(&mut entry.claim, claim);
+            entry.isolated = isolates && claim.is_some();
+            if claim != held {
+                // Its quota comes with the same request: it has to be told in any case.
+                entry.told = None;
+                self.pending = true;
+                self.revision += 1;
+                let what = What::Resized { from: held, to: claim };
+                self.notes.push(Note::new(false, subject, what));
+            }
+        });
     }
 
     /// A pod's new budget, if the runtime tells of it: containerd 2.3 and newer, CRI-O 1.33 and newer.
     pub(super) fn update_pod(&mut self, pod: Pod) {
         let budget = pod.budget;
         let uid = self.upsert_pod(pod);
-        if let Some(entry) = self.pods.get_mut(&uid).filter(|_| budget.is_some()) {
+        if let Some(mut entry) = self.pods.change(&uid).filter(|_| budget.is_some()) {
             entry.pod.budget = budget;
             entry.resized = true;
         }

@@ -14,6 +14,16 @@ pub enum Policy {
     Static,
 }
 
+impl Policy {
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::None => "none",
+            Policy::Static => "static",
+        }
+    }
+}
+
 /// Who keeps others off exclusive CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Exclusivity {

@@ -207,7 +207,10 @@ impl Ledger {
         // No container has no name.
         let wished = || self.wished(uid, "").unwrap_or_default();
         let opted_out = !self.settings.namespaces.is_empty() && wished().cpus == Some(Cpus::Shared);
-        if let Some(pod) = self.pods.get_mut(uid) {
+        if self.pods.get(uid).is_none_or(|pod| pod.opted_out == opted_out) {
+            return;
+        }
+        if let Some(mut pod) = self.pods.change(uid) {
             pod.opted_out = opted_out;
         }
     }
@@ -218,12 +221,13 @@ impl Ledger {
             self.entries().map(|(uid, name, _)| (uid.clone(), name.clone())).collect();
         for (uid, name) in containers {
             let wished = self.wished(&uid, &name).unwrap_or_default();
-            let Some(entry) = self.entry_mut(&uid, &name) else { continue };
-            let devices = entry.terms.wishes.devices;
-            entry.terms = wished;
-            entry.terms.wishes.devices = devices;
+            self.pods.change_entry(&uid, &name, |entry| {
+                let devices = entry.terms.wishes.devices;
+                entry.terms = wished;
+                entry.terms.wishes.devices = devices;
+            });
         }
-        let pods: Vec<PodUid> = self.pods.keys().cloned().collect();
+        let pods: Vec<PodUid> = self.pods.iter().map(|(uid, _)| uid.clone()).collect();
         pods.iter().for_each(|uid| self.note_opting_out(uid));
     }
 

@@ -1,8 +1,9 @@
 //! What was found, for people and for programs.
 
+use super::bounds::BoundsReport;
 use crate::cli::node::overrides;
 use crate::config::{Config, Override};
-use crate::ledger::{Policy, Settings};
+use crate::ledger::{Settings, Stance};
 use crate::topology::Topology;
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
@@ -39,8 +40,18 @@ pub struct SettingsReport {
     pub reserved_cpus: String,
     /// `runtime`, `kernel` or `auto`. Whether the kernel can is seen only where the plugin runs.
     pub exclusivity: String,
+    /// `root` or `isolated`: what the kernel makes of exclusive CPUs that it keeps others off.
+    pub cpuset_partition: String,
+    /// `refuse` or `observe`: what happens while a kubelet assigns CPUs itself.
+    pub on_active_kubelet: &'static str,
+    /// Whether containers are told their exclusive CPUs by environment variables.
+    pub expose_cpus: bool,
+    /// `follow-cpus` or `all`: which NUMA nodes the memory of exclusive containers is on.
+    pub exclusive_mems: &'static str,
     /// Whether no container may run otherwise than decided.
     pub strict: bool,
+    /// What pods may wish for, the most specific namespace or pattern first. In all others they may wish for nothing.
+    pub namespaces: Vec<BoundsReport>,
 }
 
 /// An entry of `nodes`.
@@ -112,17 +123,21 @@ impl SettingsReport {
     pub fn of(config: &Config, settings: &Settings) -> SettingsReport {
         let placement = &settings.placement;
         SettingsReport {
-            cpu_manager_policy: match settings.policy {
-                Policy::None => "none",
-                Policy::Static => "static",
-            }
-            .to_owned(),
+            cpu_manager_policy: settings.policy.name().to_owned(),
             cpu_manager_policy_options: placement.options.to_string(),
             topology_manager_policy: placement.topology_manager.policy.name().to_owned(),
             topology_manager_scope: placement.topology_manager.scope.name().to_owned(),
             reserved_cpus: placement.reserved.to_string(),
             exclusivity: config.exclusivity().name().to_owned(),
+            cpuset_partition: config.partition().to_string(),
+            on_active_kubelet: match config.on_active_kubelet() {
+                Stance::Observe => "observe",
+                Stance::Refuse | Stance::Assign => "refuse",
+            },
+            expose_cpus: settings.expose_cpus,
+            exclusive_mems: if settings.mems_follow_cpus { "follow-cpus" } else { "all" },
             strict: config.strict(),
+            namespaces: BoundsReport::of(&settings.namespaces, settings.policy),
         }
     }
 }
@@ -160,12 +175,44 @@ impl Display for SettingsReport {
             self.topology_manager_scope,
             self.exclusivity,
             self.strict
-        )
+        )?;
+        for (field, value, usual) in [
+            ("cpusetPartition", &*self.cpuset_partition, "root"),
+            ("onActiveKubelet", self.on_active_kubelet, "refuse"),
+            ("exposeCpus", if self.expose_cpus { "true" } else { "false" }, "false"),
+            ("exclusiveMems", self.exclusive_mems, "all"),
+        ] {
+            if value != usual {
+                write!(f, ", {field} {value}")?;
+            }
+        }
+        Ok(())
     }
 }
 
-impl Display for OverrideReport {
+/// Namespaces, a line each, indented by `indent`; nothing if none is named.
+struct Indented<'a>(&'a [BoundsReport], &'a str);
+
+impl Display for Indented<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Indented(namespaces, indent) = self;
+        if namespaces.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "{indent}in namespaces, of those that fit the first one counts:")?;
+        for one in *namespaces {
+            writeln!(f, "{indent}  {one}")?;
+        }
+        match namespaces.iter().any(|one| one.name == "*") {
+            true => Ok(()),
+            false => writeln!(f, "{indent}  all others: pods may wish for nothing"),
+        }
+    }
+}
+
+impl OverrideReport {
+    /// Writes it for people; of namespaces only if they are not as `here`.
+    fn write(&self, f: &mut Formatter<'_>, here: &[BoundsReport]) -> fmt::Result {
         let whom = [("names", &self.names), ("labels", &self.labels)];
         let whom = whom.iter().filter(|(_, list)| !list.is_empty());
         let whom: Vec<String> =
@@ -173,7 +220,13 @@ impl Display for OverrideReport {
         let matches = if self.matches { "matches this node" } else { "not this node" };
         writeln!(f, "override on line {}: {} ({matches})", self.line, whom.join("; "))?;
         match (&self.settings, &self.error) {
-            (Some(settings), _) => writeln!(f, "  alone: {settings}"),
+            (Some(settings), _) => {
+                writeln!(f, "  alone: {settings}")?;
+                match settings.namespaces == here {
+                    true => Ok(()),
+                    false => write!(f, "{}", Indented(&settings.namespaces, "  ")),
+                }
+            }
             (None, Some(error)) => writeln!(f, "  does not fit this machine: {error}"),
             (None, None) => Ok(()),
         }
@@ -221,11 +274,13 @@ impl Display for Report {
             Some(node) => format!("node {node}{}", overrides(&lines)),
         };
         writeln!(f, "\nin force on {whose}:\n  {}", self.settings)?;
+        let namespaces = &self.settings.namespaces;
+        write!(f, "{}", Indented(namespaces, "  "))?;
         if !self.overrides.is_empty() {
             writeln!(f)?;
         }
         for one in &self.overrides {
-            write!(f, "{one}")?;
+            one.write(f, namespaces)?;
         }
         match &self.outlook {
             Some(outlook) => write!(f, "\n{outlook}"),

@@ -1,4 +1,5 @@
-//! Nodes to decide on: two sockets, SMT, caches of up to eight cores, half of the CPUs taken.
+//! Nodes to decide on: two sockets (one, if there is one NUMA node), SMT, caches of up to eight cores, half of the CPUs
+//! taken.
 
 use nri_cpu_manager::ledger::{
     Container, ContainerId, ContainerKind, CpuRequest, Event, Exclusivity, Ledger, MilliCpu, Pod,
@@ -12,15 +13,16 @@ use nri_cpu_manager::topology::synthetic::{DescriptionError, Machine, Numbering}
 pub(super) struct Size {
     /// CPUs, a multiple of 4.
     pub(super) cpus: usize,
-    /// NUMA nodes, an even number.
+    /// NUMA nodes: one, or an even number.
     pub(super) nodes: usize,
 }
 
 impl Size {
     fn machine(self) -> Machine {
-        let (cores, nodes) = (self.cpus / 4, self.nodes / 2);
+        let sockets = self.nodes.min(2);
+        let (cores, nodes) = (self.cpus / 2 / sockets, self.nodes / sockets);
         Machine {
-            sockets: 2,
+            sockets,
             nodes,
             // No cache reaches into a second node.
             caches: nodes * cores.div_ceil(nodes * 8),

@@ -21,6 +21,7 @@ const SHARED: [usize; 3] = [0, 100, 1000];
 /// # Errors
 /// If a node cannot be set up, or answers otherwise than the case is about.
 pub(super) fn run() -> Result<(), Box<dyn Error>> {
+    grid(Size { cpus: 64, nodes: 1 })?;
     for cpus in CPUS {
         for nodes in NODES {
             grid(Size { cpus, nodes })?;

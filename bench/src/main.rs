@@ -1,16 +1,12 @@
 //! How many instructions decisions take: counted by valgrind, so the same in every run, on a busy machine too.
 //!
-//! `hack/bench` counts and compares with `benches/instructions.txt`, and fails where a case takes over 5 % more;
+//! `hack/bench` counts and compares with `bench/instructions.txt`, and fails where a case takes over 5 % more;
 //! `hack/bench --save` writes the new figures there. The program runs itself under valgrind to count; what is counted
 //! is in `cases.rs`.
 
-#[path = "instructions/callgrind.rs"]
 mod callgrind;
-#[path = "instructions/cases.rs"]
 mod cases;
-#[path = "instructions/figures.rs"]
 mod figures;
-#[path = "instructions/node.rs"]
 mod node;
 
 use clap::Parser;
@@ -20,7 +16,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 /// The figures to compare with.
-const KEPT: &str = "benches/instructions.txt";
+const KEPT: &str = "bench/instructions.txt";
 
 /// Counts the instructions of decisions and compares them with the figures kept.
 #[derive(Parser)]
@@ -29,9 +25,6 @@ struct Args {
     /// Keep the new figures
     #[arg(long)]
     save: bool,
-    /// What cargo says to a benchmark; without meaning here.
-    #[arg(long, hide = true)]
-    bench: bool,
     /// Run the cases, as under valgrind: their names go to standard output.
     #[arg(long, hide = true)]
     cases: bool,
@@ -55,7 +48,7 @@ fn main() -> ExitCode {
 
 /// Whether the new figures are as good as those kept, or kept themselves.
 fn count(save: bool) -> Result<bool, Box<dyn Error>> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(KEPT);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("instructions.txt");
     let kept = Figures::read(&file)?;
     let new = Figures { compiler: compiler()?, counts: callgrind::count()? };
     let changes = new.compare(&kept);

@@ -1,0 +1,54 @@
+//! What pods may wish for, namespace by namespace.
+
+use crate::ledger::wishes::Wish;
+use crate::ledger::{Bounds, Namespaces, Policy};
+use serde::Serialize;
+use std::fmt::{self, Display, Formatter};
+
+/// What holds in a namespace, or in all that a pattern means.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BoundsReport {
+    /// The namespace's name, or the pattern.
+    pub name: String,
+    /// `none` or `static`: whether pods there can have exclusive CPUs.
+    pub cpu_manager_policy: &'static str,
+    /// What pods there may wish for, as `WISH: VALUE`.
+    pub allow: Vec<String>,
+    /// What holds for pods there that say nothing, likewise.
+    pub defaults: Vec<String>,
+}
+
+impl BoundsReport {
+    /// Of all namespaces on a node with this policy, the most specific first: the first that means a namespace counts.
+    pub fn of(namespaces: &Namespaces, node: Policy) -> Vec<BoundsReport> {
+        let named = namespaces.by_closeness().into_iter();
+        named.map(|(name, bounds)| BoundsReport::one(name, bounds, node)).collect()
+    }
+
+    fn one(name: &str, bounds: &Bounds, node: Policy) -> BoundsReport {
+        let texts = |wishes: &mut dyn Iterator<Item = &Wish>| wishes.map(Wish::to_string).collect();
+        BoundsReport {
+            name: name.to_owned(),
+            cpu_manager_policy: bounds.policy.unwrap_or(node).name(),
+            allow: texts(&mut bounds.allow.iter()),
+            defaults: texts(&mut bounds.defaults.iter()),
+        }
+    }
+}
+
+impl Display for BoundsReport {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.name)?;
+        if self.cpu_manager_policy == Policy::None.name() {
+            return f.write_str("cpuManagerPolicy none, no exclusive CPUs");
+        }
+        match self.allow.is_empty() {
+            true => f.write_str("pods may wish for nothing")?,
+            false => write!(f, "pods may wish for {}", self.allow.join(", "))?,
+        }
+        match self.defaults.is_empty() {
+            true => Ok(()),
+            false => write!(f, "; those that say nothing have {}", self.defaults.join(", ")),
+        }
+    }
+}

@@ -17,8 +17,10 @@ use crate::scenario::script::Script;
 use crate::scenario::shape::Shape;
 use crate::vm::{self, Machine, Oci, Software};
 
+mod servers;
 mod table;
 
+use servers::Servers;
 pub use table::{Row, Verdict};
 
 /// For one scenario. Many processors are slow under emulation, and on a busy machine much slower.
@@ -48,6 +50,9 @@ pub struct All {
     /// Puts the table into docs/lab.md, with the date and how long it took.
     #[arg(long)]
     pub save: bool,
+    /// Goes on with what an interrupted run of this very plugin has left to do.
+    #[arg(long)]
+    pub resume: bool,
 }
 
 /// Prints what there is.
@@ -92,18 +97,21 @@ pub fn run(options: &Run) -> Result<()> {
 /// As [`run`].
 pub fn all(options: &All) -> Result<()> {
     let binaries = Binaries::build()?;
-    let start = Instant::now();
-    let mut rows = Vec::new();
+    let mut servers = Servers::open(&binaries.plugin, options.resume)?;
     for machine in machines("all")? {
         for version in [Version::V2_1, Version::V1_7] {
-            rows.extend(on_machine(&machine, &version.into(), &catalogue::all(), &binaries)?);
-            // What there is so far is to be had should the rest be interrupted.
-            keep(&rows)?;
+            if servers.has(&machine.name, version) {
+                continue;
+            }
+            let start = Instant::now();
+            let rows = on_machine(&machine, &version.into(), &catalogue::all(), &binaries)?;
+            servers.add(&machine.name, version, rows, start.elapsed())?;
         }
     }
+    let rows = servers.rows();
     println!("{}", table::draw(&rows));
     if options.save {
-        table::save(&rows, start.elapsed())?;
+        table::save(&rows, servers.time())?;
     }
     finish(&rows)
 }

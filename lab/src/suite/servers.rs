@@ -1,0 +1,118 @@
+//! What a full run has so far, server by server: it takes hours, and one that was interrupted can go on.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{Row, Verdict};
+use crate::cache;
+use crate::containerd::Version;
+
+/// What came of all scenarios of one boot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Server {
+    machine: String,
+    version: Version,
+    /// How long it took with the boot, in milliseconds.
+    millis: u64,
+    rows: Vec<Row>,
+}
+
+/// The servers that are done, in a file.
+#[derive(Debug)]
+pub(super) struct Servers {
+    path: PathBuf,
+    done: Vec<Server>,
+}
+
+impl Servers {
+    /// Those of this very plugin; with `resume` those that an earlier run has done, too.
+    pub(super) fn open(plugin: &Path, resume: bool) -> Result<Self> {
+        let cannot = |path: &Path| format!("cannot read {}", path.display());
+        let content = fs::read(plugin).with_context(|| cannot(plugin))?;
+        let hash: String =
+            Sha256::digest(content).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let path = cache::directory("results")?.join(format!("all-{hash}.jsonl"));
+        let text = match fs::read_to_string(&path) {
+            _ if !resume => String::new(),
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error).with_context(|| cannot(&path)),
+        };
+        let lines = text.lines().filter(|line| !line.is_empty());
+        let done: Result<Vec<Server>, _> = lines.map(serde_json::from_str).collect();
+        let done = done.with_context(|| format!("{}: remove it", cannot(&path)))?;
+        Ok(Self { path, done })
+    }
+
+    /// Whether there is nothing left to find out about a server.
+    pub(super) fn has(&self, machine: &str, version: Version) -> bool {
+        self.done.iter().any(|done| done.machine == machine && done.version == version)
+    }
+
+    /// One more is done. One that did not boot is tried again by the next run.
+    pub(super) fn add(
+        &mut self,
+        machine: &str,
+        version: Version,
+        rows: Vec<Row>,
+        time: Duration,
+    ) -> Result<()> {
+        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.done.push(Server { machine: machine.to_owned(), version, millis, rows });
+        let booted = |server: &&Server| {
+            !server.rows.iter().any(|row| matches!(row.verdict, Verdict::NotBooted(_)))
+        };
+        let lines: Result<Vec<String>, _> =
+            self.done.iter().filter(booted).map(serde_json::to_string).collect();
+        let text = lines.context("cannot write down the results")?.join("\n") + "\n";
+        fs::write(&self.path, text).with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    /// What came of all of them.
+    pub(super) fn rows(&self) -> Vec<Row> {
+        self.done.iter().flat_map(|server| server.rows.clone()).collect()
+    }
+
+    /// How long all of them took.
+    pub(super) fn time(&self) -> Duration {
+        Duration::from_millis(self.done.iter().map(|server| server.millis).sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_goes_on_with_what_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let plugin = directory.path().join("plugin");
+        let row = |verdict| Row {
+            machine: "small".to_owned(),
+            scenario: "churn".to_owned(),
+            version: Version::V2_1,
+            verdict,
+            millis: 1500,
+        };
+        fs::write(&plugin, std::process::id().to_string()).unwrap();
+        let mut run = Servers::open(&plugin, false).unwrap();
+        let second = Duration::from_secs(1);
+        run.add("small", Version::V2_1, vec![row(Verdict::Passed)], second).unwrap();
+        run.add("small", Version::V1_7, vec![row(Verdict::NotBooted("no".into()))], second)
+            .unwrap();
+        assert_eq!((run.rows().len(), run.time()), (2, 2 * second));
+
+        let again = Servers::open(&plugin, true).unwrap();
+        assert!(again.has("small", Version::V2_1) && !again.has("small", Version::V1_7));
+        assert!(!again.has("large", Version::V2_1));
+        assert_eq!((again.rows(), again.time()), (vec![row(Verdict::Passed)], second));
+        assert!(!Servers::open(&plugin, false).unwrap().has("small", Version::V2_1));
+        fs::remove_file(again.path).unwrap();
+    }
+}

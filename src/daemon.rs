@@ -190,6 +190,7 @@ impl Owner {
         let more = self.kernel.follow(step, &mut self.ledger).await;
         self.remember_refusals();
         decision.updates.extend(more);
+        self.kernel.hold_back(&mut decision.updates, &mut self.ledger).await;
         if !decision.updates.is_empty() {
             self.watch.changed(decision.updates.len());
         }

@@ -28,6 +28,7 @@ pub mod demo;
 pub mod guest;
 pub mod host;
 pub mod image;
+pub mod kernel;
 pub mod kubelet;
 pub mod latency;
 pub mod manifests;

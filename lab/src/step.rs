@@ -17,7 +17,7 @@ use crate::plugin::{self, Plugin, Word};
 use crate::pod::{Container, Pod};
 use crate::process;
 use crate::view::View;
-use crate::{cgroup, chaos, latency};
+use crate::{cgroup, chaos, kernel, latency};
 
 /// How long the plugin may take to see something: two looks ten seconds apart, on an emulated machine.
 const SAYS: Duration = Duration::from_secs(90);
@@ -79,6 +79,8 @@ pub enum Step {
     ReadGroup(Group, String),
     /// Wait until the plugin has logged this.
     Await(String),
+    /// Whether the kernel has warned of itself since it was started.
+    KernelWarned,
     /// Look at the node: what the processes say, beside what was decided.
     Look,
     /// How much memory the plugin uses.
@@ -117,6 +119,8 @@ pub enum Outcome {
     Text(String),
     /// What the process in the plugin's pod may do.
     Confinement(Confinement),
+    /// Whether it has.
+    KernelWarned(bool),
     /// The plugin's resident memory in KiB.
     Resident(u64),
     /// Periods in which a container and its pod were throttled.
@@ -211,6 +215,7 @@ impl<'a> Player<'a> {
             Step::RunBusy(pod) => return Ok(refusal(self.node.run_busy(pod))),
             Step::RunBusyOnHost(name) => self.node.run_busy_on_host(name)?,
             Step::Throttling(name, seconds) => return self.throttling(name, *seconds),
+            Step::KernelWarned => return kernel::has_warned().map(Outcome::KernelWarned),
             Step::Latency(settings) => {
                 let rows = latency::measure(self.node, self.program, settings, self.tell)?;
                 return Ok(Outcome::Latency(rows));
@@ -373,6 +378,7 @@ impl Step {
             Self::RunBusy(pod) => format!("start busy pod {} ({})", pod.name, pod.describe_cpus()),
             Self::RunBusyOnHost(name) => format!("start {name} on the host, busy"),
             Self::Throttling(pod, seconds) => format!("count throttling of {pod} for {seconds} s"),
+            Self::KernelWarned => "ask the kernel whether it has warned of itself".to_owned(),
             Self::Latency(_) => "time exclusive containers".to_owned(),
             Self::Storm(settings) => format!(
                 "a storm of {} kills, seed {}, {} workers",

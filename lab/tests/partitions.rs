@@ -7,6 +7,7 @@ mod support;
 
 use lab::cgroup::Driver;
 use lab::containerd::Version;
+use lab::pod::{Container, Pod};
 use lab::scenario::{exclusive, exclusivity, refusals, shared, views};
 use lab::step::{Group, Outcome, Step};
 use lab::view::View;
@@ -24,6 +25,8 @@ fn with_cgroupfs() {
         a_busy_container_is_not_throttled_for_a_minute(),
         what_somebody_wrote_is_put_right(),
         the_kind_can_change_and_the_way_too(),
+        restarted_at_once(),
+        beside_others_of_their_pod(),
         // Last: the group of somebody else stays.
         what_the_kernel_refuses_the_runtime_keeps(),
     ];
@@ -208,6 +211,60 @@ fn what_the_kernel_refuses_the_runtime_keeps() -> Part {
         );
     };
     Part { name: "what the kernel refuses the runtime keeps", steps, check }
+}
+
+/// The kernel keeps CPUs of a removed group for a while: whoever takes them too early damages it. So each instance of a
+/// container that fails again and again gets its CPUs when they have been given back.
+fn restarted_at_once() -> Part {
+    let mut steps = vec![Step::StartPlugin(exclusivity("kernel")), Step::Run(exclusive("db", 4))];
+    for _ in 0..10 {
+        steps.extend([
+            Step::Stop("db".into(), "main".into()),
+            Step::Retry("db".into()),
+            read(container("db"), PARTITION),
+        ]);
+    }
+    steps.extend([Step::Look, Step::KernelWarned]);
+    let check = |outcomes: &[Outcome]| {
+        assert_eq!(refusals(outcomes), [""; 0]);
+        assert_eq!(texts(outcomes), ["root"; 10]);
+        assert_eq!(views(outcomes)[0].allowed("db"), "1-4");
+        let warned = outcomes.iter().any(|outcome| matches!(outcome, Outcome::KernelWarned(true)));
+        assert!(!warned, "the kernel warned of itself: its console says more");
+    };
+    Part { name: "restarted at once", steps, check }
+}
+
+/// The kernel makes no partition of CPUs that another container of the pod names, and unmakes one, by half, when they are
+/// written there later.
+fn beside_others_of_their_pod() -> Part {
+    let containers = ["early", "main"].map(|name| match name {
+        "main" => Container::guaranteed(name, 2000),
+        _ => Container::guaranteed(name, 500),
+    });
+    let pod = Pod::new("mixed", containers.to_vec());
+    let steps = vec![
+        Step::StartPlugin(exclusivity("kernel")),
+        Step::Run(pod),
+        Step::Run(exclusive("db", 2)),
+        Step::Add("db".into(), Container::guaranteed("late", 500)),
+        read(container("db"), PARTITION),
+        Step::KillPlugin,
+        Step::Add("db".into(), Container::guaranteed("later", 500)),
+        read(container("db"), PARTITION),
+        Step::Look,
+        Step::KernelWarned,
+    ];
+    let check = |outcomes: &[Outcome]| {
+        assert_eq!(refusals(outcomes), [""; 0]);
+        assert_eq!(texts(outcomes), ["root"; 2]);
+        let view = views(outcomes)[0];
+        assert_eq!(view.disagreements(), [""; 0]);
+        assert_eq!(view.allowed("db"), "3-4");
+        let warned = outcomes.iter().any(|outcome| matches!(outcome, Outcome::KernelWarned(true)));
+        assert!(!warned, "the kernel warned of itself: its console says more");
+    };
+    Part { name: "beside others of their pod", steps, check }
 }
 
 /// Partitions without load balancing, then with, then none at all: nobody moves.

@@ -171,6 +171,44 @@ impl Kernel {
         }
     }
 
+    /// Takes changes out that the runtime must not make yet: CPUs that the kernel still keeps for a group that is gone. They
+    /// go along with a later answer.
+    pub(super) async fn hold_back(&self, changes: &mut Vec<Update>, ledger: &mut Ledger) {
+        let early = self.too_early(changes, ledger).await;
+        let (held, go) = std::mem::take(changes)
+            .into_iter()
+            .partition::<Vec<_>, _>(|change| early.contains(&change.container));
+        *changes = go;
+        ledger.unheard(&held);
+    }
+
+    /// Waits until the kernel has given back what is to be set for these containers. Those for which it has not.
+    pub(super) fn too_early(
+        &self,
+        changes: &[Update],
+        ledger: &Ledger,
+    ) -> impl Future<Output = Vec<ContainerId>> + use<> {
+        let waiting: Vec<(Enforcer, Placed)> = changes
+            .iter()
+            .filter(|change| change.pin.is_exclusive())
+            .filter_map(|change| {
+                Some((self.enforcer.clone()?, ledger.placed_one(&change.container)?))
+            })
+            .collect();
+        async move {
+            let mut early = Vec::new();
+            for (enforcer, placed) in waiting {
+                let subject = placed.subject.clone();
+                let waited = blocking(move || Some(enforcer.await_cpus(&placed))).await;
+                if let Some(Err(why)) = waited {
+                    log::warn!("{subject}: its CPUs are set later: {why}");
+                    early.push(subject.id);
+                }
+            }
+            early
+        }
+    }
+
     /// What there is to do when nobody waits for an answer.
     pub(super) fn next(&mut self) -> Option<Work> {
         let settle = self.unsettled.pop_front().map(Work::Settle);
@@ -194,8 +232,9 @@ impl Kernel {
         }
         let changes = ledger.take_updates();
         for change in &changes {
-            if let Some(placed) =
-                ledger.placed_one(&change.container).filter(|placed| placed.running)
+            if let Some(placed) = ledger
+                .placed_one(&change.container)
+                .filter(|placed| placed.running && !placed.is_partition())
             {
                 self.set_cpus(placed).await;
             }

@@ -340,7 +340,11 @@ impl Owner {
 
     fn send(&mut self, updater: Updater, changes: Vec<Update>) {
         self.watch.changed(changes.len());
+        let early = self.kernel.too_early(&changes, &self.ledger);
         self.watch.sending = Some(tokio::spawn(async move {
+            if !early.await.is_empty() {
+                return (changes, false);
+            }
             let result = updater.update(&changes).await;
             if let Err(error) = &result {
                 log::warn!("{error}");

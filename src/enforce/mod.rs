@@ -36,17 +36,33 @@ impl Enforcer {
         Enforcer { on, kind }
     }
 
-    /// Before a container is created: sees to it that the groups above its own can pass its CPUs on to it. What is
-    /// likely to go wrong goes wrong here, while the runtime's way is still open without a gap.
+    /// Before a container is created that is to be a partition: sees to it that nobody has its CPUs, and that the groups
+    /// above its own can pass them on to it. What is likely to go wrong goes wrong here, while the runtime's way is still open without a gap.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn reserve(&self, placed: &Placed) -> Result<(), Refused> {
+        if !placed.is_partition() {
+            return Ok(());
+        }
         let Some(group) = &placed.cgroup else { return Err(Refused::Nowhere) };
         match partition::reserve(&self.on, group, placed.pin.cpus()) {
             // The runtime may make them later.
-            Err(error) if error.is_gone() => Ok(()),
-            result => Ok(result?),
+            Err(refused) if refused.is_gone() => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Before the runtime sets CPUs for a container that is to be a partition: waits until nobody else has them.
+    ///
+    /// # Errors
+    /// If the kernel keeps them for a group that is gone.
+    pub fn await_cpus(&self, placed: &Placed) -> Result<(), Refused> {
+        match &placed.cgroup {
+            Some(group) if placed.is_partition() => {
+                partition::await_returned(&self.on, group, placed.pin.cpus())
+            }
+            _ => Ok(()),
         }
     }
 

@@ -9,6 +9,8 @@ use super::hierarchy::{FileError, Hierarchy};
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
 use std::fmt;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 const CPUS: &str = "cpuset.cpus";
 const EFFECTIVE: &str = "cpuset.cpus.effective";
@@ -16,6 +18,11 @@ const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 const PARTITION: &str = "cpuset.cpus.partition";
 /// What a group is that is no partition.
 const MEMBER: &str = "member";
+
+/// How long CPUs of a group that was removed are waited for. The kernel needs milliseconds as a rule.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long it is left alone between two looks.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// What an exclusive container's group becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,6 +52,9 @@ pub enum Refused {
     /// The runtime did not say where the container's group is.
     #[error("the runtime does not tell the container's control group")]
     Nowhere,
+    /// A group that had the CPUs was removed, and the kernel has not given them back.
+    #[error("the kernel still keeps CPUs {0} for a group that is gone")]
+    Withheld(CpuSet),
     /// All writes went through, but the group is no valid partition of its CPUs.
     #[error(
         "{group} is {state:?} with CPUs {effective} after {kind:?} of CPUs {cpus} was asked for"
@@ -70,11 +80,13 @@ impl Refused {
     }
 }
 
-/// Lets the groups above `group` pass `cpus` on to it. The group itself need not be there yet.
+/// Sees to it that nobody has `cpus`, and that the groups above `group` can pass them on to it. The group itself need not
+/// be there yet.
 ///
 /// # Errors
 /// If the kernel refuses; because another partition has some of them, as a rule.
-pub(super) fn reserve(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<(), FileError> {
+pub(super) fn reserve(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<(), Refused> {
+    await_returned(on, group, cpus)?;
     let widen = || {
         for ancestor in group.ancestors() {
             let has = on.cpus(&ancestor, EXCLUSIVE)?;
@@ -91,7 +103,8 @@ pub(super) fn reserve(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Resul
             group.top().map(|top| tidy(on, &top));
             widen()
         }
-    })
+    })?;
+    Ok(())
 }
 
 /// Makes `group` a partition of `cpus`, whatever it was before. Everything is read back.
@@ -117,6 +130,7 @@ pub(super) fn keep(
 
 fn make(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet, kind: Kind) -> Result<(), Refused> {
     reserve(on, group, cpus)?;
+    clear_siblings(on, group, cpus)?;
     // CPUs that it gives up leave `cpuset.cpus` first, CPUs that it gets come last, so that it always has some.
     let list = cpus.to_string();
     if on.cpus(group, CPUS)? != cpus {
@@ -136,6 +150,59 @@ fn make(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet, kind: Kind) -> Result<
     }
     let (state, effective) = (on.read(group, PARTITION)?, on.cpus(group, EFFECTIVE)?);
     Err(Refused::Invalid { group: group.clone(), state, effective, kind, cpus })
+}
+
+/// Takes `cpus` out of the ordinary groups beside one: the kernel makes no partition of what another one names. The runtime
+/// hears of it with the answer.
+fn clear_siblings(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<(), FileError> {
+    let Some(pod) = group.parent() else { return Ok(()) };
+    for sibling in on.children(&pod).into_iter().filter(|sibling| sibling != group) {
+        let Ok(named) = on.cpus(&sibling, CPUS) else { continue };
+        let rest = named - cpus;
+        let in_the_way = rest != named && !rest.is_empty();
+        if in_the_way && on.read(&sibling, PARTITION).is_ok_and(|state| state == MEMBER) {
+            match on.write(&sibling, CPUS, &rest.to_string()) {
+                Err(error) if !error.is_gone() => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Waits until nobody has `cpus` any more, but the group itself.
+///
+/// The kernel gives the CPUs of a removed partition back a while after its group is gone for everybody else. Meanwhile it
+/// still compares it with its siblings: whoever writes its CPUs into a sibling's `cpuset.cpus`, as the runtime does for a
+/// container that comes back, invalidates it and all other partitions beside it, and only half: their CPUs are lost, and
+/// the kernel's memory is damaged (seen with Linux 6.12: warnings in `partition_xcpus_del`, crashes minutes later).
+///
+/// # Errors
+/// If that takes too long.
+pub(super) fn await_returned(
+    on: &Hierarchy,
+    group: &CgroupPath,
+    cpus: CpuSet,
+) -> Result<(), Refused> {
+    let Some(top) = group.top() else { return Ok(()) };
+    let own = match on.read(group, PARTITION) {
+        Ok(state) if state != MEMBER => on.cpus(group, EFFECTIVE)?,
+        Ok(_) => CpuSet::EMPTY,
+        // It is made later.
+        Err(error) if error.is_gone() => CpuSet::EMPTY,
+        Err(error) => return Err(error.into()),
+    };
+    let start = Instant::now();
+    loop {
+        let withheld = cpus - own - on.cpus(&top, EFFECTIVE)?;
+        if withheld.is_empty() {
+            return Ok(());
+        }
+        if start.elapsed() > PATIENCE {
+            return Err(Refused::Withheld(withheld));
+        }
+        sleep(PAUSE);
+    }
 }
 
 /// Whether a group is a valid partition of just these CPUs.

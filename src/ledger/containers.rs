@@ -6,7 +6,7 @@ use super::grant::Grant;
 use super::hands_off::Stance;
 use super::model::{Container, ContainerId, Pod, PodUid, SandboxId};
 use super::note::{Note, Subject, What};
-use super::pods::{Entry, Life};
+use super::pods::{Entry, Life, PodEntry};
 use super::scene::{Refused, Scene};
 use crate::cpuset::CpuSet;
 use crate::placement::{Allocation, Rejection};
@@ -73,7 +73,9 @@ impl Ledger {
             self.ids.insert(container.id.clone(), (uid.clone(), container.name.clone()));
         }
         self.refresh_pool();
-        let pin = self.entry(&uid, &container.name).and_then(|entry| self.wish(entry));
+        let pod = self.pods.get(&uid);
+        self.pending |= pod.is_some_and(PodEntry::is_in_its_own_way);
+        let pin = pod.and_then(|pod| self.wish(pod, pod.containers.get(&container.name)?));
         // The new container is not among the updates: what it is told is the pin itself.
         if let Some(pin) = &pin {
             self.pods.change_entry(&uid, &container.name, |entry| entry.hear(pin));
@@ -147,6 +149,8 @@ impl Ledger {
             self.pods.remove(&uid);
         }
         if let Some(entry) = removed {
+            // Where the kernel kept its CPUs the others of its pod did without them.
+            self.pending |= !over && entry.claim.is_some();
             self.released(&pod, name, entry);
         }
         self.refresh_pool();

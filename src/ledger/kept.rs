@@ -80,7 +80,7 @@ impl Ledger {
             return None;
         }
         let pod = self.pods.get(uid)?;
-        let pin = self.wish(entry)?;
+        let pin = self.wish(pod, entry)?;
         // The kernel lets a group that has no CPUs left run where its parent does.
         let shared =
             if self.pool.is_empty() { self.settings.placement.reserved } else { self.pool };

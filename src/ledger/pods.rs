@@ -190,6 +190,19 @@ impl PodEntry {
         self.pod.budget.map(MilliCpu::cpus_floor)
     }
 
+    /// CPUs that the kernel keeps for containers of the pod.
+    pub(super) fn kept_by_kernel(&self) -> CpuSet {
+        let kept = |entry: &&Entry| entry.kept_by == Exclusivity::Kernel;
+        self.containers.values().filter(kept).filter_map(|entry| entry.claim).collect()
+    }
+
+    /// Whether a container that shares names CPUs that the kernel keeps for another one of the pod.
+    pub(super) fn is_in_its_own_way(&self) -> bool {
+        let kept = self.kept_by_kernel();
+        let named = |entry: &Entry| entry.told.filter(|_| entry.claim.is_none());
+        self.containers.values().filter_map(named).any(|told| !told.is_disjoint(&kept))
+    }
+
     /// All CPUs that are exclusive to containers of the pod.
     pub(super) fn held(&self) -> CpuSet {
         self.containers.values().filter_map(|entry| entry.claim).collect()

@@ -3,7 +3,7 @@
 use super::event::{Pin, Update};
 use super::hands_off::Stance;
 use super::model::ContainerId;
-use super::pods::{Entry, Life};
+use super::pods::{Entry, Life, PodEntry};
 use super::{Ledger, Policy};
 use crate::cpuset::CpuSet;
 use crate::placement::reserve::whole_cores;
@@ -72,12 +72,16 @@ impl Ledger {
 
     /// What a container must be told, given what it was told before.
     ///
-    /// Under policy none a container that may run everywhere is left as it is.
-    pub(super) fn wish(&self, entry: &Entry) -> Option<Pin> {
+    /// Under policy none a container that may run everywhere is left as it is. The kernel makes no partition of CPUs that
+    /// a group beside it names, and unmakes one when they are written there: so the other containers of a pod do without
+    /// the CPUs that the kernel keeps for one of them, though they could not run there anyway.
+    pub(super) fn wish(&self, pod: &PodEntry, entry: &Entry) -> Option<Pin> {
         let pin = match entry.claim {
             Some(claim) => Pin::exclusive(claim),
             None => {
-                let cpus = self.shared_cpus();
+                let all = self.shared_cpus();
+                let beside = all - pod.kept_by_kernel();
+                let cpus = if beside.is_empty() { all } else { beside };
                 let unset = entry.told.is_none();
                 let free = self.settings.policy == Policy::None && cpus == self.topology.online();
                 if unset && free { None } else { Pin::shared(cpus) }
@@ -116,9 +120,11 @@ impl Ledger {
             return Vec::new();
         }
         let mut updates: Vec<Update> = self
-            .entries()
-            .filter(|(_, _, entry)| entry.life != Life::Stopped)
-            .filter_map(|(_, _, entry)| Some((entry, self.wish(entry)?)))
+            .pods
+            .values()
+            .flat_map(|pod| pod.containers.values().map(move |entry| (pod, entry)))
+            .filter(|(_, entry)| entry.life != Life::Stopped)
+            .filter_map(|(pod, entry)| Some((entry, self.wish(pod, entry)?)))
             .filter(|(entry, pin)| entry.told != Some(pin.cpus()))
             .map(|(entry, pin)| Update { container: entry.id.clone(), pin })
             .collect();

@@ -87,6 +87,9 @@ pub fn run(options: &Options) -> Result<()> {
         summary.looks,
         summary.longest_repair as f64 / 1000.0
     );
+    if summary.kernel_warned {
+        println!("the kernel warned of itself or died in part meanwhile: its log says more");
+    }
     println!("{}", summary.line());
     if !summary.is_good() {
         bail!("a promise was broken");

@@ -17,6 +17,7 @@ use nri_cpu_manager::cpuset::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use crate::command::last_lines;
+use crate::kernel;
 use crate::node::Node;
 use crate::plugin::{self, Plugin};
 use crate::scenario;
@@ -69,6 +70,8 @@ pub struct Summary {
     pub moved: u64,
     /// CPUs that nobody could have any more when all pods were gone.
     pub lost: u64,
+    /// Whether the kernel warned of itself meanwhile.
+    pub kernel_warned: bool,
     /// How often all processes were looked at.
     pub looks: u64,
     /// How long the storm was, in milliseconds.
@@ -85,7 +88,7 @@ impl Summary {
     /// Whether every promise was kept.
     #[must_use]
     pub fn is_good(&self) -> bool {
-        (self.overlaps, self.moved, self.lost) == (0, 0, 0)
+        (self.overlaps, self.moved, self.lost) == (0, 0, 0) && !self.kernel_warned
     }
 
     /// The command's last line.
@@ -160,6 +163,7 @@ pub fn storm(
         failed: AtomicU64::new(0),
     };
     let start = Instant::now();
+    let warned_before = kernel::has_warned()?;
     let kubelets: Vec<_> =
         (0..settings.workers).map(|_| node.another_kubelet()).collect::<Result<_>>()?;
     let plugin = std::thread::scope(|scope| -> Result<Plugin> {
@@ -195,6 +199,7 @@ pub fn storm(
         failed: load(&storm.failed),
         lost,
         millis,
+        kernel_warned: kernel::has_warned()? && !warned_before,
         ..Summary::default()
     };
     storm.witness.testify(&mut summary);

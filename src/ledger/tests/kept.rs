@@ -27,6 +27,26 @@ fn shared_containers_keep_one_cpuset_for_life() {
     assert_eq!(node.ledger.take_updates(), []);
 }
 
+/// The kernel unmakes a partition when its CPUs are written into a group beside it.
+#[test]
+fn the_containers_of_a_pod_are_not_in_each_others_way() {
+    let mut node = kernel();
+    node.create(&pod("s", Qos::Burstable, 100), "c", "s", 100).unwrap();
+    let a = guaranteed("a", 7000);
+    assert_eq!(node.create(&a, "early", "early", 500).unwrap(), "0-15");
+    assert_eq!(node.create(&a, "main", "main", 4000).unwrap(), "2-5");
+    node.check("early", "0-1,6-15");
+    assert_eq!(node.create(&a, "late", "late", 500).unwrap(), "0-1,6-15");
+    assert_eq!(node.create(&a, "second", "second", 2000).unwrap(), "6-7");
+    node.check("early", "0-1,8-15");
+    node.check("late", "0-1,8-15");
+    node.check("s", "0-15");
+    // What is gone for good is in nobody's way.
+    node.event(Event::Remove(ContainerId("second".to_owned()))).unwrap();
+    node.stop("late");
+    node.check("early", "0-1,6-15");
+}
+
 #[test]
 fn what_the_kernel_refuses_the_runtime_keeps() {
     let mut node = kernel();

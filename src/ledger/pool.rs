@@ -79,9 +79,11 @@ impl Ledger {
         let pin = match entry.claim {
             Some(claim) => Pin::exclusive(claim),
             None => {
-                let all = self.shared_cpus();
-                let beside = all - pod.kept_by_kernel();
-                let cpus = if beside.is_empty() { all } else { beside };
+                let mut cpus = self.shared_cpus();
+                if pod.counted.has_exclusive() {
+                    let beside = cpus - pod.kept_by_kernel();
+                    cpus = if beside.is_empty() { cpus } else { beside };
+                }
                 let unset = entry.told.is_none();
                 let free = self.settings.policy == Policy::None && cpus == self.topology.online();
                 if unset && free { None } else { Pin::shared(cpus) }

@@ -51,6 +51,13 @@ pub(super) struct Counted {
     promise: usize,
 }
 
+impl Counted {
+    /// Whether the pod had exclusive CPUs when it was counted, which is whenever it has changed.
+    pub(super) fn has_exclusive(&self) -> bool {
+        self.held.is_some()
+    }
+}
+
 /// What all pods have together.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Sums {

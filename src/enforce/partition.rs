@@ -152,14 +152,18 @@ fn make(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet, kind: Kind) -> Result<
     Err(Refused::Invalid { group: group.clone(), state, effective, kind, cpus })
 }
 
-/// Takes `cpus` out of the ordinary groups beside one: the kernel makes no partition of what another one names. The runtime
-/// hears of it with the answer.
+/// Takes `cpus` out of the ordinary groups beside one, and what other partitions beside it have: the kernel makes no
+/// partition of what another group names. The runtime hears of it with the answer.
 fn clear_siblings(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<(), FileError> {
     let Some(pod) = group.parent() else { return Ok(()) };
-    for sibling in on.children(&pod).into_iter().filter(|sibling| sibling != group) {
+    let siblings: Vec<CgroupPath> =
+        on.children(&pod).into_iter().filter(|sibling| sibling != group).collect();
+    let kept = siblings.iter().filter_map(|sibling| on.cpus(sibling, EXCLUSIVE).ok());
+    let kept = cpus | kept.collect::<CpuSet>();
+    for sibling in siblings {
         let Ok(named) = on.cpus(&sibling, CPUS) else { continue };
-        let rest = named - cpus;
-        let in_the_way = rest != named && !rest.is_empty();
+        let rest = named - kept;
+        let in_the_way = !named.is_disjoint(&cpus) && !rest.is_empty();
         if in_the_way && on.read(&sibling, PARTITION).is_ok_and(|state| state == MEMBER) {
             match on.write(&sibling, CPUS, &rest.to_string()) {
                 Err(error) if !error.is_gone() => return Err(error),
@@ -242,5 +246,72 @@ pub(super) fn tidy(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
     match needs == has || on.write(group, EXCLUSIVE, &needs.to_string()).is_err() {
         true => has,
         false => needs,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Files like the kernel's: of each group its CPUs, those that it alone may have, those it runs on, and what it is.
+    fn hierarchy(root: &Path, groups: &[(&str, [&str; 4])]) -> Hierarchy {
+        fs::write(root.join("cgroup.controllers"), "cpuset\n").unwrap();
+        for (group, texts) in groups {
+            fs::create_dir_all(root.join(group)).unwrap();
+            for (file, text) in [CPUS, EXCLUSIVE, EFFECTIVE, PARTITION].into_iter().zip(texts) {
+                fs::write(root.join(group).join(file), format!("{text}\n")).unwrap();
+            }
+        }
+        Hierarchy::open(root).unwrap()
+    }
+
+    fn group(path: &str) -> CgroupPath {
+        CgroupPath::new(path).unwrap()
+    }
+
+    #[test]
+    fn siblings_name_nothing_that_a_partition_has() {
+        let root = tempfile::tempdir().unwrap();
+        let on = hierarchy(
+            root.path(),
+            &[
+                ("k/pod/new", ["1-2", "", "1-2", MEMBER]),
+                ("k/pod/other", ["3-4", "3-4", "3-4", "root"]),
+                ("k/pod/shared", ["0-7", "", "0,5-7", MEMBER]),
+                ("k/pod/elsewhere", ["5-6", "", "5-6", MEMBER]),
+                ("k/pod/unset", ["", "", "0,5-7", MEMBER]),
+            ],
+        );
+        clear_siblings(&on, &group("k/pod/new"), "1-2".parse().unwrap()).unwrap();
+        let named = ["new", "other", "shared", "elsewhere", "unset"]
+            .map(|name| on.read(&group(&format!("k/pod/{name}")), CPUS).unwrap());
+        assert_eq!(named, ["1-2", "3-4", "0,5-7", "5-6", ""]);
+    }
+
+    #[test]
+    fn cpus_of_a_removed_group_are_waited_for() {
+        let root = tempfile::tempdir().unwrap();
+        let on = hierarchy(
+            root.path(),
+            &[("k", ["", "1-2", "0,3-7", MEMBER]), ("k/pod/own", ["1", "1", "1", "root"])],
+        );
+        // Its own are no reason to wait.
+        await_returned(&on, &group("k/pod/own"), "1,3".parse().unwrap()).unwrap();
+        let effective = root.path().join("k").join(EFFECTIVE);
+        let returned = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                sleep(10 * PAUSE);
+                returned.store(true, Ordering::SeqCst);
+                fs::write(effective, "0-7\n").unwrap();
+            });
+            await_returned(&on, &group("k/pod/new"), "1-2".parse().unwrap()).unwrap();
+            assert!(returned.load(Ordering::SeqCst), "it did not wait");
+        });
+        let refused = await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap()).unwrap_err();
+        assert_eq!(refused.to_string(), "the kernel still keeps CPUs 8 for a group that is gone");
     }
 }

@@ -202,5 +202,7 @@ fn raw(line: &File) -> Result<()> {
 fn report(reports: &mut File, report: &Report) -> Result<()> {
     let mut line = serde_json::to_string(report).context("cannot write a report")?;
     line.push('\n');
-    reports.write_all(line.as_bytes()).context("cannot report to the host")
+    reports.write_all(line.as_bytes()).context("cannot report to the host")?;
+    // The server may be switched off right after the last one.
+    nix::sys::termios::tcdrain(reports).context("cannot wait until the host has the report")
 }

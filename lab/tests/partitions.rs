@@ -37,7 +37,7 @@ fn with_cgroupfs() {
 #[test]
 fn with_systemd() {
     let software = Software { driver: Driver::Systemd, ..Version::V2_1.into() };
-    play_parts(&machine(), software, &[everybody_leaves()]);
+    play_parts(&machine(), software, &[everybody_leaves(), beside_others_of_their_pod()]);
 }
 
 fn machine() -> Machine {

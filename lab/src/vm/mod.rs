@@ -37,7 +37,7 @@ const TURN: &str = "/run/nri-cpu-manager-lab-vm.lock";
 /// Settings that keep an emulated machine on a busy host from believing it hangs; that end a kernel which has gone wrong, with
 /// its warnings on the console; and that do without what costs emulation much and protects nothing here: page table
 /// isolation, for one, empties the emulated TLB at every system call.
-const KERNEL: &str = "console=ttyS0 panic=-1 oops=panic loglevel=5 nowatchdog tsc=reliable highres=off \
+const KERNEL: &str = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic nowatchdog tsc=reliable highres=off \
     rcupdate.rcu_cpu_stall_suppress=1 mitigations=off init_on_alloc=0 audit=0 lsm=capability nokaslr";
 
 /// What runs on a virtual server.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
+use sha2::{Digest, Sha256};
 
 /// The repository this crate was built from.
 #[must_use]
@@ -22,6 +23,12 @@ pub fn directory(name: &str) -> Result<PathBuf> {
     fs::create_dir_all(&path)
         .with_context(|| format!("cannot make the cache directory {}", path.display()))?;
     Ok(path)
+}
+
+/// A name for something with this content, and with no other.
+#[must_use]
+pub fn fingerprint(content: &[u8]) -> String {
+    Sha256::digest(content).iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Held while one process uses a part of the lab that others must not use at the same time.

@@ -175,6 +175,9 @@ impl Kernel {
     /// go along with a later answer.
     pub(super) async fn hold_back(&self, changes: &mut Vec<Update>, ledger: &mut Ledger) {
         let early = self.too_early(changes, ledger).await;
+        if early.is_empty() {
+            return;
+        }
         let (held, go) = std::mem::take(changes)
             .into_iter()
             .partition::<Vec<_>, _>(|change| early.contains(&change.container));

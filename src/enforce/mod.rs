@@ -37,7 +37,8 @@ impl Enforcer {
     }
 
     /// Before a container is created that is to be a partition: sees to it that nobody has its CPUs, and that the groups
-    /// above its own can pass them on to it. What is likely to go wrong goes wrong here, while the runtime's way is still open without a gap.
+    /// above its own can pass them on to it. What is likely to go wrong goes wrong here, while the runtime's way is still
+    /// open without a gap.
     ///
     /// # Errors
     /// If the kernel refuses.

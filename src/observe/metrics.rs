@@ -8,7 +8,7 @@ use super::config_state::ConfigState;
 use super::counters::{Alignment, Counters, Histogram};
 use super::figures::{Domain, Figures, Link, NodeFigures};
 use super::fragmentation::fragmentation;
-use crate::ledger::{Policy, Stance};
+use crate::ledger::Stance;
 use prometheus::proto::{
     Bucket, Counter, Gauge, Histogram as HistogramSample, LabelPair, Metric, MetricFamily,
     MetricType,
@@ -297,13 +297,9 @@ impl Families {
     /// What is in force.
     fn settings(&mut self, node: &NodeFigures) {
         let placement = &node.settings.placement;
-        let policy = match node.settings.policy {
-            Policy::None => "none",
-            Policy::Static => "static",
-        };
         let manager = &placement.topology_manager;
         let labels = [
-            ("cpu_manager_policy", policy.to_owned()),
+            ("cpu_manager_policy", node.settings.policy.name().to_owned()),
             ("cpu_manager_policy_options", placement.options.to_string()),
             ("exclusivity", node.settings.exclusivity.to_string()),
             ("reserved_cpus", placement.reserved.to_string()),

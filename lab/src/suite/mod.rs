@@ -2,10 +2,11 @@
 //!
 //! All scenarios of a machine and a runtime share one boot, each on an empty node, and each is told by itself.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use serde::Serialize;
 
 use crate::binaries::Binaries;
 use crate::cache;
@@ -188,10 +189,15 @@ pub fn scenarios(names: &str) -> Result<Vec<Scenario>> {
 }
 
 fn keep(rows: &[Row]) -> Result<()> {
-    let path = cache::directory("results")?.join("last.jsonl");
-    let lines: Result<Vec<String>, _> = rows.iter().map(serde_json::to_string).collect();
+    write_lines(&cache::directory("results")?.join("last.jsonl"), rows)
+}
+
+/// Writes results, an object a line.
+fn write_lines<T: Serialize>(path: &Path, results: impl IntoIterator<Item = T>) -> Result<()> {
+    let lines: Result<Vec<String>, _> =
+        results.into_iter().map(|result| serde_json::to_string(&result)).collect();
     let text = lines.context("cannot write down the results")?.join("\n") + "\n";
-    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn finish(rows: &[Row]) -> Result<()> {

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
-use super::{Row, Verdict};
+use super::{Row, Verdict, write_lines};
 use crate::cache;
 use crate::containerd::Version;
 
@@ -35,9 +34,8 @@ impl Servers {
     pub(super) fn open(plugin: &Path, resume: bool) -> Result<Self> {
         let cannot = |path: &Path| format!("cannot read {}", path.display());
         let content = fs::read(plugin).with_context(|| cannot(plugin))?;
-        let hash: String =
-            Sha256::digest(content).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-        let path = cache::directory("results")?.join(format!("all-{hash}.jsonl"));
+        let name = format!("all-{}.jsonl", cache::fingerprint(&content));
+        let path = cache::directory("results")?.join(name);
         let text = match fs::read_to_string(&path) {
             _ if !resume => String::new(),
             Ok(text) => text,
@@ -68,10 +66,7 @@ impl Servers {
         let booted = |server: &&Server| {
             !server.rows.iter().any(|row| matches!(row.verdict, Verdict::NotBooted(_)))
         };
-        let lines: Result<Vec<String>, _> =
-            self.done.iter().filter(booted).map(serde_json::to_string).collect();
-        let text = lines.context("cannot write down the results")?.join("\n") + "\n";
-        fs::write(&self.path, text).with_context(|| format!("cannot write {}", self.path.display()))
+        write_lines(&self.path, self.done.iter().filter(booted))
     }
 
     /// What came of all of them.

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use sha2::{Digest, Sha256};
 
 use crate::binaries::Binaries;
 use crate::cache;
@@ -79,9 +78,7 @@ pub(super) fn base() -> Result<Base> {
 
 /// The place of an image that is made of `content`; those of other content are removed.
 fn current(images: &Path, prefix: &str, content: &str) -> Result<PathBuf> {
-    let digest: String =
-        Sha256::digest(content).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-    let name = format!("{prefix}{digest}");
+    let name = format!("{prefix}{}", cache::fingerprint(content.as_bytes()));
     for entry in fs::read_dir(images).context("cannot read the cache of images")?.flatten() {
         let other = entry.file_name();
         if other.to_string_lossy().starts_with(prefix) && other.to_string_lossy() != name {

@@ -2,7 +2,6 @@
 
 use super::super::config_state::ConfigState;
 use super::super::figures::NodeFigures;
-use crate::ledger::Policy;
 use serde::{Deserialize, Serialize};
 
 /// The configuration in force, in its own words.
@@ -47,11 +46,7 @@ impl ConfigStatus {
         let settings = &figures.settings;
         let manager = &settings.placement.topology_manager;
         ConfigStatus {
-            cpu_manager_policy: match settings.policy {
-                Policy::None => "none",
-                Policy::Static => "static",
-            }
-            .to_owned(),
+            cpu_manager_policy: settings.policy.name().to_owned(),
             cpu_manager_policy_options: settings.placement.options.to_string(),
             topology_manager_policy: manager.policy.name().to_owned(),
             topology_manager_scope: manager.scope.name().to_owned(),

@@ -13,17 +13,17 @@ mod kernel;
 mod live;
 mod machine;
 mod neighbour;
+mod refuse;
 mod strict;
 mod vanished;
 mod watch;
 
 use crate::checkpoint::{Loaded, StateDir, StateError};
 use crate::config::{Config, ConfigError, NodeIdentity};
-use crate::ledger::{Claim, ContainerId, Decision, Event, Ledger, Note, Policy, What};
+use crate::ledger::{Claim, Decision, Event, Ledger, Note, Policy};
 use crate::nri::{Capabilities, Message, Refusal, Runtime, Session, Updater, Wishes};
 use crate::observe::counters::Kind;
 use crate::observe::{Counters, History, Link, Observer, Question, endpoint};
-use crate::placement::Reason;
 use crate::topology::{Topology, TopologyError, sysfs};
 use kernel::Kernel;
 use live::Live;
@@ -187,7 +187,10 @@ impl Owner {
             }
             Err(error) => self.unsaved(kind, decision, created.as_ref(), &error)?,
         };
-        let more = self.kernel.follow(step, &mut self.ledger).await;
+        let more = match self.kernel.follow(step, &mut self.ledger).await {
+            Ok(more) => more,
+            Err(why) => return Err(self.too_early(kind, &decision, created.as_ref(), &why)),
+        };
         self.remember_refusals();
         decision.updates.extend(more);
         self.kernel.hold_back(&mut decision.updates, &mut self.ledger).await;
@@ -226,35 +229,6 @@ impl Owner {
         self.save_error = result.as_ref().err().map(ToString::to_string);
         self.counters.checkpoint_errors += u64::from(result.is_err());
         result
-    }
-
-    /// A decision that is not on disk. A new exclusive container is refused, and tried again by the kubelet: after a
-    /// crash nobody would know whose CPUs they are. Everything else goes on; what runs says enough.
-    fn unsaved(
-        &mut self,
-        kind: Kind,
-        decision: Decision,
-        created: Option<&ContainerId>,
-        error: &StateError,
-    ) -> Result<Decision, Refusal> {
-        log::error!("{error}");
-        match (created, decision.pin) {
-            (Some(id), Some(pin)) if pin.is_exclusive() => {
-                let subject = self.ledger.placed_one(id).map(|placed| placed.subject);
-                self.ledger.revoke(id, &decision.updates);
-                let placement = &self.ledger.settings().placement;
-                self.counters.rejected(kind, Reason::UnexpectedAdmission, placement);
-                let why = format!(
-                    "UnexpectedAdmissionError: exclusive CPUs cannot be given while the plugin cannot keep its state: {error}"
-                );
-                if let Some(subject) = subject {
-                    let what = What::Refused { why: why.clone(), scene: None };
-                    self.tell(&Note::new(true, subject, what));
-                }
-                Err(Refusal(why))
-            }
-            _ => Ok(decision),
-        }
     }
 }
 

@@ -29,16 +29,15 @@ pub(super) struct Kernel {
     untold: Vec<(Subject, String)>,
 }
 
-/// Something that the kernel may refuse to do for a container.
-type Attempt = fn(&Enforcer, &Placed) -> Result<(), Refused>;
-
 /// What an event means for the kernel.
 #[derive(Debug)]
 pub(super) enum Step {
     /// Nothing.
     None,
-    /// This is to be done for this container before the answer, which can carry changes for others.
-    Before(ContainerId, Attempt),
+    /// This container's group will be made; the answer can carry changes for others, or refuse it.
+    Create(ContainerId),
+    /// This container's group has to be what it should be; the answer can carry changes for others.
+    Update(ContainerId),
     /// This container's group has to be what it should be before it runs; the answer can carry nothing.
     Start(ContainerId),
     /// This container runs: once more, should its group not have been there before. Nobody waits for it.
@@ -52,12 +51,10 @@ pub(super) enum Step {
 impl Step {
     pub(super) fn of(event: &Event) -> Step {
         match event {
-            Event::Create { container, .. } => {
-                Step::Before(container.id.clone(), Enforcer::reserve)
-            }
+            Event::Create { container, .. } => Step::Create(container.id.clone()),
             Event::Starting { container, .. } => Step::Start(container.id.clone()),
             Event::Started { container, .. } => Step::Started(container.id.clone()),
-            Event::Update { container, .. } => Step::Before(container.id.clone(), Enforcer::settle),
+            Event::Update { container, .. } => Step::Update(container.id.clone()),
             Event::Synchronize { .. } | Event::Machine(_) | Event::Settings(_) => Step::All,
             Event::StopPod(_) | Event::RemovePod(_) | Event::Remove(_) => Step::Tidy,
             Event::RunPod(_) | Event::UpdatePod(_) | Event::Stop(_) | Event::Kubelet { .. } => {
@@ -133,34 +130,40 @@ impl Kernel {
 
     /// Does what a decided event means for the kernel, before the event is answered. Where the kernel refuses, the
     /// changes of shared containers that keep them off instead are returned, for the answer.
-    pub(super) async fn follow(&mut self, step: Step, ledger: &mut Ledger) -> Vec<Update> {
-        let Some(enforcer) = self.enforcer.clone() else { return Vec::new() };
+    ///
+    /// # Errors
+    /// If a container must not be created yet, as its CPUs must not be set: the runtime's way is no way out then.
+    pub(super) async fn follow(
+        &mut self,
+        step: Step,
+        ledger: &mut Ledger,
+    ) -> Result<Vec<Update>, Refused> {
+        let Some(enforcer) = self.enforcer.clone() else { return Ok(Vec::new()) };
         match step {
-            Step::None => Vec::new(),
+            Step::None => {}
             Step::All => {
                 self.settle_all(ledger);
                 self.untidy = true;
-                Vec::new()
             }
-            Step::Started(id) => {
-                self.unsettled.push_back(id);
-                Vec::new()
-            }
-            Step::Tidy => {
-                self.untidy = true;
-                Vec::new()
-            }
-            Step::Before(id, work) => {
-                match self.ask(&id, ledger, move |placed| work(&enforcer, placed)).await {
-                    true => Vec::new(),
-                    false => ledger.take_updates(),
+            Step::Started(id) => self.unsettled.push_back(id),
+            Step::Tidy => self.untidy = true,
+            Step::Start(id) => self.settle(&id, ledger).await,
+            Step::Create(id) => {
+                let reserved = self.ask(&id, ledger, move |placed| enforcer.reserve(placed)).await;
+                match reserved {
+                    Err((_, refused @ Refused::Withheld(_))) => return Err(refused),
+                    Err((placed, refused)) => return Ok(self.fall_back(placed, &refused, ledger)),
+                    Ok(()) => {}
                 }
             }
-            Step::Start(id) => {
-                self.settle(&id, ledger).await;
-                Vec::new()
+            Step::Update(id) => {
+                let settled = self.ask(&id, ledger, move |placed| enforcer.settle(placed)).await;
+                if let Err((placed, refused)) = settled {
+                    return Ok(self.fall_back(placed, &refused, ledger));
+                }
             }
         }
+        Ok(Vec::new())
     }
 
     /// Every container's group has to be looked at, when nothing else is to be done.
@@ -230,10 +233,9 @@ impl Kernel {
     /// at once, behind the runtime's back; the runtime is told with its next answer.
     pub(super) async fn settle(&mut self, id: &ContainerId, ledger: &mut Ledger) {
         let Some(enforcer) = self.enforcer.clone() else { return };
-        if self.ask(id, ledger, move |placed| enforcer.settle(placed)).await {
-            return;
-        }
-        let changes = ledger.take_updates();
+        let settled = self.ask(id, ledger, move |placed| enforcer.settle(placed)).await;
+        let Err((placed, refused)) = settled else { return };
+        let changes = self.fall_back(placed, &refused, ledger);
         for change in &changes {
             if let Some(placed) = ledger
                 .placed_one(&change.container)
@@ -245,32 +247,35 @@ impl Kernel {
         ledger.unheard(&changes);
     }
 
-    /// Has `work` done for a container. Says whether it needs nothing else: if not, the runtime has to keep it.
+    /// Has `work` done for a container. One that does not exist needs nothing.
     async fn ask(
         &mut self,
         id: &ContainerId,
-        ledger: &mut Ledger,
+        ledger: &Ledger,
         work: impl FnOnce(&Placed) -> Result<(), Refused> + Send + 'static,
-    ) -> bool {
-        let Some(placed) = ledger.placed_one(id) else { return true };
+    ) -> Result<(), (Placed, Refused)> {
+        let Some(placed) = ledger.placed_one(id) else { return Ok(()) };
         self.tops.extend(placed.cgroup.as_ref().and_then(CgroupPath::top));
-        let partition = placed.is_partition();
-        let subject = placed.subject.clone();
-        let Err(refused) = blocking(move || Some(work(&placed))).await.unwrap_or(Ok(())) else {
-            return true;
-        };
-        if !partition {
+        let result = blocking(move || Some(work(&placed).map_err(|refused| (placed, refused))));
+        result.await.unwrap_or(Ok(()))
+    }
+
+    /// The kernel refused something for this container: the runtime has to keep others off its CPUs, if it has any of its
+    /// own, by these changes.
+    fn fall_back(&mut self, placed: Placed, refused: &Refused, ledger: &mut Ledger) -> Vec<Update> {
+        let subject = &placed.subject;
+        if !placed.is_partition() {
             log::warn!("{subject}: its control group is not as it should be: {refused}");
-            return true;
+            return Vec::new();
         }
         self.refusals += 1;
         log::warn!(
             "{subject}: the kernel does not keep others off its CPUs, the runtime has to ({} so far): {refused}",
             self.refusals
         );
-        self.untold.push((subject, refused.to_string()));
-        ledger.fall_back(id);
-        false
+        ledger.fall_back(&subject.id);
+        self.untold.push((placed.subject, refused.to_string()));
+        ledger.take_updates()
     }
 }
 
@@ -279,3 +284,6 @@ async fn blocking<T: Default + Send + 'static>(work: impl FnOnce() -> T + Send +
     // The work neither panics nor is it cancelled.
     tokio::task::spawn_blocking(work).await.unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

@@ -87,16 +87,15 @@ impl Hierarchy {
         self.root.join(group.as_str())
     }
 
+    /// The groups directly below the root.
+    pub fn tops(&self) -> Vec<CgroupPath> {
+        groups_in(&self.root).filter_map(|name| CgroupPath::new(&name)).collect()
+    }
+
     /// The groups directly in another one. One that cannot be read has none.
     pub fn children(&self, group: &CgroupPath) -> Vec<CgroupPath> {
-        let Ok(entries) = fs::read_dir(self.directory(group)) else { return Vec::new() };
-        let directories =
-            entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        directories
-            .filter_map(|entry| {
-                CgroupPath::new(&format!("{group}/{}", entry.file_name().to_str()?))
-            })
-            .collect()
+        let names = groups_in(&self.directory(group));
+        names.filter_map(|name| CgroupPath::new(&format!("{group}/{name}"))).collect()
     }
 
     /// A file's text, without the line's end.
@@ -133,4 +132,12 @@ impl Hierarchy {
             });
         write.map_err(|source| FileError::Write { path, value: value.to_owned(), source })
     }
+}
+
+/// The names of the groups in a directory; of those whose names are texts, as the kernel's own and all runtimes' are.
+fn groups_in(directory: &Path) -> impl Iterator<Item = String> + use<> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter_map(|entry| entry.file_name().into_string().ok())
 }

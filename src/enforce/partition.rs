@@ -15,12 +15,14 @@ use std::time::{Duration, Instant};
 const CPUS: &str = "cpuset.cpus";
 const EFFECTIVE: &str = "cpuset.cpus.effective";
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
+const EXCLUSIVE_EFFECTIVE: &str = "cpuset.cpus.exclusive.effective";
 const PARTITION: &str = "cpuset.cpus.partition";
 /// What a group is that is no partition.
 const MEMBER: &str = "member";
 
-/// How long CPUs of a group that was removed are waited for. The kernel needs milliseconds as a rule.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long CPUs of a group that was removed are waited for, twice at most before an answer: far less than a runtime waits for
+/// that. The kernel needs milliseconds as a rule.
+const PATIENCE: Duration = Duration::from_millis(400);
 /// How long it is left alone between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -181,6 +183,8 @@ fn clear_siblings(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<()
 /// container that comes back, invalidates it and all other partitions beside it, and only half: their CPUs are lost, and
 /// the kernel's memory is damaged (seen with Linux 6.12: warnings in `partition_xcpus_del`, crashes minutes later).
 ///
+/// Partitions of others than pods are not waited for: they do not end, and are in nobody's way but the kernel's, which says so.
+///
 /// # Errors
 /// If that takes too long.
 pub(super) fn await_returned(
@@ -198,7 +202,12 @@ pub(super) fn await_returned(
     };
     let start = Instant::now();
     loop {
-        let withheld = cpus - own - on.cpus(&top, EFFECTIVE)?;
+        let missing = cpus - own - on.cpus(&top, EFFECTIVE)?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let beside = on.tops().into_iter().filter(|other| *other != top);
+        let withheld = beside.fold(missing, |rest, other| rest - kept_in(on, &other));
         if withheld.is_empty() {
             return Ok(());
         }
@@ -206,6 +215,21 @@ pub(super) fn await_returned(
             return Err(Refused::Withheld(withheld));
         }
         sleep(PAUSE);
+    }
+}
+
+/// CPUs that a group or groups in it have for themselves, as valid partitions.
+fn kept_in(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
+    let state = on.read(group, PARTITION).unwrap_or_default();
+    if [Kind::Root, Kind::Isolated].iter().any(|kind| state == kind.to_string()) {
+        return on.cpus(group, EXCLUSIVE_EFFECTIVE).unwrap_or_default();
+    }
+    // Only what a group may have for itself can be passed on to a partition in it.
+    match on.cpus(group, EXCLUSIVE) {
+        Ok(cpus) if !cpus.is_empty() => {
+            on.children(group).iter().map(|child| kept_in(on, child)).collect()
+        }
+        _ => CpuSet::EMPTY,
     }
 }
 

@@ -1,0 +1,139 @@
+//! What becomes of a container for which the kernel has no CPUs, with files like the kernel's.
+
+use super::*;
+use crate::cpuset::CpuSet;
+use crate::enforce::{Hierarchy, Kind};
+use crate::ledger::{
+    Container, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId, Settings,
+};
+use crate::placement;
+use crate::topology::synthetic::Machine;
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// A node with a pod and a group beside all pods, of which CPUs 1-2 are no pod's at present.
+struct Node {
+    root: TempDir,
+    kernel: Kernel,
+    ledger: Ledger,
+}
+
+fn write(root: &Path, group: &str, files: [(&str, &str); 4]) {
+    fs::create_dir_all(root.join(group)).unwrap();
+    for (file, text) in files {
+        fs::write(root.join(group).join(format!("cpuset.cpus{file}")), format!("{text}\n"))
+            .unwrap();
+    }
+}
+
+impl Node {
+    fn new() -> Node {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("cgroup.controllers"), "cpuset\n").unwrap();
+        let files = |effective, state| {
+            [("", ""), (".exclusive", ""), (".effective", effective), (".partition", state)]
+        };
+        for group in ["kubepods", "kubepods/pod", "other"] {
+            write(root.path(), group, files("0,3-7", "member"));
+        }
+        let hierarchy = Hierarchy::open(root.path()).unwrap();
+        let kernel = Kernel {
+            enforcer: Some(Enforcer::new(hierarchy, Kind::Root)),
+            unsettled: VecDeque::new(),
+            untidy: false,
+            tops: BTreeSet::new(),
+            refusals: 0,
+            untold: Vec::new(),
+        };
+        let machine = Machine { caches: 1, cores: 8, ..Machine::default() };
+        let settings = Settings {
+            policy: Policy::Static,
+            exclusivity: Exclusivity::Kernel,
+            placement: placement::Settings {
+                reserved: "0".parse().unwrap(),
+                ..placement::Settings::default()
+            },
+            ..Settings::default()
+        };
+        let topology = crate::topology::Topology::build(machine.facts().unwrap()).unwrap();
+        Node { root, kernel, ledger: Ledger::new(topology, settings, Vec::new()) }
+    }
+
+    /// Creates a container of two CPUs: what the ledger decides and the kernel says to that.
+    async fn create(&mut self, id: &str) -> (Option<CpuSet>, Result<Vec<Update>, Refused>) {
+        let event = create(id);
+        let step = Step::of(&event);
+        let pin = self.ledger.handle(event).unwrap().pin;
+        let followed = self.kernel.follow(step, &mut self.ledger).await;
+        (pin.map(|pin| pin.cpus()), followed)
+    }
+}
+
+fn create(id: &str) -> Event {
+    let sandbox = SandboxId("sandbox".to_owned());
+    let amount = Some(MilliCpu(2000));
+    Event::Create {
+        pod: Pod {
+            sandbox: sandbox.clone(),
+            uid: PodUid("pod".to_owned()),
+            namespace: "ns".to_owned(),
+            name: "pod".to_owned(),
+            qos: Qos::Guaranteed,
+            budget: amount,
+            annotations: Vec::new(),
+        },
+        container: Container {
+            id: ContainerId(id.to_owned()),
+            sandbox,
+            name: "c".to_owned(),
+            kind: ContainerKind::Unknown,
+            cpu: CpuRequest { request: amount, limit: amount },
+            cpus: None,
+            cgroup: CgroupPath::new(&format!("kubepods/pod/{id}")),
+            mems: None,
+            devices: Vec::new(),
+            kept: false,
+            created_at: None,
+        },
+    }
+}
+
+/// Given to the runtime they would damage the kernel: not even the runtime's way is one.
+#[tokio::test]
+async fn cpus_of_a_group_that_is_gone_are_not_taken_and_stay_its_own() {
+    let mut node = Node::new();
+    let (first, followed) = node.create("first").await;
+    assert_eq!(first, Some("1-2".parse().unwrap()));
+    assert_eq!(
+        followed.unwrap_err().to_string(),
+        "the kernel still keeps CPUs 1-2 for a group that is gone"
+    );
+    assert_eq!(node.kernel.refusals(), 0);
+    fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0-7\n").unwrap();
+    let (second, followed) = node.create("second").await;
+    assert_eq!((second, followed.unwrap()), (first, vec![]));
+    let placed = node.ledger.placed_one(&ContainerId("second".to_owned())).unwrap();
+    assert_eq!(placed.kept_by, Exclusivity::Kernel);
+}
+
+/// They do not come back: the kernel says what it has to say when it is asked for them, and the runtime keeps them.
+#[tokio::test]
+async fn cpus_of_somebody_elses_partition_are_not_waited_for() {
+    let mut node = Node::new();
+    fs::write(node.root.path().join("other/cpuset.cpus.exclusive"), "1-2\n").unwrap();
+    write(
+        node.root.path(),
+        "other/one",
+        [("", ""), (".exclusive", "1-2"), (".exclusive.effective", "1-2"), (".partition", "root")],
+    );
+    // A kernel would refuse it: here a file that cannot be written.
+    fs::remove_file(node.root.path().join("kubepods/pod/cpuset.cpus.exclusive")).unwrap();
+    fs::create_dir(node.root.path().join("kubepods/pod/cpuset.cpus.exclusive")).unwrap();
+    let (_, followed) = node.create("first").await;
+    followed.unwrap();
+    let [(_, why)] = &node.kernel.take_refused()[..] else { panic!("not refused by the kernel") };
+    assert!(why.starts_with("cannot read ") && why.contains("cpuset.cpus.exclusive"), "{why}");
+    let placed = node.ledger.placed_one(&ContainerId("first".to_owned())).unwrap();
+    assert_eq!(placed.kept_by, Exclusivity::Runtime);
+}

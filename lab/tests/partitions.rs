@@ -17,6 +17,7 @@ use support::{Part, play_parts};
 
 const PARTITION: &str = "cpuset.cpus.partition";
 const CPUS: &str = "cpuset.cpus";
+const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 
 #[test]
 fn with_cgroupfs() {
@@ -190,15 +191,22 @@ fn what_somebody_wrote_is_put_right() -> Part {
     Part { name: "what somebody wrote is put right", steps, check }
 }
 
-/// Where somebody else has the CPUs the kernel refuses the partition: the runtime keeps others off them, for this
-/// container only, and they come back.
+/// Where somebody else has the CPUs, or may have them, the kernel refuses the partition: the runtime keeps others off them,
+/// for this container only, and they come back.
 fn what_the_kernel_refuses_the_runtime_keeps() -> Part {
     let other = || Group::Named("other".into());
+    let above = || Group::Named("third".into());
+    let partition = || Group::Named("third/partition".into());
     let steps = vec![
         Step::StartPlugin(exclusivity("kernel")),
         write(Group::Named(String::new()), "cgroup.subtree_control", "+cpuset"),
         write(other(), CPUS, "3-4"),
-        write(other(), "cpuset.cpus.exclusive", "3-4"),
+        write(other(), EXCLUSIVE, "3-4"),
+        write(above(), "cgroup.subtree_control", "+cpuset"),
+        write(above(), EXCLUSIVE, "5-6"),
+        write(partition(), CPUS, "5-6"),
+        write(partition(), EXCLUSIVE, "5-6"),
+        write(partition(), PARTITION, "root"),
         Step::Run(shared("web")),
         Step::Run(exclusive("db", 2)),
         Step::Run(exclusive("refused", 2)),
@@ -206,19 +214,25 @@ fn what_the_kernel_refuses_the_runtime_keeps() -> Part {
         read(container("db"), PARTITION),
         read(container("refused"), PARTITION),
         Step::Look,
+        Step::Run(exclusive("displaced", 2)),
+        read(container("displaced"), PARTITION),
+        read(partition(), PARTITION),
+        Step::KernelWarned,
+        Step::Remove("displaced".into()),
         Step::Remove("refused".into()),
         Step::Run(shared("another")),
         Step::Look,
     ];
     let check = |outcomes: &[Outcome]| {
         assert_eq!(refusals(outcomes), [""; 0]);
-        assert_eq!(texts(outcomes), ["root", "member"]);
+        assert_eq!(texts(outcomes), ["root", "member", "member", "root"]);
+        check_kernel(outcomes);
         let [beside, after] = views(outcomes)[..] else { panic!("two views") };
         let allowed = ["db", "refused", "web"].map(|pod| beside.allowed(pod));
-        assert_eq!(allowed, ["1-2", "3-4", "0,5-7"]);
+        assert_eq!(allowed, ["1-2", "3-4", "0,7"]);
         assert_eq!(
             ["db", "web", "another"].map(|pod| after.allowed(pod)),
-            ["1-2", "0,3-7", "0,3-7"]
+            ["1-2", "0,3-4,7", "0,3-4,7"]
         );
     };
     Part { name: "what the kernel refuses the runtime keeps", steps, check }

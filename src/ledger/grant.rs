@@ -169,7 +169,8 @@ impl Ledger {
     ///
     /// A pod's affinity is chosen with its first container that has exclusive CPUs, for as many as its budget. It is
     /// chosen anew if the budget has changed, or nobody remembers it since the plugin started anew: then all NUMA nodes
-    /// on which the pod has CPUs are in it. The devices are those of the container that it is chosen with. A pod without a known budget has none, its containers each their own.
+    /// on which the pod has CPUs are in it. The devices are those of the container that it is chosen with. A pod without a
+    /// known budget has none, its containers each their own.
     fn affinity(
         &self,
         uid: &PodUid,

@@ -46,7 +46,8 @@ pub enum Scope {
 pub enum NodeLimit {
     /// As the kubelet does, whose search doubles with each node.
     Held,
-    /// No limit: the search here stays short with every number of nodes ([`Demand::best`](super::Demand::best)). The option is read and checked, nothing more.
+    /// No limit: the search here stays short with every number of nodes ([`Demand::best`](super::Demand::best)). The
+    /// option is read and checked, nothing more.
     Lifted,
 }
 

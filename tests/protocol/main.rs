@@ -15,7 +15,7 @@
 //! | registration races with a creation: in no list and in no event | `L::containers_that_only_a_later_event_tells_of`, `L::ends_of_what_was_never_seen` |
 //! | `crictl rmp -f` while a plugin registers locks the runtime up | none: nothing a plugin does or sees |
 //! | evicted or deleted while being created | `L::evicted_while_being_created` |
-//! | CPUs of a container whose cgroup is gone or empty, without any event | none: cgroups are not looked at; they come back with the pod's end or the next list |
+//! | CPUs of a container whose cgroup is gone or empty, without any event | `ends_that_nobody_told_of` in `tests/daemon.rs` |
 //!
 //! | checklist | tests |
 //! |---|---|

@@ -239,7 +239,7 @@ impl Ledger {
             // A quota that was written while nobody looked throttles exclusive CPUs: the same CPUs are told again,
             // without it.
             if assigns && container.cpu.limit.is_some() {
-                entry.told = None;
+                entry.told.doubt();
             }
         });
         match container.cpus {

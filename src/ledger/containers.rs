@@ -92,7 +92,7 @@ impl Ledger {
         self.pods.change_entry(&uid, &container.name, |entry| {
             // An update before this moment may have changed the runtime's books only: say it again.
             if entry.life == (Life::Created { updated: true }) {
-                entry.told = None;
+                entry.told.doubt();
                 self.pending = true;
             }
             entry.life = Life::Running;
@@ -123,7 +123,7 @@ impl Ledger {
             // What the kubelet asks for is written over what was set: its quota would throttle exclusive CPUs, its
             // CPUs are not the ones decided here.
             if wanted.cpus.is_some() || (wanted.sets_quota && entry.claim.is_some()) {
-                entry.told = None;
+                entry.told.doubt();
                 self.pending = true;
             }
         });

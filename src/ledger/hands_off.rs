@@ -6,7 +6,7 @@
 use super::event::{Decision, Wanted};
 use super::model::{Container, ContainerId, CpuRequest, PodUid};
 use super::note::{Note, What};
-use super::pods::{Entry, Life};
+use super::pods::{Entry, Life, Told};
 use super::{Event, Ledger};
 use crate::cpuset::CpuSet;
 use crate::placement::{Reason, Rejection};
@@ -63,7 +63,7 @@ impl Ledger {
         let before = std::mem::replace(&mut self.stance, stance);
         self.kubelet = claims;
         if stance == Stance::Assign && before != stance && !self.pods.is_empty() {
-            self.adopt_anew(|entry| entry.told);
+            self.adopt_anew(|entry| entry.told.cpus());
         }
     }
 
@@ -137,8 +137,8 @@ impl Ledger {
                 request: wanted.cpu.request.or(entry.cpu.request),
                 limit: wanted.cpu.limit.or(entry.cpu.limit),
             };
-            let cpus = wanted.cpus.filter(|cpus| entry.told != Some(*cpus))?;
-            entry.told = Some(cpus);
+            let cpus = wanted.cpus.filter(|cpus| entry.told != Told::Cpus(*cpus))?;
+            entry.told = Told::Cpus(cpus);
             entry.claim = None;
             Some(Container { cpus: Some(cpus), cpu: entry.cpu, ..container.clone() })
         });

@@ -130,7 +130,7 @@ impl Ledger {
     pub fn drifted(&mut self, containers: &[ContainerId]) {
         for id in containers {
             let Some((uid, name)) = self.ids.get(id) else { continue };
-            if self.pods.change_entry(uid, name, |entry| entry.told = None).is_some() {
+            if self.pods.change_entry(uid, name, |entry| entry.told.doubt()).is_some() {
                 self.pending = true;
             }
         }

@@ -50,8 +50,7 @@ pub(super) struct Entry {
     pub(super) life: Life,
     /// Whether an earlier instance has ended: its CPUs are no longer lent out, it will be back soon.
     pub(super) restarted: bool,
-    /// What the runtime was last told to set; `None` if nothing.
-    pub(super) told: Option<CpuSet>,
+    pub(super) told: Told,
     /// The NUMA nodes that are set for its memory; `None` if none are.
     pub(super) mems: Option<NodeSet>,
     /// Whether somebody else set those, the kubelet's memory manager for one: they are left alone.
@@ -77,6 +76,17 @@ pub(super) enum Life {
     Running,
     /// Its process has ended.
     Stopped,
+}
+
+/// What is set for a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Nothing, by anybody.
+    Nothing,
+    /// These CPUs, as far as is known.
+    Cpus(CpuSet),
+    /// CPUs were set, and they may be others than those decided by now: whatever is decided has to be told.
+    Unsure,
 }
 
 /// How a container of a pod can get exclusive CPUs within the pod's budget.
@@ -199,7 +209,7 @@ impl PodEntry {
     /// Whether a container that shares names CPUs that the kernel keeps for another one of the pod.
     pub(super) fn is_in_its_own_way(&self) -> bool {
         let kept = self.kept_by_kernel();
-        let named = |entry: &Entry| entry.told.filter(|_| entry.claim.is_none());
+        let named = |entry: &Entry| entry.told.cpus().filter(|_| entry.claim.is_none());
         self.containers.values().filter_map(named).any(|told| !told.is_disjoint(&kept))
     }
 
@@ -228,7 +238,7 @@ impl Entry {
             terms: Terms::default(),
             life,
             restarted: false,
-            told: container.cpus,
+            told: container.cpus.map_or(Told::Nothing, Told::Cpus),
             mems: container.mems,
             mems_are_others: container.mems.is_some(),
             created_at: container.created_at,
@@ -249,7 +259,7 @@ impl Entry {
             terms: Terms::default(),
             life: Life::Stopped,
             restarted: false,
-            told: None,
+            told: Told::Nothing,
             mems: None,
             mems_are_others: false,
             created_at: None,
@@ -278,7 +288,7 @@ impl Entry {
 
     /// Takes note of what the runtime is told to set.
     pub(super) fn hear(&mut self, pin: &Pin) {
-        self.told = Some(pin.cpus());
+        self.told = Told::Cpus(pin.cpus());
         self.mems = pin.mems().or(self.mems);
     }
 
@@ -289,6 +299,23 @@ impl Entry {
     /// moved to and fro by each of its crashes.
     pub(super) fn is_lent(&self, pod_is_quiet: bool) -> bool {
         pod_is_quiet && self.life == Life::Stopped && !self.restarted
+    }
+}
+
+impl Told {
+    /// The CPUs that are set, where they are known.
+    pub(super) fn cpus(self) -> Option<CpuSet> {
+        match self {
+            Told::Cpus(cpus) => Some(cpus),
+            Told::Nothing | Told::Unsure => None,
+        }
+    }
+
+    /// What is set has to be told again. Where nothing is there is nothing to repeat.
+    pub(super) fn doubt(&mut self) {
+        if *self != Told::Nothing {
+            *self = Told::Unsure;
+        }
     }
 }
 

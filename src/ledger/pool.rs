@@ -3,7 +3,7 @@
 use super::event::{Pin, Update};
 use super::hands_off::Stance;
 use super::model::ContainerId;
-use super::pods::{Entry, Life, PodEntry};
+use super::pods::{Entry, Life, PodEntry, Told};
 use super::{Ledger, Policy};
 use crate::cpuset::CpuSet;
 use crate::placement::reserve::whole_cores;
@@ -84,7 +84,7 @@ impl Ledger {
                     let beside = cpus - pod.kept_by_kernel();
                     cpus = if beside.is_empty() { cpus } else { beside };
                 }
-                let unset = entry.told.is_none();
+                let unset = entry.told == Told::Nothing;
                 let free = self.settings.policy == Policy::None && cpus == self.topology.online();
                 if unset && free { None } else { Pin::shared(cpus) }
             }
@@ -127,7 +127,7 @@ impl Ledger {
             .flat_map(|pod| pod.containers.values().map(move |entry| (pod, entry)))
             .filter(|(_, entry)| entry.life != Life::Stopped)
             .filter_map(|(pod, entry)| Some((entry, self.wish(pod, entry)?)))
-            .filter(|(entry, pin)| entry.told != Some(pin.cpus()))
+            .filter(|(entry, pin)| entry.told != Told::Cpus(pin.cpus()))
             .map(|(entry, pin)| Update { container: entry.id.clone(), pin })
             .collect();
         updates.sort_by_key(|update| update.pin.is_exclusive());
@@ -152,8 +152,8 @@ impl Ledger {
         for update in updates {
             let Some((uid, name)) = self.ids.get(&update.container) else { continue };
             self.pods.change_entry(uid, name, |entry| {
-                if entry.told == Some(update.pin.cpus()) {
-                    entry.told = None;
+                if entry.told == Told::Cpus(update.pin.cpus()) {
+                    entry.told = Told::Unsure;
                     self.pending = true;
                 }
             });

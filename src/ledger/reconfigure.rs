@@ -8,7 +8,7 @@
 use super::Ledger;
 use super::model::ContainerId;
 use super::note::What;
-use super::pods::Entry;
+use super::pods::{Entry, Told};
 use super::settings::Settings;
 use crate::cpuset::CpuSet;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 /// What a container had before.
 struct Had {
     claim: Option<CpuSet>,
-    told: Option<CpuSet>,
+    told: Told,
 }
 
 impl Ledger {
@@ -31,7 +31,7 @@ impl Ledger {
         self.reread_wishes();
         let earlier = self.notes.len();
         // A claim is what is set, or what is about to be.
-        self.adopt_anew(|entry| entry.claim.or(entry.told));
+        self.adopt_anew(|entry| entry.claim.or(entry.told.cpus()));
         self.leave_alone(&before);
         let news = self.notes.split_off(earlier);
         self.notes.extend(news.into_iter().filter(|note| {

@@ -72,7 +72,11 @@ impl Ledger {
                 exclusive: entry.claim,
                 idle: self.taken(entry) - entry.claim.unwrap_or_default(),
                 cpus_wish: entry.terms.cpus,
-                runs_on: entry.claim.or(shared).or(entry.told).unwrap_or(self.topology.online()),
+                runs_on: entry
+                    .claim
+                    .or(shared)
+                    .or(entry.told.cpus())
+                    .unwrap_or(self.topology.online()),
                 state: match entry.life {
                     Life::Created { .. } => State::Created,
                     Life::Running => State::Running,

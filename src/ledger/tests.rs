@@ -10,6 +10,7 @@ mod kubelet;
 mod mems;
 mod orders;
 mod resize;
+mod unpinned;
 mod wishes;
 
 use super::*;

@@ -4,7 +4,7 @@ use super::*;
 use crate::topology::synthetic::Machine;
 
 /// What a kubelet sends for an in-place resize.
-fn resize(
+pub(super) fn resize(
     node: &mut Node,
     pod: &Pod,
     name: &str,

@@ -9,14 +9,13 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 use crate::binaries::Binaries;
-use crate::containerd::Version;
 use crate::kubelet::RunningPod;
 use crate::node::Node;
 use crate::plugin::Plugin;
 use crate::pod::{Container, Pod};
 use crate::scenario::{exclusive, exclusivity};
 use crate::step::{Outcome, Step};
-use crate::vm::{self, Machine, Oci, Software};
+use crate::vm::{self, Machine, Software};
 
 /// Who keeps exclusivity: values of the plugin's configuration. Without the plugin nobody does, and what grows then is the
 /// runtime's and the machine's own share.
@@ -33,12 +32,9 @@ pub struct Options {
     /// Exclusive containers that are timed for each number and mode; the median counts.
     #[arg(long, default_value_t = 5)]
     pub samples: usize,
-    /// Which generation of containerd.
-    #[arg(long, value_enum, default_value_t = Version::V2_1)]
-    pub runtime: Version,
-    /// What runs the containers.
-    #[arg(long, value_enum, default_value_t = Oci::Runc)]
-    pub oci: Oci,
+    /// What runs there.
+    #[command(flatten)]
+    pub software: Software,
 }
 
 /// What is to be measured.
@@ -64,7 +60,7 @@ pub struct Row {
 /// # Errors
 /// When the lab fails.
 pub fn run(options: &Options) -> Result<()> {
-    let Options { shared, samples, runtime, oci } = options.clone();
+    let Options { shared, samples, software } = options.clone();
     if samples == 0 || shared.is_empty() || !shared.is_sorted() {
         bail!("--samples has to be 1 or more, and the numbers of --shared ascending");
     }
@@ -74,7 +70,6 @@ pub fn run(options: &Options) -> Result<()> {
         shared.iter().map(|count| (count + 10) * MODES.len() * (samples + 1)).sum();
     let patience = Duration::from_secs(900 + changes as u64);
     let machine = Machine { memory: 6144, ..Machine::single("latency", 1, 4) };
-    let software = Software { oci, ..runtime.into() };
     let step = Step::Latency(Settings { shared, samples });
     let outcomes = vm::run(&machine, software, &[step], &binaries, patience)?;
     let Some(Outcome::Latency(rows)) = outcomes.into_iter().next() else {

@@ -6,26 +6,21 @@ use std::io::{BufRead, Write};
 use anyhow::{Context, Result, bail};
 
 use crate::binaries::Binaries;
-use crate::cgroup::Driver;
 use crate::command::{command, last_lines, run};
-use crate::containerd::Version;
 use crate::pod::{Container, Pod};
 use crate::scenario::shape::Shape;
 use crate::step::{Outcome, Player, Step};
 use crate::view::View;
-use crate::vm::{self, Machine, Oci, Software};
+use crate::vm::{self, Machine, Software};
 
 /// What the person at the terminal can choose.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
     /// A machine's name, or a file's path.
     pub machine: String,
-    /// Which generation of containerd.
-    #[arg(long, value_enum, default_value_t = Version::V2_1)]
-    pub runtime: Version,
-    /// How cgroups are made.
-    #[arg(long, value_enum, default_value_t = Driver::Cgroupfs)]
-    pub driver: Driver,
+    /// What runs on it.
+    #[command(flatten)]
+    pub software: Software,
     /// The plugin's configuration; without it the policy is static, and the first core reserved.
     #[arg(long)]
     pub config: Option<std::path::PathBuf>,
@@ -56,8 +51,7 @@ pub fn start(options: &Options) -> Result<()> {
             .with_context(|| format!("cannot read {}", path.display()))?,
         None => Shape::of(&machine)?.config(""),
     };
-    let software = Software { version: options.runtime, oci: Oci::Runc, driver: options.driver };
-    vm::shell(&machine, software, &config, &binaries)
+    vm::shell(&machine, options.software, &config, &binaries)
 }
 
 /// In the guest: answers lines of `input` until it ends, or says so.

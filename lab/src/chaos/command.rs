@@ -9,10 +9,9 @@ use super::{Settings, Summary};
 use crate::binaries::Binaries;
 use crate::cache;
 use crate::command::progress;
-use crate::containerd::Version;
 use crate::host::Host;
 use crate::step::{Outcome, Player, Step};
-use crate::vm::{self, Machine, Oci, Software};
+use crate::vm::{self, Machine, Software};
 
 /// What the person at the terminal can choose.
 #[derive(Debug, Clone, clap::Args)]
@@ -35,12 +34,9 @@ pub struct Options {
     /// CPUs of the virtual server.
     #[arg(long, default_value_t = 16)]
     pub cpus: usize,
-    /// Which generation of containerd.
-    #[arg(long, value_enum, default_value_t = Version::V2_1)]
-    pub runtime: Version,
-    /// What runs the virtual server's containers.
-    #[arg(long, value_enum, default_value_t = Oci::Runc)]
-    pub oci: Oci,
+    /// What runs there; on this machine only the generation of containerd can be chosen.
+    #[command(flatten)]
+    pub software: Software,
     /// Another plugin than the one built here.
     #[arg(long)]
     pub plugin: Option<PathBuf>,
@@ -116,17 +112,16 @@ fn let_loose(options: &Options, binaries: &Binaries) -> Result<Summary> {
     let step = Step::Storm(settings);
     let outcome = match options.on {
         Place::Host => {
-            let mut host = Host::start(options.runtime, binaries)?;
+            let mut host = Host::start(options.software.version, binaries)?;
             let mut tell = |text: &str| progress(text);
             Player::new(&mut host.node, &binaries.plugin, &mut tell).play(&step)?
         }
         Place::Server => {
             let machine = Machine { memory: 4096, ..Machine::single("chaos", 2, options.cpus / 2) };
-            let software = Software { oci: options.oci, ..options.runtime.into() };
             // A kill and what belongs to it takes some seconds where processors are emulated.
             let patience =
                 Duration::from_secs(600 + options.kills * (10 + options.creations_per_kill * 3));
-            let mut outcomes = vm::run(&machine, software, &[step], binaries, patience)?;
+            let mut outcomes = vm::run(&machine, options.software, &[step], binaries, patience)?;
             outcomes.pop().context("the guest sent no result")?
         }
     };

@@ -10,13 +10,12 @@ use serde::Serialize;
 
 use crate::binaries::Binaries;
 use crate::cache;
-use crate::cgroup::Driver;
 use crate::command::progress;
 use crate::containerd::Version;
 use crate::scenario::catalogue::{self, Scenario};
 use crate::scenario::script::Script;
 use crate::scenario::shape::Shape;
-use crate::vm::{self, Machine, Oci, Software};
+use crate::vm::{self, Machine, Software};
 
 mod servers;
 mod table;
@@ -34,12 +33,9 @@ pub struct Run {
     pub machine: String,
     /// Scenarios: names separated by commas, or `all`.
     pub scenario: String,
-    /// Which generation of containerd.
-    #[arg(long, value_enum, default_value_t = Version::V2_1)]
-    pub runtime: Version,
-    /// How cgroups are made.
-    #[arg(long, value_enum, default_value_t = Driver::Cgroupfs)]
-    pub driver: Driver,
+    /// What runs on them.
+    #[command(flatten)]
+    pub software: Software,
     /// Another plugin than the one built here.
     #[arg(long)]
     pub plugin: Option<PathBuf>,
@@ -85,9 +81,7 @@ pub fn run(options: &Run) -> Result<()> {
     let scenarios = scenarios(&options.scenario)?;
     let mut rows = Vec::new();
     for machine in machines(&options.machine)? {
-        let software =
-            Software { version: options.runtime, oci: Oci::Runc, driver: options.driver };
-        rows.extend(on_machine(&machine, &software, &scenarios, &binaries)?);
+        rows.extend(on_machine(&machine, &options.software, &scenarios, &binaries)?);
     }
     finish(&rows)
 }

@@ -34,6 +34,10 @@ const MODULES: [&str; 2] = ["kernel/drivers/block/virtio_blk.ko", "kernel/fs/ove
 const INIT: &str = r#"#!/bin/busybox sh
 b=/bin/busybox
 $b mount -t devtmpfs dev /dev
+$b ln -s /proc/self/fd /dev/fd
+$b ln -s fd/0 /dev/stdin
+$b ln -s fd/1 /dev/stdout
+$b ln -s fd/2 /dev/stderr
 $b mount -t proc proc /proc
 $b insmod /virtio_blk.ko
 $b insmod /overlay.ko

@@ -41,13 +41,16 @@ const KERNEL: &str = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic nowatch
     rcupdate.rcu_cpu_stall_suppress=1 mitigations=off init_on_alloc=0 audit=0 lsm=capability nokaslr";
 
 /// What runs on a virtual server.
-#[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, clap::Args, serde::Serialize, serde::Deserialize)]
 pub struct Software {
-    /// Which containerd.
+    /// Which generation of containerd.
+    #[arg(long = "runtime", value_enum, default_value_t = Version::V2_1)]
     pub version: Version,
     /// What runs its containers.
+    #[arg(long, value_enum, default_value_t = Oci::Runc)]
     pub oci: Oci,
     /// How cgroups are made. With systemd's it is the first process, as on most nodes.
+    #[arg(long, value_enum, default_value_t = Driver::Cgroupfs)]
     pub driver: Driver,
 }
 

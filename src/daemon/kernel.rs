@@ -95,9 +95,13 @@ impl Kernel {
             Some(_) => Exclusivity::Kernel,
             None => Exclusivity::Runtime,
         };
+        Ok(Kernel::new(enforcer))
+    }
+
+    fn new(enforcer: Option<Enforcer>) -> Kernel {
         let unsettled = VecDeque::new();
         let tops = KUBEPODS.iter().filter_map(|name| CgroupPath::new(name)).collect();
-        Ok(Kernel { enforcer, unsettled, untidy: false, tops, refusals: 0, untold: Vec::new() })
+        Kernel { enforcer, unsettled, untidy: false, tops, refusals: 0, untold: Vec::new() }
     }
 
     /// Whether it is in force.

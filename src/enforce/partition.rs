@@ -36,6 +36,11 @@ pub enum Kind {
     Isolated,
 }
 
+impl Kind {
+    /// Every kind there is.
+    pub(super) const ALL: [Kind; 2] = [Kind::Root, Kind::Isolated];
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -200,14 +205,15 @@ pub(super) fn await_returned(
         Err(error) if error.is_gone() => CpuSet::EMPTY,
         Err(error) => return Err(error.into()),
     };
+    let missing = || Ok::<_, Refused>(cpus - own - on.cpus(&top, EFFECTIVE)?);
+    if missing()?.is_empty() {
+        return Ok(());
+    }
+    let beside = on.tops().into_iter().filter(|other| *other != top);
+    let kept_beside: CpuSet = beside.map(|other| kept_in(on, &other)).collect();
     let start = Instant::now();
     loop {
-        let missing = cpus - own - on.cpus(&top, EFFECTIVE)?;
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let beside = on.tops().into_iter().filter(|other| *other != top);
-        let withheld = beside.fold(missing, |rest, other| rest - kept_in(on, &other));
+        let withheld = missing()? - kept_beside;
         if withheld.is_empty() {
             return Ok(());
         }
@@ -221,7 +227,7 @@ pub(super) fn await_returned(
 /// CPUs that a group or groups in it have for themselves, as valid partitions.
 fn kept_in(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
     let state = on.read(group, PARTITION).unwrap_or_default();
-    if [Kind::Root, Kind::Isolated].iter().any(|kind| state == kind.to_string()) {
+    if Kind::ALL.iter().any(|kind| state == kind.to_string()) {
         return on.cpus(group, EXCLUSIVE_EFFECTIVE).unwrap_or_default();
     }
     // Only what a group may have for itself can be passed on to a partition in it.

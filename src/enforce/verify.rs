@@ -110,7 +110,7 @@ impl Verifier {
     /// None set is no news: some OCI runtimes set them for a group of their own within.
     pub fn set_for(&self, group: &CgroupPath) -> Option<(CpuSet, bool)> {
         let cpus = self.on.cpus(group, "cpuset.cpus").ok().filter(|cpus| !cpus.is_empty())?;
-        let kept = [Kind::Root, Kind::Isolated]
+        let kept = Kind::ALL
             .into_iter()
             .any(|kind| partition::holds(&self.on, group, cpus, kind).unwrap_or(false));
         Some((cpus, kept))

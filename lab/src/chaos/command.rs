@@ -13,6 +13,9 @@ use crate::host::Host;
 use crate::step::{Outcome, Player, Step};
 use crate::vm::{self, Machine, Software};
 
+/// CPUs of a virtual server, unless somebody says otherwise.
+const CPUS: usize = 16;
+
 /// What the person at the terminal can choose.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
@@ -32,7 +35,7 @@ pub struct Options {
     #[arg(long, value_enum, default_value_t = Place::Server)]
     pub on: Place,
     /// CPUs of the virtual server.
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = CPUS)]
     pub cpus: usize,
     /// What runs there; on this machine only the generation of containerd can be chosen.
     #[command(flatten)]
@@ -112,6 +115,12 @@ fn let_loose(options: &Options, binaries: &Binaries) -> Result<Summary> {
     let step = Step::Storm(settings);
     let outcome = match options.on {
         Place::Host => {
+            let software = Software::from(options.software.version);
+            if options.software != software || options.cpus != CPUS {
+                bail!(
+                    "--oci, --driver and --cpus are for virtual servers: leave them or --on host away"
+                );
+            }
             let mut host = Host::start(options.software.version, binaries)?;
             let mut tell = |text: &str| progress(text);
             Player::new(&mut host.node, &binaries.plugin, &mut tell).play(&step)?

@@ -41,7 +41,7 @@ const KERNEL: &str = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic nowatch
     rcupdate.rcu_cpu_stall_suppress=1 mitigations=off init_on_alloc=0 audit=0 lsm=capability nokaslr";
 
 /// What runs on a virtual server.
-#[derive(Debug, Clone, Copy, clap::Args, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args, serde::Serialize, serde::Deserialize)]
 pub struct Software {
     /// Which generation of containerd.
     #[arg(long = "runtime", value_enum, default_value_t = Version::V2_1)]

@@ -38,14 +38,7 @@ impl Node {
             write(root.path(), group, files("0,3-7", "member"));
         }
         let hierarchy = Hierarchy::open(root.path()).unwrap();
-        let kernel = Kernel {
-            enforcer: Some(Enforcer::new(hierarchy, Kind::Root)),
-            unsettled: VecDeque::new(),
-            untidy: false,
-            tops: BTreeSet::new(),
-            refusals: 0,
-            untold: Vec::new(),
-        };
+        let kernel = Kernel::new(Some(Enforcer::new(hierarchy, Kind::Root)));
         let machine = Machine { caches: 1, cores: 8, ..Machine::default() };
         let settings = Settings {
             policy: Policy::Static,

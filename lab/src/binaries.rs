@@ -27,6 +27,10 @@ impl Binaries {
     pub fn build() -> Result<Self> {
         progress("building the static programs (first time: some minutes)");
         let plugin = Self::build_plugin()?;
+        if cfg!(target_feature = "crt-static") {
+            let own = beside_this_program()?;
+            return Ok(Self { plugin, lab: own.join("lab"), probe: own.join("probe") });
+        }
         let lab = build(&["--profile", "lab", "--package", "lab", "--bins"])?;
         Ok(Self { plugin, lab: find(&lab, "lab")?, probe: find(&lab, "probe")? })
     }
@@ -40,6 +44,13 @@ impl Binaries {
             build(&["--release", "--package", "nri-cpu-manager", "--bin", "nri-cpu-manager"])?;
         find(&plugin, "nri-cpu-manager")
     }
+}
+
+/// Where this crate's programs are, which cargo has built together with the one that runs: a program or a test of it.
+fn beside_this_program() -> Result<PathBuf> {
+    let this = std::env::current_exe().context("cannot tell which program runs")?;
+    let directory = this.ancestors().skip(1).find(|directory| !directory.ends_with("deps"));
+    Ok(directory.context("the program that runs is in no directory")?.to_path_buf())
 }
 
 /// Builds statically and returns what cargo says it made, a JSON object a line.

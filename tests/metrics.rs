@@ -14,6 +14,7 @@ mod observed;
 use nri_cpu_manager::ledger::{Event, Qos};
 use nri_cpu_manager::nri::{Message, Session};
 use nri_cpu_manager::observe::endpoint::{self, Address};
+use nri_cpu_manager::placement::Reason;
 use observed::{CONFIG, Observed, create, local};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -408,4 +409,13 @@ fn every_alert_is_described() {
     }
     let sections = text.lines().filter(|line| line.starts_with("### Nri")).count();
     assert_eq!(sections, rules.matches("- alert: ").count());
+}
+
+/// docs/troubleshooting.md says of each reason to refuse what it means and what helps.
+#[test]
+fn every_reason_is_described() {
+    let text = include_str!("../docs/troubleshooting.md");
+    let missing: Vec<Reason> =
+        Reason::ALL.into_iter().filter(|reason| !text.contains(&format!("| `{reason}"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }

@@ -22,8 +22,6 @@ pub enum Reason {
     SmtAlignment,
     /// CPUs were expected to be free and are not.
     UnexpectedAdmission,
-    /// The pod's containers without exclusive CPUs would be left with none.
-    EmptyPodSharedPool,
     /// With a wish for it, the CPUs cannot be in as few uncore caches as can be on this machine.
     UncoreAlignment,
     /// The pod wishes for something that its namespace may not.
@@ -36,11 +34,10 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 8] = [
+    pub const ALL: [Reason; 7] = [
         Reason::TopologyAffinity,
         Reason::SmtAlignment,
         Reason::UnexpectedAdmission,
-        Reason::EmptyPodSharedPool,
         Reason::UncoreAlignment,
         Reason::WishNotAllowed,
         Reason::WishUnknown,
@@ -53,7 +50,6 @@ impl Reason {
             Reason::TopologyAffinity => "TopologyAffinityError",
             Reason::SmtAlignment => "SMTAlignmentError",
             Reason::UnexpectedAdmission => "UnexpectedAdmissionError",
-            Reason::EmptyPodSharedPool => "EmptyPodSharedPoolError",
             Reason::UncoreAlignment => "UncoreAlignmentError",
             Reason::WishNotAllowed => "WishNotAllowedError",
             Reason::WishUnknown => "WishUnknownError",

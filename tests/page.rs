@@ -26,6 +26,9 @@ use tokio::net::{TcpListener, TcpStream};
 const HOSTILE: &str =
     "</svg><script>document.title='harm'</script><img src=x onerror=document.title='harm'>\"'&";
 
+/// What a browser needs at most to do something and end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 fn installed() -> bool {
     let found = Command::new("chromium").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !found {
@@ -34,19 +37,13 @@ fn installed() -> bool {
     found
 }
 
-/// Runs the browser, with a profile of its own, until it is done.
-async fn browse(arguments: Vec<String>) -> Output {
+/// Runs the browser, with a profile of its own, until it is done or has had its time.
+async fn browse(time: Duration, arguments: Vec<String>) -> Output {
     let run = tokio::task::spawn_blocking(move || {
         let profile = tempfile::tempdir().unwrap();
         Command::new("timeout")
-            .args([
-                "60",
-                "chromium",
-                "--headless=new",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--no-first-run",
-            ])
+            .arg(time.as_secs().to_string())
+            .args(["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"])
             .args(["--disable-dev-shm-usage", "--hide-scrollbars", "--enable-logging=stderr"])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .args(arguments)
@@ -67,13 +64,14 @@ async fn serve(daemon: &Observed) -> SocketAddr {
 /// of its path. What the browser said, and all paths.
 async fn browse_watched(
     server: SocketAddr,
+    time: Duration,
     arguments: &[&str],
     mut before: impl AsyncFnMut(&str, usize),
 ) -> (Output, Vec<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut arguments: Vec<String> = arguments.iter().map(|one| (*one).to_owned()).collect();
     arguments.push(format!("http://{}/", listener.local_addr().unwrap()));
-    let browser = browse(arguments);
+    let browser = browse(time, arguments);
     tokio::pin!(browser);
     let mut paths: Vec<String> = Vec::new();
     loop {
@@ -123,7 +121,7 @@ async fn the_page_refreshes_itself() {
             }
         };
         let arguments = ["--virtual-time-budget=9000", "--dump-dom"];
-        let (output, paths) = browse_watched(server, &arguments, happens).await;
+        let (output, paths) = browse_watched(server, PATIENCE, &arguments, happens).await;
         let dom = String::from_utf8_lossy(&output.stdout);
         let log = String::from_utf8_lossy(&output.stderr);
         println!("{paths:?}");
@@ -144,6 +142,26 @@ async fn the_page_refreshes_itself() {
             .filter(|path| !["/", "/fragment", "/page.js", "/icon.svg"].contains(&path.as_str()))
             .collect();
         assert!(elsewhere.is_empty(), "{elsewhere:?}");
+    })
+    .await;
+}
+
+/// Somebody who lets no scripts run has the whole page anew every few seconds.
+#[tokio::test]
+async fn without_scripts() {
+    if !installed() {
+        return;
+    }
+    local(async {
+        let daemon = Observed::connected(CONFIG).await;
+        let server = serve(&daemon).await;
+        // Without scripts a browser cannot be told to do something and end: it stays until its time is over.
+        let arguments = ["--blink-settings=scriptEnabled=false", "--remote-debugging-port=0"];
+        let time = Duration::from_secs(20);
+        let (_, paths) = browse_watched(server, time, &arguments, async |_, _| {}).await;
+        println!("{paths:?}");
+        assert!(paths.iter().filter(|path| *path == "/").count() >= 2, "{paths:?}");
+        assert!(!paths.iter().any(|path| path == "/fragment"), "a script ran: {paths:?}");
     })
     .await;
 }
@@ -225,13 +243,16 @@ async fn screenshots() {
             let address = serve(&daemon).await;
             for (scheme, setting) in [("light", 1), ("dark", 0)] {
                 let shot = into.join(format!("{name}-{scheme}.png"));
-                let output = browse(vec![
-                    format!("--blink-settings=preferredColorScheme={setting}"),
-                    "--window-size=1366,1400".into(),
-                    "--virtual-time-budget=3000".into(),
-                    format!("--screenshot={}", shot.display()),
-                    format!("http://{address}/"),
-                ])
+                let output = browse(
+                    PATIENCE,
+                    vec![
+                        format!("--blink-settings=preferredColorScheme={setting}"),
+                        "--window-size=1366,1400".into(),
+                        "--virtual-time-budget=3000".into(),
+                        format!("--screenshot={}", shot.display()),
+                        format!("http://{address}/"),
+                    ],
+                )
                 .await;
                 assert!(shot.exists(), "{}", String::from_utf8_lossy(&output.stderr));
             }

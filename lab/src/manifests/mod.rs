@@ -1,6 +1,6 @@
 //! `manifests/` as shipped: composed as `kubectl apply -k` would, and read as far as the lab's kubelet understands it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -22,16 +22,18 @@ pub struct Manifests {
     pub config_map: ConfigMap,
 }
 
+fn directory(name: &str) -> PathBuf {
+    let root = cache::repository().join("manifests");
+    if name == "base" { root.join("base") } else { root.join("overlays").join(name) }
+}
+
 impl Manifests {
     /// Composes `manifests/base`, or `manifests/overlays/OVERLAY`.
     ///
     /// # Errors
     /// When a file has anything the lab does not understand, or they do not fit together.
     pub fn compose(name: &str) -> Result<Self> {
-        let root = cache::repository().join("manifests");
-        let directory =
-            if name == "base" { root.join("base") } else { root.join("overlays").join(name) };
-        Self::read(&directory)
+        Self::read(&directory(name))
     }
 
     fn read(directory: &Path) -> Result<Self> {

@@ -1,5 +1,7 @@
 use super::*;
 use std::fs;
+use std::io::ErrorKind;
+use std::process::Command;
 
 const OVERLAYS: [&str; 5] = ["base", "containerd-1.7", "crio", "kernel-exclusivity", "migrate"];
 
@@ -123,4 +125,55 @@ fn amounts() {
     assert_eq!(amounts("10m", "64Mi"), (Some(10), Some(64 << 20)));
     assert_eq!(amounts("2", "1Gi"), (Some(2000), Some(1 << 30)));
     assert_eq!(amounts("-1", "64M"), (None, None));
+}
+
+/// What `kubectl kustomize` makes of a directory, if there is a kubectl here.
+fn kustomized(directory: &Path) -> Option<Vec<Value>> {
+    let output = match Command::new("kubectl").arg("kustomize").arg(directory).output() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return None,
+        output => output.unwrap(),
+    };
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(
+        serde_yaml::Deserializer::from_str(&text)
+            .map(|one| Value::deserialize(one).unwrap())
+            .collect(),
+    )
+}
+
+/// The same with all lists of named things in the order of their names: no order of them means anything here.
+fn unordered(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            fields.into_iter().map(|(name, value)| (name, unordered(value))).collect()
+        }
+        Value::Array(items) => {
+            let mut items: Vec<Value> = items.into_iter().map(unordered).collect();
+            if items.iter().all(|item| item["name"].is_string()) {
+                items.sort_by_key(|item| item["name"].to_string());
+            }
+            Value::Array(items)
+        }
+        other => other,
+    }
+}
+
+#[test]
+fn kustomize_itself_says_the_same() {
+    for name in OVERLAYS {
+        let directory = directory(name);
+        let Some(theirs) = kustomized(&directory) else {
+            println!("skipped: kustomize itself over the manifests: kubectl is not installed");
+            return;
+        };
+        let by_kind = |all: Vec<Value>| {
+            let mut all: Vec<Value> = all.into_iter().map(unordered).collect();
+            all.sort_by_key(|one| one["kind"].to_string());
+            all
+        };
+        let ours = by_kind(kustomization::compose(&directory).unwrap());
+        assert!(ours.len() >= 2, "{ours:?}");
+        assert_eq!(ours, by_kind(theirs), "{}", directory.display());
+    }
 }

@@ -23,7 +23,8 @@ impl Owner {
     }
 
     /// A decision that is not on disk. A new exclusive container is refused, and tried again by the kubelet: after a
-    /// crash nobody would know whose CPUs they are. Everything else goes on; what runs says enough.
+    /// crash nobody would know whose CPUs they are. Everything else goes on: what runs says enough, and one that comes back
+    /// to its CPUs has them on disk by its name.
     pub(super) fn unsaved(
         &mut self,
         kind: Kind,
@@ -33,7 +34,7 @@ impl Owner {
     ) -> Result<Decision, Refusal> {
         log::error!("{error}");
         match (created, decision.pin) {
-            (Some(id), Some(pin)) if pin.is_exclusive() => {
+            (Some(id), Some(pin)) if pin.is_exclusive() && !self.ledger.inherits(id) => {
                 let why = format!(
                     "exclusive CPUs cannot be given while the plugin cannot keep its state: {error}"
                 );

@@ -8,13 +8,13 @@ use super::conflicts::in_the_way;
 use super::event::Decision;
 use super::hands_off::Stance;
 use super::memory::Memory;
-use super::model::{Container, ContainerId, Pod, PodUid};
+use super::model::{Container, ContainerId, MilliCpu, Pod, PodUid, SandboxId};
 use super::note::{Note, Reason, Subject, What};
 use super::pods::{Entry, Life, Room};
-use super::{Claim, Ledger, Policy};
+use super::{Claim, Exclusivity, Ledger, Policy};
 use crate::cpuset::CpuSet;
 use crate::placement::{Allocation, Supply};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// What an assignment is believed for, the best first. One that is believed less never takes CPUs from one that is
 /// believed more, so all containers are looked at once for each.
@@ -31,16 +31,24 @@ enum Trust {
     Kubelet,
 }
 
+/// What was followed event by event, and is not in a runtime's list.
+#[derive(Debug, Default)]
+struct Followed {
+    /// Budgets of pods, and whether the runtime tells of resized ones: a list has those that pods were created with.
+    budgets: HashMap<PodUid, (Option<MilliCpu>, bool)>,
+    /// Containers that the kernel would not keep others off.
+    fallen_back: HashSet<ContainerId>,
+}
+
 impl Ledger {
     pub(super) fn synchronize(&mut self, pods: Vec<Pod>, containers: Vec<Container>) -> Decision {
-        let memory = self.forget();
-        for pod in pods {
-            self.upsert_pod(pod);
-        }
-        let containers = self.newest_instances(containers);
+        let (memory, followed) = self.forget();
+        let owners = self.list_pods(pods, &containers);
+        let containers = newest_instances(&owners, containers);
         for (uid, container) in &containers {
             self.enter(uid, container);
         }
+        self.take_up(followed);
         self.settle(&containers, memory);
         Decision { updates: self.take_updates(), ..Decision::default() }
     }
@@ -75,10 +83,16 @@ impl Ledger {
         self.pending = true;
     }
 
-    /// An event spoke of a container that no earlier one did. It is treated as if it had been found running.
+    /// An event spoke of a container that no earlier one did. It is treated as if it had been found running; what its
+    /// name had before is remembered.
     pub(super) fn adopt_late(&mut self, uid: &PodUid, container: &Container) {
+        self.recall(uid, &container.name);
+        let of_it = |claim: &Claim| &claim.pod_uid == uid && claim.container == container.name;
+        let memory = Memory::new(self.claims().filter(of_it).collect(), Vec::new());
         self.enter(uid, container);
-        self.adopt_set(uid, container);
+        for trust in [Trust::Confirmed, Trust::Set, Trust::Remembered] {
+            self.adopt(uid, container, &memory, trust);
+        }
         if self.stance == Stance::Assign {
             self.repair(uid, container);
         }
@@ -122,14 +136,62 @@ impl Ledger {
         self.settle(&running, memory);
     }
 
-    /// Drops everything but the memory of claims.
-    fn forget(&mut self) -> Memory {
-        let mut ours = std::mem::take(&mut self.remembered);
-        ours.extend(self.claims());
+    /// Drops everything but the memory of claims, and what was followed that a list does not tell.
+    fn forget(&mut self) -> (Memory, Followed) {
+        let ours = self.claims().collect();
+        let by_runtime = |entry: &Entry| entry.kept_by == Exclusivity::Runtime;
+        let followed = Followed {
+            budgets: self
+                .pods
+                .iter()
+                .map(|(uid, pod)| (uid.clone(), (pod.pod.budget, pod.resized)))
+                .collect(),
+            fallen_back: self
+                .entries()
+                .filter(|(_, _, entry)| entry.claim.is_some() && by_runtime(entry))
+                .map(|(_, _, entry)| entry.id.clone())
+                .collect(),
+        };
+        self.remembered.clear();
         self.pods.clear();
         self.sandboxes.clear();
         self.ids.clear();
-        self.memory(ours)
+        (self.memory(ours), followed)
+    }
+
+    /// What was known of pods and containers that are still there.
+    fn take_up(&mut self, followed: Followed) {
+        self.pods.change_all(|uid, pod| {
+            if let Some((Some(budget), resized)) = followed.budgets.get(uid).copied() {
+                (pod.pod.budget, pod.resized) = (Some(budget), resized);
+            }
+            for entry in pod.containers.values_mut() {
+                if followed.fallen_back.contains(&entry.id) {
+                    entry.kept_by = Exclusivity::Runtime;
+                }
+            }
+        });
+    }
+
+    /// A container of this name is told of, whose claim is remembered from an earlier life: it is that of one that has
+    /// ended, and its name's. For runtimes that never list what runs.
+    pub(super) fn recall(&mut self, uid: &PodUid, name: &str) {
+        let is_it = |claim: &Claim| &claim.pod_uid == uid && claim.container == name;
+        let Some(at) = self.remembered.iter().position(is_it) else { return };
+        let claim = self.remembered.swap_remove(at);
+        self.keep(claim);
+        self.revision += 1;
+        self.refresh_pool();
+    }
+
+    /// A container is gone for good of which nothing is known but a claim from an earlier life.
+    pub(super) fn forget_claim(&mut self, id: &ContainerId) {
+        let before = self.remembered.len();
+        self.remembered.retain(|claim| claim.id != *id);
+        if self.remembered.len() != before {
+            self.revision += 1;
+            self.refresh_pool();
+        }
     }
 
     /// These claims, and the kubelet's, which are needed again as long as it assigns CPUs.
@@ -141,23 +203,22 @@ impl Ledger {
         Memory::new(ours, kubelet)
     }
 
-    /// Finds each container's pod, oldest container first. Of two instances of one container the newer one counts.
-    fn newest_instances(&self, mut containers: Vec<Container>) -> Vec<(PodUid, Container)> {
-        containers.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
-        let (mut seen, mut ids) = (HashSet::new(), HashSet::new());
-        let mut newest: Vec<(PodUid, Container)> = containers
-            .into_iter()
-            .rev()
-            .filter_map(|container| {
-                Some((self.sandboxes.get(&container.sandbox)?.clone(), container))
-            })
-            .filter(|(uid, container)| {
-                seen.insert((uid.clone(), container.name.clone()))
-                    && ids.insert(container.id.clone())
-            })
-            .collect();
-        newest.reverse();
-        newest
+    /// Takes note of all pods, and says whose each sandbox is.
+    ///
+    /// Dead sandboxes are listed as well, in any order: after a reboot each pod has one besides the one that its containers
+    /// are in. That one has to be heard of last, as its end is the pod's.
+    fn list_pods(
+        &mut self,
+        mut pods: Vec<Pod>,
+        containers: &[Container],
+    ) -> HashMap<SandboxId, PodUid> {
+        let mut newest: HashMap<&SandboxId, Option<i64>> = HashMap::new();
+        for container in containers {
+            let newest = newest.entry(&container.sandbox).or_default();
+            *newest = container.created_at.max(*newest);
+        }
+        pods.sort_by_key(|pod| newest.get(&pod.sandbox).copied());
+        pods.into_iter().map(|pod| (pod.sandbox.clone(), self.upsert_pod(pod))).collect()
     }
 
     /// Enters a running container without CPUs of its own.
@@ -203,17 +264,22 @@ impl Ledger {
         let ours = ours.filter(|claim| claim.id == container.id || entitled(&claim.cpus));
         let ours = ours.map(|claim| claim.cpus);
         let kubelet = memory.kubelet(uid, container).filter(|_| fixed);
+        let kubelet = kubelet.filter(|noted| !noted.doubtful || entitled(&noted.cpus));
+        let kubelet = kubelet.map(|noted| noted.cpus);
+        // Of what was decided some may have gone offline while nobody looked: the container keeps the others.
+        let left = |cpus| cpus & self.topology.online();
         match trust {
             // CPUs that were decided and are set stay with their container even if today's policy would give it none.
             Trust::Confirmed => {
                 let noted = |cpus: &CpuSet| [ours, kubelet].contains(&Some(*cpus));
-                container.cpus.filter(|cpus| noted(cpus) || (container.kept && entitled(cpus)))
+                let cpus = container.cpus;
+                cpus.filter(|cpus| noted(cpus) || (container.kept && entitled(cpus))).map(left)
             }
             // CPUs that nobody knows of count only for a container that is entitled to just as many.
             Trust::Set => container.cpus.filter(entitled),
             // If they are not set, the memory may be older than a resize.
-            Trust::Remembered => ours.filter(entitled),
-            Trust::Kubelet => kubelet.filter(entitled),
+            Trust::Remembered => ours.filter(entitled).map(left),
+            Trust::Kubelet => kubelet.filter(entitled).map(left),
         }
     }
 
@@ -229,7 +295,8 @@ impl Ledger {
         };
         let subject = self.subject(uid, container);
         let assigns = self.stance == Stance::Assign;
-        let decided = memory.ours(uid, container).filter(|ours| ours.cpus == claim);
+        let online = self.topology.online();
+        let decided = memory.ours(uid, container).filter(|ours| ours.cpus & online == claim);
         let decided = decided.map(|ours| ours.isolated);
         // Siblings that somebody else has meanwhile cannot be idle.
         let can = self.with_idle(&claim, true).is_subset(&free);
@@ -245,6 +312,9 @@ impl Ledger {
         match container.cpus {
             Some(cpus) if cpus == claim => {
                 self.notes.push(Note::new(false, subject, What::Adopted(claim)));
+            }
+            Some(cpus) if cpus & online == claim => {
+                self.moved(subject, Some(cpus), claim, Reason::Offline);
             }
             from => self.moved(subject, from, claim, Reason::NotSet),
         }
@@ -352,4 +422,23 @@ impl Ledger {
         let subject = Subject { namespace, pod, container, id };
         self.notes.push(Note::new(false, subject, What::Kept(cpus)));
     }
+}
+
+/// Finds each container's pod, oldest container first. Of two instances of one container the newer one counts.
+fn newest_instances(
+    owners: &HashMap<SandboxId, PodUid>,
+    mut containers: Vec<Container>,
+) -> Vec<(PodUid, Container)> {
+    containers.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+    let (mut seen, mut ids) = (HashSet::new(), HashSet::new());
+    let mut newest: Vec<(PodUid, Container)> = containers
+        .into_iter()
+        .rev()
+        .filter_map(|container| Some((owners.get(&container.sandbox)?.clone(), container)))
+        .filter(|(uid, container)| {
+            seen.insert((uid.clone(), container.name.clone())) && ids.insert(container.id.clone())
+        })
+        .collect();
+    newest.reverse();
+    newest
 }

@@ -11,9 +11,21 @@ use super::scene::{Refused, Scene};
 use crate::cpuset::CpuSet;
 use crate::placement::{Allocation, Rejection};
 
+/// Which instance of its name a container is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Instance {
+    /// The one that is in the books.
+    Present,
+    /// The one before that: what is told of it comes late, and must not touch its successor.
+    Replaced,
+    /// One that nobody has told of.
+    Unknown,
+}
+
 impl Ledger {
     pub(super) fn create(&mut self, pod: Pod, container: Container) -> Result<Decision, Rejection> {
         let uid = self.upsert_pod(pod);
+        self.recall(&uid, &container.name);
         if self.stance != Stance::Assign {
             return self.create_untouched(&uid, &container);
         }
@@ -31,7 +43,7 @@ impl Ledger {
             }
         };
         self.supersede(&container.id, &uid, &container.name);
-        let claim = grant.claim();
+        let (claim, inherited) = (grant.claim(), matches!(grant, Grant::Kept(_)));
         let taken = self.with_idle(&claim.unwrap_or_default(), terms.wishes.isolates());
         self.contested(&uid, &container, container.cpus);
         let kept_by = self.settings.exclusivity;
@@ -39,7 +51,9 @@ impl Ledger {
         if let Some(mut pod) = self.pods.change(&uid) {
             let before = pod.containers.remove(&container.name);
             let mut entry = Entry {
+                before: before.as_ref().map(|before| before.id.clone()),
                 claim,
+                inherited,
                 terms,
                 ..Entry::new(&container, Life::Created { updated: false }, kept_by)
             };
@@ -86,10 +100,17 @@ impl Ledger {
 
     pub(super) fn started(&mut self, pod: Pod, mut container: Container) {
         let uid = self.whose(pod, &mut container);
-        if self.entry(&uid, &container.name).is_none_or(|entry| entry.id != container.id) {
-            return self.adopt_late(&uid, &container);
+        match self.instance(&uid, &container) {
+            Instance::Present => {}
+            Instance::Replaced => return,
+            Instance::Unknown => return self.adopt_late(&uid, &container),
         }
         self.pods.change_entry(&uid, &container.name, |entry| {
+            entry.has_run = true;
+            // A process that ends at once may have its start told after its end, and no second end.
+            if entry.life == Life::Stopped {
+                return;
+            }
             // An update before this moment may have changed the runtime's books only: say it again.
             if entry.life == (Life::Created { updated: true }) {
                 entry.told.doubt();
@@ -97,8 +118,6 @@ impl Ledger {
             }
             entry.life = Life::Running;
         });
-        // Told after its stop: it may run, so its CPUs are lent no more.
-        self.refresh_pool();
     }
 
     pub(super) fn update(
@@ -108,8 +127,10 @@ impl Ledger {
         wanted: Wanted,
     ) -> Result<Decision, Rejection> {
         let uid = self.whose(pod, &mut container);
-        if self.entry(&uid, &container.name).is_none_or(|entry| entry.id != container.id) {
-            self.adopt_late(&uid, &container);
+        match self.instance(&uid, &container) {
+            Instance::Present => {}
+            Instance::Replaced => return Ok(Decision::default()),
+            Instance::Unknown => self.adopt_late(&uid, &container),
         }
         if self.stance != Stance::Assign {
             self.update_untouched(&uid, &container, wanted);
@@ -138,10 +159,19 @@ impl Ledger {
 
     /// A container is gone for good, not only between two instances: its CPUs are free. With its last container its pod
     /// is over: of pods that are older than the runtime's last start containerd tells no end.
+    ///
+    /// Not so one that could not be created: it comes back, and has to find the CPUs that its name had before.
     pub(super) fn remove(&mut self, id: &ContainerId) {
-        let Some((uid, name)) = self.ids.remove(id) else { return };
+        let Some((uid, name)) = self.ids.remove(id) else { return self.forget_claim(id) };
         let Some(mut entry) = self.pods.change(&uid) else { return };
         let removed = entry.containers.remove(&name);
+        if let Some(before) = removed.clone().and_then(Entry::fall_back_to_before) {
+            self.ids.insert(before.id.clone(), (uid.clone(), name.clone()));
+            entry.containers.insert(name, before);
+            self.revision += 1;
+            drop(entry);
+            return self.refresh_pool();
+        }
         let (over, pod) = (entry.containers.is_empty(), entry.pod.clone());
         drop(entry);
         if over {
@@ -173,6 +203,15 @@ impl Ledger {
         let subject = Subject { namespace, pod, container, id: entry.id };
         self.notes.push(Note::new(false, subject, What::Released(cpus)));
         self.revision += 1;
+    }
+
+    /// Which instance of its name a container is that an event is about.
+    pub(super) fn instance(&self, uid: &PodUid, container: &Container) -> Instance {
+        match self.entry(uid, &container.name) {
+            Some(entry) if entry.id == container.id => Instance::Present,
+            Some(entry) if entry.before.as_ref() == Some(&container.id) => Instance::Replaced,
+            _ => Instance::Unknown,
+        }
     }
 
     /// Takes note of a refusal.

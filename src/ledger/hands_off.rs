@@ -4,7 +4,7 @@
 //! found at the start. So taking over needs no list from the runtime, and moves nobody whose CPUs are legal.
 
 use super::event::{Decision, Wanted};
-use super::model::{Container, ContainerId, CpuRequest, PodUid};
+use super::model::{Container, ContainerId, PodUid};
 use super::note::{Note, What};
 use super::pods::{Entry, Life, Told};
 use super::{Event, Ledger};
@@ -118,6 +118,8 @@ impl Ledger {
         if let Some(before) = before.as_ref().filter(|_| container.cpus.is_none()) {
             (entry.claim, entry.isolated) = (before.claim, before.isolated);
         }
+        entry.before = before.as_ref().map(|before| before.id.clone());
+        entry.inherited = entry.claim.is_some();
         entry.terms = terms;
         pod.refused = false;
         pod.containers.insert(container.name.clone(), entry);
@@ -133,10 +135,7 @@ impl Ledger {
     /// Takes note of what somebody else sets for a container that exists.
     pub(super) fn update_untouched(&mut self, uid: &PodUid, container: &Container, wanted: Wanted) {
         let changed = self.pods.change_entry(uid, &container.name, |entry| {
-            entry.cpu = CpuRequest {
-                request: wanted.cpu.request.or(entry.cpu.request),
-                limit: wanted.cpu.limit.or(entry.cpu.limit),
-            };
+            entry.cpu = entry.cpu.changed_by(wanted.cpu);
             let cpus = wanted.cpus.filter(|cpus| entry.told != Told::Cpus(*cpus))?;
             entry.told = Told::Cpus(cpus);
             entry.claim = None;

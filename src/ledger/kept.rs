@@ -1,6 +1,7 @@
 //! Who keeps others off exclusive CPUs, and what outsiders need to know for it.
 
 use super::cgroup::CgroupPath;
+use super::containers::Instance;
 use super::event::{Pin, Update};
 use super::hands_off::Stance;
 use super::model::{Container, ContainerId, MilliCpu, Pod, PodUid, SandboxId};
@@ -103,7 +104,7 @@ impl Ledger {
     /// A container's process is about to run. Only one that is not known changes anything.
     pub(super) fn starting(&mut self, pod: Pod, mut container: Container) {
         let uid = self.whose(pod, &mut container);
-        if self.entry(&uid, &container.name).is_none_or(|entry| entry.id != container.id) {
+        if self.instance(&uid, &container) == Instance::Unknown {
             self.adopt_late(&uid, &container);
         }
     }

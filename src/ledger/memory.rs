@@ -10,17 +10,34 @@ use std::collections::HashMap;
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     ours: HashMap<(PodUid, String), Claim>,
-    kubelet: HashMap<Named, CpuSet>,
+    kubelet: HashMap<Named, Noted>,
+}
+
+/// What the kubelet noted for a container.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Noted {
+    pub(super) cpus: CpuSet,
+    /// Whether another container of its pod has some of them as well: one of the two has ended, or the pod has resources
+    /// of its own and these are what it shares.
+    pub(super) doubtful: bool,
 }
 
 impl Memory {
-    /// Of two claims of one container the later one counts. The kubelet's that overlap are none: so it notes what a pod
-    /// with resources of its own shares, and what it gave out twice by mistake.
+    /// Of two claims of one container the later one counts. The kubelet's that overlap with those of another pod are none:
+    /// it gave them out twice by mistake.
     pub(super) fn new(ours: Vec<Claim>, kubelet: Vec<KubeletClaim>) -> Memory {
-        let (mut seen, mut twice) = (CpuSet::EMPTY, CpuSet::EMPTY);
+        let mut pods: HashMap<Option<&PodUid>, CpuSet> = HashMap::new();
+        let (mut twice, mut twice_in_pod) = (CpuSet::EMPTY, CpuSet::EMPTY);
         for claim in &kubelet {
-            twice |= seen & claim.cpus;
-            seen |= claim.cpus;
+            let pod = match &claim.of {
+                Named::Container(uid, _) => Some(uid),
+                Named::Id(_) => None,
+            };
+            for (other, cpus) in &pods {
+                let both = *cpus & claim.cpus;
+                *(if *other == pod { &mut twice_in_pod } else { &mut twice }) |= both;
+            }
+            *pods.entry(pod).or_default() |= claim.cpus;
         }
         let key = |claim: &Claim| (claim.pod_uid.clone(), claim.container.clone());
         Memory {
@@ -28,7 +45,9 @@ impl Memory {
             kubelet: kubelet
                 .into_iter()
                 .filter(|claim| claim.cpus.is_disjoint(&twice))
-                .map(|claim| (claim.of, claim.cpus))
+                .map(|KubeletClaim { of, cpus }| {
+                    (of, Noted { cpus, doubtful: !cpus.is_disjoint(&twice_in_pod) })
+                })
                 .collect(),
         }
     }
@@ -39,19 +58,19 @@ impl Memory {
     }
 
     /// What the kubelet noted for a container.
-    pub(super) fn kubelet(&self, uid: &PodUid, container: &Container) -> Option<CpuSet> {
+    pub(super) fn kubelet(&self, uid: &PodUid, container: &Container) -> Option<Noted> {
         let by_name = Named::Container(uid.clone(), container.name.clone());
         let found = self.kubelet.get(&by_name);
         found.or_else(|| self.kubelet.get(&Named::Id(container.id.clone()))).copied()
     }
 
-    /// Ours in order of pod uid and name, and the kubelet's that have a name.
+    /// Ours in order of pod uid and name, and the kubelet's that have a name and are beyond doubt.
     pub(super) fn into_parts(self) -> (Vec<Claim>, Vec<(PodUid, String, CpuSet)>) {
         let mut ours: Vec<Claim> = self.ours.into_values().collect();
         ours.sort_by(|a, b| (&a.pod_uid, &a.container).cmp(&(&b.pod_uid, &b.container)));
-        let named = |(of, cpus)| match of {
-            Named::Container(uid, name) => Some((uid, name, cpus)),
-            Named::Id(_) => None,
+        let named = |(of, noted): (Named, Noted)| match of {
+            Named::Container(uid, name) if !noted.doubtful => Some((uid, name, noted.cpus)),
+            Named::Container(..) | Named::Id(_) => None,
         };
         let mut kubelet: Vec<_> = self.kubelet.into_iter().filter_map(named).collect();
         kubelet.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));

@@ -134,8 +134,8 @@ impl Ledger {
     /// Takes note of an event and decides what follows.
     ///
     /// # Errors
-    /// For [`Event::Create`] and [`Event::Update`], if the container cannot be placed as configured. Nothing has
-    /// changed then. Other events are never refused.
+    /// For [`Event::Create`] and [`Event::Update`], if the container cannot be placed as configured. Nobody's CPUs have
+    /// changed by it then. Other events are never refused.
     pub fn handle(&mut self, event: Event) -> Result<Decision, Rejection> {
         if self.stance == Stance::Observe {
             self.rehearse(event.clone());
@@ -199,8 +199,13 @@ impl Ledger {
         &self.settings
     }
 
-    /// All exclusive CPUs and whose they are, in order of pod uid and container name.
+    /// All exclusive CPUs and whose they are, in order of pod uid and container name; last those of an earlier life whose
+    /// containers have not been told of yet.
     pub fn claims(&self) -> impl Iterator<Item = Claim> {
+        self.live_claims().chain(self.remembered.iter().cloned())
+    }
+
+    fn live_claims(&self) -> impl Iterator<Item = Claim> {
         self.pods.values().flat_map(|entry| {
             entry.containers.iter().filter_map(|(name, container)| {
                 Some(Claim {

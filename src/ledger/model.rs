@@ -46,6 +46,9 @@ impl MilliCpu {
     /// The most `cpu.shares` there is; stands for any request of 256 CPUs or more.
     const MAX_SHARES: u64 = 262_144;
 
+    /// From here on `cpu.shares` do not tell requests apart.
+    pub(super) const SHARES_END: MilliCpu = MilliCpu(Self::MAX_SHARES * 1000 / 1024);
+
     /// The request that the kubelet wrote as `cpu.shares` (cgroup v1 units, also under cgroup v2).
     ///
     /// The kubelet rounds `milli * 1024 / 1000` down, so this rounds up; exact from 3m to 256 CPUs. `None` where the

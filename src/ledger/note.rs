@@ -106,12 +106,13 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 6] = [
+    pub const ALL: [Reason; 7] = [
         Reason::NotSet,
         Reason::Unpinned,
         Reason::Conflict,
         Reason::Reserved,
         Reason::Offline,
+        Reason::Online,
         Reason::NotExclusive,
     ];
 

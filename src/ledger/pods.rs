@@ -39,6 +39,12 @@ pub(super) struct PodEntry {
 pub(super) struct Entry {
     /// The runtime's id of the present or last instance.
     pub(super) id: ContainerId,
+    /// The instance before this one. Events of it may still come, and are no news.
+    pub(super) before: Option<ContainerId>,
+    /// Whether its exclusive CPUs are those of the instance before: if it fails to be created they stay its name's.
+    pub(super) inherited: bool,
+    /// Whether its process has ever run, as far as was told.
+    pub(super) has_run: bool,
     pub(super) kind: ContainerKind,
     pub(super) cpu: CpuRequest,
     /// CPUs that are this container's alone for the life of its pod.
@@ -149,7 +155,7 @@ impl PodEntry {
         if self.refused || self.opted_out || self.pod.qos != Qos::Guaranteed {
             return 0;
         }
-        let seen: MilliCpu = self.containers.values().filter_map(|entry| entry.cpu.amount()).sum();
+        let seen: MilliCpu = self.containers.values().filter_map(Entry::counts).sum();
         self.pod.budget.map_or(0, |budget| MilliCpu(budget.0.saturating_sub(seen.0)).cpus_floor())
     }
 
@@ -231,6 +237,9 @@ impl Entry {
     pub(super) fn new(container: &Container, life: Life, kept_by: Exclusivity) -> Entry {
         Entry {
             id: container.id.clone(),
+            before: None,
+            inherited: false,
+            has_run: life == Life::Running,
             kind: container.kind,
             cpu: container.cpu,
             claim: None,
@@ -252,6 +261,9 @@ impl Entry {
     pub(super) fn ended(id: ContainerId, claim: CpuSet, isolated: bool) -> Entry {
         Entry {
             id,
+            before: None,
+            inherited: false,
+            has_run: true,
             kind: ContainerKind::Unknown,
             cpu: CpuRequest::default(),
             claim: Some(claim),
@@ -267,6 +279,21 @@ impl Entry {
             cgroup: None,
             lost: false,
         }
+    }
+
+    /// What of its pod's budget is its own. Of one that was found with exclusive CPUs no amount may be known, because it
+    /// has ended or has more than shares can tell.
+    fn counts(&self) -> Option<MilliCpu> {
+        let whole = |claim: CpuSet| MilliCpu(claim.len() as u64 * 1000);
+        self.cpu.amount().or_else(|| self.claim.map(whole))
+    }
+
+    /// It could not be created, and its name goes on as what it was before: ended, with the CPUs it had.
+    pub(super) fn fall_back_to_before(mut self) -> Option<Entry> {
+        self.id = self.before.take().filter(|_| self.inherited && !self.has_run)?;
+        (self.life, self.inherited, self.has_run) = (Life::Stopped, false, true);
+        self.told = Told::Nothing;
+        Some(self)
     }
 
     /// How many exclusive CPUs it asks for; `None` if none.
@@ -320,6 +347,17 @@ impl Told {
 }
 
 impl CpuRequest {
+    /// What it is after a change that names only what changes.
+    ///
+    /// Shares cannot tell requests from 256 CPUs on: beside such a limit none means as much as that, not the old one.
+    pub(super) fn changed_by(self, wanted: CpuRequest) -> CpuRequest {
+        let untold = wanted.limit.is_some_and(|limit| limit >= MilliCpu::SHARES_END);
+        CpuRequest {
+            request: if untold { wanted.request } else { wanted.request.or(self.request) },
+            limit: wanted.limit.or(self.limit),
+        }
+    }
+
     /// The amount asked for, where request and limit do not differ.
     ///
     /// One of them suffices: without CFS quotas the kubelet sends no limit, and the limit of an exclusive container has

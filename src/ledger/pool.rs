@@ -173,6 +173,12 @@ impl Ledger {
         self.refresh_pool();
     }
 
+    /// Whether a container's exclusive CPUs are those that the instance before it had.
+    pub fn inherits(&self, container: &ContainerId) -> bool {
+        let entry = self.ids.get(container).and_then(|(uid, name)| self.entry(uid, name));
+        entry.is_some_and(|entry| entry.inherited)
+    }
+
     /// How many pods there are.
     pub fn pod_count(&self) -> usize {
         self.pods.len()

@@ -27,10 +27,7 @@ impl Ledger {
         let Some(pod) = self.pods.get(uid) else { return Ok(()) };
         let Some(entry) = pod.containers.get(&container.name) else { return Ok(()) };
         let (before, terms, qos) = (entry.cpu, entry.terms, pod.pod.qos);
-        let cpu = CpuRequest {
-            request: wanted.request.or(before.request),
-            limit: wanted.limit.or(before.limit),
-        };
+        let cpu = before.changed_by(wanted);
         let asks = |cpu: &CpuRequest| (cpu.amount(), terms.exclusive_cpus(qos, cpu));
         if asks(&cpu) == asks(&before) {
             return Ok(());
@@ -67,8 +64,13 @@ impl Ledger {
         if silent || self.settings.policy == Policy::None || asks == Some(held.len()) {
             return;
         }
-        if let Ok(claim) = self.resized_claim(uid, container, container.cpu, pod.pod.budget) {
-            self.give(uid, container, claim);
+        match self.resized_claim(uid, container, container.cpu, pod.pod.budget) {
+            Ok(claim) => self.give(uid, container, claim),
+            // CPUs of it may have gone offline, too: it is completed when there are more.
+            Err(_) => {
+                let lost = asks.is_some_and(|n| held.len() < n);
+                self.pods.change_entry(uid, &container.name, |entry| entry.lost = lost);
+            }
         }
     }
 

@@ -349,6 +349,9 @@ async fn with_a_full_disk() {
     let (a, s) = (node.run_pod("a", 4000).await, node.run_pod("s", 500).await);
     node.create(&a, "c", "a1", 4000).await.unwrap();
     node.create(&s, "c", "s1", 500).await.unwrap();
+    let r = node.run_pod("r", 2000).await;
+    let mut restarted = "r".to_owned();
+    node.create(&r, "c", &restarted, 2000).await.unwrap();
     let next = node.paths.state_dir.join("checkpoint.json.new");
     std::os::unix::fs::symlink("/dev/full", &next).unwrap();
     for round in 0..2 {
@@ -357,17 +360,25 @@ async fn with_a_full_disk() {
         assert!(refused.contains("No space left on device"), "{refused}");
         node.create(&s, &format!("d{round}"), &format!("s2-{round}"), 500).await.unwrap();
         node.update("a1", cpu(4000)).await.unwrap();
-        assert_eq!((node.cpus("a1"), node.cpus("s1")), ("2-5".into(), "0-1,6-15".into()));
+        assert_eq!((node.cpus("a1"), node.cpus("s1")), ("2-5".into(), "0-1,8-15".into()));
+        // One that has its CPUs already may come back to them.
+        let again = format!("r{round}");
+        node.stop(&restarted).await;
+        node.create(&r, "c", &again, 2000).await.unwrap();
+        assert_eq!(node.cpus(&again), "6-7");
+        restarted = again;
         node.check();
         // What can no longer be written down still ends.
         node.stop_pod(&b).await;
         let old = fs::read(node.paths.state_dir.join("checkpoint.json")).unwrap();
         node.restart().await;
         assert_eq!(fs::read(node.paths.state_dir.join("checkpoint.json")).unwrap(), old);
-        assert_eq!((node.cpus("a1"), node.cpus("s1")), ("2-5".into(), "0-1,6-15".into()));
+        assert_eq!((node.cpus("a1"), node.cpus("s1")), ("2-5".into(), "0-1,8-15".into()));
     }
     node.stop("a1").await;
     node.stop_pod(&a).await;
+    node.stop(&restarted).await;
+    node.stop_pod(&r).await;
     node.restart().await;
     assert_eq!(node.cpus("s1"), "0-15", "the stale checkpoint keeps nothing");
     fs::remove_file(&next).unwrap();

@@ -89,3 +89,28 @@ fn a_known_container_stays_in_its_pod() {
     node.stop_pod(&b);
     assert_eq!(node.ledger.exclusive().to_string(), "2-5");
 }
+
+/// After a reboot each pod has a dead sandbox besides the one that its containers are in, and runtimes list both in any
+/// order.
+#[test]
+fn of_two_sandboxes_of_a_pod_the_one_that_has_containers_is_its_own() {
+    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+    let dead = Pod { sandbox: SandboxId("dead".to_owned()), ..a.clone() };
+    for pods in [[dead.clone(), a.clone()], [a.clone(), dead.clone()]] {
+        for created_at in [None, Some(7)] {
+            let mut node = Node::new();
+            let running = Container {
+                cpus: Some("2-5".parse().unwrap()),
+                created_at,
+                ..container(&a, "c", "a", 4000)
+            };
+            let event = Event::Synchronize { pods: pods.to_vec(), containers: vec![running] };
+            node.event(event).unwrap();
+            assert_eq!(node.ledger.exclusive().to_string(), "2-5");
+            node.stop_pod(&dead);
+            assert_eq!(node.create(&b, "c", "b", 4000).unwrap(), "8-11");
+            node.stop_pod(&a);
+            assert_eq!(node.ledger.exclusive().to_string(), "8-11");
+        }
+    }
+}

@@ -48,16 +48,73 @@ fn each_order(left: &[Event], told: &mut Vec<Event>, check: &mut impl FnMut(&[Ev
     }
 }
 
-/// Found by the above: shared containers stayed on the CPUs of one that had started after all.
+/// containerd tells of the end of a process that ends at once before it tells of its start, and of no second end: were that
+/// believed, an init container's CPUs would be in use for as long as its pod lives, and the next container had none.
 #[test]
-fn a_start_that_is_told_after_the_stop_takes_lent_cpus_back() {
+fn a_start_that_is_told_after_the_stop_revives_nobody() {
     let mut node = Node::new();
     let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
     node.create(&s, "c", "s", 100).unwrap();
-    node.create(&a, "c", "1", 4000).unwrap();
-    node.stop("1");
-    node.check("s", "0-15");
+    let create =
+        |id: &str| Event::Create { pod: a.clone(), container: container(&a, id, id, 4000) };
+    node.event(create("init")).unwrap();
+    node.stop("init");
+    node.start(&a, "init", "init", 4000);
+    let pin = node.event(create("main")).unwrap().unwrap();
+    assert_eq!((pin.is_exclusive(), pin.cpus().to_string()), (true, "2-5".to_owned()));
+    node.check("s", "0-1,6-15");
+}
+
+/// What is told late of an instance that was replaced touches its successor as little as its stop does.
+#[test]
+fn late_events_of_a_replaced_instance_are_no_news() {
+    let mut node = Node::new();
+    let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
+    node.create(&s, "c", "s", 100).unwrap();
+    node.event(Event::Create { pod: a.clone(), container: container(&a, "c", "1", 4000) }).unwrap();
+    node.create(&a, "c", "2", 4000).unwrap();
+    let before = node.ledger.claims().collect::<Vec<_>>();
     node.start(&a, "c", "1", 4000);
+    let late = |id| container(&a, "c", id, 2000);
+    node.event(Event::Starting { pod: a.clone(), container: late("1") }).unwrap();
+    let wanted = Wanted { cpu: late("1").cpu, ..Wanted::default() };
+    node.event(Event::Update { pod: a.clone(), container: late("1"), wanted }).unwrap();
+    node.stop("1");
+    node.event(Event::Remove(ContainerId("1".to_owned()))).unwrap();
+    assert_eq!(node.ledger.claims().collect::<Vec<_>>(), before);
     node.stop("unknown");
     node.check("s", "0-1,6-15");
+    node.stop("2");
+    node.check("s", "0-15");
+}
+
+/// A container comes back, and the runtime cannot create it: it undoes what it has begun. Its name keeps its CPUs, and the
+/// next try finds them.
+#[test]
+fn a_creation_that_fails_takes_nothing_from_the_instance_before() {
+    let mut node = Node::new();
+    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 10_000));
+    node.create(&a, "c", "1", 4000).unwrap();
+    node.stop("1");
+    for (id, told) in [("2", true), ("3", false)] {
+        node.event(Event::Create { pod: a.clone(), container: container(&a, "c", id, 4000) })
+            .unwrap();
+        if told {
+            node.stop(id);
+        }
+        node.event(Event::Remove(ContainerId(id.to_owned()))).unwrap();
+        assert_eq!(node.ledger.exclusive().to_string(), "2-5", "after {id}");
+        assert_eq!(node.ledger.check(), Ok(()));
+    }
+    assert_eq!(node.create(&b, "c", "b", 10_000).unwrap(), "6-15");
+    assert_eq!(node.create(&a, "c", "4", 4000).unwrap(), "2-5");
+    // One that has run is gone for good when it is removed; and so is its name, if nobody knows the one before.
+    node.stop("4");
+    node.event(Event::Remove(ContainerId("4".to_owned()))).unwrap();
+    assert_eq!(node.ledger.exclusive().to_string(), "6-15");
+    let c = guaranteed("c", 4000);
+    node.event(Event::Create { pod: c.clone(), container: container(&c, "c", "c1", 4000) })
+        .unwrap();
+    node.event(Event::Remove(ContainerId("c1".to_owned()))).unwrap();
+    assert_eq!(node.ledger.exclusive().to_string(), "6-15");
 }

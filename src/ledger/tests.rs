@@ -1,5 +1,6 @@
 //! Histories of one small machine: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
 
+mod anew;
 mod devices;
 mod environment;
 mod grant;

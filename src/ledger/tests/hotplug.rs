@@ -2,13 +2,16 @@
 
 use super::*;
 
-/// The machine without these CPUs, and what the runtime hears with its next event.
-fn without(node: &mut Node, offline: &str) {
+pub(super) fn machine_without(offline: &str) -> Topology {
     let offline: CpuSet = offline.parse().unwrap();
     let whole = machine(2, 8);
     let cpus = whole.cpus().iter().filter(|cpu| !offline.contains(cpu.id)).copied();
-    let topology = Topology::build(Facts { cpus: cpus.collect(), ..Facts::default() }).unwrap();
-    node.event(Event::Machine(topology)).unwrap();
+    Topology::build(Facts { cpus: cpus.collect(), ..Facts::default() }).unwrap()
+}
+
+/// The machine without these CPUs, and what the runtime hears with its next event.
+fn without(node: &mut Node, offline: &str) {
+    node.event(Event::Machine(machine_without(offline))).unwrap();
     node.event(Event::Stop(ContainerId("any".to_owned()))).unwrap();
 }
 

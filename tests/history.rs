@@ -41,6 +41,16 @@ enum Op {
     LateStop {
         container: usize,
     },
+    /// A start that is told after the end, or of an instance that has been replaced.
+    LateStart {
+        container: usize,
+    },
+    /// The runtime cannot create a container that was let in, and undoes what it has begun.
+    Undone {
+        pod: usize,
+        container: usize,
+        stops: bool,
+    },
     StopPod {
         pod: usize,
     },
@@ -105,6 +115,9 @@ fn op() -> impl Strategy<Value = Op> {
         5 => container.clone().prop_map(|container| Op::Start { container }),
         3 => container.clone().prop_map(|container| Op::Stop { container }),
         1 => container.clone().prop_map(|container| Op::LateStop { container }),
+        1 => container.clone().prop_map(|container| Op::LateStart { container }),
+        1 => (pod.clone(), 0..2usize, any::<bool>())
+            .prop_map(|(pod, container, stops)| Op::Undone { pod, container, stops }),
         2 => pod.clone().prop_map(|pod| Op::StopPod { pod }),
         3 => (container.clone(), 0..13u8, any::<bool>()).prop_map(
             |(container, halves, tells_pod)| Op::Resize { container, halves, tells_pod }
@@ -261,6 +274,15 @@ impl Node {
                     self.event(Event::Stop(id));
                 }
             }
+            Op::LateStart { container } => {
+                let Some(id) = self.pick(container) else { return };
+                let late = &self.instances[&id];
+                if late.stopped {
+                    let (pod, container) = (late.pod.clone(), late.container.clone());
+                    self.event(Event::Started { pod, container });
+                }
+            }
+            Op::Undone { pod, container, stops } => self.undone(pod, container, stops),
             Op::StopPod { pod } => {
                 if self.pods.is_empty() {
                     return;
@@ -350,6 +372,30 @@ impl Node {
         // Nothing took its place: of its end there is no other sign than that of itself.
         if let Some(id) = earlier {
             self.event(Event::Stop(id));
+        }
+    }
+
+    /// What its name had stays its name's.
+    fn undone(&mut self, pod: usize, container: usize, stops: bool) {
+        let Some(instance) = self.instance(pod, container) else { return };
+        let (id, of) = (instance.container.id.clone(), instance.clone());
+        let its = |claims: Vec<Claim>| {
+            let mut all = claims.into_iter();
+            all.find(|claim| {
+                (&claim.pod_uid, &claim.container) == (&of.pod.uid, &of.container.name)
+            })
+        };
+        let before = its(self.claims());
+        self.create(instance);
+        let Some(failed) = self.instances.remove(&id.0) else { return };
+        if stops {
+            self.event(Event::Stop(id.clone()));
+        }
+        self.event(Event::Remove(id));
+        let kept =
+            exclusive(failed.pin).filter(|cpus| before.as_ref().is_some_and(|b| b.cpus == *cpus));
+        if kept.is_some() {
+            assert_eq!(its(self.claims()).map(|claim| claim.cpus), kept, "{of:?}");
         }
     }
 

@@ -1,8 +1,11 @@
 //! The plugin starts anew.
 
-use super::{Instance, Node, exclusive};
+use super::wishes::opts_out;
+use super::{Instance, Node, PodSpec, exclusive};
 use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{Claim, Container, Event, Ledger, Placed, Pod, Policy, Qos};
+use nri_cpu_manager::ledger::{
+    Claim, Container, Event, Ledger, Placed, Pod, Policy, Qos, SandboxId,
+};
 
 impl Node {
     /// With its checkpoint, without one, or with an old one. Nobody is moved by it.
@@ -11,7 +14,10 @@ impl Node {
         let remembered = memory == 0;
         let (fixed, wishes) =
             (self.settings.policy == Policy::Static, !self.settings.namespaces.is_empty());
-        let asks = |pod: &Pod| fixed && (wishes || pod.qos == Qos::Guaranteed);
+        let asks = |pod: &Pod| match wishes {
+            true => fixed && !opts_out(pod),
+            false => fixed && pod.qos == Qos::Guaranteed,
+        };
         let claims: Vec<Claim> = self.ledger.claims().collect();
         let memory = match memory {
             0 => claims.clone(),
@@ -31,10 +37,23 @@ impl Node {
             kept: partitions.contains(&instance.container.id),
             ..instance.container.clone()
         };
-        let pods = self.pods.iter().map(|spec| spec.pod.clone()).collect();
-        let containers =
+        let containers: Vec<Container> =
             self.instances.values().filter(|instance| !instance.stopped).map(report).collect();
+        // After a reboot each pod has a dead sandbox as well, which is listed before or after the one in use.
+        let with_dead = |spec: &PodSpec| {
+            let pod = spec.pod.clone();
+            let dead = SandboxId(format!("dead-{}", pod.sandbox));
+            let dead = Pod { sandbox: dead, ..pod.clone() };
+            let in_use = containers.iter().any(|container| container.sandbox == pod.sandbox);
+            match (in_use, pod.name.len() + self.serial % 2) {
+                (false, _) => vec![pod],
+                (true, even) if even % 2 == 0 => vec![pod, dead],
+                (true, _) => vec![dead, pod],
+            }
+        };
+        let pods = self.pods.iter().flat_map(with_dead).collect();
         self.event(Event::Synchronize { pods, containers });
+        self.unclaimed_share();
         for (id, instance) in before {
             // One that lost CPUs for good may be completed.
             let was = exclusive(instance.pin).filter(|was| instance.wanted() == Some(was.len()));

@@ -14,24 +14,30 @@ impl Node {
         self.event(Event::Settings(settings));
         let changes = self.ledger.take_updates();
         self.carry_out(&changes);
-        let holders: BTreeSet<String> = self.claims().into_iter().map(|claim| claim.id.0).collect();
+        self.unclaimed_share();
         for (id, instance) in before.iter().filter(|(_, instance)| !instance.stopped) {
             let Some(was) = exclusive(instance.pin) else { continue };
-            let now = self.instances.get_mut(id).unwrap();
-            // It need not be told if it shares just the CPUs that were its own.
-            if !holders.contains(id) {
-                now.pin = now.pin.and_then(|pin| Pin::shared(pin.cpus()));
-            }
+            let now = &self.instances[id];
             let legal = was.is_disjoint(&reserved) && instance.wanted() == Some(was.len());
             assert!(!legal || exclusive(now.pin) == Some(was), "{id} from {was} to {:?}", now.pin);
+        }
+    }
+
+    /// Who has no exclusive CPUs any more need not be told, if it shares just the CPUs that were its own.
+    pub(super) fn unclaimed_share(&mut self) {
+        let holders: BTreeSet<String> = self.claims().into_iter().map(|claim| claim.id.0).collect();
+        for (_, instance) in self.instances.iter_mut().filter(|(id, _)| !holders.contains(*id)) {
+            instance.pin = instance.pin.and_then(|pin| Pin::shared(pin.cpus()));
         }
     }
 
     /// The same with a restart: another plugin with these settings finds the node as it is.
     pub(super) fn restarted_with(&self, settings: &Settings) -> Ledger {
         let claims = self.claims();
-        let mut ledger = Ledger::new(self.topology.clone(), settings.clone(), claims);
-        let known: BTreeSet<&PodUid> = self.instances.values().map(|i| &i.pod.uid).collect();
+        let mut ledger = Ledger::new(self.topology.clone(), settings.clone(), claims.clone());
+        let of_claims = claims.iter().map(|claim| &claim.pod_uid);
+        let known: BTreeSet<PodUid> =
+            self.instances.values().map(|i| &i.pod.uid).chain(of_claims).cloned().collect();
         let specs = self.pods.iter().filter(|spec| known.contains(&spec.pod.uid));
         let pods = specs.map(|spec| spec.pod.clone()).collect();
         let alive = self.instances.values().filter(|instance| !instance.stopped);

@@ -167,6 +167,15 @@ impl Kubelet {
         self.cri.remove_container(request).map(|_| ())
     }
 
+    /// Stops a sandbox, which the runtime goes on listing until it is removed.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses.
+    pub fn stop_sandbox(&self, id: &str) -> Result<()> {
+        let request = wire::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        self.cri.stop_pod_sandbox(request).map(|_| ())
+    }
+
     /// Stops and removes a pod: containers first, at the end the pod's cgroup.
     ///
     /// # Errors
@@ -175,8 +184,7 @@ impl Kubelet {
         for container in &running.containers {
             self.stop_container(&container.id)?;
         }
-        let pod_sandbox_id = running.sandbox.clone();
-        self.cri.stop_pod_sandbox(wire::StopPodSandboxRequest { pod_sandbox_id })?;
+        self.stop_sandbox(&running.sandbox)?;
         for container in &running.containers {
             self.remove_container(&container.id)?;
         }

@@ -28,6 +28,7 @@ on_both!(
     a_pod_that_does_not_fit_is_refused_with_a_reason,
     containers_that_were_there_first_are_moved_too,
     a_restarted_container_gets_the_same_cpu,
+    a_pod_with_a_dead_sandbox_as_well_is_adopted,
     the_runtime_can_launch_it,
 );
 
@@ -181,6 +182,29 @@ fn a_restarted_container_gets_the_same_cpu(version: Version) {
         .unwrap();
     assert_eq!(process::allowed(again.pid).unwrap(), before);
     assert_eq!(plugin.decided("db", "main").unwrap(), Some(before));
+}
+
+/// As after a reboot: the runtime lists the dead sandbox too, in an order that changes from one list to the next.
+fn a_pod_with_a_dead_sandbox_as_well_is_adopted(version: Version) {
+    let mut bench = Bench::new(version);
+    let pod = exclusive("db");
+    let kubelet = bench.host.node.another_kubelet().unwrap();
+    let mut config = pod.sandbox();
+    config.metadata.as_mut().unwrap().attempt = 1;
+    let dead = kubelet.run_sandbox_as(&pod, config).unwrap();
+    kubelet.stop_sandbox(&dead).unwrap();
+    let (setup, plugin) = bench.plugin_setup();
+    bench.run(&pod);
+    let before = bench.allowed("db");
+    plugin.end(Signal::SIGKILL).unwrap();
+    for start in 0..8 {
+        // With nothing but what the runtime tells.
+        lab::cache::remove(&setup.directory.join("state")).unwrap();
+        let plugin = lab::plugin::Plugin::start(&setup).unwrap();
+        assert_eq!(plugin.decided("db", "main").unwrap(), Some(before), "start {start}");
+        plugin.end(Signal::SIGKILL).unwrap();
+    }
+    assert_eq!(bench.allowed("db"), before);
 }
 
 /// From the runtime's plugin directory: on a socket it is born with, configured over that, ended with it.

@@ -151,7 +151,7 @@ impl Kernel {
             }
             Step::Started(id) => self.unsettled.push_back(id),
             Step::Tidy => self.untidy = true,
-            Step::Start(id) => self.settle(&id, ledger).await,
+            Step::Start(id) => drop(self.settle(&id, ledger).await),
             Step::Create(id) => {
                 let reserved = self.ask(&id, ledger, move |placed| enforcer.reserve(placed)).await;
                 match reserved {
@@ -162,8 +162,11 @@ impl Kernel {
             }
             Step::Update(id) => {
                 let settled = self.ask(&id, ledger, move |placed| enforcer.settle(placed)).await;
-                if let Err((placed, refused)) = settled {
-                    return Ok(self.fall_back(placed, &refused, ledger));
+                match settled {
+                    // It keeps what it has. Its own change waits with the others that are too early.
+                    Err((_, Refused::Withheld(_))) => self.unsettled.push_back(id),
+                    Err((placed, refused)) => return Ok(self.fall_back(placed, &refused, ledger)),
+                    Ok(()) => {}
                 }
             }
         }
@@ -198,24 +201,21 @@ impl Kernel {
         changes: &[Update],
         ledger: &Ledger,
     ) -> impl Future<Output = Vec<ContainerId>> + use<> {
-        let waiting: Vec<(Enforcer, Placed)> = changes
-            .iter()
-            .filter(|change| change.pin.is_exclusive())
-            .filter_map(|change| {
-                Some((self.enforcer.clone()?, ledger.placed_one(&change.container)?))
-            })
-            .collect();
+        let enforcer = self.enforcer.clone().filter(|_| !changes.is_empty());
+        let waiting = enforcer.map(|enforcer| {
+            let placed = changes.iter().filter_map(|change| ledger.placed_one(&change.container));
+            (enforcer, placed.collect::<Vec<Placed>>())
+        });
         async move {
-            let mut early = Vec::new();
-            for (enforcer, placed) in waiting {
-                let subject = placed.subject.clone();
-                let waited = blocking(move || Some(enforcer.await_cpus(&placed))).await;
-                if let Some(Err(why)) = waited {
-                    log::warn!("{subject}: its CPUs are set later: {why}");
-                    early.push(subject.id);
-                }
-            }
-            early
+            let Some((enforcer, placed)) = waiting else { return Vec::new() };
+            blocking(move || {
+                let early = enforcer.await_cpus(&placed).into_iter().map(|(placed, why)| {
+                    log::warn!("{}: its CPUs are set later: {why}", placed.subject);
+                    placed.subject.id.clone()
+                });
+                early.collect()
+            })
+            .await
         }
     }
 
@@ -234,11 +234,11 @@ impl Kernel {
     }
 
     /// Makes a container's group what it should be. Where the kernel refuses, shared containers are taken off its CPUs
-    /// at once, behind the runtime's back; the runtime is told with its next answer.
-    pub(super) async fn settle(&mut self, id: &ContainerId, ledger: &mut Ledger) {
-        let Some(enforcer) = self.enforcer.clone() else { return };
+    /// at once, behind the runtime's back; the runtime is told with its next answer. Says whether it is so now.
+    pub(super) async fn settle(&mut self, id: &ContainerId, ledger: &mut Ledger) -> bool {
+        let Some(enforcer) = self.enforcer.clone() else { return false };
         let settled = self.ask(id, ledger, move |placed| enforcer.settle(placed)).await;
-        let Err((placed, refused)) = settled else { return };
+        let Err((placed, refused)) = settled else { return true };
         let changes = self.fall_back(placed, &refused, ledger);
         for change in &changes {
             if let Some(placed) = ledger
@@ -249,6 +249,7 @@ impl Kernel {
             }
         }
         ledger.unheard(&changes);
+        false
     }
 
     /// Has `work` done for a container. One that does not exist needs nothing.

@@ -287,12 +287,12 @@ impl Owner {
         let id = &placed.subject.id;
         match drift {
             Drift::Partition(_) | Drift::Set(_) | Drift::Quota(_) if self.kernel.is_on() => {
-                self.kernel.settle(id, &mut self.ledger).await;
+                let mut written = self.kernel.settle(id, &mut self.ledger).await;
                 if matches!(drift, Drift::Set(_)) {
-                    self.kernel.set_cpus(placed.clone()).await;
+                    written = written && self.kernel.set_cpus(placed.clone()).await;
                     self.ledger.drifted(std::slice::from_ref(id));
                 }
-                Action::Written
+                if written { Action::Written } else { Action::Deferred }
             }
             Drift::Set(_) => {
                 again.push(id.clone());

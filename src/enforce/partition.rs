@@ -20,8 +20,8 @@ const PARTITION: &str = "cpuset.cpus.partition";
 /// What a group is that is no partition.
 const MEMBER: &str = "member";
 
-/// How long CPUs of a group that was removed are waited for, twice at most before an answer: far less than a runtime waits for
-/// that. The kernel needs milliseconds as a rule.
+/// How long CPUs of groups that were removed are waited for, twice at most before an answer: far less than a runtime waits
+/// for that. The kernel needs milliseconds as a rule.
 const PATIENCE: Duration = Duration::from_millis(400);
 /// How long it is left alone between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -93,7 +93,7 @@ impl Refused {
 /// # Errors
 /// If the kernel refuses; because another partition has some of them, as a rule.
 pub(super) fn reserve(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<(), Refused> {
-    await_returned(on, group, cpus)?;
+    await_returned(on, group, cpus, deadline())?;
     let widen = || {
         for ancestor in group.ancestors() {
             let has = on.cpus(&ancestor, EXCLUSIVE)?;
@@ -117,7 +117,7 @@ pub(super) fn reserve(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Resul
 /// Makes `group` a partition of `cpus`, whatever it was before. Everything is read back.
 ///
 /// # Errors
-/// If the kernel refuses. The group is an ordinary one then.
+/// If the kernel refuses. The group is an ordinary one then, or what it was before if its CPUs are withheld.
 pub(super) fn keep(
     on: &Hierarchy,
     group: &CgroupPath,
@@ -128,9 +128,12 @@ pub(super) fn keep(
         return Ok(());
     }
     let result = make(on, group, cpus, kind);
-    if result.as_ref().is_err_and(|refused| !refused.is_gone()) {
+    match &result {
+        // Nothing was written: what it keeps by now it goes on keeping.
+        Ok(()) | Err(Refused::Withheld(_)) => {}
+        Err(refused) if refused.is_gone() => {}
         // As far as it can be: the error that counts is the first one.
-        let _ = release(on, group);
+        Err(_) => drop(release(on, group)),
     }
     result
 }
@@ -181,6 +184,11 @@ fn clear_siblings(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<()
     Ok(())
 }
 
+/// Until when is waited that begins now.
+pub(super) fn deadline() -> Instant {
+    Instant::now() + PATIENCE
+}
+
 /// Waits until nobody has `cpus` any more, but the group itself.
 ///
 /// The kernel gives the CPUs of a removed partition back a while after its group is gone for everybody else. Meanwhile it
@@ -196,6 +204,7 @@ pub(super) fn await_returned(
     on: &Hierarchy,
     group: &CgroupPath,
     cpus: CpuSet,
+    until: Instant,
 ) -> Result<(), Refused> {
     let Some(top) = group.top() else { return Ok(()) };
     let own = match on.read(group, PARTITION) {
@@ -211,13 +220,12 @@ pub(super) fn await_returned(
     }
     let beside = on.tops().into_iter().filter(|other| *other != top);
     let kept_beside: CpuSet = beside.map(|other| kept_in(on, &other)).collect();
-    let start = Instant::now();
     loop {
         let withheld = missing()? - kept_beside;
         if withheld.is_empty() {
             return Ok(());
         }
-        if start.elapsed() > PATIENCE {
+        if Instant::now() > until {
             return Err(Refused::Withheld(withheld));
         }
         sleep(PAUSE);
@@ -329,7 +337,7 @@ mod tests {
             &[("k", ["", "1-2", "0,3-7", MEMBER]), ("k/pod/own", ["1", "1", "1", "root"])],
         );
         // Its own are no reason to wait.
-        await_returned(&on, &group("k/pod/own"), "1,3".parse().unwrap()).unwrap();
+        await_returned(&on, &group("k/pod/own"), "1,3".parse().unwrap(), deadline()).unwrap();
         let effective = root.path().join("k").join(EFFECTIVE);
         let returned = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -338,10 +346,11 @@ mod tests {
                 returned.store(true, Ordering::SeqCst);
                 fs::write(effective, "0-7\n").unwrap();
             });
-            await_returned(&on, &group("k/pod/new"), "1-2".parse().unwrap()).unwrap();
+            await_returned(&on, &group("k/pod/new"), "1-2".parse().unwrap(), deadline()).unwrap();
             assert!(returned.load(Ordering::SeqCst), "it did not wait");
         });
-        let refused = await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap()).unwrap_err();
+        let refused = await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline())
+            .unwrap_err();
         assert_eq!(refused.to_string(), "the kernel still keeps CPUs 8 for a group that is gone");
     }
 }

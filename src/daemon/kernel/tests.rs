@@ -4,7 +4,7 @@ use super::*;
 use crate::cpuset::CpuSet;
 use crate::enforce::{Hierarchy, Kind};
 use crate::ledger::{
-    Container, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId, Settings,
+    Container, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId, Settings, Wanted,
 };
 use crate::placement;
 use crate::topology::synthetic::Machine;
@@ -60,6 +60,22 @@ impl Node {
         let pin = self.ledger.handle(event).unwrap().pin;
         let followed = self.kernel.follow(step, &mut self.ledger).await;
         (pin.map(|pin| pin.cpus()), followed)
+    }
+
+    /// Gives a container two CPUs more: what the runtime may be told, after the kernel's word.
+    async fn grow(&mut self, id: &str) -> Vec<String> {
+        let Event::Create { pod, container } = create(id) else { unreachable!() };
+        let amount = Some(MilliCpu(4000));
+        let cpu = CpuRequest { request: amount, limit: amount };
+        let wanted = Wanted { cpu, ..Wanted::default() };
+        let pod = Pod { budget: amount, ..pod };
+        self.ledger.handle(Event::UpdatePod(pod.clone())).unwrap();
+        let event = Event::Update { pod, container, wanted };
+        let step = Step::of(&event);
+        let mut changes = self.ledger.handle(event).unwrap().updates;
+        changes.extend(self.kernel.follow(step, &mut self.ledger).await.unwrap());
+        self.kernel.hold_back(&mut changes, &mut self.ledger).await;
+        changes.iter().map(|change| format!("{} {}", change.container, change.pin.cpus())).collect()
     }
 }
 
@@ -129,4 +145,42 @@ async fn cpus_of_somebody_elses_partition_are_not_waited_for() {
     assert!(why.starts_with("cannot read ") && why.contains("cpuset.cpus.exclusive"), "{why}");
     let placed = node.ledger.placed_one(&ContainerId("first".to_owned())).unwrap();
     assert_eq!(placed.kept_by, Exclusivity::Runtime);
+}
+
+/// The runtime would write them beside a partition that is going: the container waits for them with what it has, whoever
+/// asks.
+#[tokio::test]
+async fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
+    let mut node = Node::new();
+    let effective = node.root.path().join("kubepods/cpuset.cpus.effective");
+    fs::write(&effective, "0-7\n").unwrap();
+    let (cpus, followed) = node.create("c").await;
+    assert_eq!((cpus, followed.unwrap()), (Some("1-2".parse().unwrap()), vec![]));
+    let files = |cpus, state| {
+        [("", cpus), (".exclusive", cpus), (".effective", cpus), (".partition", state)]
+    };
+    write(node.root.path(), "kubepods/pod/c", files("1-2", "root"));
+    // Somebody had 3-4, and is gone.
+    fs::write(&effective, "0,5-7\n").unwrap();
+    let (told, id) = (node.grow("c").await, ContainerId("c".to_owned()));
+    assert_eq!(told, [""; 0]);
+    let placed = node.ledger.placed_one(&id).unwrap();
+    assert!(placed.is_partition() && placed.pin.cpus().to_string() == "1-4");
+    let group = node.root.path().join("kubepods/pod/c");
+    let text = |file: &str| fs::read_to_string(group.join(file)).unwrap();
+    assert_eq!([text("cpuset.cpus"), text("cpuset.cpus.partition")], ["1-2\n", "root\n"]);
+    assert!(!node.kernel.set_cpus(placed.clone()).await);
+    // It is not for ever that the kernel is waited for, but the runtime must not write them either.
+    assert!(matches!(node.kernel.next(), Some(Work::Settle(waiting)) if waiting == id));
+    assert!(!node.kernel.settle(&id, &mut node.ledger).await);
+    assert!(!node.ledger.placed_one(&id).unwrap().is_partition());
+    let mut changes = node.ledger.take_updates();
+    assert_eq!(changes.len(), 1);
+    node.kernel.hold_back(&mut changes, &mut node.ledger).await;
+    assert_eq!(changes, []);
+    fs::write(&effective, "0,3-7\n").unwrap();
+    let mut changes = node.ledger.take_updates();
+    node.kernel.hold_back(&mut changes, &mut node.ledger).await;
+    let told: Vec<String> = changes.iter().map(|change| change.pin.cpus().to_string()).collect();
+    assert_eq!(told, ["1-4"]);
 }

@@ -67,10 +67,12 @@ impl Enforcer {
         let Some(group) = &placed.cgroup else { return Ok(()) };
         let named = self.on.cpus(group, "cpuset.cpus").unwrap_or_default();
         let added = placed.runs_on - named;
-        if added.is_empty() || !placed.pin.is_exclusive() {
-            return Ok(());
-        }
-        match partition::await_returned(&self.on, group, added, until) {
+        let result = match placed.pin.is_exclusive() {
+            _ if added.is_empty() => Ok(()),
+            true => partition::await_returned(&self.on, group, added, until),
+            false => partition::await_removed(&self.on, group, added, until),
+        };
+        match result {
             // Nobody is in the way of what is not there.
             Err(refused) if refused.is_gone() => Ok(()),
             result => result,

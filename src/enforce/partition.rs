@@ -214,14 +214,46 @@ pub(super) fn await_returned(
         Err(error) if error.is_gone() => CpuSet::EMPTY,
         Err(error) => return Err(error.into()),
     };
-    let missing = || Ok::<_, Refused>(cpus - own - on.cpus(&top, EFFECTIVE)?);
+    let beside =
+        || on.tops().iter().filter(|other| **other != top).map(|o| kept_in(on, o)).collect();
+    await_free(on, &top, cpus - own, beside, until)
+}
+
+/// The same for a group that is to be none of its own: waits until no group that was removed beside it has `cpus`. Those of
+/// partitions that are there it may name, and where no group was removed nothing is waited for.
+///
+/// # Errors
+/// If that takes too long.
+pub(super) fn await_removed(
+    on: &Hierarchy,
+    group: &CgroupPath,
+    cpus: CpuSet,
+    until: Instant,
+) -> Result<(), Refused> {
+    let (Some(top), Some(pod)) = (group.top(), group.parent()) else { return Ok(()) };
+    // A group is counted until nothing of it is left, which is some time after its CPUs have come back.
+    let is_none = |stat: String| stat.lines().any(|line| line == "nr_dying_descendants 0");
+    if on.read(&pod, "cgroup.stat").is_ok_and(is_none) {
+        return Ok(());
+    }
+    await_free(on, &top, cpus, || on.tops().iter().map(|top| kept_in(on, top)).collect(), until)
+}
+
+/// Waits until all of `cpus` are free for the groups in `top`, but those that others keep.
+fn await_free(
+    on: &Hierarchy,
+    top: &CgroupPath,
+    cpus: CpuSet,
+    kept: impl FnOnce() -> CpuSet,
+    until: Instant,
+) -> Result<(), Refused> {
+    let missing = || Ok::<_, Refused>(cpus - on.cpus(top, EFFECTIVE)?);
     if missing()?.is_empty() {
         return Ok(());
     }
-    let beside = on.tops().into_iter().filter(|other| *other != top);
-    let kept_beside: CpuSet = beside.map(|other| kept_in(on, &other)).collect();
+    let kept = kept();
     loop {
-        let withheld = missing()? - kept_beside;
+        let withheld = missing()? - kept;
         if withheld.is_empty() {
             return Ok(());
         }

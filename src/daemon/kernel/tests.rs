@@ -184,3 +184,49 @@ async fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
     let told: Vec<String> = changes.iter().map(|change| change.pin.cpus().to_string()).collect();
     assert_eq!(told, ["1-4"]);
 }
+
+/// CPUs that one container of a pod has left may not be written into the group of another one before they are free; what
+/// partitions of other pods have is no reason to wait.
+#[tokio::test]
+async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
+    let mut node = Node::new();
+    let (root, mut tried) = (node.root.path().to_owned(), Vec::new());
+    fs::write(root.join("kubepods/cpuset.cpus.effective"), "0-7\n").unwrap();
+    node.create("c").await.1.unwrap();
+    let Event::Create { pod, container } = create("s") else { unreachable!() };
+    let amount = Some(MilliCpu(500));
+    let cpu = CpuRequest { request: amount, limit: amount };
+    let container = Container { name: "s".to_owned(), cpu, ..container };
+    let pin = node.ledger.handle(Event::Create { pod, container }).unwrap().pin;
+    assert_eq!(pin.unwrap().cpus().to_string(), "0,3-7");
+    let files =
+        [("", "0,3-7"), (".exclusive", ""), (".effective", "0,3-7"), (".partition", "member")];
+    write(&root, "kubepods/pod/s", files);
+    node.ledger.handle(Event::Remove(ContainerId("c".to_owned()))).unwrap();
+    let kept = |group: &str, cpus: &str| {
+        let files = [
+            ("", ""),
+            (".exclusive", cpus),
+            (".exclusive.effective", cpus),
+            (".partition", "root"),
+        ];
+        write(&root, &format!("{group}/c"), files);
+        fs::write(root.join("kubepods/cpuset.cpus.exclusive"), "1-2\n").unwrap();
+        fs::write(root.join(group).join("cpuset.cpus.exclusive"), format!("{cpus}\n")).unwrap();
+        fs::write(root.join(group).join("cpuset.cpus.partition"), "member\n").unwrap();
+    };
+    for (effective, dying, elsewhere) in
+        [("0,3-7", 1, ""), ("0,3-7", 0, ""), ("0,3-7", 1, "1-2"), ("0,3-7", 1, "1"), ("0-7", 1, "")]
+    {
+        fs::write(root.join("kubepods/cpuset.cpus.effective"), format!("{effective}\n")).unwrap();
+        let stat = format!("nr_descendants 1\nnr_dying_descendants {dying}\n");
+        fs::write(root.join("kubepods/pod/cgroup.stat"), stat).unwrap();
+        kept("kubepods/another", elsewhere);
+        let mut changes = node.ledger.take_updates();
+        assert_eq!(changes.len(), 1);
+        node.kernel.hold_back(&mut changes, &mut node.ledger).await;
+        tried.push(changes.len());
+        node.ledger.unheard(&changes);
+    }
+    assert_eq!(tried, [0, 1, 1, 0, 1]);
+}

@@ -286,7 +286,10 @@ impl Owner {
     ) -> Action {
         let id = &placed.subject.id;
         match drift {
-            Drift::Partition(_) | Drift::Set(_) | Drift::Quota(_) if self.kernel.is_on() => {
+            Drift::Effective(_) if !placed.is_partition() => Action::Nothing,
+            Drift::Partition(_) | Drift::Set(_) | Drift::Quota(_) | Drift::Effective(_)
+                if self.kernel.is_on() =>
+            {
                 let mut written = self.kernel.settle(id, &mut self.ledger).await;
                 if matches!(drift, Drift::Set(_)) {
                     written = written && self.kernel.set_cpus(placed.clone()).await;

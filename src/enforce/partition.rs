@@ -240,6 +240,9 @@ pub(super) fn await_removed(
 }
 
 /// Waits until all of `cpus` are free for the groups in `top`, but those that others keep.
+///
+/// What no partition at all has is free as well: if the pods may not use it the kernel says so, and it is no removed group
+/// that has it (a CPU that came online after the kubelet's start, or a slice with `AllowedCPUs=`).
 fn await_free(
     on: &Hierarchy,
     top: &CgroupPath,
@@ -247,7 +250,7 @@ fn await_free(
     kept: impl FnOnce() -> CpuSet,
     until: Instant,
 ) -> Result<(), Refused> {
-    let missing = || Ok::<_, Refused>(cpus - on.cpus(top, EFFECTIVE)?);
+    let missing = || Ok::<_, Refused>(cpus - on.cpus(top, EFFECTIVE)? - on.free());
     if missing()?.is_empty() {
         return Ok(());
     }
@@ -384,5 +387,8 @@ mod tests {
         let refused = await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline())
             .unwrap_err();
         assert_eq!(refused.to_string(), "the kernel still keeps CPUs 8 for a group that is gone");
+        // Nobody has it, and the pods may not use it: what becomes of that the kernel has to say.
+        fs::write(root.path().join(EFFECTIVE), "0-8\n").unwrap();
+        await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline()).unwrap();
     }
 }

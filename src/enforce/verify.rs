@@ -18,7 +18,7 @@ pub enum Drift {
     Set(CpuSet),
     /// The group should be a partition and is not, or the other way round.
     Partition(String),
-    /// The kernel lets the group run elsewhere, although the right CPUs are set.
+    /// The kernel lets the group run elsewhere, or not on all of its own CPUs, although the right ones are set.
     Effective(CpuSet),
     /// A process may run where its group may not.
     Process(u32, CpuSet),
@@ -155,8 +155,13 @@ impl Verifier {
                 Version::V2 => "cpuset.cpus.effective",
             },
         )?;
+        let is_right = match placed.pin.is_exclusive() {
+            true => effective == placed.runs_on,
+            // The kernel takes CPUs for another one from it a moment before that one runs.
+            false => effective.is_subset(&placed.runs_on),
+        };
         // Another drift explains this one.
-        if drift.is_empty() && !effective.is_subset(&placed.runs_on) {
+        if drift.is_empty() && !is_right {
             drift.push(Drift::Effective(effective));
         }
         let processes = self.on.read(group, "cgroup.procs")?;

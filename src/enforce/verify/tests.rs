@@ -112,6 +112,13 @@ fn every_drift_is_seen() {
         machine.look(&placed, Some(Kind::Root)),
         ["the kernel lets its group run on CPUs 4-8"]
     );
+    // What the groups above it may not use.
+    machine.group("4-7", "4-6", "member", "");
+    let by_runtime = exclusive("4-7", Exclusivity::Runtime);
+    assert_eq!(
+        machine.look(&by_runtime, Some(Kind::Root)),
+        ["the kernel lets its group run on CPUs 4-6"]
+    );
     machine.group("4-7", "4-7", "root", "12");
     machine.process(12, 11, "4-8");
     assert_eq!(machine.look(&placed, Some(Kind::Root)), ["its process 12 may run on CPUs 4-8"]);
@@ -134,12 +141,15 @@ fn every_drift_is_seen() {
 #[test]
 fn a_container_that_should_share_is_no_partition() {
     let machine = Machine::new();
-    machine.group("0-15", "0-15", "root", "");
     let placed = Placed {
         pin: Pin::shared("0-15".parse().unwrap()).unwrap(),
         runs_on: "0-3,8-15".parse().unwrap(),
         ..exclusive("4-7", Exclusivity::Kernel)
     };
+    // It may well run on less.
+    machine.group("0-15", "0-3,8-13", "member", "");
+    assert_eq!(machine.look(&placed, Some(Kind::Root)), [""; 0]);
+    machine.group("0-15", "0-15", "root", "");
     assert_eq!(
         machine.look(&placed, Some(Kind::Root)),
         [r#"its group is a cpuset partition "root""#]

@@ -237,9 +237,7 @@ impl Owner {
             Work::Config(reading) => self.follow_config(reading).await,
             Work::Kubelet(look) => {
                 self.look(look);
-                if let Err(error) = self.save().await {
-                    log::error!("{error}");
-                }
+                self.tell_pending().await;
             }
             Work::Sent(changes, heard) => {
                 // What was decided meanwhile may have been carried out before, and count for nothing now.
@@ -248,9 +246,12 @@ impl Owner {
                     !heard || now.is_some_and(|now| now.pin != change.pin)
                 });
                 let stale: Vec<ContainerId> = stale.map(|change| change.container).collect();
-                match heard {
-                    true => self.tell_again(&stale),
-                    false => self.ledger.drifted(&stale),
+                if heard {
+                    self.tell_again(&stale);
+                    // What has come up meanwhile had to wait for its turn.
+                    self.tell_pending().await;
+                } else {
+                    self.ledger.drifted(&stale);
                 }
             }
             Work::Found(Found { findings: mut found, sightings }) => {
@@ -327,8 +328,12 @@ impl Owner {
         self.send(updater, changes);
     }
 
-    /// Tells the runtime at once, where that is safe, what would go along with its next answer.
-    pub(super) fn tell_pending(&mut self) {
+    /// After a decision that no answer carries: writes what must outlive the process, then tells the runtime at once, where
+    /// that is safe, what would go along with its next answer.
+    pub(super) async fn tell_pending(&mut self) {
+        if let Err(error) = self.save().await {
+            log::error!("{error}");
+        }
         if let Some(updater) = self.idle_updater() {
             let changes = self.ledger.take_updates();
             if !changes.is_empty() {

@@ -22,6 +22,7 @@ pub use probe::{WhyNot, probe};
 pub use verify::{Drift, Presence, Verifier};
 
 use crate::ledger::{CgroupPath, Placed};
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 /// Lets the kernel keep exclusivity, on a machine where [`probe()`] said that it can.
@@ -95,6 +96,19 @@ impl Enforcer {
             Err(refused) if refused.is_gone() => Ok(()),
             result => result,
         }
+    }
+
+    /// Makes groups ordinary ones that an earlier life made partitions, and names them in the log.
+    pub fn release(&self, partitions: &[(String, CgroupPath)]) {
+        for (name, group) in partitions {
+            match partition::release(&self.on, group) {
+                Ok(()) => log::info!("{name}: its group is no cpuset partition any more"),
+                Err(error) if error.is_gone() => {}
+                Err(error) => log::error!("{name}: its group stays a cpuset partition: {error}"),
+            }
+        }
+        let tops: BTreeSet<_> = partitions.iter().filter_map(|(_, group)| group.top()).collect();
+        tops.iter().for_each(|top| self.tidy(top));
     }
 
     /// A pod's quota is not worth refusing anything for.

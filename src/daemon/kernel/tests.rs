@@ -38,7 +38,7 @@ impl Node {
             write(root.path(), group, files("0,3-7", "member"));
         }
         let hierarchy = Hierarchy::open(root.path()).unwrap();
-        let kernel = Kernel::new(Some(Enforcer::new(hierarchy, Kind::Root)));
+        let kernel = Kernel::new(Way::Kernel(Enforcer::new(hierarchy, Kind::Root)));
         let machine = Machine { caches: 1, cores: 8, ..Machine::default() };
         let settings = Settings {
             policy: Policy::Static,
@@ -229,4 +229,37 @@ async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
         node.ledger.unheard(&changes);
     }
     assert_eq!(tried, [0, 1, 1, 0, 1]);
+}
+
+/// The kernel kept exclusivity in an earlier life and does not now: its partitions go, where anybody may write that.
+#[tokio::test]
+async fn partitions_of_an_earlier_life_are_ended_where_the_runtime_keeps_exclusivity() {
+    let node = Node::new();
+    let root = node.root.path();
+    let files = |cpus, state| {
+        [("", cpus), (".exclusive", cpus), (".effective", cpus), (".partition", state)]
+    };
+    let Event::Create { pod, container } = create("c") else { unreachable!() };
+    let container = Container { kept: true, ..container };
+    let list = Event::Synchronize { pods: vec![pod], containers: vec![container] };
+    let unable = || Way::Runtime(Err(WhyNot::NoCapability));
+    let able = || {
+        let hierarchy = Hierarchy::open(root).unwrap();
+        Way::Runtime(Ok(Enforcer::new(hierarchy, Kind::Root)))
+    };
+    let in_force = node.kernel;
+    for (kernel, left) in [
+        (in_force, ["1-2\n", "root\n", "1-2\n"]),
+        (Kernel::new(unable()), ["1-2\n", "root\n", "1-2\n"]),
+        (Kernel::new(able()), ["\n", "member\n", "\n"]),
+    ] {
+        write(root, "kubepods/pod/c", files("1-2", "root"));
+        fs::write(root.join("kubepods/cpuset.cpus.exclusive"), "1-2\n").unwrap();
+        kernel.let_go(&list).await;
+        let files =
+            ["pod/c/cpuset.cpus.exclusive", "pod/c/cpuset.cpus.partition", "cpuset.cpus.exclusive"];
+        let text = files.map(|file| fs::read_to_string(root.join("kubepods").join(file)).unwrap());
+        assert_eq!(text, left);
+        assert_eq!(fs::read_to_string(root.join("kubepods/pod/c/cpuset.cpus")).unwrap(), "1-2\n");
+    }
 }

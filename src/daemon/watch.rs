@@ -12,7 +12,7 @@ use crate::enforce::{Drift, Hierarchy, Verifier, widen};
 use crate::kubelet::Look;
 use crate::ledger::{ContainerId, Event, Holder, Placed, Update};
 use crate::nri::Updater;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::pending;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -59,6 +59,8 @@ pub(super) enum Work {
     Kubelet(Look),
     /// A look has ended.
     Found(Found),
+    /// A container is not as decided, and was not at an earlier look either.
+    Repair(Finding),
     /// Changes have been sent without an event; whether the runtime heard them.
     Sent(Vec<Update>, bool),
 }
@@ -75,6 +77,10 @@ pub(super) struct Watch {
     sending: Option<JoinHandle<(Vec<Update>, bool)>>,
     /// What the last look found, and how many in a row have.
     suspects: HashMap<ContainerId, (Finding, u32)>,
+    /// What is to be repaired when nothing else is to be done: one after the other, as the kernel takes its time.
+    confirmed: VecDeque<Finding>,
+    /// Containers of which the runtime has to be told when all is repaired.
+    again: Vec<ContainerId>,
     vanished: Vanished,
     /// Drifts that were confirmed since the start, by kind.
     pub(super) drifts: BTreeMap<&'static str, u64>,
@@ -101,6 +107,8 @@ impl Watch {
             looking: None,
             sending: None,
             suspects: HashMap::new(),
+            confirmed: VecDeque::new(),
+            again: Vec::new(),
             vanished: Vanished::default(),
             drifts: Drift::KINDS
                 .into_iter()
@@ -156,10 +164,9 @@ impl Watch {
         *self.repairs.entry((drift.kind(), action.name())).or_default() += 1;
     }
 
-    /// Of what a look found, what an earlier one found as well and is to be acted on now.
-    fn confirm(&mut self, found: Vec<Finding>) -> Vec<Finding> {
+    /// Of what a look found, what an earlier one found as well is to be acted on now.
+    fn confirm(&mut self, found: Vec<Finding>) {
         let mut before = std::mem::take(&mut self.suspects);
-        let mut confirmed = Vec::new();
         for finding in found {
             let id = finding.placed.subject.id.clone();
             let looks = match before.remove(&id) {
@@ -167,14 +174,13 @@ impl Watch {
                 _ => 1,
             };
             if looks == 2 || looks % PATIENCE == 0 {
-                confirmed.push(finding.clone());
+                self.confirmed.push_back(finding.clone());
             }
             self.suspects.insert(id, (finding, looks));
         }
         let waits = self.suspects.values().any(|(_, looks)| *looks == 1);
         self.looked = Instant::now();
         self.due = self.looked + if waits { AGAIN } else { PERIOD };
-        confirmed
     }
 }
 
@@ -183,6 +189,9 @@ pub(super) async fn next(owner: &mut Option<Owner>) -> Work {
     let Some(owner) = owner else { return pending().await };
     if let Some(work) = owner.kernel.next() {
         return work;
+    }
+    if let Some(finding) = owner.watch.confirmed.pop_front() {
+        return Work::Repair(finding);
     }
     let Watch { verifier, due, looking, sending, .. } = &mut owner.watch;
     let ledger = &owner.ledger;
@@ -255,36 +264,39 @@ impl Owner {
                 }
             }
             Work::Found(Found { findings: mut found, sightings }) => {
-                // What has been decided anew meanwhile is no drift.
-                found.retain(|Finding { placed, .. }| {
-                    self.ledger.placed_one(&placed.subject.id).as_ref() == Some(placed)
-                });
-                let mut again = Vec::new();
-                for Finding { placed, drift } in self.watch.confirm(found) {
-                    for drift in drift {
-                        let action = self.repair(&placed, &drift, &mut again).await;
-                        self.watch.count(&drift, action);
-                        self.remember_drift(&placed, &drift, action);
-                        let (subject, cpus) = (&placed.subject, placed.runs_on);
-                        log::warn!("{subject}: decided were CPUs {cpus}, but {drift}: {action}");
-                    }
-                }
-                self.tell_again(&again);
+                found.retain(|finding| self.is_decided(&finding.placed));
+                self.watch.confirm(found);
                 for end in self.watch.vanished.note(sightings, Instant::now()) {
                     self.end(end).await;
+                }
+            }
+            Work::Repair(Finding { placed, drift }) => {
+                for drift in drift {
+                    if !self.is_decided(&placed) {
+                        break;
+                    }
+                    let action = self.repair(&placed, &drift).await;
+                    self.watch.count(&drift, action);
+                    self.remember_drift(&placed, &drift, action);
+                    let (subject, cpus) = (&placed.subject, placed.runs_on);
+                    log::warn!("{subject}: decided were CPUs {cpus}, but {drift}: {action}");
+                }
+                self.remember_refusals();
+                if self.watch.confirmed.is_empty() {
+                    let again = std::mem::take(&mut self.watch.again);
+                    self.tell_again(&again);
                 }
             }
         }
     }
 
-    /// Repairs a drift by the next safe way, and says which. Containers of which the runtime has to be told go to
-    /// `again`.
-    async fn repair(
-        &mut self,
-        placed: &Placed,
-        drift: &Drift,
-        again: &mut Vec<ContainerId>,
-    ) -> Action {
+    /// Whether it is still so: what has been decided anew since a look began is no drift.
+    fn is_decided(&self, placed: &Placed) -> bool {
+        self.ledger.placed_one(&placed.subject.id).as_ref() == Some(placed)
+    }
+
+    /// Repairs a drift by the next safe way, and says which. Of some containers the runtime has to be told again.
+    async fn repair(&mut self, placed: &Placed, drift: &Drift) -> Action {
         let id = &placed.subject.id;
         match drift {
             Drift::Effective(_) if !placed.is_partition() => Action::Nothing,
@@ -299,7 +311,7 @@ impl Owner {
                 if written { Action::Written } else { Action::Deferred }
             }
             Drift::Set(_) => {
-                again.push(id.clone());
+                self.watch.again.push(id.clone());
                 match self.updater {
                     Some(_) => Action::Told,
                     None => Action::Deferred,

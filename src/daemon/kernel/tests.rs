@@ -263,3 +263,30 @@ async fn partitions_of_an_earlier_life_are_ended_where_the_runtime_keeps_exclusi
         assert_eq!(fs::read_to_string(root.join("kubepods/pod/c/cpuset.cpus")).unwrap(), "1-2\n");
     }
 }
+
+/// Longer than one of them no answer may take.
+#[tokio::test]
+async fn all_changes_of_an_answer_wait_together() {
+    let mut node = Node::new();
+    let mut changes = Vec::new();
+    for index in 0..6 {
+        let Event::Create { mut pod, mut container } = create(&format!("c{index}")) else {
+            unreachable!()
+        };
+        let amount = Some(MilliCpu(1000));
+        pod.uid = PodUid(format!("pod{index}"));
+        pod.sandbox = SandboxId(format!("sandbox{index}"));
+        pod.budget = amount;
+        container.sandbox = pod.sandbox.clone();
+        container.cpu = CpuRequest { request: amount, limit: amount };
+        let id = container.id.clone();
+        let pin = node.ledger.handle(Event::Create { pod, container }).unwrap().pin.unwrap();
+        changes.push(Update { container: id, pin });
+    }
+    fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0,7\n").unwrap();
+    let start = std::time::Instant::now();
+    node.kernel.hold_back(&mut changes, &mut node.ledger).await;
+    assert_eq!(changes, []);
+    let waited = start.elapsed().as_millis();
+    assert!(waited < 1500, "{waited} ms");
+}

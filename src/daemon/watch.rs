@@ -8,13 +8,13 @@ use super::vanished::{self, Sighting, Vanished};
 use super::{Owner, Paths};
 use crate::config::{Config, Reading};
 use crate::cpuset::CpuSet;
-use crate::enforce::{Drift, Hierarchy, Verifier, widen};
+use crate::enforce::{Drift, Hierarchy, Verifier};
 use crate::kubelet::Look;
 use crate::ledger::{ContainerId, Event, Holder, Placed, Update};
 use crate::nri::Updater;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::pending;
-use std::path::PathBuf;
+use std::io;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
@@ -69,7 +69,6 @@ pub(super) enum Work {
 #[derive(Debug)]
 pub(super) struct Watch {
     verifier: Option<Verifier>,
-    processes: PathBuf,
     due: Instant,
     /// When it looked last.
     looked: Instant,
@@ -101,7 +100,6 @@ impl Watch {
         }
         Watch {
             verifier,
-            processes: paths.proc_root.clone(),
             due: Instant::now() + PERIOD,
             looked: Instant::now(),
             looking: None,
@@ -145,6 +143,13 @@ impl Watch {
             }
         }
         Event::Synchronize { pods, containers }
+    }
+
+    /// Lets the processes of a container run on all of its CPUs that inherited this mask.
+    async fn widen(&self, placed: Placed, mask: CpuSet) -> io::Result<()> {
+        let Some(verifier) = self.verifier.clone() else { return Ok(()) };
+        // It neither panics nor is it cancelled.
+        tokio::task::spawn_blocking(move || verifier.widen(&placed, mask)).await?
     }
 
     /// The runtime has been told of changes, and takes its time.
@@ -317,7 +322,7 @@ impl Owner {
                     None => Action::Deferred,
                 }
             }
-            Drift::Inherited(pid, _) => match widen(&self.watch.processes, *pid, placed.runs_on) {
+            Drift::Inherited(_, mask) => match self.watch.widen(placed.clone(), *mask).await {
                 Ok(()) => Action::Widened,
                 Err(error) => {
                     log::warn!("{}: its affinity cannot be changed: {error}", placed.subject);

@@ -15,7 +15,6 @@ pub mod probe;
 mod quota;
 pub mod verify;
 
-pub use affinity::widen;
 pub use hierarchy::{FileError, Hierarchy};
 pub use partition::{Kind, Refused};
 pub use probe::{WhyNot, probe};

@@ -138,6 +138,51 @@ fn every_drift_is_seen() {
     );
 }
 
+/// Where crun has them, and anybody who manages groups within a container.
+#[test]
+fn processes_in_groups_within() {
+    let machine = Machine::new();
+    machine.group("4-7", "4-7", "root", "");
+    machine.process(12, 11, "4-8");
+    machine.file("kubepods/poda/c/container/deeper/cgroup.procs", "12\n");
+    let placed = exclusive("4-7", Exclusivity::Kernel);
+    assert_eq!(machine.look(&placed, Some(Kind::Root)), ["its process 12 may run on CPUs 4-8"]);
+    // As many as are looked at elsewhere.
+    for group in 0..100 {
+        machine.file(&format!("kubepods/poda/c/{group}/cgroup.procs"), "12\n");
+    }
+    assert_eq!(machine.look(&placed, Some(Kind::Root)).len(), PROCESSES);
+}
+
+/// What the first process has started has its mask as well; another one is somebody's choice.
+#[test]
+fn a_mask_that_was_inherited_is_widened_wherever_it_is() {
+    let machine = Machine::new();
+    let proc = Path::new("/proc");
+    let verifier = Verifier::new(Hierarchy::open(machine.0.path()).unwrap(), proc, None);
+    let all = verifier.status(std::process::id()).unwrap().allowed;
+    let one = all.lowest(1);
+    let others = if all == one { one } else { (all - one).lowest(1) };
+    let masks = [one, one, others];
+    let mut children = masks.map(|mask| {
+        let child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        affinity::widen(proc, child.id(), mask).unwrap();
+        child
+    });
+    let pids: Vec<String> = children.iter().map(|child| child.id().to_string()).collect();
+    machine.group("", "", "member", &pids.join("\n"));
+    let placed = Placed { runs_on: all, ..exclusive("4-7", Exclusivity::Runtime) };
+    let widened = verifier.widen(&placed, one);
+    let allowed =
+        children.each_ref().map(|child| verifier.status(child.id()).map(|status| status.allowed));
+    for child in &mut children {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    widened.unwrap();
+    assert_eq!(allowed, [all, all, others].map(Some));
+}
+
 #[test]
 fn a_container_that_should_share_is_no_partition() {
     let machine = Machine::new();

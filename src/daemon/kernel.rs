@@ -199,7 +199,9 @@ impl Kernel {
             }
             Step::Started(id) => self.unsettled.push_back(id),
             Step::Tidy => self.untidy = true,
-            Step::Start(id) => drop(self.settle(&id, ledger).await),
+            Step::Start(id) => {
+                self.settle(&id, ledger).await;
+            }
             Step::Create(id) => {
                 let reserved = self.ask(&id, ledger, move |placed| enforcer.reserve(placed)).await;
                 match reserved {

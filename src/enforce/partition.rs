@@ -241,8 +241,8 @@ pub(super) fn await_removed(
 
 /// Waits until all of `cpus` are free for the groups in `top`, but those that others keep.
 ///
-/// What no partition at all has is free as well: if the pods may not use it the kernel says so, and it is no removed group
-/// that has it (a CPU that came online after the kubelet's start, or a slice with `AllowedCPUs=`).
+/// What these may not use (a CPU that came online after the kubelet's start, or a slice with `AllowedCPUs=`) is never among
+/// what they run on: it is free if no partition has it, and what becomes of it then the kernel says.
 fn await_free(
     on: &Hierarchy,
     top: &CgroupPath,
@@ -250,7 +250,9 @@ fn await_free(
     kept: impl FnOnce() -> CpuSet,
     until: Instant,
 ) -> Result<(), Refused> {
-    let missing = || Ok::<_, Refused>(cpus - on.cpus(top, EFFECTIVE)? - on.free());
+    let allowed = on.cpus(top, CPUS)?;
+    let barred = if allowed.is_empty() { CpuSet::EMPTY } else { cpus - allowed };
+    let missing = || Ok::<_, Refused>(cpus - on.cpus(top, EFFECTIVE)? - (barred & on.free()));
     if missing()?.is_empty() {
         return Ok(());
     }
@@ -369,7 +371,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let on = hierarchy(
             root.path(),
-            &[("k", ["", "1-2", "0,3-7", MEMBER]), ("k/pod/own", ["1", "1", "1", "root"])],
+            &[("k", ["0-7", "1-2", "0,3-7", MEMBER]), ("k/pod/own", ["1", "1", "1", "root"])],
         );
         // Its own are no reason to wait.
         await_returned(&on, &group("k/pod/own"), "1,3".parse().unwrap(), deadline()).unwrap();
@@ -390,5 +392,8 @@ mod tests {
         // Nobody has it, and the pods may not use it: what becomes of that the kernel has to say.
         fs::write(root.path().join(EFFECTIVE), "0-8\n").unwrap();
         await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline()).unwrap();
+        // They may, and do not yet.
+        fs::write(root.path().join("k").join(CPUS), "0-8\n").unwrap();
+        await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline()).unwrap_err();
     }
 }

@@ -170,6 +170,7 @@ impl Owner {
         }
         let mut event = self.watch.witness(event).await;
         machine::locate_devices(&self.machine.sysfs, &mut event);
+        self.kernel.let_go(&event).await;
         self.hear(&event);
         let step = kernel::Step::of(&event);
         let result = self.ledger.handle(event);

@@ -355,3 +355,38 @@ async fn ends_that_nobody_told_of() {
     })
     .await;
 }
+
+/// Somebody writes into groups: all that was found is told again, by the next answer where the runtime cannot be told at
+/// once.
+#[tokio::test(start_paused = true)]
+async fn every_drift_of_a_look_is_repaired() {
+    local(async {
+        let daemon = Daemon::start();
+        for name in ["a", "b", "right"] {
+            let Event::Create { pod, mut container } = create(name, Qos::Burstable, 500) else {
+                unreachable!()
+            };
+            container.cgroup = CgroupPath::new(&format!("/kubepods/{name}/c"));
+            let group = daemon.paths.cgroup_root.join("kubepods").join(name).join("c");
+            fs::create_dir_all(&group).unwrap();
+            let set = if name == "right" { "0-15\n" } else { "5\n" };
+            for (file, text) in
+                [("cpuset.cpus", set), ("cpuset.cpus.effective", set), ("cgroup.procs", "")]
+            {
+                fs::write(group.join(file), text).unwrap();
+            }
+            let created = Event::Create { pod: pod.clone(), container: container.clone() };
+            daemon.event(created).await.unwrap();
+            daemon.event(Event::Started { pod, container }).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        let answer = daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
+        let told: Vec<String> = answer
+            .updates
+            .iter()
+            .map(|update| format!("{} {}", update.container, update.pin.cpus()))
+            .collect();
+        assert_eq!(told, ["id-a 0-15", "id-b 0-15"]);
+    })
+    .await;
+}

@@ -17,7 +17,7 @@ use nri_cpu_manager::ledger::{Decision, Event, Qos};
 use nri_cpu_manager::observe::picture::text::Style;
 use nri_cpu_manager::observe::report::ConfigSourceStatus;
 use nri_cpu_manager::observe::{Status, endpoint};
-use observed::{CONFIG, Observed, local};
+use observed::{CONFIG, Observed, create, local};
 use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -246,8 +246,12 @@ async fn the_kubelet_is_looked_for_where_the_file_says_now() {
         until(&daemon, stance("refuse")).await;
         daemon.swap_config(&format!("{beside}onActiveKubelet: observe\n"));
         until(&daemon, stance("observe")).await;
+        // What is taken over is written down.
+        daemon.event(create("s", Qos::Burstable, 500)).await.unwrap();
+        fs::remove_file(daemon.paths.state_dir.join("checkpoint.json")).unwrap();
         daemon.swap_config(CONFIG);
         until(&daemon, stance("assign")).await;
+        assert_eq!(on_disk(&daemon), [""; 0]);
         assert_eq!(daemon.create("a", Qos::Guaranteed, 2000).await.unwrap(), "2-3");
     })
     .await;

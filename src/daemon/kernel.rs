@@ -3,7 +3,7 @@
 use super::watch::Work;
 use super::{Paths, StartError};
 use crate::config::{Config, WantedExclusivity};
-use crate::enforce::{Enforcer, Refused, probe};
+use crate::enforce::{Enforcer, Refused, WhyNot, probe};
 use crate::ledger::{
     CgroupPath, ContainerId, Event, Exclusivity, Ledger, Placed, Policy, Settings, Subject, Update,
 };
@@ -13,10 +13,19 @@ use std::collections::{BTreeSet, VecDeque};
 /// no pod is left to tell where it was.
 const KUBEPODS: [&str; 2] = ["kubepods", "kubepods.slice"];
 
+/// Who keeps others off exclusive CPUs.
+#[derive(Debug)]
+enum Way {
+    /// The kernel.
+    Kernel(Enforcer),
+    /// The runtime. What an earlier life had the kernel do can be undone, or not, for this reason.
+    Runtime(Result<Enforcer, WhyNot>),
+}
+
 /// The kernel's way, if it is in force.
 #[derive(Debug)]
 pub(super) struct Kernel {
-    enforcer: Option<Enforcer>,
+    way: Way,
     /// Containers whose groups have to be looked at, and are when nothing else is to be done.
     unsettled: VecDeque<ContainerId>,
     /// Whether containers have gone, and may have left something above them.
@@ -78,35 +87,40 @@ impl Kernel {
             Policy::None => WantedExclusivity::Runtime,
             Policy::Static => config.exclusivity(),
         };
-        let enforcer = match wanted {
-            WantedExclusivity::Runtime => None,
-            WantedExclusivity::Kernel | WantedExclusivity::Auto => {
-                match probe(&paths.cgroup_root) {
-                    Ok(hierarchy) => Some(Enforcer::new(hierarchy, config.partition())),
-                    Err(why) if wanted == WantedExclusivity::Auto => {
-                        log::info!("exclusivity: auto: the runtime keeps it here, because {why}");
-                        None
-                    }
-                    Err(why) => return Err(config.kernel_cannot(&why).into()),
-                }
+        let able =
+            probe(&paths.cgroup_root).map(|hierarchy| Enforcer::new(hierarchy, config.partition()));
+        let way = match (wanted, able) {
+            (WantedExclusivity::Runtime, able) => Way::Runtime(able),
+            (_, Ok(enforcer)) => Way::Kernel(enforcer),
+            (WantedExclusivity::Auto, Err(why)) => {
+                log::info!("exclusivity: auto: the runtime keeps it here, because {why}");
+                Way::Runtime(Err(why))
             }
+            (WantedExclusivity::Kernel, Err(why)) => return Err(config.kernel_cannot(&why).into()),
         };
-        settings.exclusivity = match enforcer {
-            Some(_) => Exclusivity::Kernel,
-            None => Exclusivity::Runtime,
+        settings.exclusivity = match way {
+            Way::Kernel(_) => Exclusivity::Kernel,
+            Way::Runtime(_) => Exclusivity::Runtime,
         };
-        Ok(Kernel::new(enforcer))
+        Ok(Kernel::new(way))
     }
 
-    fn new(enforcer: Option<Enforcer>) -> Kernel {
+    fn new(way: Way) -> Kernel {
         let unsettled = VecDeque::new();
         let tops = KUBEPODS.iter().filter_map(|name| CgroupPath::new(name)).collect();
-        Kernel { enforcer, unsettled, untidy: false, tops, refusals: 0, untold: Vec::new() }
+        Kernel { way, unsettled, untidy: false, tops, refusals: 0, untold: Vec::new() }
+    }
+
+    fn enforcer(&self) -> Option<Enforcer> {
+        match &self.way {
+            Way::Kernel(enforcer) => Some(enforcer.clone()),
+            Way::Runtime(_) => None,
+        }
     }
 
     /// Whether it is in force.
     pub(super) fn is_on(&self) -> bool {
-        self.enforcer.is_some()
+        matches!(self.way, Way::Kernel(_))
     }
 
     /// Refusals since the last call: which container, and the kernel's reason.
@@ -121,7 +135,7 @@ impl Kernel {
 
     /// Sets a container's CPUs behind the runtime's back. Says whether that was possible.
     pub(super) async fn set_cpus(&self, placed: Placed) -> bool {
-        let Some(enforcer) = self.enforcer.clone() else { return false };
+        let Some(enforcer) = self.enforcer() else { return false };
         blocking(move || match enforcer.set_cpus(&placed) {
             Ok(()) => true,
             Err(error) => {
@@ -130,6 +144,40 @@ impl Kernel {
             }
         })
         .await
+    }
+
+    /// Where the runtime keeps exclusivity, ends the partitions that listed containers still are: nobody would see to them, and
+    /// what the runtime writes later into such a group or one beside it would not do what it should.
+    ///
+    /// Others can come onto their CPUs until the runtime has carried out the answer to the list.
+    pub(super) async fn let_go(&self, event: &Event) {
+        let (Way::Runtime(able), Event::Synchronize { pods, containers }) = (&self.way, event)
+        else {
+            return;
+        };
+        let kept = containers.iter().filter(|container| container.kept);
+        let partitions: Vec<(String, CgroupPath)> = kept
+            .filter_map(|container| {
+                let pod = pods.iter().find(|pod| pod.sandbox == container.sandbox);
+                let pod =
+                    pod.map_or("?/?".to_owned(), |pod| format!("{}/{}", pod.namespace, pod.name));
+                Some((format!("{pod}/{}", container.name), container.cgroup.clone()?))
+            })
+            .collect();
+        match able {
+            _ if partitions.is_empty() => {}
+            Ok(enforcer) => {
+                let enforcer = enforcer.clone();
+                blocking(move || enforcer.release(&partitions)).await;
+            }
+            Err(why) => {
+                let names: Vec<String> = partitions.into_iter().map(|(name, _)| name).collect();
+                log::error!(
+                    "the kernel still keeps others off the CPUs of {}, as an earlier configuration had it, and that cannot be ended, because {why}. Delete these pods, so that they are made anew; until then no change of their CPUs is certain to take effect",
+                    names.join(", ")
+                );
+            }
+        }
     }
 
     /// Does what a decided event means for the kernel, before the event is answered. Where the kernel refuses, the
@@ -142,7 +190,7 @@ impl Kernel {
         step: Step,
         ledger: &mut Ledger,
     ) -> Result<Vec<Update>, Refused> {
-        let Some(enforcer) = self.enforcer.clone() else { return Ok(Vec::new()) };
+        let Some(enforcer) = self.enforcer() else { return Ok(Vec::new()) };
         match step {
             Step::None => {}
             Step::All => {
@@ -151,7 +199,9 @@ impl Kernel {
             }
             Step::Started(id) => self.unsettled.push_back(id),
             Step::Tidy => self.untidy = true,
-            Step::Start(id) => self.settle(&id, ledger).await,
+            Step::Start(id) => {
+                self.settle(&id, ledger).await;
+            }
             Step::Create(id) => {
                 let reserved = self.ask(&id, ledger, move |placed| enforcer.reserve(placed)).await;
                 match reserved {
@@ -162,8 +212,11 @@ impl Kernel {
             }
             Step::Update(id) => {
                 let settled = self.ask(&id, ledger, move |placed| enforcer.settle(placed)).await;
-                if let Err((placed, refused)) = settled {
-                    return Ok(self.fall_back(placed, &refused, ledger));
+                match settled {
+                    // It keeps what it has. Its own change waits with the others that are too early.
+                    Err((_, Refused::Withheld(_))) => self.unsettled.push_back(id),
+                    Err((placed, refused)) => return Ok(self.fall_back(placed, &refused, ledger)),
+                    Ok(()) => {}
                 }
             }
         }
@@ -198,24 +251,21 @@ impl Kernel {
         changes: &[Update],
         ledger: &Ledger,
     ) -> impl Future<Output = Vec<ContainerId>> + use<> {
-        let waiting: Vec<(Enforcer, Placed)> = changes
-            .iter()
-            .filter(|change| change.pin.is_exclusive())
-            .filter_map(|change| {
-                Some((self.enforcer.clone()?, ledger.placed_one(&change.container)?))
-            })
-            .collect();
+        let enforcer = self.enforcer().filter(|_| !changes.is_empty());
+        let waiting = enforcer.map(|enforcer| {
+            let placed = changes.iter().filter_map(|change| ledger.placed_one(&change.container));
+            (enforcer, placed.collect::<Vec<Placed>>())
+        });
         async move {
-            let mut early = Vec::new();
-            for (enforcer, placed) in waiting {
-                let subject = placed.subject.clone();
-                let waited = blocking(move || Some(enforcer.await_cpus(&placed))).await;
-                if let Some(Err(why)) = waited {
-                    log::warn!("{subject}: its CPUs are set later: {why}");
-                    early.push(subject.id);
-                }
-            }
-            early
+            let Some((enforcer, placed)) = waiting else { return Vec::new() };
+            blocking(move || {
+                let early = enforcer.await_cpus(&placed).into_iter().map(|(placed, why)| {
+                    log::warn!("{}: its CPUs are set later: {why}", placed.subject);
+                    placed.subject.id.clone()
+                });
+                early.collect()
+            })
+            .await
         }
     }
 
@@ -228,17 +278,17 @@ impl Kernel {
     /// Takes what ended containers have left out of the groups above them. It is in nobody's way until then: what it
     /// would hold up tidies for itself.
     pub(super) async fn tidy(&self) {
-        let Some(enforcer) = self.enforcer.clone() else { return };
+        let Some(enforcer) = self.enforcer() else { return };
         let tops = self.tops.clone();
         blocking(move || tops.iter().for_each(|top| enforcer.tidy(top))).await;
     }
 
     /// Makes a container's group what it should be. Where the kernel refuses, shared containers are taken off its CPUs
-    /// at once, behind the runtime's back; the runtime is told with its next answer.
-    pub(super) async fn settle(&mut self, id: &ContainerId, ledger: &mut Ledger) {
-        let Some(enforcer) = self.enforcer.clone() else { return };
+    /// at once, behind the runtime's back; the runtime is told with its next answer. Says whether it is so now.
+    pub(super) async fn settle(&mut self, id: &ContainerId, ledger: &mut Ledger) -> bool {
+        let Some(enforcer) = self.enforcer() else { return false };
         let settled = self.ask(id, ledger, move |placed| enforcer.settle(placed)).await;
-        let Err((placed, refused)) = settled else { return };
+        let Err((placed, refused)) = settled else { return true };
         let changes = self.fall_back(placed, &refused, ledger);
         for change in &changes {
             if let Some(placed) = ledger
@@ -249,6 +299,7 @@ impl Kernel {
             }
         }
         ledger.unheard(&changes);
+        false
     }
 
     /// Has `work` done for a container. One that does not exist needs nothing.

@@ -127,12 +127,9 @@ impl Owner {
             // Never refused.
             let _ = self.ledger.handle(Event::Settings(settings));
             self.tell_notes();
-            if let Err(error) = self.save().await {
-                log::error!("{error}");
-            }
             self.kernel.settle_all(&self.ledger);
-            self.tell_pending();
         }
         self.attend(&before, &config);
+        self.tell_pending().await;
     }
 }

@@ -79,10 +79,7 @@ impl Owner {
                 "all CPUs that are online are exclusive: shared containers have none of their own"
             );
         }
-        if let Err(error) = self.save().await {
-            log::error!("{error}");
-        }
         self.kernel.settle_all(&self.ledger);
-        self.tell_pending();
+        self.tell_pending().await;
     }
 }

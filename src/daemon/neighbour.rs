@@ -107,8 +107,8 @@ impl Owner {
         }
     }
 
-    /// Lets the ledger stand back, or take over. What follows for containers is told at once where that is safe, with
-    /// the next answers else.
+    /// Lets the ledger stand back, or take over. What follows for containers has to be told then; the answer to an event
+    /// does that by itself.
     fn heed(&mut self, change: Option<Change>) {
         let Some(change) = change else { return };
         // Never refused.
@@ -135,7 +135,6 @@ impl Owner {
         self.tell_notes();
         if change == Change::Went {
             self.kernel.settle_all(&self.ledger);
-            self.tell_pending();
         }
     }
 

@@ -90,9 +90,6 @@ impl Owner {
         let decision = self.ledger.handle(event).unwrap_or_default();
         self.ledger.unheard(&decision.updates);
         self.tell_notes();
-        if let Err(error) = self.save().await {
-            log::error!("{error}");
-        }
-        self.tell_pending();
+        self.tell_pending().await;
     }
 }

@@ -8,13 +8,13 @@ use super::vanished::{self, Sighting, Vanished};
 use super::{Owner, Paths};
 use crate::config::{Config, Reading};
 use crate::cpuset::CpuSet;
-use crate::enforce::{Drift, Hierarchy, Verifier, widen};
+use crate::enforce::{Drift, Hierarchy, Verifier};
 use crate::kubelet::Look;
 use crate::ledger::{ContainerId, Event, Holder, Placed, Update};
 use crate::nri::Updater;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::pending;
-use std::path::PathBuf;
+use std::io;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
@@ -59,6 +59,8 @@ pub(super) enum Work {
     Kubelet(Look),
     /// A look has ended.
     Found(Found),
+    /// A container is not as decided, and was not at an earlier look either.
+    Repair(Finding),
     /// Changes have been sent without an event; whether the runtime heard them.
     Sent(Vec<Update>, bool),
 }
@@ -67,7 +69,6 @@ pub(super) enum Work {
 #[derive(Debug)]
 pub(super) struct Watch {
     verifier: Option<Verifier>,
-    processes: PathBuf,
     due: Instant,
     /// When it looked last.
     looked: Instant,
@@ -75,6 +76,10 @@ pub(super) struct Watch {
     sending: Option<JoinHandle<(Vec<Update>, bool)>>,
     /// What the last look found, and how many in a row have.
     suspects: HashMap<ContainerId, (Finding, u32)>,
+    /// What is to be repaired when nothing else is to be done: one after the other, as the kernel takes its time.
+    confirmed: VecDeque<Finding>,
+    /// Containers of which the runtime has to be told when all is repaired.
+    again: Vec<ContainerId>,
     vanished: Vanished,
     /// Drifts that were confirmed since the start, by kind.
     pub(super) drifts: BTreeMap<&'static str, u64>,
@@ -95,12 +100,13 @@ impl Watch {
         }
         Watch {
             verifier,
-            processes: paths.proc_root.clone(),
             due: Instant::now() + PERIOD,
             looked: Instant::now(),
             looking: None,
             sending: None,
             suspects: HashMap::new(),
+            confirmed: VecDeque::new(),
+            again: Vec::new(),
             vanished: Vanished::default(),
             drifts: Drift::KINDS
                 .into_iter()
@@ -139,6 +145,13 @@ impl Watch {
         Event::Synchronize { pods, containers }
     }
 
+    /// Lets the processes of a container run on all of its CPUs that inherited this mask.
+    async fn widen(&self, placed: Placed, mask: CpuSet) -> io::Result<()> {
+        let Some(verifier) = self.verifier.clone() else { return Ok(()) };
+        // It neither panics nor is it cancelled.
+        tokio::task::spawn_blocking(move || verifier.widen(&placed, mask)).await?
+    }
+
     /// The runtime has been told of changes, and takes its time.
     pub(super) fn changed(&mut self, changes: usize) {
         let changes = u32::try_from(changes).unwrap_or(u32::MAX);
@@ -156,10 +169,9 @@ impl Watch {
         *self.repairs.entry((drift.kind(), action.name())).or_default() += 1;
     }
 
-    /// Of what a look found, what an earlier one found as well and is to be acted on now.
-    fn confirm(&mut self, found: Vec<Finding>) -> Vec<Finding> {
+    /// Of what a look found, what an earlier one found as well is to be acted on now.
+    fn confirm(&mut self, found: Vec<Finding>) {
         let mut before = std::mem::take(&mut self.suspects);
-        let mut confirmed = Vec::new();
         for finding in found {
             let id = finding.placed.subject.id.clone();
             let looks = match before.remove(&id) {
@@ -167,14 +179,13 @@ impl Watch {
                 _ => 1,
             };
             if looks == 2 || looks % PATIENCE == 0 {
-                confirmed.push(finding.clone());
+                self.confirmed.push_back(finding.clone());
             }
             self.suspects.insert(id, (finding, looks));
         }
         let waits = self.suspects.values().any(|(_, looks)| *looks == 1);
         self.looked = Instant::now();
         self.due = self.looked + if waits { AGAIN } else { PERIOD };
-        confirmed
     }
 }
 
@@ -183,6 +194,9 @@ pub(super) async fn next(owner: &mut Option<Owner>) -> Work {
     let Some(owner) = owner else { return pending().await };
     if let Some(work) = owner.kernel.next() {
         return work;
+    }
+    if let Some(finding) = owner.watch.confirmed.pop_front() {
+        return Work::Repair(finding);
     }
     let Watch { verifier, due, looking, sending, .. } = &mut owner.watch;
     let ledger = &owner.ledger;
@@ -237,9 +251,7 @@ impl Owner {
             Work::Config(reading) => self.follow_config(reading).await,
             Work::Kubelet(look) => {
                 self.look(look);
-                if let Err(error) = self.save().await {
-                    log::error!("{error}");
-                }
+                self.tell_pending().await;
             }
             Work::Sent(changes, heard) => {
                 // What was decided meanwhile may have been carried out before, and count for nothing now.
@@ -248,60 +260,69 @@ impl Owner {
                     !heard || now.is_some_and(|now| now.pin != change.pin)
                 });
                 let stale: Vec<ContainerId> = stale.map(|change| change.container).collect();
-                match heard {
-                    true => self.tell_again(&stale),
-                    false => self.ledger.drifted(&stale),
+                if heard {
+                    self.tell_again(&stale);
+                    // What has come up meanwhile had to wait for its turn.
+                    self.tell_pending().await;
+                } else {
+                    self.ledger.drifted(&stale);
                 }
             }
             Work::Found(Found { findings: mut found, sightings }) => {
-                // What has been decided anew meanwhile is no drift.
-                found.retain(|Finding { placed, .. }| {
-                    self.ledger.placed_one(&placed.subject.id).as_ref() == Some(placed)
-                });
-                let mut again = Vec::new();
-                for Finding { placed, drift } in self.watch.confirm(found) {
-                    for drift in drift {
-                        let action = self.repair(&placed, &drift, &mut again).await;
-                        self.watch.count(&drift, action);
-                        self.remember_drift(&placed, &drift, action);
-                        let (subject, cpus) = (&placed.subject, placed.runs_on);
-                        log::warn!("{subject}: decided were CPUs {cpus}, but {drift}: {action}");
-                    }
-                }
-                self.tell_again(&again);
+                found.retain(|finding| self.is_decided(&finding.placed));
+                self.watch.confirm(found);
                 for end in self.watch.vanished.note(sightings, Instant::now()) {
                     self.end(end).await;
+                }
+            }
+            Work::Repair(Finding { placed, drift }) => {
+                for drift in drift {
+                    if !self.is_decided(&placed) {
+                        break;
+                    }
+                    let action = self.repair(&placed, &drift).await;
+                    self.watch.count(&drift, action);
+                    self.remember_drift(&placed, &drift, action);
+                    let (subject, cpus) = (&placed.subject, placed.runs_on);
+                    log::warn!("{subject}: decided were CPUs {cpus}, but {drift}: {action}");
+                }
+                self.remember_refusals();
+                if self.watch.confirmed.is_empty() {
+                    let again = std::mem::take(&mut self.watch.again);
+                    self.tell_again(&again);
                 }
             }
         }
     }
 
-    /// Repairs a drift by the next safe way, and says which. Containers of which the runtime has to be told go to
-    /// `again`.
-    async fn repair(
-        &mut self,
-        placed: &Placed,
-        drift: &Drift,
-        again: &mut Vec<ContainerId>,
-    ) -> Action {
+    /// Whether it is still so: what has been decided anew since a look began is no drift.
+    fn is_decided(&self, placed: &Placed) -> bool {
+        self.ledger.placed_one(&placed.subject.id).as_ref() == Some(placed)
+    }
+
+    /// Repairs a drift by the next safe way, and says which. Of some containers the runtime has to be told again.
+    async fn repair(&mut self, placed: &Placed, drift: &Drift) -> Action {
         let id = &placed.subject.id;
         match drift {
-            Drift::Partition(_) | Drift::Set(_) | Drift::Quota(_) if self.kernel.is_on() => {
-                self.kernel.settle(id, &mut self.ledger).await;
+            Drift::Effective(_) if !placed.is_partition() => Action::Nothing,
+            Drift::Partition(_) | Drift::Set(_) | Drift::Quota(_) | Drift::Effective(_)
+                if self.kernel.is_on() =>
+            {
+                let mut written = self.kernel.settle(id, &mut self.ledger).await;
                 if matches!(drift, Drift::Set(_)) {
-                    self.kernel.set_cpus(placed.clone()).await;
+                    written = written && self.kernel.set_cpus(placed.clone()).await;
                     self.ledger.drifted(std::slice::from_ref(id));
                 }
-                Action::Written
+                if written { Action::Written } else { Action::Deferred }
             }
             Drift::Set(_) => {
-                again.push(id.clone());
+                self.watch.again.push(id.clone());
                 match self.updater {
                     Some(_) => Action::Told,
                     None => Action::Deferred,
                 }
             }
-            Drift::Inherited(pid, _) => match widen(&self.watch.processes, *pid, placed.runs_on) {
+            Drift::Inherited(_, mask) => match self.watch.widen(placed.clone(), *mask).await {
                 Ok(()) => Action::Widened,
                 Err(error) => {
                     log::warn!("{}: its affinity cannot be changed: {error}", placed.subject);
@@ -324,8 +345,12 @@ impl Owner {
         self.send(updater, changes);
     }
 
-    /// Tells the runtime at once, where that is safe, what would go along with its next answer.
-    pub(super) fn tell_pending(&mut self) {
+    /// After a decision that no answer carries: writes what must outlive the process, then tells the runtime at once, where
+    /// that is safe, what would go along with its next answer.
+    pub(super) async fn tell_pending(&mut self) {
+        if let Err(error) = self.save().await {
+            log::error!("{error}");
+        }
         if let Some(updater) = self.idle_updater() {
             let changes = self.ledger.take_updates();
             if !changes.is_empty() {

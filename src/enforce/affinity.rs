@@ -6,12 +6,11 @@ use rustix::thread::{self, sched_setaffinity};
 use std::path::Path;
 use std::{fs, io};
 
-/// Lets all threads of a process run on `cpus`, as far as its group may; for a mask that it inherited. Needs
-/// `CAP_SYS_NICE`.
+/// Lets all threads of a process run on `cpus`, as far as its group may; for a mask that it inherited.
 ///
 /// # Errors
 /// What the kernel said for the first thread that it did not work for.
-pub fn widen(processes: &Path, pid: u32, cpus: CpuSet) -> io::Result<()> {
+pub(super) fn widen(processes: &Path, pid: u32, cpus: CpuSet) -> io::Result<()> {
     let mut mask = thread::CpuSet::new();
     for cpu in cpus.iter().filter(|&cpu| cpu < thread::CpuSet::MAX_CPU) {
         mask.set(cpu);

@@ -87,6 +87,12 @@ impl Hierarchy {
         self.root.join(group.as_str())
     }
 
+    /// The CPUs that are in no partition but the root's; none if that cannot be seen.
+    pub fn free(&self) -> CpuSet {
+        let text = fs::read_to_string(self.root.join("cpuset.cpus.effective"));
+        text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default()
+    }
+
     /// The groups directly below the root.
     pub fn tops(&self) -> Vec<CgroupPath> {
         groups_in(&self.root).filter_map(|name| CgroupPath::new(&name)).collect()

@@ -15,13 +15,14 @@ pub mod probe;
 mod quota;
 pub mod verify;
 
-pub use affinity::widen;
 pub use hierarchy::{FileError, Hierarchy};
 pub use partition::{Kind, Refused};
 pub use probe::{WhyNot, probe};
 pub use verify::{Drift, Presence, Verifier};
 
 use crate::ledger::{CgroupPath, Placed};
+use std::collections::BTreeSet;
+use std::time::Instant;
 
 /// Lets the kernel keep exclusivity, on a machine where [`probe()`] said that it can.
 #[derive(Debug, Clone)]
@@ -54,16 +55,27 @@ impl Enforcer {
         }
     }
 
-    /// Before the runtime sets CPUs for a container that is to be a partition: waits until nobody else has them.
-    ///
-    /// # Errors
-    /// If the kernel keeps them for a group that is gone.
-    pub fn await_cpus(&self, placed: &Placed) -> Result<(), Refused> {
-        match &placed.cgroup {
-            Some(group) if placed.is_partition() => {
-                partition::await_returned(&self.on, group, placed.pin.cpus())
-            }
-            _ => Ok(()),
+    /// Before CPUs are set for containers, whoever does it: waits until no group that is gone has any that they get. All of
+    /// them have one time together. Those whose CPUs the kernel keeps for such a group, and why.
+    pub fn await_cpus<'a>(&self, placed: &'a [Placed]) -> Vec<(&'a Placed, Refused)> {
+        let until = partition::deadline();
+        let refused = |placed: &'a Placed| Some((placed, self.await_added(placed, until).err()?));
+        placed.iter().filter_map(refused).collect()
+    }
+
+    fn await_added(&self, placed: &Placed, until: Instant) -> Result<(), Refused> {
+        let Some(group) = &placed.cgroup else { return Ok(()) };
+        let named = self.on.cpus(group, "cpuset.cpus").unwrap_or_default();
+        let added = placed.runs_on - named;
+        let result = match placed.pin.is_exclusive() {
+            _ if added.is_empty() => Ok(()),
+            true => partition::await_returned(&self.on, group, added, until),
+            false => partition::await_removed(&self.on, group, added, until),
+        };
+        match result {
+            // Nobody is in the way of what is not there.
+            Err(refused) if refused.is_gone() => Ok(()),
+            result => result,
         }
     }
 
@@ -83,6 +95,19 @@ impl Enforcer {
             Err(refused) if refused.is_gone() => Ok(()),
             result => result,
         }
+    }
+
+    /// Makes groups ordinary ones that an earlier life made partitions, and names them in the log.
+    pub fn release(&self, partitions: &[(String, CgroupPath)]) {
+        for (name, group) in partitions {
+            match partition::release(&self.on, group) {
+                Ok(()) => log::info!("{name}: its group is no cpuset partition any more"),
+                Err(error) if error.is_gone() => {}
+                Err(error) => log::error!("{name}: its group stays a cpuset partition: {error}"),
+            }
+        }
+        let tops: BTreeSet<_> = partitions.iter().filter_map(|(_, group)| group.top()).collect();
+        tops.iter().for_each(|top| self.tidy(top));
     }
 
     /// A pod's quota is not worth refusing anything for.
@@ -106,12 +131,11 @@ impl Enforcer {
     /// way only.
     ///
     /// # Errors
-    /// If the kernel refuses.
-    pub fn set_cpus(&self, placed: &Placed) -> Result<(), FileError> {
-        match &placed.cgroup {
-            Some(group) => self.on.write(group, "cpuset.cpus", &placed.pin.cpus().to_string()),
-            None => Ok(()),
-        }
+    /// If the kernel refuses, or keeps some of them for a group that is gone.
+    pub fn set_cpus(&self, placed: &Placed) -> Result<(), Refused> {
+        let Some(group) = &placed.cgroup else { return Ok(()) };
+        self.await_added(placed, partition::deadline())?;
+        Ok(self.on.write(group, "cpuset.cpus", &placed.pin.cpus().to_string())?)
     }
 
     /// Takes what ended containers have left out of a group and those in it.

@@ -20,8 +20,8 @@ const PARTITION: &str = "cpuset.cpus.partition";
 /// What a group is that is no partition.
 const MEMBER: &str = "member";
 
-/// How long CPUs of a group that was removed are waited for, twice at most before an answer: far less than a runtime waits for
-/// that. The kernel needs milliseconds as a rule.
+/// How long CPUs of groups that were removed are waited for, twice at most before an answer: far less than a runtime waits
+/// for that. The kernel needs milliseconds as a rule.
 const PATIENCE: Duration = Duration::from_millis(400);
 /// How long it is left alone between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -93,7 +93,7 @@ impl Refused {
 /// # Errors
 /// If the kernel refuses; because another partition has some of them, as a rule.
 pub(super) fn reserve(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<(), Refused> {
-    await_returned(on, group, cpus)?;
+    await_returned(on, group, cpus, deadline())?;
     let widen = || {
         for ancestor in group.ancestors() {
             let has = on.cpus(&ancestor, EXCLUSIVE)?;
@@ -117,7 +117,7 @@ pub(super) fn reserve(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Resul
 /// Makes `group` a partition of `cpus`, whatever it was before. Everything is read back.
 ///
 /// # Errors
-/// If the kernel refuses. The group is an ordinary one then.
+/// If the kernel refuses. The group is an ordinary one then, or what it was before if its CPUs are withheld.
 pub(super) fn keep(
     on: &Hierarchy,
     group: &CgroupPath,
@@ -128,9 +128,12 @@ pub(super) fn keep(
         return Ok(());
     }
     let result = make(on, group, cpus, kind);
-    if result.as_ref().is_err_and(|refused| !refused.is_gone()) {
+    match &result {
+        // Nothing was written: what it keeps by now it goes on keeping.
+        Ok(()) | Err(Refused::Withheld(_)) => {}
+        Err(refused) if refused.is_gone() => {}
         // As far as it can be: the error that counts is the first one.
-        let _ = release(on, group);
+        Err(_) => drop(release(on, group)),
     }
     result
 }
@@ -181,6 +184,11 @@ fn clear_siblings(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<()
     Ok(())
 }
 
+/// Until when is waited that begins now.
+pub(super) fn deadline() -> Instant {
+    Instant::now() + PATIENCE
+}
+
 /// Waits until nobody has `cpus` any more, but the group itself.
 ///
 /// The kernel gives the CPUs of a removed partition back a while after its group is gone for everybody else. Meanwhile it
@@ -196,6 +204,7 @@ pub(super) fn await_returned(
     on: &Hierarchy,
     group: &CgroupPath,
     cpus: CpuSet,
+    until: Instant,
 ) -> Result<(), Refused> {
     let Some(top) = group.top() else { return Ok(()) };
     let own = match on.read(group, PARTITION) {
@@ -205,19 +214,55 @@ pub(super) fn await_returned(
         Err(error) if error.is_gone() => CpuSet::EMPTY,
         Err(error) => return Err(error.into()),
     };
-    let missing = || Ok::<_, Refused>(cpus - own - on.cpus(&top, EFFECTIVE)?);
+    let beside =
+        || on.tops().iter().filter(|other| **other != top).map(|o| kept_in(on, o)).collect();
+    await_free(on, &top, cpus - own, beside, until)
+}
+
+/// The same for a group that is to be none of its own: waits until no group that was removed beside it has `cpus`. Those of
+/// partitions that are there it may name, and where no group was removed nothing is waited for.
+///
+/// # Errors
+/// If that takes too long.
+pub(super) fn await_removed(
+    on: &Hierarchy,
+    group: &CgroupPath,
+    cpus: CpuSet,
+    until: Instant,
+) -> Result<(), Refused> {
+    let (Some(top), Some(pod)) = (group.top(), group.parent()) else { return Ok(()) };
+    // A group is counted until nothing of it is left, which is some time after its CPUs have come back.
+    let is_none = |stat: String| stat.lines().any(|line| line == "nr_dying_descendants 0");
+    if on.read(&pod, "cgroup.stat").is_ok_and(is_none) {
+        return Ok(());
+    }
+    await_free(on, &top, cpus, || on.tops().iter().map(|top| kept_in(on, top)).collect(), until)
+}
+
+/// Waits until all of `cpus` are free for the groups in `top`, but those that others keep.
+///
+/// What these may not use (a CPU that came online after the kubelet's start, or a slice with `AllowedCPUs=`) is never among
+/// what they run on: it is free if no partition has it, and what becomes of it then the kernel says.
+fn await_free(
+    on: &Hierarchy,
+    top: &CgroupPath,
+    cpus: CpuSet,
+    kept: impl FnOnce() -> CpuSet,
+    until: Instant,
+) -> Result<(), Refused> {
+    let allowed = on.cpus(top, CPUS)?;
+    let barred = if allowed.is_empty() { CpuSet::EMPTY } else { cpus - allowed };
+    let missing = || Ok::<_, Refused>(cpus - on.cpus(top, EFFECTIVE)? - (barred & on.free()));
     if missing()?.is_empty() {
         return Ok(());
     }
-    let beside = on.tops().into_iter().filter(|other| *other != top);
-    let kept_beside: CpuSet = beside.map(|other| kept_in(on, &other)).collect();
-    let start = Instant::now();
+    let kept = kept();
     loop {
-        let withheld = missing()? - kept_beside;
+        let withheld = missing()? - kept;
         if withheld.is_empty() {
             return Ok(());
         }
-        if start.elapsed() > PATIENCE {
+        if Instant::now() > until {
             return Err(Refused::Withheld(withheld));
         }
         sleep(PAUSE);
@@ -326,10 +371,10 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let on = hierarchy(
             root.path(),
-            &[("k", ["", "1-2", "0,3-7", MEMBER]), ("k/pod/own", ["1", "1", "1", "root"])],
+            &[("k", ["0-7", "1-2", "0,3-7", MEMBER]), ("k/pod/own", ["1", "1", "1", "root"])],
         );
         // Its own are no reason to wait.
-        await_returned(&on, &group("k/pod/own"), "1,3".parse().unwrap()).unwrap();
+        await_returned(&on, &group("k/pod/own"), "1,3".parse().unwrap(), deadline()).unwrap();
         let effective = root.path().join("k").join(EFFECTIVE);
         let returned = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -338,10 +383,17 @@ mod tests {
                 returned.store(true, Ordering::SeqCst);
                 fs::write(effective, "0-7\n").unwrap();
             });
-            await_returned(&on, &group("k/pod/new"), "1-2".parse().unwrap()).unwrap();
+            await_returned(&on, &group("k/pod/new"), "1-2".parse().unwrap(), deadline()).unwrap();
             assert!(returned.load(Ordering::SeqCst), "it did not wait");
         });
-        let refused = await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap()).unwrap_err();
+        let refused = await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline())
+            .unwrap_err();
         assert_eq!(refused.to_string(), "the kernel still keeps CPUs 8 for a group that is gone");
+        // Nobody has it, and the pods may not use it: what becomes of that the kernel has to say.
+        fs::write(root.path().join(EFFECTIVE), "0-8\n").unwrap();
+        await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline()).unwrap();
+        // They may, and do not yet.
+        fs::write(root.path().join("k").join(CPUS), "0-8\n").unwrap();
+        await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline()).unwrap_err();
     }
 }

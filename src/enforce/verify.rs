@@ -1,15 +1,18 @@
 //! Whether what was decided is really so: the groups' files and the processes are the witnesses, never our own books.
 
+use super::affinity;
 use super::hierarchy::{FileError, Hierarchy, Version};
 use super::partition::{self, Kind};
 use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, Placed};
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// Processes looked at in one container: a container may have thousands, and where one may run is where all may.
 const PROCESSES: usize = 16;
+/// Processes whose inherited masks are widened at most: of a container that has more, those that it starts with.
+const WIDENED: usize = 4096;
 
 /// Something that is not as it was decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +21,7 @@ pub enum Drift {
     Set(CpuSet),
     /// The group should be a partition and is not, or the other way round.
     Partition(String),
-    /// The kernel lets the group run elsewhere, although the right CPUs are set.
+    /// The kernel lets the group run elsewhere, or not on all of its own CPUs, although the right ones are set.
     Effective(CpuSet),
     /// A process may run where its group may not.
     Process(u32, CpuSet),
@@ -155,14 +158,16 @@ impl Verifier {
                 Version::V2 => "cpuset.cpus.effective",
             },
         )?;
+        let is_right = match placed.pin.is_exclusive() {
+            true => effective == placed.runs_on,
+            // The kernel takes CPUs for another one from it a moment before that one runs.
+            false => effective.is_subset(&placed.runs_on),
+        };
         // Another drift explains this one.
-        if drift.is_empty() && !effective.is_subset(&placed.runs_on) {
+        if drift.is_empty() && !is_right {
             drift.push(Drift::Effective(effective));
         }
-        let processes = self.on.read(group, "cgroup.procs")?;
-        // Processes outside of our view are 0.
-        let pids = processes.lines().filter_map(|pid| pid.parse().ok()).filter(|&pid| pid != 0);
-        for (index, pid) in pids.take(PROCESSES).enumerate() {
+        for (index, pid) in self.processes_of(group, PROCESSES)?.into_iter().enumerate() {
             let Some(status) = self.status(pid) else { continue };
             if !status.allowed.is_subset(&effective) {
                 drift.push(Drift::Process(pid, status.allowed));
@@ -171,6 +176,43 @@ impl Verifier {
             }
         }
         Ok(drift)
+    }
+
+    /// The processes of a group and of those in it, as far as there are not more than `most` of either: crun puts a
+    /// container's into a group of its own within, where systemd makes the groups.
+    fn processes_of(&self, group: &CgroupPath, most: usize) -> Result<Vec<u32>, FileError> {
+        // Processes outside of our view are 0.
+        let pids = |text: String| -> Vec<u32> {
+            text.lines().filter_map(|pid| pid.parse().ok()).filter(|&pid| pid != 0).collect()
+        };
+        let mut found = pids(self.on.read(group, "cgroup.procs")?);
+        let mut groups = self.on.children(group);
+        for _ in 0..most {
+            let Some(within) = groups.pop().filter(|_| found.len() < most) else { break };
+            found.extend(pids(self.on.read(&within, "cgroup.procs").unwrap_or_default()));
+            groups.extend(self.on.children(&within));
+        }
+        found.truncate(most);
+        Ok(found)
+    }
+
+    /// Lets those processes of a container run on all of its CPUs that may run on just `inherited`: the first one, and what
+    /// it has started since. Needs `CAP_SYS_NICE`.
+    ///
+    /// # Errors
+    /// What the kernel said for the first process that it did not work for.
+    pub fn widen(&self, placed: &Placed, inherited: CpuSet) -> io::Result<()> {
+        let Some(group) = &placed.cgroup else { return Ok(()) };
+        for pid in self.processes_of(group, WIDENED).map_err(io::Error::other)? {
+            if self.status(pid).is_some_and(|status| status.allowed == inherited) {
+                match affinity::widen(&self.processes, pid, placed.runs_on) {
+                    // It has ended meanwhile.
+                    Err(error) if self.status(pid).is_some() => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The quota of a container's pod, if there should be none.

@@ -82,9 +82,6 @@ impl Ledger {
         }
         let pod = self.pods.get(uid)?;
         let pin = self.wish(pod, entry)?;
-        // The kernel lets a group that has no CPUs left run where its parent does.
-        let shared =
-            if self.pool.is_empty() { self.settings.placement.reserved } else { self.pool };
         Some(Placed {
             subject: Subject {
                 namespace: pod.pod.namespace.clone(),
@@ -94,11 +91,19 @@ impl Ledger {
             },
             cgroup: entry.cgroup.clone(),
             pin,
-            runs_on: entry.claim.unwrap_or(shared),
+            runs_on: entry.claim.unwrap_or_else(|| self.left_of(pin.cpus())),
             kept_by: entry.kept_by,
             running: entry.life == Life::Running,
             lifts_pod_quota: pod.lifts_quota(),
         })
+    }
+
+    /// Where a shared container runs that is told these CPUs. The kernel lets a group that has none left run where its
+    /// parent does.
+    pub(super) fn left_of(&self, told: CpuSet) -> CpuSet {
+        let kept = self.pods.held().by_kernel;
+        let left = told - kept;
+        if left.is_empty() { self.topology.online() - kept } else { left }
     }
 
     /// A container's process is about to run. Only one that is not known changes anything.

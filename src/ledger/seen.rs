@@ -2,7 +2,7 @@
 
 use super::hands_off::Stance;
 use super::model::{ContainerId, CpuRequest, Pod};
-use super::pods::Life;
+use super::pods::{Entry, Life, PodEntry};
 use super::wishes::Cpus;
 use super::{Exclusivity, Ledger};
 use crate::cpuset::CpuSet;
@@ -61,7 +61,6 @@ impl State {
 impl Ledger {
     /// All containers, in order of pod uid and container name.
     pub fn seen(&self) -> impl Iterator<Item = Seen<'_>> {
-        let shared = self.told_to_shared();
         self.pods.values().flat_map(move |pod| {
             pod.containers.iter().map(move |(name, entry)| Seen {
                 pod: &pod.pod,
@@ -74,7 +73,7 @@ impl Ledger {
                 cpus_wish: entry.terms.cpus,
                 runs_on: entry
                     .claim
-                    .or(shared)
+                    .or_else(|| self.shares(pod, entry))
                     .or(entry.told.cpus())
                     .unwrap_or(self.topology.online()),
                 state: match entry.life {
@@ -88,9 +87,9 @@ impl Ledger {
         })
     }
 
-    /// Where shared containers run; `None` while somebody else decides that.
-    fn told_to_shared(&self) -> Option<CpuSet> {
-        let pool = if self.pool.is_empty() { self.settings.placement.reserved } else { self.pool };
-        (self.stance == Stance::Assign).then_some(pool)
+    /// Where a shared container runs; `None` while nobody decides that, or somebody else.
+    fn shares(&self, pod: &PodEntry, entry: &Entry) -> Option<CpuSet> {
+        let pin = self.wish(pod, entry).filter(|_| self.stance == Stance::Assign)?;
+        Some(self.left_of(pin.cpus()))
     }
 }

@@ -5,7 +5,7 @@
 
 use super::Exclusivity;
 use super::model::{Pod, PodUid};
-use super::pods::{Entry, PodEntry};
+use super::pods::{Entry, Life, PodEntry};
 use crate::cpuset::CpuSet;
 use std::collections::btree_map::Entry as MapEntry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +20,8 @@ pub(super) struct Held {
     pub(super) used: CpuSet,
     /// Those of `used` that the runtime keeps others off, by telling these.
     pub(super) by_runtime: CpuSet,
+    /// Those that the kernel keeps others off now: it does as long as the container's process runs, not longer.
+    pub(super) by_kernel: CpuSet,
     /// Whether SMT siblings are kept idle for some of them.
     pub(super) isolated: bool,
 }
@@ -32,6 +34,9 @@ impl Held {
             let Some(claim) = entry.claim else { continue };
             held.all |= claim;
             held.isolated |= entry.isolated;
+            if entry.kept_by == Exclusivity::Kernel && entry.life == Life::Running {
+                held.by_kernel |= claim;
+            }
             if !entry.is_lent(quiet) {
                 held.used |= claim;
                 if entry.kept_by == Exclusivity::Runtime {
@@ -78,6 +83,7 @@ impl Sums {
             self.held.all |= held.all;
             self.held.used |= held.used;
             self.held.by_runtime |= held.by_runtime;
+            self.held.by_kernel |= held.by_kernel;
             if held.isolated {
                 self.isolating.insert(pod.pod.uid.clone());
             }
@@ -92,6 +98,7 @@ impl Sums {
             self.held.all -= held.all;
             self.held.used -= held.used;
             self.held.by_runtime -= held.by_runtime;
+            self.held.by_kernel -= held.by_kernel;
             if held.isolated {
                 self.isolating.remove(&pod.pod.uid);
             }

@@ -1,5 +1,6 @@
 //! Changes of containers without an event.
 
+use crate::node::Node;
 use crate::owner::{Plugin, connect, content, shared};
 use crate::runtime::{Generation, RUNTIME, Runtime, container, pod};
 use nri_cpu_manager::ledger::ContainerId;
@@ -107,4 +108,43 @@ async fn errors() {
     plugin.ended().await.1.unwrap();
     // The connection is gone for good.
     assert!(matches!(updater.update(&[shared("a", "0")]).await, Err(UpdateError::Failed(_))));
+}
+
+/// The kubelet no longer assigns CPUs: what is decided then no answer carries.
+#[tokio::test(start_paused = true)]
+async fn on_disk_before_it_is_told_and_one_after_the_other() {
+    let state =
+        |policy: &str| format!(r#"{{"policyName":"{policy}","defaultCpuSet":"","checksum":0}}"#);
+    let kubelet = tempfile::tempdir().unwrap();
+    let file = kubelet.path().join("cpu_manager_state");
+    std::fs::write(&file, state("static")).unwrap();
+    let config = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n";
+    let config = format!("{config}kubeletStateDir: {}\n", kubelet.path().display());
+    let mut node = Node::start_with(Generation::V0_12, &config).await;
+    let shared = node.run_pod("s", 500).await;
+    node.ask(&shared, "c", "s", 500).await.unwrap();
+    let checkpoint = node.paths.state_dir.join("checkpoint.json");
+    std::fs::remove_file(&checkpoint).unwrap();
+    std::fs::write(&file, state("none")).unwrap();
+    let (first, told) = told(&mut node.runtime).await;
+    assert_eq!(told, ["s 0-15"]);
+    assert!(checkpoint.exists(), "told before it was written down");
+    // One at a time: what no answer carries meanwhile is told when the runtime has answered.
+    let a = node.run_pod("a", 4000).await;
+    node.create(&a, "c", "a", 4000).await.unwrap();
+    assert_eq!(node.cpus("s"), "0-1,6-15");
+    node.stop_pod(&a).await;
+    node.runtime.respond(first, Ok(Vec::new())).await;
+    assert_eq!(self::told(&mut node.runtime).await.1, ["s 0-15"]);
+}
+
+/// The plugin's next call, which changes these containers.
+async fn told(runtime: &mut Runtime<DuplexStream>) -> (u32, Vec<String>) {
+    let called = tokio::time::timeout(Duration::from_secs(3600), runtime.called());
+    let (stream, request) = called.await.expect("nothing is told").unwrap();
+    let request = wire::UpdateContainersRequest::parse_from_bytes(&request.payload).unwrap();
+    let change = |update: &wire::ContainerUpdate| {
+        format!("{} {}", update.container_id, update.linux.resources.cpu.cpus)
+    };
+    (stream, request.update.iter().map(change).collect())
 }

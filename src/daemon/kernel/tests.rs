@@ -4,7 +4,7 @@ use super::*;
 use crate::cpuset::CpuSet;
 use crate::enforce::{Hierarchy, Kind};
 use crate::ledger::{
-    Container, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId, Settings,
+    Container, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId, Settings, Wanted,
 };
 use crate::placement;
 use crate::topology::synthetic::Machine;
@@ -38,7 +38,7 @@ impl Node {
             write(root.path(), group, files("0,3-7", "member"));
         }
         let hierarchy = Hierarchy::open(root.path()).unwrap();
-        let kernel = Kernel::new(Some(Enforcer::new(hierarchy, Kind::Root)));
+        let kernel = Kernel::new(Way::Kernel(Enforcer::new(hierarchy, Kind::Root)));
         let machine = Machine { caches: 1, cores: 8, ..Machine::default() };
         let settings = Settings {
             policy: Policy::Static,
@@ -60,6 +60,22 @@ impl Node {
         let pin = self.ledger.handle(event).unwrap().pin;
         let followed = self.kernel.follow(step, &mut self.ledger).await;
         (pin.map(|pin| pin.cpus()), followed)
+    }
+
+    /// Gives a container two CPUs more: what the runtime may be told, after the kernel's word.
+    async fn grow(&mut self, id: &str) -> Vec<String> {
+        let Event::Create { pod, container } = create(id) else { unreachable!() };
+        let amount = Some(MilliCpu(4000));
+        let cpu = CpuRequest { request: amount, limit: amount };
+        let wanted = Wanted { cpu, ..Wanted::default() };
+        let pod = Pod { budget: amount, ..pod };
+        self.ledger.handle(Event::UpdatePod(pod.clone())).unwrap();
+        let event = Event::Update { pod, container, wanted };
+        let step = Step::of(&event);
+        let mut changes = self.ledger.handle(event).unwrap().updates;
+        changes.extend(self.kernel.follow(step, &mut self.ledger).await.unwrap());
+        self.kernel.hold_back(&mut changes, &mut self.ledger).await;
+        changes.iter().map(|change| format!("{} {}", change.container, change.pin.cpus())).collect()
     }
 }
 
@@ -129,4 +145,148 @@ async fn cpus_of_somebody_elses_partition_are_not_waited_for() {
     assert!(why.starts_with("cannot read ") && why.contains("cpuset.cpus.exclusive"), "{why}");
     let placed = node.ledger.placed_one(&ContainerId("first".to_owned())).unwrap();
     assert_eq!(placed.kept_by, Exclusivity::Runtime);
+}
+
+/// The runtime would write them beside a partition that is going: the container waits for them with what it has, whoever
+/// asks.
+#[tokio::test]
+async fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
+    let mut node = Node::new();
+    let effective = node.root.path().join("kubepods/cpuset.cpus.effective");
+    fs::write(&effective, "0-7\n").unwrap();
+    let (cpus, followed) = node.create("c").await;
+    assert_eq!((cpus, followed.unwrap()), (Some("1-2".parse().unwrap()), vec![]));
+    let files = |cpus, state| {
+        [("", cpus), (".exclusive", cpus), (".effective", cpus), (".partition", state)]
+    };
+    write(node.root.path(), "kubepods/pod/c", files("1-2", "root"));
+    // Somebody had 3-4, and is gone.
+    fs::write(&effective, "0,5-7\n").unwrap();
+    let (told, id) = (node.grow("c").await, ContainerId("c".to_owned()));
+    assert_eq!(told, [""; 0]);
+    let placed = node.ledger.placed_one(&id).unwrap();
+    assert!(placed.is_partition() && placed.pin.cpus().to_string() == "1-4");
+    let group = node.root.path().join("kubepods/pod/c");
+    let text = |file: &str| fs::read_to_string(group.join(file)).unwrap();
+    assert_eq!([text("cpuset.cpus"), text("cpuset.cpus.partition")], ["1-2\n", "root\n"]);
+    assert!(!node.kernel.set_cpus(placed.clone()).await);
+    // It is not for ever that the kernel is waited for, but the runtime must not write them either.
+    assert!(matches!(node.kernel.next(), Some(Work::Settle(waiting)) if waiting == id));
+    assert!(!node.kernel.settle(&id, &mut node.ledger).await);
+    assert!(!node.ledger.placed_one(&id).unwrap().is_partition());
+    let mut changes = node.ledger.take_updates();
+    assert_eq!(changes.len(), 1);
+    node.kernel.hold_back(&mut changes, &mut node.ledger).await;
+    assert_eq!(changes, []);
+    fs::write(&effective, "0,3-7\n").unwrap();
+    let mut changes = node.ledger.take_updates();
+    node.kernel.hold_back(&mut changes, &mut node.ledger).await;
+    let told: Vec<String> = changes.iter().map(|change| change.pin.cpus().to_string()).collect();
+    assert_eq!(told, ["1-4"]);
+}
+
+/// CPUs that one container of a pod has left may not be written into the group of another one before they are free; what
+/// partitions of other pods have is no reason to wait.
+#[tokio::test]
+async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
+    let mut node = Node::new();
+    let (root, mut tried) = (node.root.path().to_owned(), Vec::new());
+    fs::write(root.join("kubepods/cpuset.cpus.effective"), "0-7\n").unwrap();
+    node.create("c").await.1.unwrap();
+    let Event::Create { pod, container } = create("s") else { unreachable!() };
+    let amount = Some(MilliCpu(500));
+    let cpu = CpuRequest { request: amount, limit: amount };
+    let container = Container { name: "s".to_owned(), cpu, ..container };
+    let pin = node.ledger.handle(Event::Create { pod, container }).unwrap().pin;
+    assert_eq!(pin.unwrap().cpus().to_string(), "0,3-7");
+    let files =
+        [("", "0,3-7"), (".exclusive", ""), (".effective", "0,3-7"), (".partition", "member")];
+    write(&root, "kubepods/pod/s", files);
+    node.ledger.handle(Event::Remove(ContainerId("c".to_owned()))).unwrap();
+    let kept = |group: &str, cpus: &str| {
+        let files = [
+            ("", ""),
+            (".exclusive", cpus),
+            (".exclusive.effective", cpus),
+            (".partition", "root"),
+        ];
+        write(&root, &format!("{group}/c"), files);
+        fs::write(root.join("kubepods/cpuset.cpus.exclusive"), "1-2\n").unwrap();
+        fs::write(root.join(group).join("cpuset.cpus.exclusive"), format!("{cpus}\n")).unwrap();
+        fs::write(root.join(group).join("cpuset.cpus.partition"), "member\n").unwrap();
+    };
+    for (effective, dying, elsewhere) in
+        [("0,3-7", 1, ""), ("0,3-7", 0, ""), ("0,3-7", 1, "1-2"), ("0,3-7", 1, "1"), ("0-7", 1, "")]
+    {
+        fs::write(root.join("kubepods/cpuset.cpus.effective"), format!("{effective}\n")).unwrap();
+        let stat = format!("nr_descendants 1\nnr_dying_descendants {dying}\n");
+        fs::write(root.join("kubepods/pod/cgroup.stat"), stat).unwrap();
+        kept("kubepods/another", elsewhere);
+        let mut changes = node.ledger.take_updates();
+        assert_eq!(changes.len(), 1);
+        node.kernel.hold_back(&mut changes, &mut node.ledger).await;
+        tried.push(changes.len());
+        node.ledger.unheard(&changes);
+    }
+    assert_eq!(tried, [0, 1, 1, 0, 1]);
+}
+
+/// The kernel kept exclusivity in an earlier life and does not now: its partitions go, where anybody may write that.
+#[tokio::test]
+async fn partitions_of_an_earlier_life_are_ended_where_the_runtime_keeps_exclusivity() {
+    let node = Node::new();
+    let root = node.root.path();
+    let files = |cpus, state| {
+        [("", cpus), (".exclusive", cpus), (".effective", cpus), (".partition", state)]
+    };
+    let Event::Create { pod, container } = create("c") else { unreachable!() };
+    let container = Container { kept: true, ..container };
+    let list = Event::Synchronize { pods: vec![pod], containers: vec![container] };
+    let unable = || Way::Runtime(Err(WhyNot::NoCapability));
+    let able = || {
+        let hierarchy = Hierarchy::open(root).unwrap();
+        Way::Runtime(Ok(Enforcer::new(hierarchy, Kind::Root)))
+    };
+    let in_force = node.kernel;
+    for (kernel, left) in [
+        (in_force, ["1-2\n", "root\n", "1-2\n"]),
+        (Kernel::new(unable()), ["1-2\n", "root\n", "1-2\n"]),
+        (Kernel::new(able()), ["\n", "member\n", "\n"]),
+    ] {
+        write(root, "kubepods/pod/c", files("1-2", "root"));
+        fs::write(root.join("kubepods/cpuset.cpus.exclusive"), "1-2\n").unwrap();
+        kernel.let_go(&list).await;
+        let files =
+            ["pod/c/cpuset.cpus.exclusive", "pod/c/cpuset.cpus.partition", "cpuset.cpus.exclusive"];
+        let text = files.map(|file| fs::read_to_string(root.join("kubepods").join(file)).unwrap());
+        assert_eq!(text, left);
+        assert_eq!(fs::read_to_string(root.join("kubepods/pod/c/cpuset.cpus")).unwrap(), "1-2\n");
+    }
+}
+
+/// Longer than one of them no answer may take.
+#[tokio::test]
+async fn all_changes_of_an_answer_wait_together() {
+    let mut node = Node::new();
+    let mut changes = Vec::new();
+    for index in 0..6 {
+        let Event::Create { mut pod, mut container } = create(&format!("c{index}")) else {
+            unreachable!()
+        };
+        let amount = Some(MilliCpu(1000));
+        pod.uid = PodUid(format!("pod{index}"));
+        pod.sandbox = SandboxId(format!("sandbox{index}"));
+        pod.budget = amount;
+        container.sandbox = pod.sandbox.clone();
+        container.cpu = CpuRequest { request: amount, limit: amount };
+        let id = container.id.clone();
+        let pin = node.ledger.handle(Event::Create { pod, container }).unwrap().pin.unwrap();
+        changes.push(Update { container: id, pin });
+    }
+    fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0,7\n").unwrap();
+    let start = std::time::Instant::now();
+    node.kernel.hold_back(&mut changes, &mut node.ledger).await;
+    assert_eq!(changes, []);
+    let waited = start.elapsed().as_millis();
+    assert!(waited < 1500, "{waited} ms");
 }

@@ -112,6 +112,13 @@ fn every_drift_is_seen() {
         machine.look(&placed, Some(Kind::Root)),
         ["the kernel lets its group run on CPUs 4-8"]
     );
+    // What the groups above it may not use.
+    machine.group("4-7", "4-6", "member", "");
+    let by_runtime = exclusive("4-7", Exclusivity::Runtime);
+    assert_eq!(
+        machine.look(&by_runtime, Some(Kind::Root)),
+        ["the kernel lets its group run on CPUs 4-6"]
+    );
     machine.group("4-7", "4-7", "root", "12");
     machine.process(12, 11, "4-8");
     assert_eq!(machine.look(&placed, Some(Kind::Root)), ["its process 12 may run on CPUs 4-8"]);
@@ -131,15 +138,63 @@ fn every_drift_is_seen() {
     );
 }
 
+/// Where crun has them, and anybody who manages groups within a container.
+#[test]
+fn processes_in_groups_within() {
+    let machine = Machine::new();
+    machine.group("4-7", "4-7", "root", "");
+    machine.process(12, 11, "4-8");
+    machine.file("kubepods/poda/c/container/deeper/cgroup.procs", "12\n");
+    let placed = exclusive("4-7", Exclusivity::Kernel);
+    assert_eq!(machine.look(&placed, Some(Kind::Root)), ["its process 12 may run on CPUs 4-8"]);
+    // As many as are looked at elsewhere.
+    for group in 0..100 {
+        machine.file(&format!("kubepods/poda/c/{group}/cgroup.procs"), "12\n");
+    }
+    assert_eq!(machine.look(&placed, Some(Kind::Root)).len(), PROCESSES);
+}
+
+/// What the first process has started has its mask as well; another one is somebody's choice.
+#[test]
+fn a_mask_that_was_inherited_is_widened_wherever_it_is() {
+    let machine = Machine::new();
+    let proc = Path::new("/proc");
+    let verifier = Verifier::new(Hierarchy::open(machine.0.path()).unwrap(), proc, None);
+    let all = verifier.status(std::process::id()).unwrap().allowed;
+    let one = all.lowest(1);
+    let others = if all == one { one } else { (all - one).lowest(1) };
+    let masks = [one, one, others];
+    let mut children = masks.map(|mask| {
+        let child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        affinity::widen(proc, child.id(), mask).unwrap();
+        child
+    });
+    let pids: Vec<String> = children.iter().map(|child| child.id().to_string()).collect();
+    machine.group("", "", "member", &pids.join("\n"));
+    let placed = Placed { runs_on: all, ..exclusive("4-7", Exclusivity::Runtime) };
+    let widened = verifier.widen(&placed, one);
+    let allowed =
+        children.each_ref().map(|child| verifier.status(child.id()).map(|status| status.allowed));
+    for child in &mut children {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    widened.unwrap();
+    assert_eq!(allowed, [all, all, others].map(Some));
+}
+
 #[test]
 fn a_container_that_should_share_is_no_partition() {
     let machine = Machine::new();
-    machine.group("0-15", "0-15", "root", "");
     let placed = Placed {
         pin: Pin::shared("0-15".parse().unwrap()).unwrap(),
         runs_on: "0-3,8-15".parse().unwrap(),
         ..exclusive("4-7", Exclusivity::Kernel)
     };
+    // It may well run on less.
+    machine.group("0-15", "0-3,8-13", "member", "");
+    assert_eq!(machine.look(&placed, Some(Kind::Root)), [""; 0]);
+    machine.group("0-15", "0-15", "root", "");
     assert_eq!(
         machine.look(&placed, Some(Kind::Root)),
         [r#"its group is a cpuset partition "root""#]

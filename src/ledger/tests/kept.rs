@@ -27,6 +27,42 @@ fn shared_containers_keep_one_cpuset_for_life() {
     assert_eq!(node.ledger.take_updates(), []);
 }
 
+/// A partition goes with its group: what is only claimed is everybody's until the container is back.
+#[test]
+fn the_kernel_keeps_cpus_only_for_what_runs() {
+    let mut node = kernel();
+    let (a, shared) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
+    node.create(&shared, "c", "s", 100).unwrap();
+    let runs_on = |node: &Node| {
+        let seen = node.ledger.seen().find(|seen| seen.name == "c" && seen.exclusive.is_none());
+        let cpus = placed(node, "s").runs_on;
+        assert_eq!(seen.unwrap().runs_on, cpus);
+        cpus.to_string()
+    };
+    let init = Event::Create { pod: a.clone(), container: container(&a, "init", "init", 4000) };
+    node.event(init).unwrap();
+    assert_eq!(runs_on(&node), "0-15", "its process does not run yet");
+    node.start(&a, "init", "init", 4000);
+    assert_eq!(runs_on(&node), "0-1,6-15");
+    node.stop("init");
+    // It needs less than what its pod holds on to.
+    assert_eq!(node.create(&a, "main", "main", 2000).unwrap(), "2-3");
+    assert_eq!(node.ledger.exclusive().to_string(), "2-5");
+    assert_eq!(runs_on(&node), "0-1,4-15");
+    node.stop("main");
+    node.create(&a, "main", "again", 2000).unwrap();
+    node.stop("again");
+    // In a pod that fails again and again nothing is lent, and nothing is kept.
+    assert_eq!(
+        (node.ledger.pool().to_string().as_str(), runs_on(&node).as_str()),
+        ("0-1,4-15", "0-15")
+    );
+    // The others of the pod are told less than the kernel would let them have.
+    node.create(&a, "late", "late", 500).unwrap();
+    assert_eq!(placed(&node, "late").runs_on.to_string(), "0-1,6-15");
+    assert_eq!(node.ledger.take_updates(), []);
+}
+
 /// The kernel unmakes a partition when its CPUs are written into a group beside it.
 #[test]
 fn the_containers_of_a_pod_are_not_in_each_others_way() {

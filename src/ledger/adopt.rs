@@ -7,7 +7,7 @@
 use super::conflicts::in_the_way;
 use super::event::Decision;
 use super::hands_off::Stance;
-use super::memory::Memory;
+use super::memory::{Memory, Noted};
 use super::model::{Container, ContainerId, MilliCpu, Pod, PodUid, SandboxId};
 use super::note::{Note, Reason, Subject, What};
 use super::pods::{Entry, Life, Room};
@@ -87,8 +87,8 @@ impl Ledger {
     /// name had before is remembered.
     pub(super) fn adopt_late(&mut self, uid: &PodUid, container: &Container) {
         self.recall(uid, &container.name);
-        let of_it = |claim: &Claim| &claim.pod_uid == uid && claim.container == container.name;
-        let memory = Memory::new(self.claims().filter(of_it).collect(), Vec::new());
+        let ours = self.claims().filter(|claim| claim.is_of(uid, &container.name));
+        let memory = Memory::new(ours.collect(), Vec::new());
         self.enter(uid, container);
         for trust in [Trust::Confirmed, Trust::Set, Trust::Remembered] {
             self.adopt(uid, container, &memory, trust);
@@ -176,8 +176,8 @@ impl Ledger {
     /// A container of this name is told of, whose claim is remembered from an earlier life: it is that of one that has
     /// ended, and its name's. For runtimes that never list what runs.
     pub(super) fn recall(&mut self, uid: &PodUid, name: &str) {
-        let is_it = |claim: &Claim| &claim.pod_uid == uid && claim.container == name;
-        let Some(at) = self.remembered.iter().position(is_it) else { return };
+        let at = self.remembered.iter().position(|claim| claim.is_of(uid, name));
+        let Some(at) = at else { return };
         let claim = self.remembered.swap_remove(at);
         self.keep(claim);
         self.revision += 1;
@@ -264,8 +264,8 @@ impl Ledger {
         let ours = ours.filter(|claim| claim.id == container.id || entitled(&claim.cpus));
         let ours = ours.map(|claim| claim.cpus);
         let kubelet = memory.kubelet(uid, container).filter(|_| fixed);
-        let kubelet = kubelet.filter(|noted| !noted.doubtful || entitled(&noted.cpus));
-        let kubelet = kubelet.map(|noted| noted.cpus);
+        let sure = |noted: &Noted| !noted.doubtful || entitled(&noted.cpus);
+        let kubelet = kubelet.filter(sure).map(|noted| noted.cpus);
         // Of what was decided some may have gone offline while nobody looked: the container keeps the others.
         let left = |cpus| cpus & self.topology.online();
         match trust {

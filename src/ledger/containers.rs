@@ -106,7 +106,7 @@ impl Ledger {
             Instance::Unknown => return self.adopt_late(&uid, &container),
         }
         self.pods.change_entry(&uid, &container.name, |entry| {
-            entry.has_run = true;
+            entry.inherited = false;
             // A process that ends at once may have its start told after its end, and no second end.
             if entry.life == Life::Stopped {
                 return;
@@ -164,14 +164,14 @@ impl Ledger {
     pub(super) fn remove(&mut self, id: &ContainerId) {
         let Some((uid, name)) = self.ids.remove(id) else { return self.forget_claim(id) };
         let Some(mut entry) = self.pods.change(&uid) else { return };
-        let removed = entry.containers.remove(&name);
-        if let Some(before) = removed.clone().and_then(Entry::fall_back_to_before) {
-            self.ids.insert(before.id.clone(), (uid.clone(), name.clone()));
-            entry.containers.insert(name, before);
-            self.revision += 1;
+        let gone = entry.containers.get_mut(&name);
+        if let Some(before) = gone.and_then(Entry::fall_back_to_before) {
             drop(entry);
+            self.ids.insert(before, (uid, name));
+            self.revision += 1;
             return self.refresh_pool();
         }
+        let removed = entry.containers.remove(&name);
         let (over, pod) = (entry.containers.is_empty(), entry.pod.clone());
         drop(entry);
         if over {

@@ -75,6 +75,12 @@ pub struct Claim {
     pub isolated: bool,
 }
 
+impl Claim {
+    fn is_of(&self, uid: &PodUid, container: &str) -> bool {
+        &self.pod_uid == uid && self.container == container
+    }
+}
+
 /// The one owner of the node's CPUs.
 #[derive(Debug, Clone)]
 pub struct Ledger {
@@ -202,11 +208,7 @@ impl Ledger {
     /// All exclusive CPUs and whose they are, in order of pod uid and container name; last those of an earlier life whose
     /// containers have not been told of yet.
     pub fn claims(&self) -> impl Iterator<Item = Claim> {
-        self.live_claims().chain(self.remembered.iter().cloned())
-    }
-
-    fn live_claims(&self) -> impl Iterator<Item = Claim> {
-        self.pods.values().flat_map(|entry| {
+        let told_of = self.pods.values().flat_map(|entry| {
             entry.containers.iter().filter_map(|(name, container)| {
                 Some(Claim {
                     pod_uid: entry.pod.uid.clone(),
@@ -218,7 +220,8 @@ impl Ledger {
                     isolated: container.isolated,
                 })
             })
-        })
+        });
+        told_of.chain(self.remembered.iter().cloned())
     }
 
     /// Changes whenever [`Ledger::claims`] does.

@@ -41,10 +41,9 @@ pub(super) struct Entry {
     pub(super) id: ContainerId,
     /// The instance before this one. Events of it may still come, and are no news.
     pub(super) before: Option<ContainerId>,
-    /// Whether its exclusive CPUs are those of the instance before: if it fails to be created they stay its name's.
+    /// Whether its exclusive CPUs are those of the instance before, and it has not run yet: if it fails to be created they
+    /// stay its name's.
     pub(super) inherited: bool,
-    /// Whether its process has ever run, as far as was told.
-    pub(super) has_run: bool,
     pub(super) kind: ContainerKind,
     pub(super) cpu: CpuRequest,
     /// CPUs that are this container's alone for the life of its pod.
@@ -239,7 +238,6 @@ impl Entry {
             id: container.id.clone(),
             before: None,
             inherited: false,
-            has_run: life == Life::Running,
             kind: container.kind,
             cpu: container.cpu,
             claim: None,
@@ -263,7 +261,6 @@ impl Entry {
             id,
             before: None,
             inherited: false,
-            has_run: true,
             kind: ContainerKind::Unknown,
             cpu: CpuRequest::default(),
             claim: Some(claim),
@@ -288,12 +285,12 @@ impl Entry {
         self.cpu.amount().or_else(|| self.claim.map(whole))
     }
 
-    /// It could not be created, and its name goes on as what it was before: ended, with the CPUs it had.
-    pub(super) fn fall_back_to_before(mut self) -> Option<Entry> {
-        self.id = self.before.take().filter(|_| self.inherited && !self.has_run)?;
-        (self.life, self.inherited, self.has_run) = (Life::Stopped, false, true);
-        self.told = Told::Nothing;
-        Some(self)
+    /// It is gone. If it was never created its name goes on as the instance before, which this returns: ended, with the
+    /// CPUs it had.
+    pub(super) fn fall_back_to_before(&mut self) -> Option<ContainerId> {
+        self.id = self.before.take().filter(|_| self.inherited)?;
+        (self.life, self.inherited, self.told) = (Life::Stopped, false, Told::Nothing);
+        Some(self.id.clone())
     }
 
     /// How many exclusive CPUs it asks for; `None` if none.

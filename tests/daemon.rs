@@ -13,6 +13,7 @@ use nri_cpu_manager::daemon::{self, Owner, Paths};
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
 use nri_cpu_manager::ledger::{
     CgroupPath, Claim, Container, ContainerKind, CpuRequest, Decision, Event, MilliCpu, Pod, Qos,
+    Update,
 };
 use nri_cpu_manager::nri::{Message, Refusal, Session};
 use nri_cpu_manager::topology::synthetic::Machine;
@@ -131,6 +132,12 @@ fn create(name: &str, qos: Qos, milli: u64) -> Event {
     }
 }
 
+/// What an answer changes for others.
+fn told(answer: &Decision) -> Vec<String> {
+    let update = |update: &Update| format!("{} {}", update.container, update.pin.cpus());
+    answer.updates.iter().map(update).collect()
+}
+
 async fn local(test: impl Future<Output = ()>) {
     tokio::task::LocalSet::new().run_until(test).await;
 }
@@ -190,12 +197,7 @@ async fn changes_that_were_not_heard_are_told_again() {
         let event = create("a", Qos::Guaranteed, 4000);
         daemon.messages.send(Message::Event { session: Session(0), event, reply }).unwrap();
         let stop = daemon.event(Event::Stop(ContainerId("unknown".to_owned()))).await.unwrap();
-        let told: Vec<String> = stop
-            .updates
-            .iter()
-            .map(|update| format!("{} {}", update.container, update.pin.cpus()))
-            .collect();
-        assert_eq!(told, ["id-s 0-1,6-15"]);
+        assert_eq!(told(&stop), ["id-s 0-1,6-15"]);
     })
     .await;
 }
@@ -381,12 +383,7 @@ async fn every_drift_of_a_look_is_repaired() {
         }
         tokio::time::sleep(Duration::from_secs(15)).await;
         let answer = daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
-        let told: Vec<String> = answer
-            .updates
-            .iter()
-            .map(|update| format!("{} {}", update.container, update.pin.cpus()))
-            .collect();
-        assert_eq!(told, ["id-a 0-15", "id-b 0-15"]);
+        assert_eq!(told(&answer), ["id-a 0-15", "id-b 0-15"]);
     })
     .await;
 }

@@ -144,6 +144,22 @@ fn container(pod: &Pod, name: &str, id: &str, milli: u64) -> Container {
     }
 }
 
+fn cpus(list: &str) -> CpuSet {
+    list.parse().unwrap()
+}
+
+fn claim(pod: &Pod, id: &str, list: &str) -> Claim {
+    Claim {
+        isolated: false,
+        pod_uid: pod.uid.clone(),
+        namespace: pod.namespace.clone(),
+        pod: pod.name.clone(),
+        container: "c".to_owned(),
+        id: ContainerId(id.to_owned()),
+        cpus: cpus(list),
+    }
+}
+
 fn guaranteed(name: &str, milli: u64) -> Pod {
     pod(name, Qos::Guaranteed, milli)
 }

@@ -45,10 +45,10 @@ impl Node {
             let dead = SandboxId(format!("dead-{}", pod.sandbox));
             let dead = Pod { sandbox: dead, ..pod.clone() };
             let in_use = containers.iter().any(|container| container.sandbox == pod.sandbox);
-            match (in_use, pod.name.len() + self.serial % 2) {
+            match (in_use, (pod.name.len() + self.serial).is_multiple_of(2)) {
                 (false, _) => vec![pod],
-                (true, even) if even % 2 == 0 => vec![pod, dead],
-                (true, _) => vec![dead, pod],
+                (true, true) => vec![pod, dead],
+                (true, false) => vec![dead, pod],
             }
         };
         let pods = self.pods.iter().flat_map(with_dead).collect();

@@ -4,22 +4,6 @@ use super::hotplug::machine_without;
 use super::resize::resize;
 use super::*;
 
-fn cpus(list: &str) -> CpuSet {
-    list.parse().unwrap()
-}
-
-fn claim(pod: &Pod, id: &str, list: &str) -> Claim {
-    Claim {
-        pod_uid: pod.uid.clone(),
-        namespace: pod.namespace.clone(),
-        pod: pod.name.clone(),
-        container: "c".to_owned(),
-        id: ContainerId(id.to_owned()),
-        cpus: cpus(list),
-        isolated: false,
-    }
-}
-
 fn claims(node: &Node) -> Vec<(String, String)> {
     node.ledger.claims().map(|claim| (claim.id.0, claim.cpus.to_string())).collect()
 }

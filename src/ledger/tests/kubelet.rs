@@ -2,10 +2,6 @@
 
 use super::*;
 
-fn cpus(list: &str) -> CpuSet {
-    list.parse().unwrap()
-}
-
 /// The kubelet's notes: container `c` of these pods has these CPUs.
 fn notes(claims: &[(&Pod, &str)]) -> Vec<KubeletClaim> {
     let claim = |(pod, list): &(&Pod, &str)| KubeletClaim {
@@ -13,18 +9,6 @@ fn notes(claims: &[(&Pod, &str)]) -> Vec<KubeletClaim> {
         cpus: cpus(list),
     };
     claims.iter().map(claim).collect()
-}
-
-fn claim(pod: &Pod, id: &str, list: &str) -> Claim {
-    Claim {
-        isolated: false,
-        pod_uid: pod.uid.clone(),
-        namespace: pod.namespace.clone(),
-        pod: pod.name.clone(),
-        container: "c".to_owned(),
-        id: ContainerId(id.to_owned()),
-        cpus: cpus(list),
-    }
 }
 
 impl Node {

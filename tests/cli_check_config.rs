@@ -66,7 +66,7 @@ async fn what_is_in_force_on_which_node() {
         let overrides = |first: &str| {
             format!(
                 "override on line 4: names gpu-* ({first})\n  alone: {whole}\
-                 override on line 6: labels pool=big (not this node)\n  does not fit this machine: new.yaml, line 7: \
+                 override on line 6: labels pool=big (not this node)\n  alone it cannot be in force on this machine: new.yaml, line 7: \
                  reservedSystemCPUs: CPUs 64-65 do not exist; online are 0-15. Nothing was changed\n"
             )
         };

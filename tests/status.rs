@@ -15,6 +15,7 @@ use nri_cpu_manager::ledger::model::{ContainerId, SandboxId};
 use nri_cpu_manager::ledger::{Event, Qos};
 use nri_cpu_manager::observe::Status;
 use nri_cpu_manager::observe::report::ContainerStatus;
+use nri_cpu_manager::topology::synthetic::Machine;
 use observed::{CONFIG, Observed, create, local};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -79,7 +80,10 @@ async fn wishes_are_explained() {
             let _ = daemon.event(event).await;
         }
         for (pod, parts) in [
-            ("tight", &["Wished for: uncore: require."][..]),
+            (
+                "tight",
+                &["Wished for: uncore: require.", "uncore: require: whole uncore caches first"][..],
+            ),
             ("torn", &["Wished for: uncore: require.", "UncoreAlignmentError"]),
             ("quiet", &["Wished for: smt: isolate."]),
             ("open", &["has it that it shares CPUs."]),
@@ -199,6 +203,59 @@ async fn one_that_was_placed() {
                 "exclusive CPUs 8-15 (NUMA affinity 1)",
             ],
         );
+    })
+    .await;
+}
+
+/// Settings change while containers run; what was decided before was decided by the old ones.
+#[tokio::test]
+async fn an_old_decision_is_explained_by_the_settings_of_its_time() {
+    local(async {
+        let daemon = Observed::following(CONFIG).await;
+        daemon.create("db", Qos::Guaranteed, 8000).await.unwrap();
+        daemon.create("late", Qos::Guaranteed, 8000).await.unwrap_err();
+        let explain =
+            async |pod| command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
+        let before = (explain("db").await, explain("late").await);
+        has(&before.0, &["Free at that time: 14 CPUs (2-15).", "topologyManagerPolicy none"]);
+        has(&before.1, &["Free at that time: 6 CPUs (2-7)", "Free now: 6 CPUs (2-7)."]);
+        let more = "topologyManagerPolicy: restricted\n";
+        daemon.swap_config(&(CONFIG.replace("\"0-1\"", "\"0-3\"") + more));
+        let limit = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !explain("late").await.contains("Free now: 4 CPUs (4-7).") {
+            assert!(std::time::Instant::now() < limit, "the change is not followed");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert_eq!(explain("db").await, before.0);
+        has(&explain("late").await, &["Free at that time: 6 CPUs (2-7)"]);
+    })
+    .await;
+}
+
+/// Who wants idle siblings needs whole cores, and sets of many nodes are not counted where they are not listed.
+#[tokio::test]
+async fn what_would_have_done_is_counted_rightly() {
+    local(async {
+        let machine = Machine { caches: 2, cores: 8, threads: 2, ..Machine::default() };
+        let bounds = "namespaces: [{names: [ns], allow: {smt: [isolate]}}]\n";
+        let daemon = Observed::connected_on(&machine, &format!("{CONFIG}{bounds}")).await;
+        let mut event = create("quiet", Qos::Guaranteed, 4000);
+        if let Event::Create { pod, .. } = &mut event {
+            pod.annotations.push(("smt.cpu-manager.nri.io".to_owned(), "isolate".to_owned()));
+        }
+        daemon.event(event).await.unwrap();
+        let text = command(&daemon.paths.state_dir, &["explain", "quiet"]).await.unwrap();
+        println!("{text}");
+        has(&text, &["0             2-7              3\n", "8             8-15  holds all  1\n"]);
+
+        let machine = Machine { nodes: 16, caches: 1, cores: 2, ..Machine::default() };
+        let policy = "topologyManagerPolicy: single-numa-node\n";
+        let daemon = Observed::connected_on(&machine, &format!("{CONFIG}{policy}")).await;
+        daemon.create("wide", Qos::Guaranteed, 3000).await.unwrap_err();
+        let text = command(&daemon.paths.state_dir, &["explain", "wide"]).await.unwrap();
+        println!("{text}");
+        has(&text, &["TopologyAffinityError", "It asked for 3 CPUs."]);
+        assert!(!text.contains("Sets of NUMA nodes"), "{text}");
     })
     .await;
 }

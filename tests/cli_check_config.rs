@@ -49,6 +49,19 @@ fn below(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     entries.map(|path| (path.display().to_string(), fs::read(&path).unwrap_or_default())).collect()
 }
 
+#[test]
+fn a_file_that_is_not_there() {
+    let output = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
+        .args(["check-config", "/nonexistent/new.yaml"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "nri-cpu-manager: cannot read /nonexistent/new.yaml: No such file or directory (os error 2). Is FILE right?\n"
+    );
+}
+
 #[tokio::test]
 async fn what_is_in_force_on_which_node() {
     local(async {

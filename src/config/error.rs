@@ -15,7 +15,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read configuration {path}: {source}. Create it, or name another file", path = path.display())]
+    #[error("cannot read configuration {path}: {source}. Create it, or name another file with --config", path = path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,

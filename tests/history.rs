@@ -101,6 +101,8 @@ mod resize;
 mod restart;
 #[path = "random/settings.rs"]
 mod settings;
+#[path = "random/undone.rs"]
+mod undone;
 #[path = "random/wishes.rs"]
 mod wishes;
 use machines::{Change, change, machine};
@@ -372,30 +374,6 @@ impl Node {
         // Nothing took its place: of its end there is no other sign than that of itself.
         if let Some(id) = earlier {
             self.event(Event::Stop(id));
-        }
-    }
-
-    /// What its name had stays its name's.
-    fn undone(&mut self, pod: usize, container: usize, stops: bool) {
-        let Some(instance) = self.instance(pod, container) else { return };
-        let (id, of) = (instance.container.id.clone(), instance.clone());
-        let its = |claims: Vec<Claim>| {
-            let mut all = claims.into_iter();
-            all.find(|claim| {
-                (&claim.pod_uid, &claim.container) == (&of.pod.uid, &of.container.name)
-            })
-        };
-        let before = its(self.claims());
-        self.create(instance);
-        let Some(failed) = self.instances.remove(&id.0) else { return };
-        if stops {
-            self.event(Event::Stop(id.clone()));
-        }
-        self.event(Event::Remove(id));
-        let kept =
-            exclusive(failed.pin).filter(|cpus| before.as_ref().is_some_and(|b| b.cpus == *cpus));
-        if kept.is_some() {
-            assert_eq!(its(self.claims()).map(|claim| claim.cpus), kept, "{of:?}");
         }
     }
 

@@ -49,6 +49,19 @@ fn below(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     entries.map(|path| (path.display().to_string(), fs::read(&path).unwrap_or_default())).collect()
 }
 
+#[test]
+fn a_file_that_is_not_there() {
+    let output = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
+        .args(["check-config", "/nonexistent/new.yaml"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "nri-cpu-manager: cannot read /nonexistent/new.yaml: No such file or directory (os error 2). Is FILE right?\n"
+    );
+}
+
 #[tokio::test]
 async fn what_is_in_force_on_which_node() {
     local(async {
@@ -66,7 +79,7 @@ async fn what_is_in_force_on_which_node() {
         let overrides = |first: &str| {
             format!(
                 "override on line 4: names gpu-* ({first})\n  alone: {whole}\
-                 override on line 6: labels pool=big (not this node)\n  does not fit this machine: new.yaml, line 7: \
+                 override on line 6: labels pool=big (not this node)\n  alone it cannot be in force on this machine: new.yaml, line 7: \
                  reservedSystemCPUs: CPUs 64-65 do not exist; online are 0-15. Nothing was changed\n"
             )
         };

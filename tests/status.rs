@@ -1,7 +1,10 @@
-//! `nri-cpu-manager status` and `explain`, asked of a daemon that has decided things, over its socket.
+//! `nri-cpu-manager status`, asked of a daemon that has decided things, over its socket.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "support/asked.rs"]
+mod asked;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "support/fake_sysfs.rs"]
 mod fake_sysfs;
@@ -9,89 +12,18 @@ mod fake_sysfs;
 #[path = "support/observed.rs"]
 mod observed;
 
-use clap::Parser;
-use nri_cpu_manager::cli::{self, Cli, Command};
-use nri_cpu_manager::ledger::model::{ContainerId, SandboxId};
+use asked::{busy, command, has};
+use nri_cpu_manager::ledger::model::SandboxId;
 use nri_cpu_manager::ledger::{Event, Qos};
 use nri_cpu_manager::observe::Status;
 use nri_cpu_manager::observe::report::ContainerStatus;
-use observed::{CONFIG, Observed, create, local};
+use observed::{CONFIG, Observed, local};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-
-/// What the command prints, or its error.
-async fn command(state_dir: &Path, arguments: &[&str]) -> Result<String, String> {
-    let mut line = vec!["nri-cpu-manager".to_owned()];
-    line.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-    line.extend(["--state-dir".to_owned(), state_dir.display().to_string()]);
-    let parsed = Cli::try_parse_from(line).map_err(|error| error.to_string())?;
-    // The daemon is in this thread.
-    let run = tokio::task::spawn_blocking(move || {
-        let mut out = Vec::new();
-        let result = match parsed.command {
-            Command::Status(args) => cli::status::run(&args, &mut out),
-            Command::Explain(args) => cli::explain::run(&args, &mut out),
-            other => unreachable!("{other:?}"),
-        };
-        result.map(|()| String::from_utf8(out).unwrap()).map_err(|error| error.to_string())
-    });
-    run.await.unwrap()
-}
-
-/// Two NUMA nodes of eight CPUs, 0 and 1 are reserved.
-async fn busy(more: &str) -> Observed {
-    let daemon = Observed::connected(&format!("{CONFIG}{more}")).await;
-    daemon.create("web", Qos::Burstable, 500).await.unwrap();
-    daemon.create("half", Qos::Guaranteed, 1500).await.unwrap();
-    daemon.create("db", Qos::Guaranteed, 8000).await.unwrap();
-    daemon.create("big", Qos::Guaranteed, 7000).await.unwrap_err();
-    daemon
-}
-
-#[track_caller]
-fn has(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "{part:?} is not in\n{text}");
-    }
-}
-
-/// A container with a wish, and what is not allowed to wish.
-#[tokio::test]
-async fn wishes_are_explained() {
-    local(async {
-        let bounds = "namespaces: [{names: [ns], allow: {uncore: [require], smt: [isolate], cpus: [shared]}}]\n";
-        let daemon = Observed::connected(&format!("{CONFIG}{bounds}")).await;
-        for (name, milli, key, value) in [
-            ("tight", 7000, "uncore", "require"),
-            ("torn", 7000, "uncore", "require"),
-            ("quiet", 2000, "smt", "isolate"),
-            ("open", 2000, "cpus", "shared"),
-            ("wrong", 2000, "numa", "single"),
-        ] {
-            let mut event = create(name, Qos::Guaranteed, milli);
-            if let Event::Create { pod, .. } = &mut event {
-                pod.annotations.push((format!("{key}.cpu-manager.nri.io"), value.to_owned()));
-            }
-            let _ = daemon.event(event).await;
-        }
-        for (pod, parts) in [
-            ("tight", &["Wished for: uncore: require."][..]),
-            ("torn", &["Wished for: uncore: require.", "UncoreAlignmentError"]),
-            ("quiet", &["Wished for: smt: isolate."]),
-            ("open", &["has it that it shares CPUs."]),
-            ("wrong", &["WishNotAllowedError", "may not wish for numa: single"]),
-        ] {
-            let text = command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
-            println!("{text}");
-            has(&text, parts);
-        }
-    })
-    .await;
-}
 
 #[tokio::test]
 async fn the_node_at_a_glance() {
@@ -169,100 +101,6 @@ async fn the_names_are_documented() {
         let missing: Vec<&String> =
             all.iter().filter(|name| !text.contains(&format!("`{name}`"))).collect();
         assert!(missing.is_empty(), "not in docs/status.md: {missing:?}");
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn one_that_was_placed() {
-    local(async {
-        let daemon = busy(
-            "topologyManagerPolicy: best-effort\n\
-                           cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}\n",
-        )
-        .await;
-        let text = command(&daemon.paths.state_dir, &["explain", "ns/db"]).await.unwrap();
-        println!("{text}");
-        has(
-            &text,
-            &[
-                "ns/db/c: exclusive, CPUs 8-15\n",
-                "It asks for 8 whole CPUs in a Guaranteed pod",
-                "Free at that time: 14 CPUs (2-15).",
-                "topologyManagerPolicy best-effort: NUMA node 1, as good as any could be.",
-                "prefer-align-cpus-by-uncorecache: whole uncore caches first",
-                "CPUs 8-15 are in NUMA node 1 and uncore cache 8; they are whole cores.",
-                "The runtime keeps others off them.",
-                "1           8     as narrow as can be  chosen\n",
-                "0,1         14\n",
-                "8             8-15  holds all  8\n",
-                "exclusive CPUs 8-15 (NUMA affinity 1)",
-            ],
-        );
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn one_that_was_refused_and_then_let_in() {
-    local(async {
-        let daemon = busy("topologyManagerPolicy: single-numa-node\n").await;
-        let text = command(&daemon.paths.state_dir, &["explain", "big"]).await.unwrap();
-        println!("{text}");
-        has(
-            &text,
-            &[
-                "ns/big/c: refused\n",
-                "It was refused: TopologyAffinityError: Resources cannot be allocated",
-                "It asked for 7 CPUs. Free at that time: 6 CPUs (2-7), at most 6 in one NUMA node and 6 in",
-                "Free now: 6 CPUs (2-7). The kubelet tries again by itself.",
-            ],
-        );
-        daemon.event(Event::Stop(ContainerId("id-db".into()))).await.unwrap();
-        daemon.event(Event::StopPod(SandboxId("sandbox-db".into()))).await.unwrap();
-        daemon.create("big", Qos::Guaranteed, 7000).await.unwrap();
-        let text = command(&daemon.paths.state_dir, &["explain", "big/c"]).await.unwrap();
-        has(
-            &text,
-            &["ns/big/c: exclusive", "refused: TopologyAffinityError", "exclusive CPUs 8-14"],
-        );
-        let text = command(&daemon.paths.state_dir, &["explain", "ns/db/c"]).await.unwrap_err();
-        has(&text, &["nothing is known of ns/db/c"]);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn those_that_share() {
-    local(async {
-        let daemon = busy("").await;
-        let explain =
-            async |pod: &str| command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
-        has(
-            &explain("web").await,
-            &["shared, CPUs 0-7", "Its pod is Burstable", "shares CPUs 0-7"],
-        );
-        has(&explain("half").await, &["It asks for 1500m CPUs: only whole numbers"]);
-    })
-    .await;
-    local(async {
-        let daemon = Observed::connected("kubeletStateDir: \"\"\n").await;
-        // Left alone: there is no pin.
-        daemon.event(create("db", Qos::Guaranteed, 2000)).await.unwrap();
-        let text = command(&daemon.paths.state_dir, &["explain", "db"]).await.unwrap();
-        has(&text, &["cpuManagerPolicy is none", "CPUs 0-15"]);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn names_that_cannot_be() {
-    local(async {
-        let daemon = busy("").await;
-        for name in ["", "a b", "/x", "a/b/c/d", "a?b", "x\r\ny"] {
-            let error = command(&daemon.paths.state_dir, &["explain", name]).await.unwrap_err();
-            has(&error, &["NAMESPACE/POD/CONTAINER"]);
-        }
     })
     .await;
 }

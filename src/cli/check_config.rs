@@ -45,6 +45,14 @@ pub struct CheckConfigArgs {
 /// Why a file cannot be used, or not be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckConfigError {
+    /// There is no configuration to read.
+    #[error("cannot read {}: {source}. Is FILE right?", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -83,7 +91,11 @@ pub fn run(args: &CheckConfigArgs, out: &mut dyn Write) -> Result<(), CheckConfi
 }
 
 fn check(args: &CheckConfigArgs) -> Result<Report, CheckConfigError> {
-    let document = Config::read(&args.file)?;
+    let document = Config::read(&args.file).map_err(|error| match error {
+        // Its advice is for those who named the file by an option.
+        ConfigError::Unreadable { path, source } => CheckConfigError::Unreadable { path, source },
+        error => error.into(),
+    })?;
     let topology = Topology::build(sysfs::read(&args.sysfs_root)?.facts)?;
     let node = args.node.identity();
     // Without a name nobody can say which overrides are this node's: it is one that none matches.

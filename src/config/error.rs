@@ -1,8 +1,12 @@
 //! Errors that point at a line.
 
 use super::file::Text;
-use super::nodes;
-pub(super) use crate::spelling::nearest;
+use super::lines;
+use crate::placement::options::OptionError;
+use crate::placement::settings::SettingsError;
+use crate::placement::topology_manager::TopologyManagerError;
+use crate::placement::{Options, TopologyManager};
+use crate::spelling::nearest;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -52,7 +56,7 @@ pub(super) struct Source {
 impl Source {
     /// A text, but for its overrides.
     pub(super) fn new(name: &str, text: &str) -> Source {
-        let (block, _) = nodes::lines(text);
+        let (block, _) = lines::of_nodes(text);
         let places = vec![0..block.start, block.end..text.lines().count()];
         Source { name: name.to_owned(), text: text.to_owned(), places }
     }
@@ -66,7 +70,7 @@ impl Source {
 
     /// One override of the text.
     pub(super) fn entry(&self, at: usize) -> Source {
-        let (block, entries) = nodes::lines(&self.text);
+        let (block, entries) = lines::of_nodes(&self.text);
         let place = entries.get(at).cloned().unwrap_or(block);
         Source { places: vec![place], ..self.clone() }
     }
@@ -78,19 +82,31 @@ impl Source {
 
     /// An error about a field; its line is where the text first has the field as a key.
     pub(super) fn at(&self, field: &str, why: String) -> ConfigError {
-        let has_key = |line: &str| {
-            line.match_indices(field).any(|(at, _)| {
-                let (before, after) = (&line[..at], line[at..].trim_start_matches(field));
-                let starts = before.trim_end_matches(['"', '\'', ' ']);
-                let starts = starts.is_empty() || starts.ends_with(['{', ',', '-']);
-                starts && after.trim_start_matches(['"', '\'', ' ']).starts_with(':')
-            })
-        };
+        let line = self.find(field).map(|(line, _)| line);
+        self.on(line, format!("{field}: {why}"))
+    }
+
+    /// An error about one item of a list, counted from 0.
+    pub(super) fn at_item(&self, field: &str, item: usize, why: String) -> ConfigError {
+        let lines: Vec<&str> = self.text.lines().collect();
+        let line = self.find(field).map(|(line, column)| {
+            let (_, items) = lines::block(&lines, line, column);
+            items.get(item).map_or(line, |item| item.start)
+        });
+        self.on(line, format!("{field}[{item}]: {why}"))
+    }
+
+    /// An error on a line that is counted from 0.
+    fn on(&self, line: Option<usize>, why: String) -> ConfigError {
+        let line = line.map_or(self.first_line(), |line| line + 1);
+        ConfigError::Wrong { name: self.name.clone(), line, why }
+    }
+
+    /// Line and column of a field's key, both counted from 0.
+    fn find(&self, field: &str) -> Option<(usize, usize)> {
         let lines: Vec<&str> = self.text.lines().collect();
         let mut places = self.places.iter().cloned().flatten();
-        let found = places.find(|at| lines.get(*at).is_some_and(|line| has_key(line)));
-        let line = found.map_or(self.first_line(), |at| at + 1);
-        ConfigError::Wrong { name: self.name.clone(), line, why: format!("{field}: {why}") }
+        places.find_map(|at| Some((at, lines::key(lines.get(at)?, field)?)))
     }
 
     /// The value that `text` names; the default one if there is no text.
@@ -114,13 +130,57 @@ impl Source {
         Err(self.at(field, why))
     }
 
+    /// An error about the CPU manager's options, in the kubelet's words.
+    pub(super) fn cpu_option(&self, error: &OptionError) -> ConfigError {
+        let hint = match error {
+            OptionError::Unknown(name) => expected(name, Options::NAMES),
+            OptionError::Value(..) => A_BOOLEAN.to_owned(),
+            _ => String::new(),
+        };
+        let words = SettingsError::from(error.clone());
+        self.at(error.option(), format!("{words}{hint}"))
+    }
+
+    /// An error about the topology manager, in the kubelet's words.
+    pub(super) fn topology_manager(&self, error: &TopologyManagerError) -> ConfigError {
+        let hint = match error {
+            TopologyManagerError::UnknownOption(name) => expected(name, TopologyManager::OPTIONS),
+            TopologyManagerError::Value(..) => A_BOOLEAN.to_owned(),
+            TopologyManagerError::NotANumber(..) => " (expected a number like 8)".to_owned(),
+            _ => String::new(),
+        };
+        let words = SettingsError::from(error.clone());
+        self.at(error.field(), format!("{words}{hint}"))
+    }
+
     /// An error of the YAML reader, which knows the line.
     pub(super) fn yaml(&self, error: &serde_yaml::Error) -> ConfigError {
-        let line = error.location().map_or(1, |location| location.line());
+        let (line, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
         let text = error.to_string();
         // The reader names the position once more at the end of its text.
         let text = text.rfind(" at line ").map_or(text.as_str(), |at| &text[..at]);
+        let line = self.second(text, line, column).unwrap_or(line);
         ConfigError::Wrong { name: self.name.clone(), line, why: suggest(text) }
+    }
+
+    /// The line on which a field stands for the second time in the mapping that begins here, if that is what the YAML reader
+    /// found: it tells where the mapping begins. All are counted from 1.
+    fn second(&self, message: &str, line: usize, column: usize) -> Option<usize> {
+        let (_, field) = message.split_once("duplicate field `")?;
+        let field = field.split('`').next()?;
+        let lines = self.text.lines().enumerate().skip(line - 1);
+        let mut found = lines.filter(|(_, text)| lines::key(text, field) == Some(column - 1));
+        Some(found.nth(1)?.0 + 1)
+    }
+}
+
+const A_BOOLEAN: &str = " (expected \"true\" or \"false\")";
+
+/// Which name may have been meant, or all there are.
+fn expected(unknown: &str, known: &[&str]) -> String {
+    match nearest(unknown, known) {
+        near if near.is_empty() => format!(" (expected one of {})", known.join(", ")),
+        near => near,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::error::{ConfigError, Source};
 use crate::cpuset::{CpuSet, ParseError};
+use crate::placement::{Options, TopologyManager};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use std::fmt;
@@ -59,6 +60,8 @@ impl File {
         Ok(file)
     }
 
+    /// Checks names and values by themselves, whatever policy they are for. Whether options of one entry go together with
+    /// another's is seen where both are in force.
     fn check_pairs(&self, source: &Source) -> Result<(), ConfigError> {
         for (field, pairs) in [
             ("cpuManagerPolicyOptions", &self.cpu_manager_policy_options),
@@ -71,6 +74,10 @@ impl File {
                 return Err(source.at(field, format!("{name:?} stands twice")));
             }
         }
+        Options::parse(self.cpu_manager_policy_options.borrowed())
+            .map_err(|error| source.cpu_option(&error))?;
+        TopologyManager::parse_options(self.topology_manager_policy_options.borrowed())
+            .map_err(|error| source.topology_manager(&error))?;
         Ok(())
     }
 }

@@ -6,6 +6,7 @@
 mod error;
 mod file;
 mod follow;
+mod lines;
 mod namespaces;
 mod nodes;
 
@@ -16,13 +17,13 @@ pub use nodes::{Labels, NodeIdentity, Override};
 use crate::cpuset::CpuSet;
 use crate::enforce::{Kind, WhyNot};
 use crate::ledger::{Exclusivity, Namespaces, Policy, Settings, Stance};
-use crate::placement::options::OptionError;
 use crate::placement::reserve::ReserveError;
 use crate::placement::settings::SettingsError;
-use crate::placement::{self, NodeLimit, Options, Reservation, UncoreOrder};
+use crate::placement::topology_manager::Scope;
+use crate::placement::{self, NodeLimit, Options, Reservation, TopologyPolicy, UncoreOrder};
 use crate::topology::Topology;
 use error::Source;
-use file::{File, Pairs, Text};
+use file::{File, Pairs};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -36,8 +37,14 @@ pub struct Config {
     file: File,
     /// `cpuManagerPolicy`.
     policy: Policy,
+    /// `topologyManagerPolicy`.
+    topology_policy: TopologyPolicy,
+    /// `topologyManagerScope`.
+    topology_scope: Scope,
     /// `reservedSystemCPUs`.
     reserved: Option<CpuSet>,
+    /// `systemReserved` plus `kubeReserved`, in thousandths of a CPU.
+    reserved_milli: u64,
     /// `uncoreCacheOrder`.
     uncore_order: UncoreOrder,
     /// `kubeletStateDir`.
@@ -159,6 +166,23 @@ impl Config {
         let policies = [("none", Policy::None), ("", Policy::None), ("static", Policy::Static)];
         let policy =
             source.one_of("cpuManagerPolicy", file.cpu_manager_policy.as_ref(), &policies)?;
+        let policies = TopologyPolicy::ALL.map(|policy| (policy.name(), policy));
+        let policies = [[("", TopologyPolicy::None)].as_slice(), &policies].concat();
+        let topology_policy = source.one_of(
+            "topologyManagerPolicy",
+            file.topology_manager_policy.as_ref(),
+            &policies,
+        )?;
+        let scopes = Scope::ALL.map(|scope| (scope.name(), scope));
+        let scopes = [[("", Scope::Container)].as_slice(), &scopes].concat();
+        let topology_scope =
+            source.one_of("topologyManagerScope", file.topology_manager_scope.as_ref(), &scopes)?;
+        let amount = |field, reserved: &Pairs| {
+            let amount = reserved.get("cpu").map_or(Ok(0), file::parse_cpu_quantity);
+            amount.map_err(|why| source.at(field, why))
+        };
+        let system = amount("systemReserved", &file.system_reserved)?;
+        let kube = amount("kubeReserved", &file.kube_reserved)?;
         let orders =
             [("fewest-free", UncoreOrder::FewestFree), ("numerical", UncoreOrder::Numerical)];
         let uncore_order =
@@ -189,13 +213,15 @@ impl Config {
         let mems = [("all", false), ("follow-cpus", true)];
         let mems_follow_cpus =
             source.one_of("exclusiveMems", file.exclusive_mems.as_ref(), &mems)?;
-        let namespaces = namespaces::resolve(&file.namespaces, policy)
-            .map_err(|why| source.at("namespaces", why))?;
+        let namespaces = namespaces::resolve(&source, &file.namespaces, policy)?;
         Ok(Config {
             source,
             file,
             policy,
+            topology_policy,
+            topology_scope,
             reserved,
+            reserved_milli: system.saturating_add(kube),
             uncore_order,
             kubelet_state_dir,
             on_active_kubelet,
@@ -260,7 +286,7 @@ impl Config {
     /// What is in force on this machine.
     ///
     /// # Errors
-    /// If options are unknown, contradict each other or ask for what the machine lacks, or the reservation does.
+    /// If options contradict each other or ask for what the machine lacks, or the reservation does.
     pub fn resolve(&self, topology: &Topology) -> Result<Settings, ConfigError> {
         let policy = self.policy;
         if policy == Policy::None {
@@ -273,12 +299,10 @@ impl Config {
             let placement = self.without_policy(topology)?;
             return Ok(Settings { policy, placement, ..Settings::default() });
         }
-        let or =
-            |text: &Option<Text>, default| text.as_ref().map_or(default, |text| text.0.clone());
         let wanted = placement::settings::Wanted {
             cpu_options: &self.file.cpu_manager_policy_options.borrowed(),
-            topology_policy: &or(&self.file.topology_manager_policy, "none".to_owned()),
-            topology_scope: &or(&self.file.topology_manager_scope, "container".to_owned()),
+            topology_policy: self.topology_policy.name(),
+            topology_scope: self.topology_scope.name(),
             topology_options: &self.file.topology_manager_policy_options.borrowed(),
             reservation: self.reservation(topology)?,
         };
@@ -318,12 +342,7 @@ impl Config {
     /// What is reserved: the list, or without one the sum of the amounts, as in the kubelet.
     fn reservation(&self, topology: &Topology) -> Result<Reservation, ConfigError> {
         let Some(list) = self.reserved else {
-            let amount =
-                |reserved: &Pairs| reserved.get("cpu").map_or(Ok(0), file::parse_cpu_quantity);
-            let (system, kube) = (&self.file.system_reserved, &self.file.kube_reserved);
-            let system = amount(system).map_err(|why| self.source.at("systemReserved", why))?;
-            let kube = amount(kube).map_err(|why| self.source.at("kubeReserved", why))?;
-            return Ok(Reservation::amount(system.saturating_add(kube)));
+            return Ok(Reservation::amount(self.reserved_milli));
         };
         let absent = list - topology.online();
         if !absent.is_empty() {
@@ -345,24 +364,18 @@ impl Config {
 
     /// Puts file, line and field to the kubelet's words.
     fn explain(&self, error: &SettingsError) -> ConfigError {
-        let (field, hint) = match error {
-            SettingsError::Options(OptionError::Unknown(name)) => {
-                (name.as_str(), error::nearest(name, Options::NAMES))
-            }
-            SettingsError::Options(OptionError::Value(name, _)) => {
-                (name.as_str(), " (expected \"true\" or \"false\")".to_owned())
-            }
-            SettingsError::Options(OptionError::Exclusive(one, _)) => (*one, String::new()),
-            SettingsError::Options(_) => ("cpuManagerPolicyOptions", String::new()),
-            SettingsError::TopologyManager(_) => ("topologyManagerPolicy", String::new()),
+        match error {
+            SettingsError::Options(error) => self.source.cpu_option(error),
+            SettingsError::TopologyManager(error) => self.source.topology_manager(error),
             SettingsError::NothingReserved | SettingsError::Reserve(ReserveError::Nothing) => {
                 let why = "the static policy needs reserved CPUs, so that shared containers always have some: \
                            set reservedSystemCPUs: \"0-1\", or systemReserved: {cpu: 500m}";
-                return self.source.at("cpuManagerPolicy", why.to_owned());
+                self.source.at("cpuManagerPolicy", why.to_owned())
             }
-            SettingsError::Reserve(_) => (self.reservation_field(), String::new()),
-        };
-        self.source.at(field, format!("{error}{hint}"))
+            SettingsError::Reserve(_) => {
+                self.source.at(self.reservation_field(), error.to_string())
+            }
+        }
     }
 }
 

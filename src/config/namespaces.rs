@@ -1,5 +1,7 @@
 //! `namespaces`: what pods may wish for, namespace by namespace.
 
+use super::ConfigError;
+use super::error::Source;
 use super::file::{Pairs, Text};
 use crate::ledger::wishes::{Wish, contradiction};
 use crate::ledger::{Bounds, Namespaces, Policy};
@@ -89,8 +91,12 @@ impl<'de> Deserialize<'de> for Defaults {
 /// What the list says, if it can be on a node with this policy.
 ///
 /// # Errors
-/// What cannot be.
-pub(super) fn resolve(entries: &[Entry], node: Policy) -> Result<Namespaces, String> {
+/// What cannot be, in which entry.
+pub(super) fn resolve(
+    source: &Source,
+    entries: &[Entry],
+    node: Policy,
+) -> Result<Namespaces, ConfigError> {
     let bounds = |entry: &Entry| {
         if entry.names.is_empty() {
             return Err(
@@ -118,6 +124,9 @@ pub(super) fn resolve(entries: &[Entry], node: Policy) -> Result<Namespaces, Str
         let allow = entry.allow.0.iter().copied().collect();
         Ok((names, Bounds { policy, allow, defaults: entry.defaults.0.clone() }))
     };
-    let entries: Result<Vec<_>, String> = entries.iter().map(bounds).collect();
-    Namespaces::new(entries?).map_err(|tie| tie.to_string())
+    let bounds = |(at, entry): (usize, &Entry)| {
+        bounds(entry).map_err(|why| source.at_item("namespaces", at, why))
+    };
+    let entries: Result<Vec<_>, ConfigError> = entries.iter().enumerate().map(bounds).collect();
+    Namespaces::new(entries?).map_err(|tie| source.at("namespaces", tie.to_string()))
 }

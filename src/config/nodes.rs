@@ -10,7 +10,6 @@ use super::error::Source;
 use super::file::{File, Pairs, Text};
 use crate::pattern::{Closeness, closeness};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::str::FromStr;
 
 /// Which node this is, as far as that was told.
@@ -205,50 +204,9 @@ pub(super) fn overrides(source: &Source, file: &File) -> Vec<Override> {
     file.nodes.iter().enumerate().map(entry).collect()
 }
 
-/// The lines of the block `nodes`, and of each of its entries; counted from 0. YAML's reader tells no places of what it
-/// has read without an error, so they are found by their indentation. What is written in braces has no lines of its own:
-/// its entries are where the block is.
-pub(super) fn lines(text: &str) -> (Range<usize>, Vec<Range<usize>>) {
-    let lines: Vec<&str> = text.lines().collect();
-    let is_key = |line: &str| {
-        let line = line.trim_start_matches(['"', '\'']);
-        line.strip_prefix("nodes")
-            .is_some_and(|rest| rest.trim_start_matches(['"', '\'', ' ']).starts_with(':'))
-    };
-    let Some(start) = lines.iter().position(|line| is_key(line)) else { return (0..0, Vec::new()) };
-    let inside = |line: &&str| line.is_empty() || line.starts_with([' ', '-', '#', '\r']);
-    let end = start + 1 + lines.iter().skip(start + 1).take_while(|line| inside(line)).count();
-    let block = lines.get(start + 1..end).unwrap_or_default();
-    let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
-    let dash = |line: &&&str| line.trim_start_matches(' ').starts_with('-');
-    let column = block.iter().find(dash).map(|line| indent(line));
-    let is_entry = |line: &&str| dash(&line) && Some(indent(line)) == column;
-    let starts: Vec<usize> =
-        (start + 1..end).zip(block).filter(|(_, line)| is_entry(line)).map(|(at, _)| at).collect();
-    let ends = starts.iter().skip(1).copied().chain([end]);
-    (start..end, starts.iter().copied().zip(ends).map(|(start, end)| start..end).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn where_entries_are() {
-        for (text, block, entries) in [
-            ("a: 1\n", 0..0, vec![]),
-            (
-                "nodes:\n  - names: [a]\n    x: 1\n\n  # b\n  - labels: {b: c}\nz: 1\n",
-                0..6,
-                vec![1..5, 5..6],
-            ),
-            ("a: 1\nnodes:\n- names:\n  - a\n  - b\n- names: [b]\n", 1..6, vec![2..5, 5..6]),
-            ("\"nodes\": [{names: [a]}, {names: [b]}]\nz: 1\n", 0..1, vec![]),
-            ("nodesx: 1\n", 0..0, vec![]),
-        ] {
-            assert_eq!(lines(text), (block, entries), "{text}");
-        }
-    }
 
     #[test]
     fn labels_as_text() {

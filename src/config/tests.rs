@@ -1,5 +1,7 @@
 //! What is accepted, and what each mistake is answered with.
 
+mod entries;
+
 use super::*;
 use crate::ledger::wishes::Wish;
 use crate::topology::{Cpu, Facts};
@@ -97,6 +99,10 @@ fn mistakes_are_named_with_line_field_and_what_was_expected() {
     refuses(
         "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {full-pcpus-only: true, full-pcpus-only: false}\n",
         "line 2: cpuManagerPolicyOptions: \"full-pcpus-only\" stands twice",
+    );
+    refuses(
+        "cpuManagerPolicy: static\nstrict: true\n# strict: it is\ncpuManagerPolicyOptions:\n  strict: x\nstrict: false\n",
+        "line 6: duplicate field `strict`",
     );
     refuses(
         "cpuManagerPolicyOptions: {full-pcpus-only: true}\n",
@@ -246,11 +252,17 @@ fn namespaces_that_cannot_be() {
     );
     refuses(
         &with("allow: {uncore: [prefer]}"),
-        "line 2: namespaces: an entry has no names: expected some like [\"hpc\", \"team-*\"]",
+        "line 3: namespaces[0]: an entry has no names: expected some like [\"hpc\", \"team-*\"]",
     );
     refuses(
         &with("names: [Team_A]"),
-        "line 2: namespaces: \"Team_A\" is no namespace: expected lower case letters, digits and -, or a pattern with * and ?",
+        "line 3: namespaces[0]: \"Team_A\" is no namespace: expected lower case letters, digits and -, or a pattern with * and ?",
+    );
+    refuses(
+        &with(
+            "names: [a]\n  allow: {uncore: [prefer]}\n# c\n- names: [b]\n-\n  names:\n  - c\n  - D",
+        ),
+        "line 7: namespaces[2]: \"D\" is no namespace: expected lower case letters, digits and -, or a pattern with * and ?",
     );
     refuses(
         &with("names: [team-*]\n- names: [\"*-prod\"]"),
@@ -259,7 +271,7 @@ fn namespaces_that_cannot_be() {
     );
     refuses(
         "namespaces: [{names: [a], cpuManagerPolicy: static}]\n",
-        "line 1: namespaces: \"a\" has cpuManagerPolicy: static on a node with none. For exclusive CPUs in some namespaces only, \
+        "line 1: namespaces[0]: \"a\" has cpuManagerPolicy: static on a node with none. For exclusive CPUs in some namespaces only, \
          set static with reserved CPUs for the node, and none for {names: [\"*\"]}",
     );
 }
@@ -345,48 +357,4 @@ fn what_is_not_known_of_a_node_and_matters() {
         "{error}"
     );
     assert!(on("", "", "nodes: []\n").is_ok());
-}
-
-#[test]
-fn mistakes_in_overrides_show_on_every_node_with_their_own_lines() {
-    let with = |entry: &str| {
-        format!(
-            "cpuManagerPolicy: static\nreservedSystemCPUs: 0\nnodes:\n- names: [a]\n  strict: true\n{entry}"
-        )
-    };
-    refuses(
-        &with("- names: [b]\n  strict: maybe\n"),
-        "line 7: strict: \"maybe\" is unknown, expected true or false",
-    );
-    refuses(
-        &with("- names: [b]\n  reservedSystemCPUs: 0-1,1\n"),
-        "line 7: reservedSystemCPUs: CPUs 1 are named twice in \"0-1,1\": one of them may be a mistake",
-    );
-    refuses(
-        &with("- strict: true\n"),
-        "line 6: nodes: this entry is for no node: it needs names, labels or both",
-    );
-    refuses(
-        &with("- names: [b]\n  nodes: [{names: [c]}]\n"),
-        "line 7: nodes: an entry of nodes has no nodes of its own",
-    );
-    refuses(&with("names: [b]\n"), "line 6: names: it belongs into an entry of nodes");
-    refuses(&with("- names: [b]\n  labels: {c: d, c: e}\n"), "line 7: labels: \"c\" stands twice");
-    refuses(
-        &with("- names: [\"\"]\n"),
-        "line 6: names: a name is empty: expected one like \"worker-1\" or \"gpu-*\"",
-    );
-    let error = resolve(&with("- names: [b]\n  strikt: true\n")).unwrap_err();
-    assert!(error.starts_with("config.yaml, line 7: nodes[1]: unknown field `strikt`"), "{error}");
-    // What does not fit the machine is a mistake only where it is in force.
-    let text = with("- names: [b]\n  reservedSystemCPUs: 64\n");
-    assert!(on("a", "", &text).is_ok());
-    let error = on("b", "", &text).unwrap_err();
-    assert!(
-        error.starts_with("config.yaml, line 7: reservedSystemCPUs: CPUs 64 do not exist"),
-        "{error}"
-    );
-    let text = with("- names: [b]\n  cpuManagerPolicyOptions:\n    full-pcpu-only: true\n");
-    let error = on("b", "", &text).unwrap_err();
-    assert!(error.starts_with("config.yaml, line 8: full-pcpu-only: "), "{error}");
 }

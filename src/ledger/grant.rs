@@ -79,7 +79,7 @@ impl Ledger {
         let scene = || {
             let pod = pod.budget_cpus().filter(|_| placement.topology_manager.scope == Scope::Pod);
             let (reusable, wishes) = (room.reusable(), terms.wishes);
-            Box::new(Scene { asked: n, free, reusable, pod, wishes })
+            Box::new(Scene { asked: n, free, reusable, pod, wishes, placement: *placement })
         };
         match chosen {
             Ok(None) => Ok(Grant::Shared),

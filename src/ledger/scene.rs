@@ -3,7 +3,7 @@
 
 use super::pods::Room;
 use crate::cpuset::CpuSet;
-use crate::placement::{Rejection, Wishes};
+use crate::placement::{self, Rejection, Wishes};
 
 /// The node as one request for exclusive CPUs found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct Scene {
     pub pod: Option<usize>,
     /// What the pod wished for it.
     pub wishes: Wishes,
+    /// The settings it was decided by, which may be others by now, with what the pod wished for.
+    pub placement: placement::Settings,
 }
 
 /// A request that cannot be met, and how the node was.

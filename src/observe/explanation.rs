@@ -16,7 +16,7 @@ use std::fmt::Display;
 
 /// Sets of NUMA nodes that are named; there are twice as many with each node.
 const MAX_SETS: usize = 8;
-/// On machines with more nodes than this, only single nodes are looked at.
+/// On machines with more nodes than this, sets of them are not listed.
 const MAX_NODES: usize = 8;
 /// Containers that are explained at a time.
 const MAX_EXPLAINED: usize = 32;
@@ -212,7 +212,7 @@ impl Case<'_> {
 
     /// How CPUs were chosen.
     fn choice(&self, hint: Hint, scene: &Scene) -> Vec<String> {
-        let placement = scene.wishes.settings(&self.ledger.settings().placement);
+        let placement = &scene.placement;
         let manager = &placement.topology_manager;
         let free = scene.free - placement.reserved;
         let mut why = vec![format!("Free at that time: {} ({free}).", count(free.len(), "CPU"))];
@@ -254,8 +254,12 @@ impl Case<'_> {
                 UncoreOrder::FewestFree => "the one with the fewest free CPUs first",
                 UncoreOrder::Numerical => "by number",
             };
+            let by = match scene.wishes.uncore {
+                Some(uncore) => Wish::Uncore(uncore).to_string(),
+                None => "prefer-align-cpus-by-uncorecache".to_owned(),
+            };
             why.push(format!(
-                "prefer-align-cpus-by-uncorecache: whole uncore caches first, then one that can hold the rest, {order}."
+                "{by}: whole uncore caches first, then one that can hold the rest, {order}."
             ));
         }
         why
@@ -301,8 +305,7 @@ impl Case<'_> {
         let mut why = vec![format!("It was refused: {text}.")];
         let Some(scene) = scene else { return why };
         why.extend(wished(scene));
-        let placement = scene.wishes.settings(&self.ledger.settings().placement);
-        let (topology, n) = (self.topology(), scene.asked);
+        let (topology, placement, n) = (self.topology(), &scene.placement, scene.asked);
         let free = scene.free - placement.reserved;
         let most = |cpus: &mut dyn Iterator<Item = CpuSet>| {
             cpus.map(|cpus| (cpus & free).len()).max().unwrap_or(0)
@@ -315,8 +318,7 @@ impl Case<'_> {
             count(free.len(), "CPU"),
             list(&free),
         ));
-        let sets = self.sets(scene);
-        if placement.topology_manager.policy != TopologyPolicy::None && n <= free.len() {
+        if let Some(sets) = self.sets(scene).filter(|_| n <= free.len()) {
             let preferred = sets.iter().filter(|hint| hint.preferred).count();
             why.push(format!(
                 "Sets of NUMA nodes that had room: {}; of these as narrow as topologyManagerPolicy {} wants: {preferred}.",
@@ -333,18 +335,18 @@ impl Case<'_> {
         why
     }
 
-    /// Sets of NUMA nodes that had room, the narrowest first.
-    fn sets(&self, scene: &Scene) -> Vec<Hint> {
-        let placement = scene.wishes.settings(&self.ledger.settings().placement);
+    /// Sets of NUMA nodes that had room, the narrowest first; `None` where these have no say, or are too many to list.
+    fn sets(&self, scene: &Scene) -> Option<Vec<Hint>> {
+        let placement = &scene.placement;
         if placement.topology_manager.policy == TopologyPolicy::None
             || self.topology().nodes().len() > MAX_NODES
         {
-            return Vec::new();
+            return None;
         }
         let available = scene.free - placement.reserved;
         let align = placement.options.align_by_socket;
         let n = scene.pod.unwrap_or(scene.asked);
-        Demand::new(self.topology(), &available, &scene.reusable, n, align).enumerate()
+        Some(Demand::new(self.topology(), &available, &scene.reusable, n, align).enumerate())
     }
 
     fn decision(
@@ -355,9 +357,9 @@ impl Case<'_> {
         chosen: Option<Hint>,
     ) -> DecisionStatus {
         let topology = self.topology();
-        let free = scene.free - self.ledger.settings().placement.reserved;
+        let free = scene.free - scene.placement.reserved;
         let is_chosen = |hint: &Hint| chosen.is_some_and(|chosen| chosen.nodes == hint.nodes);
-        let sets = self.sets(scene).into_iter().enumerate();
+        let sets = self.sets(scene).unwrap_or_default().into_iter().enumerate();
         let sets = sets.filter(|(at, hint)| *at < MAX_SETS || is_chosen(hint));
         let numa_candidates = sets.filter_map(|(_, hint)| {
             let nodes = hint.nodes?;
@@ -370,12 +372,17 @@ impl Case<'_> {
                 chosen: is_chosen(&hint),
             })
         });
+        // One that wishes for idle siblings needs a whole core for each CPU.
+        let holds = |cpus: &CpuSet| match scene.wishes.isolates() {
+            true => topology.cores().iter().filter(|core| core.cpus.is_subset(cpus)).count(),
+            false => cpus.len(),
+        };
         let caches = topology.uncores().iter().map(|uncore| {
             let here = uncore.cpus & (free | scene.reusable);
             CacheCandidate {
                 id: uncore.id,
                 free: here.to_string(),
-                fits: here.len() >= scene.asked,
+                fits: holds(&here) >= scene.asked,
                 taken: (uncore.cpus & taken).len(),
             }
         });

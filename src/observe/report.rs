@@ -141,6 +141,9 @@ pub struct ContainerStatus {
     pub exclusive: bool,
     /// Where it runs.
     pub cpus: String,
+    /// SMT siblings of its exclusive CPUs that stay idle for it.
+    #[serde(default)]
+    pub idle: String,
     /// How many exclusive CPUs it asks for by the kubelet's rule; `null` if none.
     pub asks: Option<usize>,
     /// The NUMA nodes of its exclusive CPUs.
@@ -303,6 +306,7 @@ impl ContainerStatus {
             state: seen.state.name().to_owned(),
             exclusive: seen.exclusive.is_some(),
             cpus: seen.runs_on.to_string(),
+            idle: seen.idle.to_string(),
             asks: seen.asks,
             numa_nodes: nodes_of(topology, &exclusive),
             uncore_caches: uncores_of(topology, &exclusive),

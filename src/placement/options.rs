@@ -58,6 +58,17 @@ pub enum OptionError {
     AlignBySocketMachine,
 }
 
+impl OptionError {
+    /// The option at fault; of two that contradict each other the first one.
+    pub fn option(&self) -> &str {
+        match self {
+            OptionError::Unknown(name) | OptionError::Value(name, _) => name,
+            OptionError::Exclusive(one, _) => one,
+            OptionError::AlignBySocketPolicy | OptionError::AlignBySocketMachine => ALIGN_BY_SOCKET,
+        }
+    }
+}
+
 /// A text Go does not read as a boolean, in the words of its standard library.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("strconv.ParseBool: parsing {0:?}: invalid syntax")]

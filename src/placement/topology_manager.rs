@@ -88,7 +88,32 @@ pub enum TopologyManagerError {
     UnknownScope(String),
 }
 
+impl TopologyManagerError {
+    /// The field or the option at fault.
+    pub fn field(&self) -> &str {
+        match self {
+            TopologyManagerError::UnknownOption(name) | TopologyManagerError::Value(name, _) => {
+                name
+            }
+            TopologyManagerError::NotANumber(..)
+            | TopologyManagerError::LimitTooLow
+            | TopologyManagerError::TooManyNodes(_) => MAX_NODES,
+            TopologyManagerError::NoDistances => CLOSEST,
+            TopologyManagerError::UnknownPolicy(_) => "topologyManagerPolicy",
+            TopologyManagerError::UnknownScope(_) => "topologyManagerScope",
+        }
+    }
+}
+
 impl TopologyPolicy {
+    /// All of them.
+    pub const ALL: [TopologyPolicy; 4] = [
+        TopologyPolicy::None,
+        TopologyPolicy::BestEffort,
+        TopologyPolicy::Restricted,
+        TopologyPolicy::SingleNumaNode,
+    ];
+
     /// The configuration's word for it.
     pub fn name(self) -> &'static str {
         match self {
@@ -101,6 +126,9 @@ impl TopologyPolicy {
 }
 
 impl Scope {
+    /// All of them.
+    pub const ALL: [Scope; 2] = [Scope::Container, Scope::Pod];
+
     /// The configuration's word for it.
     pub fn name(self) -> &'static str {
         match self {
@@ -135,6 +163,9 @@ impl fmt::Display for TopologyManager {
 }
 
 impl TopologyManager {
+    /// The names of all options.
+    pub const OPTIONS: &'static [&'static str] = &[CLOSEST, MAX_NODES];
+
     /// Reads `topologyManagerPolicy`, `topologyManagerScope` and `topologyManagerPolicyOptions`.
     ///
     /// With policy `none` the rest is not looked at, as in the kubelet.
@@ -148,13 +179,10 @@ impl TopologyManager {
         topology: &Topology,
         limit: NodeLimit,
     ) -> Result<TopologyManager, TopologyManagerError> {
-        let mut parsed = TopologyManager::default();
         if policy == "none" {
-            return Ok(parsed);
+            return Ok(TopologyManager::default());
         }
-        for (name, value) in options {
-            parsed.set(name, value)?;
-        }
+        let mut parsed = TopologyManager::parse_options(options)?;
         let nodes = topology.nodes();
         let told = |node: &crate::topology::NumaNode| !node.distances.is_empty();
         if parsed.prefer_closest_numa_nodes && !nodes.iter().all(told) {
@@ -174,6 +202,20 @@ impl TopologyManager {
             "pod" => Scope::Pod,
             _ => return Err(TopologyManagerError::UnknownScope(scope.to_owned())),
         };
+        Ok(parsed)
+    }
+
+    /// Reads `topologyManagerPolicyOptions` alone: what is said of policy and scope is the default.
+    ///
+    /// # Errors
+    /// If a name or value is unknown.
+    pub fn parse_options<'a>(
+        options: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<TopologyManager, TopologyManagerError> {
+        let mut parsed = TopologyManager::default();
+        for (name, value) in options {
+            parsed.set(name, value)?;
+        }
         Ok(parsed)
     }
 

@@ -181,7 +181,7 @@ impl RunReport {
 pub fn picture(ledger: &Ledger) -> Picture {
     let (topology, badges) = (ledger.topology(), badges(ledger));
     let tenants = ledger.seen().filter_map(|seen| {
-        let (cpus, badge) = (seen.exclusive?, badges.of(&seen)?);
+        let (cpus, idle, badge) = (seen.exclusive?, seen.idle, badges.of(&seen)?);
         let placement = placement(topology, &seen, None);
         let name = format!("{}/{}/{}", placement.namespace, placement.pod, placement.container);
         let remark = names::alignment(
@@ -189,7 +189,7 @@ pub fn picture(ledger: &Ledger) -> Picture {
             &placement.uncore_caches,
             placement.whole_cores,
         );
-        Some(Tenant { badge, name: names::printable(&name), cpus, remark })
+        Some(Tenant { badge, name: names::printable(&name), cpus, idle, remark })
     });
     let occupancy = Occupancy {
         tenants: tenants.collect(),

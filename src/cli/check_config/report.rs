@@ -65,9 +65,9 @@ pub struct OverrideReport {
     pub labels: Vec<String>,
     /// Whether it is for this node.
     pub matches: bool,
-    /// What would be in force on this machine if it alone matched; `null` if it does not fit this machine.
+    /// What would be in force on this machine if it alone matched; `null` if it alone cannot be.
     pub settings: Option<SettingsReport>,
-    /// Why it does not fit this machine. Another machine's override need not.
+    /// Why it alone cannot be in force on this machine: it may be for another one, or for nodes that others match too.
     pub error: Option<String>,
 }
 
@@ -227,7 +227,9 @@ impl OverrideReport {
                     false => write!(f, "{}", Indented(&settings.namespaces, "  ")),
                 }
             }
-            (None, Some(error)) => writeln!(f, "  does not fit this machine: {error}"),
+            (None, Some(error)) => {
+                writeln!(f, "  alone it cannot be in force on this machine: {error}")
+            }
             (None, None) => Ok(()),
         }
     }

@@ -32,6 +32,8 @@ pub struct Tenant {
     pub name: String,
     /// Its exclusive CPUs.
     pub cpus: CpuSet,
+    /// SMT siblings of these that stay idle for it.
+    pub idle: CpuSet,
     /// What is said beside its name: how its CPUs lie.
     pub remark: String,
 }
@@ -103,6 +105,8 @@ pub enum Usage {
     Shared,
     /// The same, or nobody; it is never exclusive.
     Reserved,
+    /// Nobody: it is the SMT sibling of a CPU whose container wishes for that.
+    Idle,
     /// Nobody for the time being.
     Unused,
     /// Nobody can, it is offline.
@@ -116,6 +120,7 @@ impl Usage {
             Usage::Held(_) => "?",
             Usage::Shared => "·",
             Usage::Reserved => "-",
+            Usage::Idle => "z",
             Usage::Unused => "_",
             Usage::Offline => "x",
         }
@@ -127,6 +132,7 @@ impl Usage {
             Usage::Held(_) => "exclusive",
             Usage::Shared => "shared",
             Usage::Reserved => "reserved: never exclusive",
+            Usage::Idle => "idle SMT siblings of exclusive CPUs",
             Usage::Unused => "kept free for containers that are expected back",
             Usage::Offline => "offline",
         }
@@ -177,7 +183,8 @@ impl Picture {
         let tenants = node.containers.iter().filter_map(|one| {
             let badge = one.badge.as_deref()?.parse().ok()?;
             let remark = names::alignment(&one.numa_nodes, &one.uncore_caches, one.whole_cores);
-            Some(Tenant { badge, name: names::container(one), cpus: set(&one.cpus), remark })
+            let (cpus, idle) = (set(&one.cpus), set(&one.idle));
+            Some(Tenant { badge, name: names::container(one), cpus, idle, remark })
         });
         let occupancy = Occupancy {
             tenants: tenants.collect(),
@@ -309,6 +316,7 @@ impl Draw<'_> {
     fn usage(&self, cpu: usize) -> Usage {
         match self.tenants.iter().position(|tenant| tenant.cpus.contains(cpu)) {
             Some(tenant) => Usage::Held(tenant),
+            None if self.tenants.iter().any(|tenant| tenant.idle.contains(cpu)) => Usage::Idle,
             None if self.reserved.contains(cpu) => Usage::Reserved,
             None if self.shared.contains(cpu) => Usage::Shared,
             None => Usage::Unused,

@@ -211,7 +211,7 @@ fn unheld(xml: &mut Xml, usage: Usage, (x, y): (f64, f64), side: f64) {
     let class = match usage {
         Usage::Reserved => "reserved",
         Usage::Offline => "offline",
-        Usage::Unused => "unused",
+        Usage::Idle | Usage::Unused => "unused",
         Usage::Shared | Usage::Held(_) => "shared",
     };
     xml.empty(

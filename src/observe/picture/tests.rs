@@ -9,6 +9,7 @@ fn tenant(badge: u16, name: &str, cpus: &str) -> Tenant {
         badge: Badge(badge),
         name: name.to_owned(),
         cpus: cpus.parse().unwrap(),
+        idle: CpuSet::EMPTY,
         remark: String::new(),
     }
 }

@@ -1,0 +1,129 @@
+//! Mistakes in entries for some nodes, and in what is not in force.
+
+use super::*;
+
+#[test]
+fn names_and_values_count_under_every_policy_and_in_every_entry() {
+    let none = "kubeletStateDir: \"\"\n";
+    let in_force =
+        "cpuManagerPolicy: static\nreservedSystemCPUs: 0\ntopologyManagerPolicy: restricted\n";
+    for (line, expect) in [
+        (
+            "topologyManagerPolicy: strict",
+            "topologyManagerPolicy: \"strict\" is unknown, expected none or best-effort or restricted or single-numa-node",
+        ),
+        (
+            "topologyManagerPolicy: restrictd",
+            "topologyManagerPolicy: \"restrictd\" is unknown, expected none or best-effort or restricted or single-numa-node \
+             (did you mean restricted?)",
+        ),
+        (
+            "topologyManagerScope: pods",
+            "topologyManagerScope: \"pods\" is unknown, expected container or pod (did you mean pod?)",
+        ),
+        (
+            "systemReserved: {cpu: abc}",
+            "systemReserved: \"abc\" is not an amount of CPUs: expected one like 2, 1.5 or 500m",
+        ),
+        (
+            "kubeReserved: {cpu: -1}",
+            "kubeReserved: \"-1\" is not an amount of CPUs: expected one like 2, 1.5 or 500m",
+        ),
+        (
+            "cpuManagerPolicyOptions: {whole: true}",
+            "whole: cpu manager: new static policy error: unknown CPU Manager Policy option: \"whole\" (expected one of \
+             full-pcpus-only, strict-cpu-reservation, prefer-align-cpus-by-uncorecache, distribute-cpus-across-numa, \
+             align-by-socket, distribute-cpus-across-cores)",
+        ),
+        (
+            "cpuManagerPolicyOptions: {full-pcpus-only: true, distribute-cpus-across-cores: true}",
+            "full-pcpus-only: cpu manager: new static policy error: static policy options full-pcpus-only and \
+             distribute-cpus-across-cores can not be used at the same time",
+        ),
+        (
+            "topologyManagerPolicyOptions: {max-allowable-numa-node: 9}",
+            "max-allowable-numa-node: topology manager: unknown Topology Manager Policy option: \"max-allowable-numa-node\" \
+             (did you mean max-allowable-numa-nodes?)",
+        ),
+        (
+            "topologyManagerPolicyOptions: {max-allowable-numa-nodes: x}",
+            "max-allowable-numa-nodes: topology manager: unable to convert policy option to integer \
+             \"max-allowable-numa-nodes\": strconv.Atoi: parsing \"x\": invalid syntax (expected a number like 8)",
+        ),
+        (
+            "topologyManagerPolicyOptions: {prefer-closest-numa-nodes: 'on'}",
+            "prefer-closest-numa-nodes: topology manager: bad value for option \"prefer-closest-numa-nodes\": \
+             strconv.ParseBool: parsing \"on\": invalid syntax (expected \"true\" or \"false\")",
+        ),
+    ] {
+        let (key, _) = line.split_once(':').unwrap();
+        for base in [none, in_force] {
+            // Of the two lines of a policy the wrong one would be a second one.
+            let base: String = base
+                .lines()
+                .filter(|one| !one.starts_with(key))
+                .fold(String::new(), |all, one| all + one + "\n");
+            let at = base.lines().count() + 1;
+            refuses(&format!("{base}{line}\n"), &format!("line {at}: {expect}"));
+            let entry = format!("{base}nodes:\n- names: [elsewhere]\n  {line}\n");
+            refuses(&entry, &format!("line {}: {expect}", at + 2));
+        }
+    }
+    // Empty is the default, as in the kubelet.
+    assert!(resolve("topologyManagerPolicy: \"\"\ntopologyManagerScope: \"\"\n").is_ok());
+}
+
+#[test]
+fn what_another_entry_can_mend_is_no_mistake_of_the_text() {
+    let text = "cpuManagerPolicyOptions: {full-pcpus-only: true}\nnodes:\n- names: [\"s-*\"]\n  cpuManagerPolicy: static\n  \
+                reservedSystemCPUs: 0\n- names: [s-1]\n  topologyManagerPolicy: single-numa-node\n  \
+                cpuManagerPolicyOptions: {align-by-socket: true}\n";
+    assert!(on("s-2", "", text).unwrap().placement.options.full_pcpus_only);
+    let error = on("s-1", "", text).unwrap_err();
+    assert!(error.starts_with("config.yaml, line 8: align-by-socket: "), "{error}");
+    assert!(on("web", "", text).unwrap_err().contains("need cpuManagerPolicy: static"));
+}
+
+#[test]
+fn mistakes_in_overrides_show_on_every_node_with_their_own_lines() {
+    let with = |entry: &str| {
+        format!(
+            "cpuManagerPolicy: static\nreservedSystemCPUs: 0\nnodes:\n- names: [a]\n  strict: true\n{entry}"
+        )
+    };
+    refuses(
+        &with("- names: [b]\n  strict: maybe\n"),
+        "line 7: strict: \"maybe\" is unknown, expected true or false",
+    );
+    refuses(
+        &with("- names: [b]\n  reservedSystemCPUs: 0-1,1\n"),
+        "line 7: reservedSystemCPUs: CPUs 1 are named twice in \"0-1,1\": one of them may be a mistake",
+    );
+    refuses(
+        &with("- strict: true\n"),
+        "line 6: nodes: this entry is for no node: it needs names, labels or both",
+    );
+    refuses(
+        &with("- names: [b]\n  nodes: [{names: [c]}]\n"),
+        "line 7: nodes: an entry of nodes has no nodes of its own",
+    );
+    refuses(&with("names: [b]\n"), "line 6: names: it belongs into an entry of nodes");
+    refuses(&with("- names: [b]\n  labels: {c: d, c: e}\n"), "line 7: labels: \"c\" stands twice");
+    refuses(
+        &with("- names: [\"\"]\n"),
+        "line 6: names: a name is empty: expected one like \"worker-1\" or \"gpu-*\"",
+    );
+    let error = resolve(&with("- names: [b]\n  strikt: true\n")).unwrap_err();
+    assert!(error.starts_with("config.yaml, line 7: nodes[1]: unknown field `strikt`"), "{error}");
+    // What does not fit the machine is a mistake only where it is in force.
+    let text = with("- names: [b]\n  reservedSystemCPUs: 64\n");
+    assert!(on("a", "", &text).is_ok());
+    let error = on("b", "", &text).unwrap_err();
+    assert!(
+        error.starts_with("config.yaml, line 7: reservedSystemCPUs: CPUs 64 do not exist"),
+        "{error}"
+    );
+    let text = with("- names: [b]\n  cpuManagerPolicyOptions:\n    full-pcpu-only: true\n");
+    let error = on("a", "", &text).unwrap_err();
+    assert!(error.starts_with("config.yaml, line 8: full-pcpu-only: "), "{error}");
+}

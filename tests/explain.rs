@@ -1,0 +1,207 @@
+//! `nri-cpu-manager explain`, asked of a daemon that has decided things, over its socket.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "support/asked.rs"]
+mod asked;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "support/fake_sysfs.rs"]
+mod fake_sysfs;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "support/observed.rs"]
+mod observed;
+
+use asked::{busy, command, has};
+use nri_cpu_manager::ledger::model::{ContainerId, SandboxId};
+use nri_cpu_manager::ledger::{Event, Qos};
+use nri_cpu_manager::topology::synthetic::Machine;
+use observed::{CONFIG, Observed, create, local};
+
+/// A container with a wish, and what is not allowed to wish.
+#[tokio::test]
+async fn wishes_are_explained() {
+    local(async {
+        let bounds = "namespaces: [{names: [ns], allow: {uncore: [require], smt: [isolate], cpus: [shared]}}]\n";
+        let daemon = Observed::connected(&format!("{CONFIG}{bounds}")).await;
+        for (name, milli, key, value) in [
+            ("tight", 7000, "uncore", "require"),
+            ("torn", 7000, "uncore", "require"),
+            ("quiet", 2000, "smt", "isolate"),
+            ("open", 2000, "cpus", "shared"),
+            ("wrong", 2000, "numa", "single"),
+        ] {
+            let mut event = create(name, Qos::Guaranteed, milli);
+            if let Event::Create { pod, .. } = &mut event {
+                pod.annotations.push((format!("{key}.cpu-manager.nri.io"), value.to_owned()));
+            }
+            let _ = daemon.event(event).await;
+        }
+        for (pod, parts) in [
+            (
+                "tight",
+                &["Wished for: uncore: require.", "uncore: require: whole uncore caches first"][..],
+            ),
+            ("torn", &["Wished for: uncore: require.", "UncoreAlignmentError"]),
+            ("quiet", &["Wished for: smt: isolate."]),
+            ("open", &["has it that it shares CPUs."]),
+            ("wrong", &["WishNotAllowedError", "may not wish for numa: single"]),
+        ] {
+            let text = command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
+            println!("{text}");
+            has(&text, parts);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_that_was_placed() {
+    local(async {
+        let daemon = busy(
+            "topologyManagerPolicy: best-effort\n\
+                           cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}\n",
+        )
+        .await;
+        let text = command(&daemon.paths.state_dir, &["explain", "ns/db"]).await.unwrap();
+        println!("{text}");
+        has(
+            &text,
+            &[
+                "ns/db/c: exclusive, CPUs 8-15\n",
+                "It asks for 8 whole CPUs in a Guaranteed pod",
+                "Free at that time: 14 CPUs (2-15).",
+                "topologyManagerPolicy best-effort: NUMA node 1, as good as any could be.",
+                "prefer-align-cpus-by-uncorecache: whole uncore caches first",
+                "CPUs 8-15 are in NUMA node 1 and uncore cache 8; they are whole cores.",
+                "The runtime keeps others off them.",
+                "1           8     as narrow as can be  chosen\n",
+                "0,1         14\n",
+                "8             8-15  holds all  8\n",
+                "exclusive CPUs 8-15 (NUMA affinity 1)",
+            ],
+        );
+    })
+    .await;
+}
+
+/// Settings change while containers run; what was decided before was decided by the old ones.
+#[tokio::test]
+async fn an_old_decision_is_explained_by_the_settings_of_its_time() {
+    local(async {
+        let daemon = Observed::following(CONFIG).await;
+        daemon.create("db", Qos::Guaranteed, 8000).await.unwrap();
+        daemon.create("late", Qos::Guaranteed, 8000).await.unwrap_err();
+        let explain =
+            async |pod| command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
+        let before = (explain("db").await, explain("late").await);
+        has(&before.0, &["Free at that time: 14 CPUs (2-15).", "topologyManagerPolicy none"]);
+        has(&before.1, &["Free at that time: 6 CPUs (2-7)", "Free now: 6 CPUs (2-7)."]);
+        let more = "topologyManagerPolicy: restricted\n";
+        daemon.swap_config(&(CONFIG.replace("\"0-1\"", "\"0-3\"") + more));
+        let limit = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !explain("late").await.contains("Free now: 4 CPUs (4-7).") {
+            assert!(std::time::Instant::now() < limit, "the change is not followed");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        assert_eq!(explain("db").await, before.0);
+        has(&explain("late").await, &["Free at that time: 6 CPUs (2-7)"]);
+    })
+    .await;
+}
+
+/// Who wants idle siblings needs whole cores, and sets of many nodes are not counted where they are not listed.
+#[tokio::test]
+async fn what_would_have_done_is_counted_rightly() {
+    local(async {
+        let machine = Machine { caches: 2, cores: 8, threads: 2, ..Machine::default() };
+        let bounds = "namespaces: [{names: [ns], allow: {smt: [isolate]}}]\n";
+        let daemon = Observed::connected_on(&machine, &format!("{CONFIG}{bounds}")).await;
+        let mut event = create("quiet", Qos::Guaranteed, 4000);
+        if let Event::Create { pod, .. } = &mut event {
+            pod.annotations.push(("smt.cpu-manager.nri.io".to_owned(), "isolate".to_owned()));
+        }
+        daemon.event(event).await.unwrap();
+        let text = command(&daemon.paths.state_dir, &["explain", "quiet"]).await.unwrap();
+        println!("{text}");
+        has(&text, &["0             2-7              3\n", "8             8-15  holds all  1\n"]);
+        let status = command(&daemon.paths.state_dir, &["status", "--color", "never"]).await;
+        has(&status.unwrap(), &["│ - A A A", "│ - z z z", "z idle SMT siblings"]);
+        let node = daemon.observer.status().await.unwrap().node.unwrap();
+        assert_eq!((&*node.containers[0].cpus, &*node.containers[0].idle), ("2,4,6,8", "3,5,7,9"));
+
+        let machine = Machine { nodes: 16, caches: 16, cores: 32, ..Machine::default() };
+        let policy = "topologyManagerPolicy: single-numa-node\n";
+        let daemon = Observed::connected_on(&machine, &format!("{CONFIG}{policy}")).await;
+        daemon.create("wide", Qos::Guaranteed, 3000).await.unwrap_err();
+        let text = command(&daemon.paths.state_dir, &["explain", "wide"]).await.unwrap();
+        println!("{text}");
+        has(&text, &["TopologyAffinityError", "It asked for 3 CPUs."]);
+        assert!(!text.contains("Sets of NUMA nodes"), "{text}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_that_was_refused_and_then_let_in() {
+    local(async {
+        let daemon = busy("topologyManagerPolicy: single-numa-node\n").await;
+        let text = command(&daemon.paths.state_dir, &["explain", "big"]).await.unwrap();
+        println!("{text}");
+        has(
+            &text,
+            &[
+                "ns/big/c: refused\n",
+                "It was refused: TopologyAffinityError: Resources cannot be allocated",
+                "It asked for 7 CPUs. Free at that time: 6 CPUs (2-7), at most 6 in one NUMA node and 6 in",
+                "Free now: 6 CPUs (2-7). The kubelet tries again by itself.",
+            ],
+        );
+        daemon.event(Event::Stop(ContainerId("id-db".into()))).await.unwrap();
+        daemon.event(Event::StopPod(SandboxId("sandbox-db".into()))).await.unwrap();
+        daemon.create("big", Qos::Guaranteed, 7000).await.unwrap();
+        let text = command(&daemon.paths.state_dir, &["explain", "big/c"]).await.unwrap();
+        has(
+            &text,
+            &["ns/big/c: exclusive", "refused: TopologyAffinityError", "exclusive CPUs 8-14"],
+        );
+        let text = command(&daemon.paths.state_dir, &["explain", "ns/db/c"]).await.unwrap_err();
+        has(&text, &["nothing is known of ns/db/c"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn those_that_share() {
+    local(async {
+        let daemon = busy("").await;
+        let explain =
+            async |pod: &str| command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
+        has(
+            &explain("web").await,
+            &["shared, CPUs 0-7", "Its pod is Burstable", "shares CPUs 0-7"],
+        );
+        has(&explain("half").await, &["It asks for 1500m CPUs: only whole numbers"]);
+    })
+    .await;
+    local(async {
+        let daemon = Observed::connected("kubeletStateDir: \"\"\n").await;
+        // Left alone: there is no pin.
+        daemon.event(create("db", Qos::Guaranteed, 2000)).await.unwrap();
+        let text = command(&daemon.paths.state_dir, &["explain", "db"]).await.unwrap();
+        has(&text, &["cpuManagerPolicy is none", "CPUs 0-15"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn names_that_cannot_be() {
+    local(async {
+        let daemon = busy("").await;
+        for name in ["", "a b", "/x", "a/b/c/d", "a?b", "x\r\ny"] {
+            let error = command(&daemon.paths.state_dir, &["explain", name]).await.unwrap_err();
+            has(&error, &["NAMESPACE/POD/CONTAINER"]);
+        }
+    })
+    .await;
+}

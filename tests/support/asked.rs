@@ -1,0 +1,45 @@
+//! A daemon that has decided things, asked by the commands that a user has for it.
+
+use std::path::Path;
+
+use clap::Parser;
+use nri_cpu_manager::cli::{self, Cli, Command};
+use nri_cpu_manager::ledger::Qos;
+
+use crate::observed::{CONFIG, Observed};
+
+/// What the command prints, or its error.
+pub(crate) async fn command(state_dir: &Path, arguments: &[&str]) -> Result<String, String> {
+    let mut line = vec!["nri-cpu-manager".to_owned()];
+    line.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+    line.extend(["--state-dir".to_owned(), state_dir.display().to_string()]);
+    let parsed = Cli::try_parse_from(line).map_err(|error| error.to_string())?;
+    // The daemon is in this thread.
+    let run = tokio::task::spawn_blocking(move || {
+        let mut out = Vec::new();
+        let result = match parsed.command {
+            Command::Status(args) => cli::status::run(&args, &mut out),
+            Command::Explain(args) => cli::explain::run(&args, &mut out),
+            other => unreachable!("{other:?}"),
+        };
+        result.map(|()| String::from_utf8(out).unwrap()).map_err(|error| error.to_string())
+    });
+    run.await.unwrap()
+}
+
+/// Two NUMA nodes of eight CPUs, 0 and 1 are reserved.
+pub(crate) async fn busy(more: &str) -> Observed {
+    let daemon = Observed::connected(&format!("{CONFIG}{more}")).await;
+    daemon.create("web", Qos::Burstable, 500).await.unwrap();
+    daemon.create("half", Qos::Guaranteed, 1500).await.unwrap();
+    daemon.create("db", Qos::Guaranteed, 8000).await.unwrap();
+    daemon.create("big", Qos::Guaranteed, 7000).await.unwrap_err();
+    daemon
+}
+
+#[track_caller]
+pub(crate) fn has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+}

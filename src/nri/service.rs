@@ -178,10 +178,16 @@ impl Service {
         if part.more {
             return now(&wire::SynchronizeResponse { more: true, ..Default::default() });
         }
-        let event = Event::Synchronize {
-            pods: std::mem::take(&mut self.pods),
-            containers: std::mem::take(&mut self.containers),
-        };
+        let (mut pods, mut containers) =
+            (std::mem::take(&mut self.pods), std::mem::take(&mut self.containers));
+        let listed = pods.len() + containers.len();
+        // Nothing could be told to one without an id.
+        pods.retain(|pod| !pod.sandbox.0.is_empty());
+        containers.retain(|container| !container.id.0.is_empty());
+        if let left_out @ 1.. = listed - pods.len() - containers.len() {
+            log::warn!("the runtime lists {left_out} pods and containers without an id: left out");
+        }
+        let event = Event::Synchronize { pods, containers };
         self.phase.send_replace(Phase::Synchronized);
         self.ask(event, Outcome::Synchronize, deadline)
     }

@@ -145,7 +145,7 @@ fn legible(method: &str, answer: &[u8]) {
     };
     let mut named = HashSet::new();
     for update in updates {
-        assert!(update.ignore_failure && !update.container_id.is_empty());
+        assert!(update.ignore_failure && !update.container_id.is_empty(), "{method}: {update:?}");
         assert!(named.insert(update.container_id.clone()), "told twice in one answer");
         set(&update.linux.resources);
     }

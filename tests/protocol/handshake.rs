@@ -102,9 +102,12 @@ async fn lists_in_parts() {
     let (mut runtime, plugin) = connect(Generation::V0_8, update);
     runtime.registration().await;
     runtime.configure().await;
-    let pods: Vec<_> = (0..3).map(|index| pod(&index.to_string(), 1000)).collect();
-    let containers: Vec<_> =
+    let mut pods: Vec<_> = (0..3).map(|index| pod(&index.to_string(), 1000)).collect();
+    let mut containers: Vec<_> =
         (0..20).map(|index| container(&format!("c{index}"), "2", 1000)).collect();
+    // Who has no id is left out: nothing could be told to it.
+    pods.push(wire::PodSandbox::new());
+    containers.push(wire::Container::new());
     let updates = runtime.synchronize(&pods, &containers, 3).await;
     assert_eq!(updates.len(), 20);
     assert!(updates.iter().all(|update| update.ignore_failure

@@ -188,9 +188,17 @@ impl Kubelet {
         for container in &running.containers {
             self.remove_container(&container.id)?;
         }
-        let pod_sandbox_id = running.sandbox.clone();
-        self.cri.remove_pod_sandbox(wire::RemovePodSandboxRequest { pod_sandbox_id })?;
+        self.remove_sandbox(&running.sandbox)?;
         cgroup::remove_pod(&running.pod)
+    }
+
+    /// Removes a sandbox that was stopped, with all that is left of its containers.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses.
+    pub fn remove_sandbox(&self, id: &str) -> Result<()> {
+        let request = wire::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        self.cri.remove_pod_sandbox(request).map(|_| ())
     }
 }
 

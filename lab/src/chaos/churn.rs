@@ -22,13 +22,23 @@ struct Worker<'a> {
     started: u64,
     attempts: u32,
     pods: Vec<RunningPod>,
+    /// Sandboxes that their pods do not use any more, and the pods' names.
+    dead: Vec<(String, String)>,
 }
 
 /// Goes on until the storm is over; then removes what is left.
 pub(super) fn run(storm: &Storm<'_>, kubelet: Kubelet, number: u64) -> Result<()> {
     let rng = Rng::with_seed(storm.settings.seed.wrapping_mul(1000).wrapping_add(number));
-    let mut worker =
-        Worker { storm, kubelet, rng, number, started: 0, attempts: 0, pods: Vec::new() };
+    let mut worker = Worker {
+        storm,
+        kubelet,
+        rng,
+        number,
+        started: 0,
+        attempts: 0,
+        pods: Vec::new(),
+        dead: Vec::new(),
+    };
     while !storm.over.load(Ordering::Relaxed) {
         let _moving = storm.rest.read().unwrap_or_else(PoisonError::into_inner);
         worker.act();
@@ -49,6 +59,8 @@ impl Worker<'_> {
             0..15 => self.remove_a_pod(),
             15..22 => self.start_what_fails(),
             22..28 => self.ask_for_too_much(),
+            28..32 => self.replace_a_sandbox(),
+            32..35 => self.bury(|_| true),
             _ => self.restart_a_container(),
         };
         if let Err(error) = result {
@@ -174,7 +186,37 @@ impl Worker<'_> {
         self.remove(&pod)
     }
 
-    fn remove(&self, pod: &RunningPod) -> Result<()> {
+    /// As after a reboot: a pod's sandbox is dead, the pod gets another, and for a while the runtime lists both.
+    fn replace_a_sandbox(&mut self) -> Result<()> {
+        let index = self.rng.usize(0..self.pods.len());
+        let RunningPod { pod, sandbox, containers } = self.pods.remove(index);
+        for container in &containers {
+            self.stop(container)?;
+        }
+        self.storm.witness.forget_pod(&pod.name);
+        self.kubelet.stop_sandbox(&sandbox)?;
+        self.dead.push((pod.name.clone(), sandbox));
+        self.attempts += 1;
+        let mut config = pod.sandbox();
+        if let Some(metadata) = &mut config.metadata {
+            metadata.attempt = self.attempts;
+        }
+        let sandbox = self.kubelet.run_sandbox_as(&pod, config)?;
+        Storm::count(&self.storm.reborn);
+        self.pods.push(RunningPod { pod, sandbox, containers: Vec::new() });
+        self.start_missing(self.pods.len() - 1)
+    }
+
+    /// Removes dead sandboxes of these pods, which may live on.
+    fn bury(&mut self, of: impl Fn(&str) -> bool) -> Result<()> {
+        let (buried, dead) = self.dead.drain(..).partition(|(pod, _)| of(pod));
+        self.dead = dead;
+        let buried: Vec<(String, String)> = buried;
+        buried.iter().try_for_each(|(_, sandbox)| self.kubelet.remove_sandbox(sandbox))
+    }
+
+    fn remove(&mut self, pod: &RunningPod) -> Result<()> {
+        self.bury(|name| name == pod.pod.name)?;
         for container in &pod.containers {
             self.stop(container)?;
         }

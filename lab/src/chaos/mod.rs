@@ -4,6 +4,7 @@
 //! | module | what |
 //! |---|---|
 //! | `churn` | a kubelet with pods that never rest; several at a time |
+//! | `spoiler` | another plugin, which refuses some of what ours has decided |
 //! | `killer` | SIGKILL, and the next start |
 //! | `witness` | what the processes say: overlaps and moves |
 //! | `fill` | at the end: whether every CPU can still be had |
@@ -26,6 +27,7 @@ mod churn;
 mod command;
 mod fill;
 mod killer;
+mod spoiler;
 mod witness;
 
 pub use command::{Options, run};
@@ -58,8 +60,12 @@ pub struct Summary {
     pub kills: u64,
     /// Containers that the runtime created.
     pub creations: u64,
-    /// Containers that were not created: too large for the node, or for what was free.
+    /// Containers that were not created: too large for the node, or for what was free, or another plugin's refusal.
     pub refused: u64,
+    /// Those of them that another plugin refused, after ours had decided.
+    pub spoiled: u64,
+    /// Pods that got another sandbox, while the runtime went on listing the dead one.
+    pub reborn: u64,
     /// Other calls that the runtime could not carry out.
     pub failed: u64,
     /// Containers that were seen to have CPUs for themselves: without any there is nothing to break.
@@ -108,6 +114,8 @@ struct Storm<'a> {
     over: AtomicBool,
     creations: AtomicU64,
     refused: AtomicU64,
+    spoiled: AtomicU64,
+    reborn: AtomicU64,
     failed: AtomicU64,
 }
 
@@ -160,6 +168,8 @@ pub fn storm(
         over: AtomicBool::new(false),
         creations: AtomicU64::new(0),
         refused: AtomicU64::new(0),
+        spoiled: AtomicU64::new(0),
+        reborn: AtomicU64::new(0),
         failed: AtomicU64::new(0),
     };
     let start = Instant::now();
@@ -178,6 +188,7 @@ pub fn storm(
                 std::thread::sleep(std::time::Duration::from_millis(20));
             }
         });
+        let spoiling = scope.spawn(move || spoiler::run(storm, setup.socket.clone()));
         let plugin = killer::run(storm, setup, &mut || nudge(node), tell);
         // The workers remove their pods while there is a plugin.
         storm.over.store(true, Ordering::Relaxed);
@@ -185,6 +196,7 @@ pub fn storm(
             worker.join().map_err(|_| anyhow!("a worker broke off"))??;
         }
         looking.join().map_err(|_| anyhow!("the witness broke off"))?;
+        spoiling.join().map_err(|_| anyhow!("the plugin that refuses broke off"))??;
         plugin
     })?;
     let millis = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -196,6 +208,8 @@ pub fn storm(
         kills: settings.kills,
         creations: load(&storm.creations),
         refused: load(&storm.refused),
+        spoiled: load(&storm.spoiled),
+        reborn: load(&storm.reborn),
         failed: load(&storm.failed),
         lost,
         millis,

@@ -37,7 +37,7 @@ impl Daemon {
 
     /// Beside a kubelet with this state file, `more` being added to the configuration.
     fn beside_kubelet(more: &str, state: Option<&str>) -> Daemon {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = fake_sysfs::scratch();
         let kubelet = dir.path().join("kubelet");
         fs::create_dir(dir.path().join("cgroup")).unwrap();
         fs::write(dir.path().join("cgroup/cgroup.controllers"), "cpuset cpu\n").unwrap();

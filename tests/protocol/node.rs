@@ -78,7 +78,7 @@ impl Node {
     }
 
     pub(crate) async fn start_on(generation: Generation, config: &str, machine: &Machine) -> Node {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = fake_sysfs::scratch();
         let sysfs_root = dir.path().join("sys");
         fake_sysfs::write(&sysfs_root, &fake_sysfs::files(&machine.facts().unwrap()));
         let paths = Paths {

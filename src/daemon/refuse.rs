@@ -19,7 +19,7 @@ impl Owner {
         why: &Refused,
     ) -> Refusal {
         self.ledger.unheard(&decision.updates);
-        self.refuse(kind, created, &format!("exclusive CPUs cannot be taken yet: {why}"))
+        self.refuse(kind, created, &format!("CPUs cannot be taken yet: {why}"))
     }
 
     /// A decision that is not on disk. A new exclusive container is refused, and tried again by the kubelet: after a

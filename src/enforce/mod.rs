@@ -37,15 +37,15 @@ impl Enforcer {
         Enforcer { on, kind }
     }
 
-    /// Before a container is created that is to be a partition: sees to it that nobody has its CPUs, and that the groups
-    /// above its own can pass them on to it. What is likely to go wrong goes wrong here, while the runtime's way is still
-    /// open without a gap.
+    /// Before a container is created: waits until the kernel has given back what it gets. For one that is to be a partition
+    /// sees to it that nobody has its CPUs, and that the groups above its own can pass them on to it. What is likely to go
+    /// wrong goes wrong here, while the runtime's way is still open without a gap.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn reserve(&self, placed: &Placed) -> Result<(), Refused> {
         if !placed.is_partition() {
-            return Ok(());
+            return self.await_added(placed, partition::deadline());
         }
         let Some(group) = &placed.cgroup else { return Err(Refused::Nowhere) };
         match partition::reserve(&self.on, group, placed.pin.cpus()) {

@@ -193,11 +193,13 @@ async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
     let (root, mut tried) = (node.root.path().to_owned(), Vec::new());
     fs::write(root.join("kubepods/cpuset.cpus.effective"), "0-7\n").unwrap();
     node.create("c").await.1.unwrap();
-    let Event::Create { pod, container } = create("s") else { unreachable!() };
-    let amount = Some(MilliCpu(500));
-    let cpu = CpuRequest { request: amount, limit: amount };
-    let container = Container { name: "s".to_owned(), cpu, ..container };
-    let pin = node.ledger.handle(Event::Create { pod, container }).unwrap().pin;
+    let shared = |id: &str| {
+        let Event::Create { pod, container } = create(id) else { unreachable!() };
+        let amount = Some(MilliCpu(500));
+        let cpu = CpuRequest { request: amount, limit: amount };
+        Event::Create { pod, container: Container { name: id.to_owned(), cpu, ..container } }
+    };
+    let pin = node.ledger.handle(shared("s")).unwrap().pin;
     assert_eq!(pin.unwrap().cpus().to_string(), "0,3-7");
     let files =
         [("", "0,3-7"), (".exclusive", ""), (".effective", "0,3-7"), (".partition", "member")];
@@ -225,10 +227,15 @@ async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
         let mut changes = node.ledger.take_updates();
         assert_eq!(changes.len(), 1);
         node.kernel.hold_back(&mut changes, &mut node.ledger).await;
-        tried.push(changes.len());
-        node.ledger.unheard(&changes);
+        let new = shared("new");
+        let step = Step::of(&new);
+        let others = node.ledger.handle(new).unwrap().updates;
+        let made = node.kernel.follow(step, &mut node.ledger).await;
+        node.ledger.handle(Event::Remove(ContainerId("new".to_owned()))).unwrap();
+        tried.push((changes.len(), made.is_ok()));
+        node.ledger.unheard(&[changes, others].concat());
     }
-    assert_eq!(tried, [0, 1, 1, 0, 1]);
+    assert_eq!(tried, [(0, false), (1, true), (1, true), (0, false), (1, true)]);
 }
 
 /// The kernel kept exclusivity in an earlier life and does not now: its partitions go, where anybody may write that.

@@ -185,20 +185,21 @@ impl Kubelet {
             self.stop_container(&container.id)?;
         }
         self.stop_sandbox(&running.sandbox)?;
-        for container in &running.containers {
-            self.remove_container(&container.id)?;
-        }
-        self.remove_sandbox(&running.sandbox)?;
+        self.remove_sandbox(running)?;
         cgroup::remove_pod(&running.pod)
     }
 
-    /// Removes a sandbox that was stopped, with all that is left of its containers.
+    /// Removes a stopped sandbox, after its containers: containerd takes a lock twice to remove them itself, and locks
+    /// itself up if a plugin registers in between.
     ///
     /// # Errors
     /// The runtime's words when it refuses.
-    pub fn remove_sandbox(&self, id: &str) -> Result<()> {
-        let request = wire::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        self.cri.remove_pod_sandbox(request).map(|_| ())
+    pub fn remove_sandbox(&self, stopped: &RunningPod) -> Result<()> {
+        for container in &stopped.containers {
+            self.remove_container(&container.id)?;
+        }
+        let pod_sandbox_id = stopped.sandbox.clone();
+        self.cri.remove_pod_sandbox(wire::RemovePodSandboxRequest { pod_sandbox_id }).map(|_| ())
     }
 }
 

@@ -22,8 +22,8 @@ struct Worker<'a> {
     started: u64,
     attempts: u32,
     pods: Vec<RunningPod>,
-    /// Sandboxes that their pods do not use any more, and the pods' names.
-    dead: Vec<(String, String)>,
+    /// Pods as they were with sandboxes that are dead.
+    dead: Vec<RunningPod>,
 }
 
 /// Goes on until the storm is over; then removes what is left.
@@ -189,13 +189,14 @@ impl Worker<'_> {
     /// As after a reboot: a pod's sandbox is dead, the pod gets another, and for a while the runtime lists both.
     fn replace_a_sandbox(&mut self) -> Result<()> {
         let index = self.rng.usize(0..self.pods.len());
-        let RunningPod { pod, sandbox, containers } = self.pods.remove(index);
-        for container in &containers {
+        let dead = self.pods.remove(index);
+        for container in &dead.containers {
             self.stop(container)?;
         }
-        self.storm.witness.forget_pod(&pod.name);
-        self.kubelet.stop_sandbox(&sandbox)?;
-        self.dead.push((pod.name.clone(), sandbox));
+        self.storm.witness.forget_pod(&dead.pod.name);
+        self.kubelet.stop_sandbox(&dead.sandbox)?;
+        let pod = dead.pod.clone();
+        self.dead.push(dead);
         self.attempts += 1;
         let mut config = pod.sandbox();
         if let Some(metadata) = &mut config.metadata {
@@ -209,10 +210,10 @@ impl Worker<'_> {
 
     /// Removes dead sandboxes of these pods, which may live on.
     fn bury(&mut self, of: impl Fn(&str) -> bool) -> Result<()> {
-        let (buried, dead) = self.dead.drain(..).partition(|(pod, _)| of(pod));
+        let (buried, dead): (Vec<_>, Vec<_>) =
+            self.dead.drain(..).partition(|dead| of(&dead.pod.name));
         self.dead = dead;
-        let buried: Vec<(String, String)> = buried;
-        buried.iter().try_for_each(|(_, sandbox)| self.kubelet.remove_sandbox(sandbox))
+        buried.iter().try_for_each(|dead| self.kubelet.remove_sandbox(dead))
     }
 
     fn remove(&mut self, pod: &RunningPod) -> Result<()> {

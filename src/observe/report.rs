@@ -1,9 +1,13 @@
 //! [`Status`]: the node and its containers as `nri-cpu-manager status` shows them. The names are a promise to scripts;
 //! docs/status.md is the reference.
 
+mod bounds;
 mod config;
+mod own;
 
+pub use bounds::{BoundsReport, Indented};
 pub use config::{ConfigSourceStatus, ConfigStatus};
+pub use own::OwnSettings;
 
 use super::figures::{Domain, Figures, Link, NodeFigures};
 use super::fragmentation::fragmentation;
@@ -211,6 +215,7 @@ impl Status {
                     name.clear();
                 }
             }
+            node.config.namespaces.clear();
             node.refusals.clear();
             node.troubles.clear();
         }

@@ -124,6 +124,10 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
         .collect();
     writeln!(f, "fragmentation of free CPUs (0 best, 1 worst): {}\n", scattered.join(", "))?;
     write_containers(f, node)?;
+    if node.drifting > 0 {
+        let who = counted(node.drifting as u64, "container");
+        writeln!(f, "drifting: {who}, not where it was decided in spite of repairs")?;
+    }
     if !node.moves.is_empty() {
         let moves: Vec<String> =
             node.moves.iter().map(|(reason, count)| format!("{count} {reason}")).collect();

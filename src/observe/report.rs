@@ -87,6 +87,9 @@ pub struct NodeStatus {
     pub refusals: Vec<RecordStatus>,
     /// The last drifts and other troubles, the oldest first.
     pub troubles: Vec<RecordStatus>,
+    /// Containers that are not as they were decided at this moment, in spite of all.
+    #[serde(default)]
+    pub drifting: usize,
     /// Containers moved while they ran, by reason.
     pub moves: BTreeMap<String, u64>,
     /// Times that the kernel refused to keep others off.
@@ -200,7 +203,7 @@ impl Status {
 }
 
 impl Status {
-    /// The same, for those who shall not know what runs here: without names, and what is told in words.
+    /// The same, for those who shall not know what runs here: without names, and what is told in words that may quote some.
     #[must_use]
     pub fn without_names(mut self) -> Status {
         if let Some(node) = &mut self.node {
@@ -218,6 +221,10 @@ impl Status {
             node.config.namespaces.clear();
             node.refusals.clear();
             node.troubles.clear();
+            node.config_source.error = None;
+        } else if let Some(why) = self.obstacles.last_mut() {
+            // Why there is none, which may quote a configuration that was refused.
+            *why = "there is no configuration that can be used".to_owned();
         }
         self
     }
@@ -283,6 +290,7 @@ impl NodeStatus {
             containers,
             refusals: history.refusals().map(RecordStatus::of).collect(),
             troubles: history.troubles().map(RecordStatus::of).collect(),
+            drifting: figures.drifting,
             moves: figures
                 .moves
                 .iter()

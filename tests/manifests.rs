@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -120,4 +121,32 @@ fn a_mistake_is_found() {
         let error = check(yaml(&text.replacen(from, to, 1))).unwrap_err();
         assert!(error.contains(expect), "{to}: {error}");
     }
+}
+
+/// The kubelet on the same node has series of the same names, so each query selects the plugin's own job.
+#[test]
+fn the_dashboard_asks_for_the_plugins_series_alone() {
+    let text = fs::read_to_string(manifests().join("grafana/dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let job = variables.iter().find(|variable| variable["name"] == "job").unwrap();
+    assert_eq!(job["query"], "label_values(nri_cpu_manager_build_info, job)");
+    let panels = dashboard["panels"].as_array().unwrap();
+    let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len(), "two panels have the same id");
+    let mut queries = 0;
+    for panel in panels {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().unwrap();
+            let selectors = query.matches('{').count();
+            assert!(selectors > 0, "{}: {query}", panel["title"]);
+            assert_eq!(query.matches(r#"{job=~"$job","#).count(), selectors, "{query}");
+            queries += 1;
+        }
+        // Without it a heatmap takes each series for a bucket of a histogram.
+        if panel["type"] == "heatmap" {
+            assert_eq!(panel["options"]["calculate"], true, "{}", panel["title"]);
+        }
+    }
+    assert!(queries > 20, "only {queries} found");
 }

@@ -150,3 +150,31 @@ fn the_dashboard_asks_for_the_plugins_series_alone() {
     }
     assert!(queries > 20, "only {queries} found");
 }
+
+/// What `promtool` tries of an alert: that it fires, and that it does not.
+#[test]
+fn every_alert_is_tried() {
+    #[derive(Deserialize)]
+    struct Tried {
+        alertname: String,
+        exp_alerts: Vec<Value>,
+    }
+    let read =
+        |name: &str| yaml(&fs::read_to_string(manifests().join("prometheus").join(name)).unwrap());
+    let tests = read("rules_test.yaml");
+    let tests = tests["tests"].as_array().unwrap().iter();
+    let tried: Vec<Tried> = tests
+        .flat_map(|test| test["alert_rule_test"].as_array().unwrap())
+        .map(|one| serde_json::from_value(one.clone()).unwrap())
+        .collect();
+    let rules = read("rules.yaml");
+    let groups = rules["groups"].as_array().unwrap().iter();
+    let rules = groups.flat_map(|group| group["rules"].as_array().unwrap());
+    let alerts: BTreeSet<&str> = rules.map(|rule| rule["alert"].as_str().unwrap()).collect();
+    assert!(alerts.len() > 10, "only {alerts:?} found");
+    for fires in [true, false] {
+        let of = tried.iter().filter(|one| one.exp_alerts.is_empty() != fires);
+        let found: BTreeSet<&str> = of.map(|one| one.alertname.as_str()).collect();
+        assert_eq!(alerts, found, "fires: {fires}");
+    }
+}

@@ -8,11 +8,14 @@ mod asked;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "support/fake_sysfs.rs"]
 mod fake_sysfs;
+#[path = "support/json_names.rs"]
+mod json_names;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "support/observed.rs"]
 mod observed;
 
 use asked::{busy, command, has};
+use json_names::{names, undocumented};
 use nri_cpu_manager::ledger::model::SandboxId;
 use nri_cpu_manager::ledger::{Event, Qos};
 use nri_cpu_manager::observe::Status;
@@ -134,30 +137,16 @@ fn usual_before(name: &str) -> bool {
 /// Every name in the JSON is in docs/status.md.
 #[tokio::test]
 async fn the_names_are_documented() {
-    fn names(value: &Value, into: &mut BTreeSet<String>) {
-        match value {
-            Value::Object(fields) => {
-                for (name, value) in fields {
-                    into.insert(name.clone());
-                    names(value, into);
-                }
-            }
-            Value::Array(values) => values.iter().for_each(|value| names(value, into)),
-            _ => {}
-        }
-    }
     local(async {
         let daemon = busy(&format!("topologyManagerPolicy: best-effort\n{NAMESPACES}")).await;
         let mut all = BTreeSet::new();
         for arguments in [&["status"][..], &["explain", "db"]] {
             let arguments = [arguments, &["--output", "json"]].concat();
             let text = command(&daemon.paths.state_dir, &arguments).await.unwrap();
-            names(&serde_json::from_str(&text).unwrap(), &mut all);
+            all.extend(names(&serde_json::from_str(&text).unwrap()));
         }
         assert!(all.len() > 50, "{all:?}");
-        let text = include_str!("../docs/status.md");
-        let missing: Vec<&String> =
-            all.iter().filter(|name| !text.contains(&format!("`{name}`"))).collect();
+        let missing = undocumented(&all, include_str!("../docs/status.md"));
         assert!(missing.is_empty(), "not in docs/status.md: {missing:?}");
     })
     .await;

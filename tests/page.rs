@@ -12,7 +12,7 @@ mod fake_sysfs;
 mod observed;
 
 use nri_cpu_manager::ledger::{Event, Qos};
-use nri_cpu_manager::observe::report::NodeStatus;
+use nri_cpu_manager::observe::report::{NodeStatus, RecordStatus};
 use nri_cpu_manager::observe::{endpoint, page};
 use nri_cpu_manager::topology::synthetic::{Machine, Numbering};
 use observed::{CONFIG, Observed, create, local};
@@ -181,6 +181,15 @@ async fn what_to_see_to() {
         let mut status = troubled().await.observer.status().await.unwrap();
         let node = status.node.as_mut().unwrap();
         (node.drifting, node.stance) = (1, "observe".to_owned());
+        let of_db = |kind: &str, text: &str| RecordStatus {
+            at: "2026-05-01T00:00:00Z".to_owned(),
+            namespace: "ns".to_owned(),
+            pod: "db".to_owned(),
+            container: "c".to_owned(),
+            kind: kind.to_owned(),
+            text: text.to_owned(),
+        };
+        node.troubles.push(of_db("drifted", "decided were CPUs 2-5, but <others>"));
         let html = page::fragment(&status);
         let start = "<ul class=\"notices\" aria-label=\"Notices\"><li class=\"error\"><b>\
                      <span aria-hidden=\"true\">✗</span> Not ready:</b> the runtime has not listed its containers yet";
@@ -191,10 +200,13 @@ async fn what_to_see_to() {
             fault,
             "▲</span> Restart needed:</b> the change of strict is followed only after a restart of the plugin<",
             "▲</span> Observing only:</b> the kubelet&#39;s own CPU manager is active",
+            "<h2>Found otherwise than decided lately</h2><ul><li><time>2026-05-01T00:00:00Z</time> <b>ns/db/c</b>: \
+             decided were CPUs 2-5, but &lt;others&gt;</li>",
             "▲</span> Drift:</b> 1 container does not run where it was decided",
         ] {
             assert!(html.contains(part), "{part:?} is not in\n{html}");
         }
+        assert!(!page::fragment(&status.clone().without_names()).contains("ns/db"));
         // Not ready is worse than the rest.
         assert_eq!(html.matches("<li class=\"error\">").count(), 1, "{html}");
     })

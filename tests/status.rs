@@ -16,9 +16,11 @@ mod observed;
 
 use asked::{busy, command, has};
 use json_names::{names, undocumented};
+use nri_cpu_manager::cli::status;
 use nri_cpu_manager::ledger::model::SandboxId;
 use nri_cpu_manager::ledger::{Event, Qos};
 use nri_cpu_manager::observe::Status;
+use nri_cpu_manager::observe::picture::text::Style;
 use nri_cpu_manager::observe::report::{ConfigStatus, ContainerStatus};
 use observed::{CONFIG, Observed, local};
 use serde_json::Value;
@@ -72,6 +74,13 @@ async fn as_json() {
         assert_eq!((half.exclusive, half.asks, &*half.cpus), (false, None, "0-7"));
         assert_eq!(node.refusals.len(), 1);
         assert_eq!(node.refusals[0].kind, "refused");
+        assert_eq!(node.drifting, 0);
+        let mut status: Status = serde_json::from_str(&text).unwrap();
+        let plain = Style { width: 80, colour: false };
+        assert!(!status::text(&status, plain).contains("drifting:"));
+        status.node.as_mut().unwrap().drifting = 2;
+        let drifting = "\ndrifting: 2 containers, not where it was decided in spite of repairs\n";
+        has(&status::text(&status, plain), &[drifting]);
     })
     .await;
 }

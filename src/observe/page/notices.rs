@@ -2,7 +2,7 @@
 
 use super::super::picture::escaped;
 use super::super::report::{ConfigSourceStatus, NodeStatus, Status};
-use std::fmt::{self, Display, Formatter};
+use std::fmt::{self, Display, Formatter, Write as _};
 
 /// One of them.
 struct Notice {
@@ -52,7 +52,6 @@ impl Display for Notice {
 
 /// All there are, as a list; nothing if there are none.
 pub(super) fn write(html: &mut String, status: &Status) -> fmt::Result {
-    use fmt::Write as _;
     let obstacles = status.obstacles.iter().map(|obstacle| Notice {
         severity: Severity::Error,
         title: "Not ready",

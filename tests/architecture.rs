@@ -117,6 +117,7 @@ const ROOMS: &[Room] = &[
     Room { path: "src/observe/report", except: &[], absent: FILES_AND_CLOCKS },
     Room { path: "src/observe/explanation.rs", except: &[], absent: FILES_AND_CLOCKS },
     Room { path: "src/observe/page.rs", except: &[], absent: OUTSIDE_BUT_TIME },
+    Room { path: "src/observe/page", except: &[], absent: OUTSIDE_BUT_TIME },
     Room { path: "src/observe/picture", except: &[], absent: OUTSIDE },
     Room { path: "src/simulate", except: &[], absent: FILES_AND_CLOCKS },
     Room {

@@ -5,10 +5,13 @@
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "support/fake_sysfs.rs"]
 mod fake_sysfs;
+#[path = "support/json_names.rs"]
+mod json_names;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "support/observed.rs"]
 mod observed;
 
+use json_names::{names, undocumented};
 use nri_cpu_manager::ledger::Qos;
 use observed::{CONFIG, Observed, local};
 use serde_json::{Value, json};
@@ -229,6 +232,36 @@ async fn as_json_and_without_a_plugin() {
         fs::write(state.path().join("checkpoint.json"), "{").unwrap();
         let error = check(&daemon, text, &arguments).unwrap_err();
         assert!(error.contains("checkpoint.json: it is torn"), "{error}");
+    })
+    .await;
+}
+
+/// Every name in the JSON is in docs/configuration.md.
+#[tokio::test]
+async fn the_names_are_documented() {
+    local(async {
+        let daemon = Observed::connected(CONFIG).await;
+        for pod in ["a", "b"] {
+            daemon.create(pod, Qos::Guaranteed, 2000).await.unwrap();
+        }
+        let state = daemon.paths.state_dir.clone();
+        let text = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-3\"\n\
+                    namespaces:\n- names: [hpc]\n  allow: {uncore: [prefer]}\n\
+                    nodes:\n- names: [other]\n  labels: {pool: gpu}\n  reservedSystemCPUs: \"0-99\"\n";
+        // The daemon is in this thread, and is asked.
+        let answer = tokio::task::spawn_blocking(move || {
+            check(&daemon, text, &["--output", "json", "--state-dir", state.to_str().unwrap()])
+        });
+        let report: Value = serde_json::from_str(&answer.await.unwrap().unwrap()).unwrap();
+        // Nothing is left out of what could have names.
+        assert_eq!(report["outlook"]["assignments"][0]["effect"], "moves", "{report}");
+        assert!(report["overrides"][0]["error"].is_string(), "{report}");
+        let all = names(&report);
+        assert!(all.len() > 25, "{all:?}");
+        let text = include_str!("../docs/configuration.md");
+        let (_, text) = text.split_once("\n## JSON of check-config\n").unwrap();
+        let missing = undocumented(&all, text.split("\n## ").next().unwrap());
+        assert!(missing.is_empty(), "not in docs/configuration.md: {missing:?}");
     })
     .await;
 }

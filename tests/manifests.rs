@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -119,5 +120,61 @@ fn a_mistake_is_found() {
         assert!(text.contains(from), "the DaemonSet has no {from}");
         let error = check(yaml(&text.replacen(from, to, 1))).unwrap_err();
         assert!(error.contains(expect), "{to}: {error}");
+    }
+}
+
+/// The kubelet on the same node has series of the same names, so each query selects the plugin's own job.
+#[test]
+fn the_dashboard_asks_for_the_plugins_series_alone() {
+    let text = fs::read_to_string(manifests().join("grafana/dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let job = variables.iter().find(|variable| variable["name"] == "job").unwrap();
+    assert_eq!(job["query"], "label_values(nri_cpu_manager_build_info, job)");
+    let panels = dashboard["panels"].as_array().unwrap();
+    let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len(), "two panels have the same id");
+    let mut queries = 0;
+    for panel in panels {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().unwrap();
+            let selectors = query.matches('{').count();
+            assert!(selectors > 0, "{}: {query}", panel["title"]);
+            assert_eq!(query.matches(r#"{job=~"$job","#).count(), selectors, "{query}");
+            queries += 1;
+        }
+        // Without it a heatmap takes each series for a bucket of a histogram.
+        if panel["type"] == "heatmap" {
+            assert_eq!(panel["options"]["calculate"], true, "{}", panel["title"]);
+        }
+    }
+    assert!(queries > 20, "only {queries} found");
+}
+
+/// What `promtool` tries of an alert: that it fires, and that it does not.
+#[test]
+fn every_alert_is_tried() {
+    #[derive(Deserialize)]
+    struct Tried {
+        alertname: String,
+        exp_alerts: Vec<Value>,
+    }
+    let read =
+        |name: &str| yaml(&fs::read_to_string(manifests().join("prometheus").join(name)).unwrap());
+    let tests = read("rules_test.yaml");
+    let tests = tests["tests"].as_array().unwrap().iter();
+    let tried: Vec<Tried> = tests
+        .flat_map(|test| test["alert_rule_test"].as_array().unwrap())
+        .map(|one| serde_json::from_value(one.clone()).unwrap())
+        .collect();
+    let rules = read("rules.yaml");
+    let groups = rules["groups"].as_array().unwrap().iter();
+    let rules = groups.flat_map(|group| group["rules"].as_array().unwrap());
+    let alerts: BTreeSet<&str> = rules.map(|rule| rule["alert"].as_str().unwrap()).collect();
+    assert!(alerts.len() > 10, "only {alerts:?} found");
+    for fires in [true, false] {
+        let of = tried.iter().filter(|one| one.exp_alerts.is_empty() != fires);
+        let found: BTreeSet<&str> = of.map(|one| one.alertname.as_str()).collect();
+        assert_eq!(alerts, found, "fires: {fires}");
     }
 }

@@ -12,7 +12,8 @@ mod fake_sysfs;
 mod observed;
 
 use nri_cpu_manager::ledger::{Event, Qos};
-use nri_cpu_manager::observe::endpoint;
+use nri_cpu_manager::observe::report::{NodeStatus, RecordStatus};
+use nri_cpu_manager::observe::{endpoint, page};
 use nri_cpu_manager::topology::synthetic::{Machine, Numbering};
 use observed::{CONFIG, Observed, create, local};
 use std::net::SocketAddr;
@@ -146,6 +147,104 @@ async fn the_page_refreshes_itself() {
     .await;
 }
 
+/// Waits until the status is as it should be.
+async fn until(daemon: &Observed, holds: impl Fn(&NodeStatus) -> bool) {
+    while !daemon.observer.status().await.unwrap().node.is_some_and(|node| holds(&node)) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A namespace that a configuration names, and a mistake beside it.
+const SECRET: &str = "secret-team";
+
+/// A node whose configuration was changed to one that needs a restart, then to one that cannot be used, and whose runtime has
+/// come back and not listed its containers.
+async fn troubled() -> Observed {
+    let daemon = Observed::following(CONFIG).await;
+    daemon.create("db", Qos::Guaranteed, 4000).await.unwrap();
+    daemon.swap_config(&format!("{CONFIG}strict: true\n"));
+    until(&daemon, |node| !node.config_source.waiting_for_restart.is_empty()).await;
+    let tie = format!("namespaces:\n- names: [{SECRET}]\n- names: [{SECRET}]\n");
+    daemon.swap_config(&format!("{CONFIG}{tie}"));
+    until(&daemon, |node| node.config_source.state == "rejected").await;
+    daemon.introduce(2).await;
+    daemon
+}
+
+/// What a person should see to stands at the top, by a word and a sign.
+#[tokio::test]
+async fn what_to_see_to() {
+    local(async {
+        let well = Observed::connected(CONFIG).await.observer.status().await.unwrap();
+        assert!(!page::fragment(&well).contains("notices"), "{}", page::fragment(&well));
+
+        let mut status = troubled().await.observer.status().await.unwrap();
+        let node = status.node.as_mut().unwrap();
+        (node.drifting, node.stance) = (1, "observe".to_owned());
+        let of_db = |kind: &str, text: &str| RecordStatus {
+            at: "2026-05-01T00:00:00Z".to_owned(),
+            namespace: "ns".to_owned(),
+            pod: "db".to_owned(),
+            container: "c".to_owned(),
+            kind: kind.to_owned(),
+            text: text.to_owned(),
+        };
+        node.troubles.push(of_db("drifted", "decided were CPUs 2-5, but <others>"));
+        let html = page::fragment(&status);
+        let start = "<ul class=\"notices\" aria-label=\"Notices\"><li class=\"error\"><b>\
+                     <span aria-hidden=\"true\">✗</span> Not ready:</b> the runtime has not listed its containers yet";
+        assert!(html.starts_with(start), "{html}");
+        let fault = "config.yaml, line 4: namespaces: &quot;secret-team&quot; and";
+        for part in [
+            "▲</span> Configuration rejected:</b> the last good one stays in force. ",
+            fault,
+            "▲</span> Restart needed:</b> the change of strict is followed only after a restart of the plugin<",
+            "▲</span> Observing only:</b> the kubelet&#39;s own CPU manager is active",
+            "<h2>Found otherwise than decided lately</h2><ul><li><time>2026-05-01T00:00:00Z</time> <b>ns/db/c</b>: \
+             decided were CPUs 2-5, but &lt;others&gt;</li>",
+            "▲</span> Drift:</b> 1 container does not run where it was decided",
+        ] {
+            assert!(html.contains(part), "{part:?} is not in\n{html}");
+        }
+        assert!(!page::fragment(&status.clone().without_names()).contains("ns/db"));
+        // Not ready is worse than the rest.
+        assert_eq!(html.matches("<li class=\"error\">").count(), 1, "{html}");
+    })
+    .await;
+}
+
+/// Who may not know the pods' names does not learn them from what is wrong with the configuration.
+#[tokio::test]
+async fn what_to_see_to_without_names() {
+    local(async {
+        let daemon = troubled().await;
+        let server = serve(&daemon).await;
+        let get = async |path: &str, host: &str| {
+            let mut stream = TcpStream::connect(server).await.unwrap();
+            let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        for path in ["/", "/fragment"] {
+            let nearby = get(path, "localhost").await;
+            assert!(nearby.contains(SECRET), "{path}: {nearby}");
+            let elsewhere = get(path, "rebound.example").await;
+            assert!(!elsewhere.contains(SECRET), "{path}: {elsewhere}");
+            let part = "Configuration rejected:</b> the file cannot be used, by its line 4; the last good one";
+            assert!(elsewhere.contains(part), "{path}: {elsewhere}");
+        }
+        // Without a configuration, what is in the way can quote the one that was refused.
+        let mut status = daemon.observer.status().await.unwrap();
+        (status.node, status.obstacles) = (None, vec!["not connected".to_owned(), SECRET.to_owned()]);
+        assert!(page::fragment(&status).contains(SECRET));
+        let html = page::fragment(&status.without_names());
+        assert!(html.contains("not connected") && !html.contains(SECRET), "{html}");
+    })
+    .await;
+}
+
 /// Somebody who lets no scripts run has the whole page anew every few seconds.
 #[tokio::test]
 async fn without_scripts() {
@@ -240,26 +339,31 @@ async fn screenshots() {
                     daemon.create(&format!("inference-{pod}"), Qos::Guaranteed, size * 1000).await;
             }
             let _ = daemon.create("too-large", Qos::Guaranteed, 600_000).await;
-            let address = serve(&daemon).await;
-            for (scheme, setting) in [("light", 1), ("dark", 0)] {
-                let shot = into.join(format!("{name}-{scheme}.png"));
-                let output = browse(
-                    PATIENCE,
-                    vec![
-                        format!("--blink-settings=preferredColorScheme={setting}"),
-                        "--window-size=1366,1400".into(),
-                        "--virtual-time-budget=3000".into(),
-                        format!("--screenshot={}", shot.display()),
-                        format!("http://{address}/"),
-                    ],
-                )
-                .await;
-                assert!(shot.exists(), "{}", String::from_utf8_lossy(&output.stderr));
-            }
-            let svg =
-                nri_cpu_manager::observe::page::picture(&daemon.observer.status().await.unwrap());
+            shoot(&daemon, into, name).await;
+            let svg = page::picture(&daemon.observer.status().await.unwrap());
             std::fs::write(into.join(format!("{name}.svg")), svg.unwrap()).unwrap();
         }
+        shoot(&troubled().await, into, "notices").await;
     })
     .await;
+}
+
+/// The page of a node as a light and as a dark picture.
+async fn shoot(daemon: &Observed, into: &Path, name: &str) {
+    let address = serve(daemon).await;
+    for (scheme, setting) in [("light", 1), ("dark", 0)] {
+        let shot = into.join(format!("{name}-{scheme}.png"));
+        let output = browse(
+            PATIENCE,
+            vec![
+                format!("--blink-settings=preferredColorScheme={setting}"),
+                "--window-size=1366,1400".into(),
+                "--virtual-time-budget=3000".into(),
+                format!("--screenshot={}", shot.display()),
+                format!("http://{address}/"),
+            ],
+        )
+        .await;
+        assert!(shot.exists(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
 }

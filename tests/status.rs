@@ -8,15 +8,20 @@ mod asked;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "support/fake_sysfs.rs"]
 mod fake_sysfs;
+#[path = "support/json_names.rs"]
+mod json_names;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "support/observed.rs"]
 mod observed;
 
 use asked::{busy, command, has};
+use json_names::{names, undocumented};
+use nri_cpu_manager::cli::status;
 use nri_cpu_manager::ledger::model::SandboxId;
 use nri_cpu_manager::ledger::{Event, Qos};
 use nri_cpu_manager::observe::Status;
-use nri_cpu_manager::observe::report::ContainerStatus;
+use nri_cpu_manager::observe::picture::text::Style;
+use nri_cpu_manager::observe::report::{ConfigStatus, ContainerStatus};
 use observed::{CONFIG, Observed, local};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -69,37 +74,88 @@ async fn as_json() {
         assert_eq!((half.exclusive, half.asks, &*half.cpus), (false, None, "0-7"));
         assert_eq!(node.refusals.len(), 1);
         assert_eq!(node.refusals[0].kind, "refused");
+        assert_eq!(node.drifting, 0);
+        let mut status: Status = serde_json::from_str(&text).unwrap();
+        let plain = Style { width: 80, colour: false };
+        assert!(!status::text(&status, plain).contains("drifting:"));
+        status.node.as_mut().unwrap().drifting = 2;
+        let drifting = "\ndrifting: 2 containers, not where it was decided in spite of repairs\n";
+        has(&status::text(&status, plain), &[drifting]);
     })
     .await;
+}
+
+const NAMESPACES: &str = "namespaces:\n- names: [hpc]\n  allow: {uncore: [prefer, require]}\n  \
+                          defaults: {smt: full-cores}\n- names: [\"batch-*\"]\n  cpuManagerPolicy: none\n";
+
+/// What few change is told in text where it was changed, and in JSON always.
+#[tokio::test]
+async fn the_configuration_in_force() {
+    local(async {
+        let config = async |more: &str| {
+            let daemon = Observed::connected(&format!("{CONFIG}{more}")).await;
+            let text = command(&daemon.paths.state_dir, &["status"]).await.unwrap();
+            let status = daemon.observer.status().await.unwrap();
+            (text, serde_json::to_value(status.node.unwrap().config).unwrap())
+        };
+        let (text, usual) = config("").await;
+        for field in ["cpusetPartition", "onActiveKubelet", "exposeCpus", "exclusiveMems", "names"] {
+            assert!(!text.contains(field), "{field} in\n{text}");
+        }
+        assert_eq!(usual["cpuset_partition"], "root");
+        assert_eq!(usual["on_active_kubelet"], "refuse");
+        assert_eq!((&usual["expose_cpus"], &usual["exclusive_mems"]), (&false.into(), &"all".into()));
+        assert_eq!(usual["namespaces"], Value::Array(Vec::new()));
+
+        let own = "cpusetPartition: isolated\nonActiveKubelet: observe\nexposeCpus: true\nexclusiveMems: follow-cpus\n";
+        let (text, changed) = config(&format!("{own}{NAMESPACES}")).await;
+        has(
+            &text,
+            &[
+                "strict false, cpusetPartition isolated, onActiveKubelet observe, exposeCpus true, exclusiveMems follow-cpus\n",
+                "          in namespaces, of those that fit the first one counts:\n",
+                "            hpc: pods may wish for uncore: prefer, uncore: require; those that say nothing have smt: full-cores\n",
+                "            batch-*: cpuManagerPolicy none, no exclusive CPUs\n",
+                "            all others: pods may wish for nothing\n",
+            ],
+        );
+        assert_eq!(changed["cpuset_partition"], "isolated");
+        assert_eq!(changed["on_active_kubelet"], "observe");
+        assert_eq!(changed["expose_cpus"], true);
+        assert_eq!(changed["exclusive_mems"], "follow-cpus");
+        assert_eq!(changed["namespaces"][0]["name"], "hpc");
+        assert_eq!(changed["namespaces"][0]["allow"][1], "uncore: require");
+        assert_eq!(changed["namespaces"][1]["cpu_manager_policy"], "none");
+
+        // A plugin of before there was this.
+        let mut before = changed;
+        before.as_object_mut().unwrap().retain(|name, _| usual_before(name));
+        let read: ConfigStatus = serde_json::from_value(before).unwrap();
+        assert_eq!((read.own.to_string(), read.namespaces.len()), (String::new(), 0));
+    })
+    .await;
+}
+
+/// Whether the first version of the form had it.
+fn usual_before(name: &str) -> bool {
+    name.starts_with("cpu_manager")
+        || name.starts_with("topology")
+        || ["exclusivity", "strict"].contains(&name)
 }
 
 /// Every name in the JSON is in docs/status.md.
 #[tokio::test]
 async fn the_names_are_documented() {
-    fn names(value: &Value, into: &mut BTreeSet<String>) {
-        match value {
-            Value::Object(fields) => {
-                for (name, value) in fields {
-                    into.insert(name.clone());
-                    names(value, into);
-                }
-            }
-            Value::Array(values) => values.iter().for_each(|value| names(value, into)),
-            _ => {}
-        }
-    }
     local(async {
-        let daemon = busy("topologyManagerPolicy: best-effort\n").await;
+        let daemon = busy(&format!("topologyManagerPolicy: best-effort\n{NAMESPACES}")).await;
         let mut all = BTreeSet::new();
         for arguments in [&["status"][..], &["explain", "db"]] {
             let arguments = [arguments, &["--output", "json"]].concat();
             let text = command(&daemon.paths.state_dir, &arguments).await.unwrap();
-            names(&serde_json::from_str(&text).unwrap(), &mut all);
+            all.extend(names(&serde_json::from_str(&text).unwrap()));
         }
         assert!(all.len() > 50, "{all:?}");
-        let text = include_str!("../docs/status.md");
-        let missing: Vec<&String> =
-            all.iter().filter(|name| !text.contains(&format!("`{name}`"))).collect();
+        let missing = undocumented(&all, include_str!("../docs/status.md"));
         assert!(missing.is_empty(), "not in docs/status.md: {missing:?}");
     })
     .await;

@@ -2,11 +2,9 @@
 //!
 //! Nothing is locked, made or changed: a plugin may run, with this file or another.
 
-mod bounds;
 mod report;
 mod trial;
 
-pub use bounds::BoundsReport;
 pub use report::{AssignmentReport, Effect, Outlook, OverrideReport, Report, SettingsReport};
 
 use super::client::{self, show};

@@ -6,7 +6,7 @@ use super::node::overrides;
 use crate::cpuset::CpuSet;
 use crate::observe::page;
 use crate::observe::picture::{Picture, names, text as drawn};
-use crate::observe::report::{DomainStatus, NodeStatus, RecordStatus, Status};
+use crate::observe::report::{DomainStatus, Indented, NodeStatus, RecordStatus, Status};
 use clap::Args;
 use std::fmt::Write as _;
 use std::io::Write;
@@ -75,14 +75,16 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     let config = &node.config;
     writeln!(
         f,
-        "config:   cpuManagerPolicy {} ({}), topologyManagerPolicy {} (scope {}), exclusivity {}, strict {}",
+        "config:   cpuManagerPolicy {} ({}), topologyManagerPolicy {} (scope {}), exclusivity {}, strict {}{}",
         config.cpu_manager_policy,
         config.cpu_manager_policy_options,
         config.topology_manager_policy,
         config.topology_manager_scope,
         config.exclusivity,
-        config.strict
+        config.strict,
+        config.own
     )?;
+    write!(f, "{}", Indented(&config.namespaces, "          "))?;
     let from = &node.config_source;
     let overrides = overrides(&from.overrides);
     writeln!(f, "          from {}{overrides}, read at {}", from.source, from.loaded)?;
@@ -122,6 +124,10 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
         .collect();
     writeln!(f, "fragmentation of free CPUs (0 best, 1 worst): {}\n", scattered.join(", "))?;
     write_containers(f, node)?;
+    if node.drifting > 0 {
+        let who = counted(node.drifting as u64, "container");
+        writeln!(f, "drifting: {who}, not where it was decided in spite of repairs")?;
+    }
     if !node.moves.is_empty() {
         let moves: Vec<String> =
             node.moves.iter().map(|(reason, count)| format!("{count} {reason}")).collect();

@@ -48,6 +48,8 @@ impl Owner {
     fn figures(&self) -> NodeFigures {
         NodeFigures {
             strict: self.strict,
+            partition: self.live.partition(),
+            on_active_kubelet: self.live.on_active_kubelet(),
             config: self.live.state.clone(),
             counters: self.counters.clone(),
             drifts: self.watch.drifts.clone(),

@@ -2,7 +2,7 @@
 
 use super::{Owner, Paths, answer};
 use crate::config::{Config, ConfigError, Follower, NodeIdentity, Reading, WantedExclusivity};
-use crate::enforce::probe;
+use crate::enforce::{Kind, probe};
 use crate::ledger::{Event, Policy, Settings, Stance};
 use crate::observe::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
 use crate::topology::Topology;
@@ -38,6 +38,16 @@ impl Live {
             cgroup_root: paths.cgroup_root.clone(),
             state: ConfigState::new(config.name(), config.applied_lines(), answer::now()),
         }
+    }
+
+    /// What control groups become where the kernel keeps exclusivity; a change waits for a restart.
+    pub(super) fn partition(&self) -> Kind {
+        self.started.partition()
+    }
+
+    /// What to do while the kubelet's own CPU manager is active.
+    pub(super) fn on_active_kubelet(&self) -> Stance {
+        self.config.on_active_kubelet()
     }
 
     /// The next change of the file. Nothing is lost if waiting for it is given up.

@@ -4,6 +4,7 @@ use super::config_state::ConfigState;
 use super::counters::Counters;
 use super::time::Moment;
 use crate::cpuset::CpuSet;
+use crate::enforce::Kind;
 use crate::ledger::{Ledger, Reason, Settings, Stance};
 use crate::nri::{Runtime, Session};
 use crate::topology::Tally;
@@ -91,6 +92,10 @@ pub struct NodeFigures {
     pub stance: Stance,
     /// Whether no container may run otherwise than decided.
     pub strict: bool,
+    /// What a container's control group becomes where the kernel keeps exclusivity.
+    pub partition: Kind,
+    /// What is done while the kubelet's own CPU manager is active.
+    pub on_active_kubelet: Stance,
     /// What was counted.
     pub counters: Counters,
     /// Containers moved while they ran, by reason.
@@ -167,6 +172,8 @@ impl NodeFigures {
             config: ConfigState::new("", Vec::new(), Moment(0)),
             stance: ledger.stance(),
             strict: false,
+            partition: Kind::default(),
+            on_active_kubelet: Stance::Refuse,
             counters: Counters::default(),
             moves,
             drifts: BTreeMap::new(),

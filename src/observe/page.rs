@@ -1,14 +1,16 @@
 //! The node as a page: its picture, and who has what. It refreshes itself and needs nothing from elsewhere.
 
+mod notices;
+
 use super::picture::{Badge, Picture, Usage, escaped, names, svg};
-use super::report::{ContainerStatus, NodeStatus, Status};
+use super::report::{ContainerStatus, NodeStatus, RecordStatus, Status};
 use crate::cpuset::CpuSet;
 use std::fmt::Write as _;
 
 /// How often the page asks anew without a script, in seconds. With one it is every two.
 const PATIENCE: u32 = 5;
-/// How many of the last refusals are shown.
-const REFUSALS: usize = 5;
+/// How many of the last refusals are shown, and of the last troubles.
+const RECORDS: usize = 5;
 
 /// What makes the page refresh itself.
 pub const SCRIPT: &str = include_str!("page/page.js");
@@ -61,6 +63,7 @@ fn write(html: &mut String, status: &Status) -> std::fmt::Result {
     };
     let link = if runtime.connected { "connected" } else { "not connected" };
     let class = if status.ready { "good" } else { "bad" };
+    notices::write(html, status)?;
     write!(html, "<dl class=\"facts\">")?;
     fact(
         html,
@@ -72,9 +75,6 @@ fn write(html: &mut String, status: &Status) -> std::fmt::Result {
         write_facts(html, node)?;
     }
     write!(html, "</dl>")?;
-    for obstacle in &status.obstacles {
-        write!(html, "<p class=\"obstacle\">{}</p>", escaped(obstacle))?;
-    }
     let Some(node) = &status.node else { return Ok(()) };
     match Picture::of_status(node) {
         Ok(Some(picture)) => write_picture(html, &picture)?,
@@ -82,7 +82,8 @@ fn write(html: &mut String, status: &Status) -> std::fmt::Result {
         Err(error) => write!(html, "<p class=\"obstacle\">{}</p>", escaped(&error.to_string()))?,
     }
     write_containers(html, node)?;
-    write_refusals(html, node)
+    write_records(html, "Refused lately", &node.refusals)?;
+    write_records(html, "Found otherwise than decided lately", &node.troubles)
 }
 
 fn fact(html: &mut String, name: &str, value: &str) -> std::fmt::Result {
@@ -170,12 +171,12 @@ fn write_row(
     )
 }
 
-fn write_refusals(html: &mut String, node: &NodeStatus) -> std::fmt::Result {
-    if node.refusals.is_empty() {
+fn write_records(html: &mut String, title: &str, records: &[RecordStatus]) -> std::fmt::Result {
+    if records.is_empty() {
         return Ok(());
     }
-    write!(html, "<h2>Refused lately</h2><ul>")?;
-    for one in node.refusals.iter().rev().take(REFUSALS) {
+    write!(html, "<h2>{title}</h2><ul>")?;
+    for one in records.iter().rev().take(RECORDS) {
         let name = format!("{}/{}/{}", one.namespace, one.pod, one.container);
         write!(
             html,

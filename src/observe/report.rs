@@ -1,9 +1,13 @@
 //! [`Status`]: the node and its containers as `nri-cpu-manager status` shows them. The names are a promise to scripts;
 //! docs/status.md is the reference.
 
+mod bounds;
 mod config;
+mod own;
 
+pub use bounds::{BoundsReport, Indented};
 pub use config::{ConfigSourceStatus, ConfigStatus};
+pub use own::OwnSettings;
 
 use super::figures::{Domain, Figures, Link, NodeFigures};
 use super::fragmentation::fragmentation;
@@ -83,6 +87,9 @@ pub struct NodeStatus {
     pub refusals: Vec<RecordStatus>,
     /// The last drifts and other troubles, the oldest first.
     pub troubles: Vec<RecordStatus>,
+    /// Containers that are not as they were decided at this moment, in spite of all.
+    #[serde(default)]
+    pub drifting: usize,
     /// Containers moved while they ran, by reason.
     pub moves: BTreeMap<String, u64>,
     /// Times that the kernel refused to keep others off.
@@ -196,7 +203,7 @@ impl Status {
 }
 
 impl Status {
-    /// The same, for those who shall not know what runs here: without names, and what is told in words.
+    /// The same, for those who shall not know what runs here: without names, and what is told in words that may quote some.
     #[must_use]
     pub fn without_names(mut self) -> Status {
         if let Some(node) = &mut self.node {
@@ -211,8 +218,13 @@ impl Status {
                     name.clear();
                 }
             }
+            node.config.namespaces.clear();
             node.refusals.clear();
             node.troubles.clear();
+            node.config_source.error = None;
+        } else if let Some(why) = self.obstacles.last_mut() {
+            // Why there is none, which may quote a configuration that was refused.
+            *why = "there is no configuration that can be used".to_owned();
         }
         self
     }
@@ -278,6 +290,7 @@ impl NodeStatus {
             containers,
             refusals: history.refusals().map(RecordStatus::of).collect(),
             troubles: history.troubles().map(RecordStatus::of).collect(),
+            drifting: figures.drifting,
             moves: figures
                 .moves
                 .iter()

@@ -1,9 +1,9 @@
 //! What was found, for people and for programs.
 
-use super::bounds::BoundsReport;
 use crate::cli::node::overrides;
 use crate::config::{Config, Override};
-use crate::ledger::{Settings, Stance};
+use crate::ledger::Settings;
+use crate::observe::report::{BoundsReport, Indented, OwnSettings};
 use crate::topology::Topology;
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
@@ -40,14 +40,9 @@ pub struct SettingsReport {
     pub reserved_cpus: String,
     /// `runtime`, `kernel` or `auto`. Whether the kernel can is seen only where the plugin runs.
     pub exclusivity: String,
-    /// `root` or `isolated`: what the kernel makes of exclusive CPUs that it keeps others off.
-    pub cpuset_partition: String,
-    /// `refuse` or `observe`: what happens while a kubelet assigns CPUs itself.
-    pub on_active_kubelet: &'static str,
-    /// Whether containers are told their exclusive CPUs by environment variables.
-    pub expose_cpus: bool,
-    /// `follow-cpus` or `all`: which NUMA nodes the memory of exclusive containers is on.
-    pub exclusive_mems: &'static str,
+    /// What few change.
+    #[serde(flatten)]
+    pub own: OwnSettings,
     /// Whether no container may run otherwise than decided.
     pub strict: bool,
     /// What pods may wish for, the most specific namespace or pattern first. In all others they may wish for nothing.
@@ -129,13 +124,7 @@ impl SettingsReport {
             topology_manager_scope: placement.topology_manager.scope.name().to_owned(),
             reserved_cpus: placement.reserved.to_string(),
             exclusivity: config.exclusivity().name().to_owned(),
-            cpuset_partition: config.partition().to_string(),
-            on_active_kubelet: match config.on_active_kubelet() {
-                Stance::Observe => "observe",
-                Stance::Refuse | Stance::Assign => "refuse",
-            },
-            expose_cpus: settings.expose_cpus,
-            exclusive_mems: if settings.mems_follow_cpus { "follow-cpus" } else { "all" },
+            own: OwnSettings::of(settings, config.partition(), config.on_active_kubelet()),
             strict: config.strict(),
             namespaces: BoundsReport::of(&settings.namespaces, settings.policy),
         }
@@ -176,37 +165,7 @@ impl Display for SettingsReport {
             self.exclusivity,
             self.strict
         )?;
-        for (field, value, usual) in [
-            ("cpusetPartition", &*self.cpuset_partition, "root"),
-            ("onActiveKubelet", self.on_active_kubelet, "refuse"),
-            ("exposeCpus", if self.expose_cpus { "true" } else { "false" }, "false"),
-            ("exclusiveMems", self.exclusive_mems, "all"),
-        ] {
-            if value != usual {
-                write!(f, ", {field} {value}")?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Namespaces, a line each, indented by `indent`; nothing if none is named.
-struct Indented<'a>(&'a [BoundsReport], &'a str);
-
-impl Display for Indented<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Indented(namespaces, indent) = self;
-        if namespaces.is_empty() {
-            return Ok(());
-        }
-        writeln!(f, "{indent}in namespaces, of those that fit the first one counts:")?;
-        for one in *namespaces {
-            writeln!(f, "{indent}  {one}")?;
-        }
-        match namespaces.iter().any(|one| one.name == "*") {
-            true => Ok(()),
-            false => writeln!(f, "{indent}  all others: pods may wish for nothing"),
-        }
+        self.own.fmt(f)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::super::config_state::ConfigState;
 use super::super::figures::NodeFigures;
+use super::{BoundsReport, OwnSettings};
 use serde::{Deserialize, Serialize};
 
 /// The configuration in force, in its own words.
@@ -19,6 +20,12 @@ pub struct ConfigStatus {
     pub exclusivity: String,
     /// Whether no container may run otherwise than decided.
     pub strict: bool,
+    /// What few change.
+    #[serde(flatten)]
+    pub own: OwnSettings,
+    /// What pods may wish for, the most specific namespace or pattern first. In all others they may wish for nothing.
+    #[serde(default)]
+    pub namespaces: Vec<BoundsReport>,
 }
 
 /// Where the configuration comes from.
@@ -52,6 +59,8 @@ impl ConfigStatus {
             topology_manager_scope: manager.scope.name().to_owned(),
             exclusivity: settings.exclusivity.to_string(),
             strict: figures.strict,
+            own: OwnSettings::of(settings, figures.partition, figures.on_active_kubelet),
+            namespaces: BoundsReport::of(&settings.namespaces, settings.policy),
         }
     }
 }

@@ -2,16 +2,16 @@
 
 use crate::ledger::wishes::Wish;
 use crate::ledger::{Bounds, Namespaces, Policy};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
 
 /// What holds in a namespace, or in all that a pattern means.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoundsReport {
     /// The namespace's name, or the pattern.
     pub name: String,
     /// `none` or `static`: whether pods there can have exclusive CPUs.
-    pub cpu_manager_policy: &'static str,
+    pub cpu_manager_policy: String,
     /// What pods there may wish for, as `WISH: VALUE`.
     pub allow: Vec<String>,
     /// What holds for pods there that say nothing, likewise.
@@ -29,7 +29,7 @@ impl BoundsReport {
         let texts = |wishes: &mut dyn Iterator<Item = &Wish>| wishes.map(Wish::to_string).collect();
         BoundsReport {
             name: name.to_owned(),
-            cpu_manager_policy: bounds.policy.unwrap_or(node).name(),
+            cpu_manager_policy: bounds.policy.unwrap_or(node).name().to_owned(),
             allow: texts(&mut bounds.allow.iter()),
             defaults: texts(&mut bounds.defaults.iter()),
         }
@@ -49,6 +49,27 @@ impl Display for BoundsReport {
         match self.defaults.is_empty() {
             true => Ok(()),
             false => write!(f, "; those that say nothing have {}", self.defaults.join(", ")),
+        }
+    }
+}
+
+/// Namespaces for people, a line each, indented by the text beside them; nothing if none is named.
+#[derive(Debug, Clone, Copy)]
+pub struct Indented<'a>(pub &'a [BoundsReport], pub &'a str);
+
+impl Display for Indented<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Indented(namespaces, indent) = self;
+        if namespaces.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "{indent}in namespaces, of those that fit the first one counts:")?;
+        for one in *namespaces {
+            writeln!(f, "{indent}  {one}")?;
+        }
+        match namespaces.iter().any(|one| one.name == "*") {
+            true => Ok(()),
+            false => writeln!(f, "{indent}  all others: pods may wish for nothing"),
         }
     }
 }

@@ -74,7 +74,7 @@ async fn what_is_in_force_on_which_node() {
                     - labels: {pool: big}\n  reservedSystemCPUs: \"0-1,64-65\"\n";
         let settings = |options: &str| {
             format!(
-                "cpuManagerPolicy static ({options}), topologyManagerPolicy none (scope container), \
+                "cpuManagerPolicy static ({options}), topologyManagerPolicy none (scope container, no options), \
                  reserved CPUs 0-1, exclusivity runtime, strict false\n"
             )
         };
@@ -129,7 +129,7 @@ async fn what_pods_may_wish_for_in_which_namespace() {
                     - names: [plain]\n  exposeCpus: true\n\
                     - names: [open]\n  namespaces: [{names: [\"*\"], allow: {cpus: [exclusive]}}]\n";
         let wishes = "pods may wish for uncore: prefer, uncore: require; those that say nothing have smt: full-cores";
-        let settings = "cpuManagerPolicy static (no options), topologyManagerPolicy none (scope container), \
+        let settings = "cpuManagerPolicy static (no options), topologyManagerPolicy none (scope container, no options), \
                         reserved CPUs 0-1, exclusivity runtime, strict false";
         assert_eq!(
             check(&daemon, text, &["--node-name", "n1"]).unwrap(),
@@ -214,7 +214,7 @@ async fn as_json_and_without_a_plugin() {
             "file": "new.yaml", "node": null, "applied": [], "overrides": [],
             "settings": {
                 "cpu_manager_policy": "static", "cpu_manager_policy_options": "no options",
-                "topology_manager_policy": "none", "topology_manager_scope": "container",
+                "topology_manager_policy": "none", "topology_manager_policy_options": "no options", "topology_manager_scope": "container",
                 "reserved_cpus": "0-1", "exclusivity": "auto", "strict": false,
                 "cpuset_partition": "root", "on_active_kubelet": "refuse", "expose_cpus": false,
                 "exclusive_mems": "all", "namespaces": [],

@@ -75,11 +75,12 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     let config = &node.config;
     writeln!(
         f,
-        "config:   cpuManagerPolicy {} ({}), topologyManagerPolicy {} (scope {}), exclusivity {}, strict {}{}",
+        "config:   cpuManagerPolicy {} ({}), topologyManagerPolicy {} (scope {}, {}), exclusivity {}, strict {}{}",
         config.cpu_manager_policy,
         config.cpu_manager_policy_options,
         config.topology_manager_policy,
         config.topology_manager_scope,
+        config.topology_manager_policy_options,
         config.exclusivity,
         config.strict,
         config.own

@@ -305,6 +305,7 @@ impl Families {
             ("reserved_cpus", placement.reserved.to_string()),
             ("strict", node.strict.to_string()),
             ("topology_manager_policy", manager.policy.name().to_owned()),
+            ("topology_manager_policy_options", manager.options().to_owned()),
             ("topology_manager_scope", manager.scope.name().to_owned()),
         ];
         let labels: Vec<(&'static str, &str)> =

@@ -104,8 +104,14 @@ fn write_facts(html: &mut String, node: &NodeStatus) -> std::fmt::Result {
         policy => format!("{policy} ({})", config.cpu_manager_policy_options),
     };
     fact(html, "CPU manager", &escaped(&policy))?;
-    let manager = [config.topology_manager_policy.as_str(), &config.topology_manager_scope];
-    fact(html, "Topology manager", &escaped(&manager.join(", scope ")))?;
+    let manager = match config.topology_manager_policy.as_str() {
+        "none" => "none".to_owned(),
+        policy => {
+            let options = &config.topology_manager_policy_options;
+            format!("{policy} (scope {}, {options})", config.topology_manager_scope)
+        }
+    };
+    fact(html, "Topology manager", &escaped(&manager))?;
     match node.stance.as_str() {
         "assign" => Ok(()),
         stance => fact(html, "Stance", &escaped(stance)),

@@ -156,15 +156,18 @@ impl fmt::Display for TopologyManager {
         if self.policy == TopologyPolicy::None {
             return write!(f, "topologyManagerPolicy {policy}");
         }
-        let closest =
-            if self.prefer_closest_numa_nodes { ", prefer-closest-numa-nodes" } else { "" };
-        write!(f, "topologyManagerPolicy {policy} (scope {scope}{closest})")
+        write!(f, "topologyManagerPolicy {policy} (scope {scope}, {})", self.options())
     }
 }
 
 impl TopologyManager {
     /// The names of all options.
     pub const OPTIONS: &'static [&'static str] = &[CLOSEST, MAX_NODES];
+
+    /// The options that are on and change what is decided, by their names.
+    pub fn options(&self) -> &'static str {
+        if self.prefer_closest_numa_nodes { CLOSEST } else { "no options" }
+    }
 
     /// Reads `topologyManagerPolicy`, `topologyManagerScope` and `topologyManagerPolicyOptions`.
     ///

@@ -34,6 +34,8 @@ pub struct SettingsReport {
     pub cpu_manager_policy_options: String,
     /// The topology manager's policy.
     pub topology_manager_policy: String,
+    /// Its options that are on.
+    pub topology_manager_policy_options: String,
     /// `container` or `pod`.
     pub topology_manager_scope: String,
     /// Never exclusive.
@@ -121,6 +123,7 @@ impl SettingsReport {
             cpu_manager_policy: settings.policy.name().to_owned(),
             cpu_manager_policy_options: placement.options.to_string(),
             topology_manager_policy: placement.topology_manager.policy.name().to_owned(),
+            topology_manager_policy_options: placement.topology_manager.options().to_owned(),
             topology_manager_scope: placement.topology_manager.scope.name().to_owned(),
             reserved_cpus: placement.reserved.to_string(),
             exclusivity: config.exclusivity().name().to_owned(),
@@ -157,11 +160,12 @@ impl Display for SettingsReport {
         let reserved = if self.reserved_cpus.is_empty() { "none" } else { &self.reserved_cpus };
         write!(
             f,
-            "cpuManagerPolicy {} ({}), topologyManagerPolicy {} (scope {}), reserved CPUs {reserved}, exclusivity {}, strict {}",
+            "cpuManagerPolicy {} ({}), topologyManagerPolicy {} (scope {}, {}), reserved CPUs {reserved}, exclusivity {}, strict {}",
             self.cpu_manager_policy,
             self.cpu_manager_policy_options,
             self.topology_manager_policy,
             self.topology_manager_scope,
+            self.topology_manager_policy_options,
             self.exclusivity,
             self.strict
         )?;

@@ -14,6 +14,9 @@ pub struct ConfigStatus {
     pub cpu_manager_policy_options: String,
     /// The topology manager's policy.
     pub topology_manager_policy: String,
+    /// Its options that are on.
+    #[serde(default)]
+    pub topology_manager_policy_options: String,
     /// `container` or `pod`.
     pub topology_manager_scope: String,
     /// `runtime` or `kernel`: what is in force, never `auto`.
@@ -56,6 +59,7 @@ impl ConfigStatus {
             cpu_manager_policy: settings.policy.name().to_owned(),
             cpu_manager_policy_options: settings.placement.options.to_string(),
             topology_manager_policy: manager.policy.name().to_owned(),
+            topology_manager_policy_options: manager.options().to_owned(),
             topology_manager_scope: manager.scope.name().to_owned(),
             exclusivity: settings.exclusivity.to_string(),
             strict: figures.strict,

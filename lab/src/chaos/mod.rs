@@ -33,6 +33,8 @@ mod witness;
 pub use command::{Options, run};
 use witness::Witness;
 
+/// The pod that makes something happen when all rest.
+const NUDGE: &str = "nudge";
 /// Lines of each log that are kept.
 const LOGGED: usize = 5000;
 
@@ -144,9 +146,8 @@ impl Storm<'_> {
 
 /// Something that the plugin is asked about and that changes nothing.
 fn nudge(node: &mut Node) -> Result<()> {
-    let name = "nudge";
-    node.run(&scenario::shared(name))?;
-    node.remove(name)
+    node.run(&scenario::shared(NUDGE))?;
+    node.remove(NUDGE)
 }
 
 /// Lets the storm loose on an empty node. `tell` hears how it goes.

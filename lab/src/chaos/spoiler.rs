@@ -12,7 +12,7 @@ use nri_cpu_manager::ledger::{Decision, Event};
 use nri_cpu_manager::nri::{self, Endpoint, Identity, Message, Refusal, Wishes};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::Storm;
+use super::{NUDGE, Storm};
 
 /// One in so many creations is refused.
 const ONE_IN: u32 = 12;
@@ -52,7 +52,8 @@ async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
             Message::Validate { reply, .. } => drop(reply.send(Ok(()))),
             Message::Disconnected { .. } => {}
             Message::Event { event, reply, .. } => {
-                let spoils = matches!(event, Event::Create { .. }) && rng.u32(0..ONE_IN) == 0;
+                let of_a_worker = matches!(&event, Event::Create { pod, .. } if pod.name != NUDGE);
+                let spoils = of_a_worker && rng.u32(0..ONE_IN) == 0;
                 if spoils {
                     Storm::count(&storm.spoiled);
                 }

@@ -98,6 +98,15 @@ async fn what_is_in_force_on_which_node() {
                 overrides("not this node")
             )
         );
+        let by_label = "nodes:\n- labels: {pool: big}\n  exposeCpus: true\n";
+        for (labels, expect) in [
+            ("pool=big", "in force on a node with these labels, with the override on line 2:"),
+            ("pool=small", "in force on a node with these labels:"),
+            ("", "in force on a node that no override matches (--node-name was not given):"),
+        ] {
+            let found = check(&daemon, by_label, &["--node-labels", labels]).unwrap();
+            assert_eq!(found.lines().nth(2), Some(expect));
+        }
         assert_eq!(
             check(&daemon, "", &[]).unwrap().lines().nth(2),
             Some("in force on every node:")

@@ -176,6 +176,48 @@ fn side_by_side() {
     );
 }
 
+/// Overrides are for the node that is told; nobody is left to believe in some that were not looked at.
+#[test]
+fn overrides_for_nodes() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config.yaml").display().to_string();
+    std::fs::write(
+        &file,
+        "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nnodes:\n\
+         - names: [\"gpu-*\"]\n  reservedSystemCPUs: \"0-3\"\n\
+         - labels: {pool: big}\n  cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n",
+    )
+    .unwrap();
+    let pods = example("pods.yaml");
+    let on = |more: &[&str]| {
+        let machine = ["--topology", "kep-4800", "--color", "never"];
+        simulate(&[&machine, ["--config", &file, "--workload", &pods].as_slice(), more].concat())
+    };
+    let (text, aside) = on(&[]).unwrap();
+    has(&text, &["Policy static (no options)", "reserved CPUs 0-1,", "exclusivity runtime\n"]);
+    assert_eq!(
+        aside,
+        format!(
+            "warning: {file}: its overrides (nodes) are left out, as neither --node-name nor --node-labels was given\n"
+        )
+    );
+    let (text, aside) = on(&["--node-name", "gpu-1", "--node-labels", "pool=big"]).unwrap();
+    has(
+        &text,
+        &[
+            "full-pcpus-only",
+            "reserved CPUs 0-3",
+            ", with the overrides on lines 6, 4\n",
+            "│ - - - - ",
+        ],
+    );
+    assert_eq!(aside, "");
+    let (text, _) = on(&["--node-name", "x", "--node-labels", "pool=small"]).unwrap();
+    has(&text, &["reserved CPUs 0-1,", "exclusivity runtime\n"]);
+    let error = on(&["--node-name", "gpu-1"]).unwrap_err();
+    has(&error, &["line 6: labels: this node's labels are not known", "--node-labels"]);
+}
+
 /// What the README shows is what the program draws.
 #[test]
 fn the_picture_in_the_readme() {

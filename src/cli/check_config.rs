@@ -98,9 +98,7 @@ fn check(args: &CheckConfigArgs) -> Result<Report, CheckConfigError> {
     })?;
     let topology = Topology::build(sysfs::read(&args.sysfs_root)?.facts)?;
     let node = args.node.identity();
-    // Without a name nobody can say which overrides are this node's: it is one that none matches.
-    let unnamed = node.name.is_none() && !document.overrides().is_empty();
-    let here = if unnamed { document.with(&[])? } else { document.for_node(&node)? };
+    let here = args.node.pick(&document)?;
     let settings = here.resolve(&topology)?;
     let outlook = match &args.state_dir {
         None => None,
@@ -116,6 +114,7 @@ fn check(args: &CheckConfigArgs) -> Result<Report, CheckConfigError> {
     });
     Ok(Report {
         file: args.file.display().to_string(),
+        unknown: node.is_unknown(),
         node: node.name,
         settings: SettingsReport::of(&here, &settings),
         applied: here.applied().to_owned(),

@@ -15,7 +15,10 @@ pub struct Report {
     pub file: String,
     /// The node's name; `null` if it was not told.
     pub node: Option<String>,
-    /// What would be in force on this node; without its name, on one that no override matches.
+    /// Whether nothing was told of it, its labels neither.
+    #[serde(skip)]
+    pub unknown: bool,
+    /// What would be in force on this node; if nothing was told of it, on one that no override matches.
     pub settings: SettingsReport,
     /// Which of `overrides`, counted from 0, are in that, the most specific last.
     pub applied: Vec<usize>,
@@ -272,7 +275,10 @@ impl Display for Report {
         let lines: Vec<usize> = lines.collect();
         let whose = match &self.node {
             None if self.overrides.is_empty() => "every node".to_owned(),
-            None => "a node that no override matches (--node-name was not given)".to_owned(),
+            None if self.unknown => {
+                "a node that no override matches (--node-name was not given)".to_owned()
+            }
+            None => format!("a node with these labels{}", overrides(&lines)),
             Some(node) => format!("node {node}{}", overrides(&lines)),
         };
         writeln!(f, "\nin force on {whose}:\n  {}", self.settings)?;

@@ -1,6 +1,7 @@
 //! What a simulation found, for people: configurations side by side, and the node at the end.
 
 use crate::cli::client::table;
+use crate::cli::node::overrides;
 use crate::observe::picture::names::{alignment, printable};
 use crate::observe::picture::{Picture, text};
 use crate::simulate::report::{Placement, Report, RunReport, Values};
@@ -31,7 +32,8 @@ fn write(
     )?;
     writeln!(f, "workload:  {}", report.workload)?;
     for run in &report.runs {
-        writeln!(f, "config:    {}: {}", run.config, run.settings)?;
+        let overrides = overrides(&run.overrides);
+        writeln!(f, "config:    {}: {}{overrides}", run.config, run.settings)?;
     }
     writeln!(f, "\n{}", table(&rows(&report.runs)))?;
     for (run, picture) in report.runs.iter().zip(pictures) {

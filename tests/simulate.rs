@@ -347,7 +347,7 @@ fn machines_and_mistakes() {
     has(&error(&["--topology", "kep-4800"]), &["--config and --workload have to be given"]);
     has(
         &error(&["--topology", "nothing", "--config", &config, "--workload", &pods]),
-        &["\"nothing\" is no machine", "--topology list"],
+        &["\"nothing\" is no machine", "topology --from list"],
     );
     has(
         &error(&["--topology", "core:2", "--config", &config, "--workload", &pods]),

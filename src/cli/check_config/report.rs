@@ -13,6 +13,8 @@ use std::fmt::{self, Display, Formatter};
 pub struct Report {
     /// The file.
     pub file: String,
+    /// What the machine was called that it was checked against; `null` if it is this one.
+    pub machine: Option<String>,
     /// The node's name; `null` if it was not told.
     pub node: Option<String>,
     /// Whether nothing was told of it, its labels neither.
@@ -270,7 +272,8 @@ impl Display for Outlook {
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: no mistakes found", self.file)?;
+        let machine = self.machine.as_ref().map(|machine| format!(" on the machine {machine}"));
+        writeln!(f, "{}: no mistakes found{}", self.file, machine.unwrap_or_default())?;
         let lines = self.applied.iter().filter_map(|at| Some(self.overrides.get(*at)?.line));
         let lines: Vec<usize> = lines.collect();
         let whose = match &self.node {

@@ -166,7 +166,7 @@ fn side_by_side() {
     has(
         &text,
         &[
-            "machine:   kep-4800, 32 CPUs, 4 uncore caches, 1 NUMA nodes",
+            "machine:   kep-4800, 32 CPUs, 4 uncore caches, 1 NUMA node\n",
             "exclusive containers",
             "│ - - A A A A A A │ │ B B B B B B B B │ │ B B · · · · · · │ │ C C C C C C C C │",
             "│ - - A A A A A A │ │ A A A A B B B B │ │ B B B B C C C C │ │ C C · · · · · · │",
@@ -183,7 +183,7 @@ fn overrides_for_nodes() {
     let file = dir.path().join("config.yaml").display().to_string();
     std::fs::write(
         &file,
-        "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nnodes:\n\
+        "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nnamespaces: [{names: [a]}]\nnodes:\n\
          - names: [\"gpu-*\"]\n  reservedSystemCPUs: \"0-3\"\n\
          - labels: {pool: big}\n  cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n",
     )
@@ -194,7 +194,7 @@ fn overrides_for_nodes() {
         simulate(&[&machine, ["--config", &file, "--workload", &pods].as_slice(), more].concat())
     };
     let (text, aside) = on(&[]).unwrap();
-    has(&text, &["Policy static (no options)", "reserved CPUs 0-1,", "exclusivity runtime\n"]);
+    has(&text, &["Policy static (no options)", "reserved CPUs 0-1,", "namespaces with 1 entry\n"]);
     assert_eq!(
         aside,
         format!(
@@ -207,15 +207,15 @@ fn overrides_for_nodes() {
         &[
             "full-pcpus-only",
             "reserved CPUs 0-3",
-            ", with the overrides on lines 6, 4\n",
+            ", with the overrides on lines 7, 5\n",
             "│ - - - - ",
         ],
     );
     assert_eq!(aside, "");
     let (text, _) = on(&["--node-name", "x", "--node-labels", "pool=small"]).unwrap();
-    has(&text, &["reserved CPUs 0-1,", "exclusivity runtime\n"]);
+    has(&text, &["reserved CPUs 0-1,", "namespaces with 1 entry\n"]);
     let error = on(&["--node-name", "gpu-1"]).unwrap_err();
-    has(&error, &["line 6: labels: this node's labels are not known", "--node-labels"]);
+    has(&error, &["line 7: labels: this node's labels are not known", "--node-labels"]);
 }
 
 /// What the README shows is what the program draws.

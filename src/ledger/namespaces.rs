@@ -44,8 +44,11 @@ impl Namespaces {
         let mut patterns: Vec<(usize, &String)> = Vec::new();
         for (at, (names, _)) in entries.iter().enumerate() {
             for name in names {
-                let as_close = |one: &str| Closeness::of(one) == Closeness::of(name);
-                let tie = patterns.iter().find(|(_, one)| as_close(one) && overlap(one, name));
+                let tie = patterns.iter().find(|(first, one)| {
+                    let as_close = Closeness::of(one) == Closeness::of(name);
+                    // Of one entry it is all the same which pattern counts.
+                    as_close && overlap(one, name) && (*first != at || *one == name)
+                });
                 if let Some((first, one)) = tie {
                     let patterns = ((*one).clone(), name.clone());
                     return Err(Tie { patterns, entries: (*first, at) });
@@ -130,6 +133,7 @@ mod tests {
         for (entries, tie) in [
             (&[&["a"][..], &["a"]][..], Some((("a", "a"), (0, 1)))),
             (&[&["a", "a"]], Some((("a", "a"), (0, 0)))),
+            (&[&["team-*", "*-prod"]], None),
             (
                 &[&["b"], &["team-*"], &["c"], &["d", "*-prod"]],
                 Some((("team-*", "*-prod"), (1, 3))),

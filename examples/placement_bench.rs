@@ -2,7 +2,8 @@
 //!
 //! `cargo run --release --example placement_bench -- FILE` reads one request a line (`take`, `hints`, `merge` or `admit`;
 //! plain or gzipped) and prints one JSON line for each: `{"id","min_ns","median_ns"}`, nanoseconds per call. With
-//! `--against OTHER`, lines of the same form that something else needed, it prints a table of ratios instead.
+//! `--against OTHER`, lines of the same form that something else needed, it prints a table of ratios instead. `--requests` prints
+//! requests to time, and times nothing.
 //!
 //! What a call is:
 //!
@@ -31,6 +32,8 @@ use std::process::ExitCode;
 mod admission;
 #[path = "placement_bench/against.rs"]
 mod against;
+#[path = "placement_bench/requests.rs"]
+mod requests;
 #[allow(dead_code, reason = "shared with the conformance example, which uses the rest")]
 #[path = "conformance/runner.rs"]
 mod runner;
@@ -44,7 +47,11 @@ use timing::{Timing, time};
 #[derive(Parser)]
 struct Args {
     /// The requests, gzipped or not.
-    file: PathBuf,
+    #[arg(required_unless_present = "requests")]
+    file: Option<PathBuf>,
+    /// Print requests to time.
+    #[arg(long, conflicts_with_all = ["file", "against"])]
+    requests: bool,
     /// Results of something else for the same requests: prints a table of how many times as long it took.
     #[arg(long, value_name = "OTHER")]
     against: Option<PathBuf>,
@@ -100,8 +107,12 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
+    let Some(file) = &args.file else {
+        requests::requests()?.iter().for_each(|request| println!("{request}"));
+        return Ok(());
+    };
     let mut table = args.against.as_deref().map(against::Table::read).transpose()?;
-    for line in runner::open(&args.file)?.lines() {
+    for line in runner::open(file)?.lines() {
         let line = line?;
         let request: Request = serde_json::from_str(&line)?;
         let timing = call(&request, &line).map_err(|error| format!("{}: {error}", request.id))?;

@@ -1,4 +1,4 @@
-//! What somebody may have meant.
+//! Words of messages: what somebody may have meant, and one or several.
 
 /// ` (did you mean NAME?)` if a known name is near, nothing else.
 pub fn nearest(unknown: &str, known: &[&str]) -> String {
@@ -10,5 +10,21 @@ pub fn nearest(unknown: &str, known: &[&str]) -> String {
             format!(" (did you mean {name}?)")
         }
         _ => String::new(),
+    }
+}
+
+/// So many of something: `1 NUMA node`, `2 NUMA nodes`.
+pub fn count(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_and_several() {
+        let counted = [0, 1, 2].map(|n| count(n, "uncore cache"));
+        assert_eq!(counted, ["0 uncore caches", "1 uncore cache", "2 uncore caches"]);
     }
 }

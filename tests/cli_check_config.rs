@@ -20,15 +20,17 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What it prints, or its error, which is one line. On 16 CPUs in two NUMA nodes.
+/// What it prints, or its error, which is one line. On 16 CPUs in two NUMA nodes, unless another machine is named.
 fn check(daemon: &Observed, text: &str, arguments: &[&str]) -> Result<String, String> {
     let file = daemon.paths.state_dir.with_file_name("new.yaml");
     fs::write(&file, text).unwrap();
+    let here = [Path::new("--sysfs-root"), &daemon.paths.sysfs_root];
+    let another = arguments.contains(&"--topology");
     let output = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
         .arg("check-config")
         .arg(&file)
-        .args([Path::new("--sysfs-root"), &daemon.paths.sysfs_root])
         .args(arguments)
+        .args(if another { &[][..] } else { &here })
         .env_remove("NODE_NAME")
         .env_remove("NODE_LABELS")
         .output()
@@ -101,6 +103,15 @@ async fn what_is_in_force_on_which_node() {
                 overrides("not this node")
             )
         );
+        let by_label = "nodes:\n- labels: {pool: big}\n  exposeCpus: true\n";
+        for (labels, expect) in [
+            ("pool=big", "in force on a node with these labels, with the override on line 2:"),
+            ("pool=small", "in force on a node with these labels:"),
+            ("", "in force on a node that no override matches (--node-name was not given):"),
+        ] {
+            let found = check(&daemon, by_label, &["--node-labels", labels]).unwrap();
+            assert_eq!(found.lines().nth(2), Some(expect));
+        }
         assert_eq!(
             check(&daemon, "", &[]).unwrap().lines().nth(2),
             Some("in force on every node:")
@@ -113,6 +124,46 @@ async fn what_is_in_force_on_which_node() {
         );
         let error = check(&daemon, "strict: no\nreserved: 1\n", &[]).unwrap_err();
         assert!(error.starts_with("nri-cpu-manager: new.yaml, line 2: unknown field"), "{error}");
+    })
+    .await;
+}
+
+/// The machine that it is for need not be the one it is checked on.
+#[tokio::test]
+async fn on_another_machine() {
+    local(async {
+        let daemon = Observed::connected(CONFIG).await;
+        let large = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0,383\"\n";
+        let found = check(&daemon, large, &["--topology", "epyc-9654"]).unwrap();
+        let start =
+            "new.yaml: no mistakes found on the machine epyc-9654\n\nin force on every node:\n";
+        assert!(found.starts_with(start) && found.contains("reserved CPUs 0,383,"), "{found}");
+        let json = check(&daemon, large, &["--topology", "epyc-9654", "--output", "json"]).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["machine"], "epyc-9654");
+        // A copy of a /sys says what is said there.
+        let sysfs = daemon.paths.sysfs_root.to_str().unwrap();
+        let error = check(&daemon, large, &["--topology", sysfs]).unwrap_err();
+        assert_eq!(error, check(&daemon, large, &[]).unwrap_err());
+        assert!(error.contains("line 2: reservedSystemCPUs: CPUs 383 do not exist"), "{error}");
+        for (what, part) in [
+            ("nothing", "\"nothing\" is no machine"),
+            ("/dev/null", "is no machine that `nri-cpu-manager topology --save` has written"),
+            ("core:0", "core:0"),
+        ] {
+            let error = check(&daemon, large, &["--topology", what]).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+
+        // Containers whose CPUs are not there have to go elsewhere.
+        daemon.create("small", Qos::Guaranteed, 2000).await.unwrap();
+        daemon.create("large", Qos::Guaranteed, 8000).await.unwrap();
+        let found = tokio::task::spawn_blocking(move || {
+            let state = daemon.paths.state_dir.to_str().unwrap();
+            check(&daemon, CONFIG, &["--topology", "core:4 pu:2", "--state-dir", state]).unwrap()
+        });
+        let found = found.await.unwrap();
+        assert!(found.contains("ns/small/c: CPUs 2-3 stay\n"), "{found}");
+        assert!(found.contains("ns/large/c: CPUs 8-15 would be lost, it would share"), "{found}");
     })
     .await;
 }
@@ -211,7 +262,7 @@ async fn as_json_and_without_a_plugin() {
         let report: Value =
             serde_json::from_str(&check(&daemon, text, &arguments).unwrap()).unwrap();
         let expect = json!({
-            "file": "new.yaml", "node": null, "applied": [], "overrides": [],
+            "file": "new.yaml", "machine": null, "node": null, "applied": [], "overrides": [],
             "settings": {
                 "cpu_manager_policy": "static", "cpu_manager_policy_options": "no options",
                 "topology_manager_policy": "none", "topology_manager_policy_options": "no options", "topology_manager_scope": "container",

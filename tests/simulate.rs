@@ -1,123 +1,23 @@
-//! `simulate`: its decisions are those of a daemon that hears the same, and it says what it found.
+//! `simulate`: it says what it found. That its decisions are those of a daemon is `simulate_live.rs`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
-#[allow(dead_code, reason = "other tests use the rest")]
-#[path = "support/fake_sysfs.rs"]
-mod fake_sysfs;
-#[allow(dead_code, reason = "other tests use the rest")]
-#[path = "support/observed.rs"]
-mod observed;
-
 use clap::Parser;
-use nri_cpu_manager::cli::{self, Cli, Command, machine};
+use nri_cpu_manager::cli::{self, Cli, Command};
 use nri_cpu_manager::config::Config;
-use nri_cpu_manager::ledger::{Decision, Event, Ledger};
-use nri_cpu_manager::placement::Rejection;
+use nri_cpu_manager::ledger::Ledger;
 use nri_cpu_manager::simulate::{Happening, Observer, Time, Waiting, Workload, engine, table};
-use nri_cpu_manager::topology::presets::preset;
 use nri_cpu_manager::topology::synthetic::Machine;
-use observed::{Observed, local};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
-/// Remembers what the ledger heard and said.
-#[derive(Default)]
-struct Heard(Vec<(Event, Result<Decision, Rejection>)>);
+/// Everything is as it must be after every event.
+struct Checked;
 
-impl Observer for Heard {
-    fn see(&mut self, _: Time, ledger: &Ledger, happening: &Happening<'_>) {
-        if let Happening::Decided(event, answer) = happening {
-            self.0.push(((*event).clone(), (*answer).clone()));
-            assert_eq!(ledger.check(), Ok(()));
-        }
+impl Observer for Checked {
+    fn see(&mut self, _: Time, ledger: &Ledger, _: &Happening<'_>) {
+        assert_eq!(ledger.check(), Ok(()));
     }
-}
-
-/// Pods that come and go, of all sorts; more than the machine has room for.
-fn busy(pods: usize) -> String {
-    let mut text = "pod,container,kind,cpu,limit,arrive,depart\n".to_owned();
-    // A generator of Lehmer's kind, as everybody may have it.
-    let mut state = 48_271u64;
-    let mut next = |n: u64| {
-        state = state * 48_271 % 2_147_483_647;
-        state % n
-    };
-    for pod in 0..pods {
-        let arrive = pod as u64 * 10 + next(10);
-        let depart = arrive + 20 + next(200);
-        let line = |text: &mut String, container: &str, kind: &str, cpu: String, limit: &str| {
-            let _ = writeln!(text, "p{pod},{container},{kind},{cpu},{limit},{arrive},{depart}");
-        };
-        match next(10) {
-            0..=4 => {
-                let cpus = 1 + next(12);
-                line(&mut text, "main", "app", cpus.to_string(), &cpus.to_string());
-            }
-            5 | 6 => {
-                line(&mut text, "prepare", "init", "2".into(), "2");
-                line(&mut text, "main", "app", "4".into(), "4");
-                line(&mut text, "helper", "app", "1500m".into(), "1500m");
-            }
-            7 => {
-                line(&mut text, "proxy", "sidecar", "1".into(), "1");
-                line(&mut text, "main", "app", "6".into(), "6");
-            }
-            8 => line(&mut text, "main", "app", "500m".into(), "2"),
-            _ => line(&mut text, "main", "app", String::new(), ""),
-        }
-    }
-    text
-}
-
-/// The invariant that makes a simulation worth anything.
-#[tokio::test]
-async fn decisions_are_those_of_a_daemon() {
-    let mut refused = 0;
-    for (machine, config) in [
-        (
-            preset("kep-4800-smt").unwrap(),
-            "cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\"}\n",
-        ),
-        (
-            "pack:2 numa:2 l3:2 core:4 pu:2".parse::<Machine>().unwrap(),
-            "topologyManagerPolicy: single-numa-node\ntopologyManagerScope: pod\n",
-        ),
-        (preset("core-12850hx").unwrap(), "cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n"),
-    ] {
-        local(async {
-            let config = format!("{}{config}", observed::CONFIG);
-            let daemon = Observed::start_on(&machine, &config);
-            daemon.introduce(1).await;
-            // Read as the daemon has read it.
-            let topology =
-                machine::load(daemon.paths.sysfs_root.to_str().unwrap()).unwrap().topology;
-            let settings = Config::parse("test", &config).unwrap().resolve(&topology).unwrap();
-            let mut ledger = Ledger::new(topology, settings, Vec::new());
-            let mut heard = Heard::default();
-            let workload = table::parse(&busy(250)).unwrap();
-            engine::run(&mut ledger, &workload, Waiting::Retry, None, &mut heard, &mut |_| ());
-            let mut exclusive = 0;
-            for (number, (event, simulated)) in heard.0.into_iter().enumerate() {
-                let live = daemon.event(event.clone()).await;
-                match (&live, &simulated) {
-                    (Ok(live), Ok(simulated)) => assert_eq!(live, simulated, "{number}: {event:?}"),
-                    (Err(live), Err(simulated)) => {
-                        assert_eq!(live.0, simulated.to_string(), "{number}: {event:?}")
-                    }
-                    _ => panic!("{number}: {event:?}: live {live:?}, simulated {simulated:?}"),
-                }
-                let pin = simulated.as_ref().ok().and_then(|decision| decision.pin);
-                exclusive += usize::from(pin.is_some_and(|pin| pin.is_exclusive()));
-                refused += usize::from(simulated.is_err());
-            }
-            println!("{exclusive} exclusive, {refused} refused");
-            assert!(exclusive > 50, "{exclusive} exclusive");
-        })
-        .await;
-    }
-    assert!(refused > 0, "refusals have to be the same as well");
 }
 
 fn simulate(arguments: &[&str]) -> Result<(String, String), String> {
@@ -166,7 +66,7 @@ fn side_by_side() {
     has(
         &text,
         &[
-            "machine:   kep-4800, 32 CPUs, 4 uncore caches, 1 NUMA nodes",
+            "machine:   kep-4800, 32 CPUs, 4 uncore caches, 1 NUMA node\n",
             "exclusive containers",
             "│ - - A A A A A A │ │ B B B B B B B B │ │ B B · · · · · · │ │ C C C C C C C C │",
             "│ - - A A A A A A │ │ A A A A B B B B │ │ B B B B C C C C │ │ C C · · · · · · │",
@@ -174,6 +74,48 @@ fn side_by_side() {
             "uncore caches 8 and 16",
         ],
     );
+}
+
+/// Overrides are for the node that is told; nobody is left to believe in some that were not looked at.
+#[test]
+fn overrides_for_nodes() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config.yaml").display().to_string();
+    std::fs::write(
+        &file,
+        "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\nnamespaces: [{names: [a]}]\nnodes:\n\
+         - names: [\"gpu-*\"]\n  reservedSystemCPUs: \"0-3\"\n\
+         - labels: {pool: big}\n  cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n",
+    )
+    .unwrap();
+    let pods = example("pods.yaml");
+    let on = |more: &[&str]| {
+        let machine = ["--topology", "kep-4800", "--color", "never"];
+        simulate(&[&machine, ["--config", &file, "--workload", &pods].as_slice(), more].concat())
+    };
+    let (text, aside) = on(&[]).unwrap();
+    has(&text, &["Policy static (no options)", "reserved CPUs 0-1,", "namespaces with 1 entry\n"]);
+    assert_eq!(
+        aside,
+        format!(
+            "warning: {file}: its overrides (nodes) are left out, as neither --node-name nor --node-labels was given\n"
+        )
+    );
+    let (text, aside) = on(&["--node-name", "gpu-1", "--node-labels", "pool=big"]).unwrap();
+    has(
+        &text,
+        &[
+            "full-pcpus-only",
+            "reserved CPUs 0-3",
+            ", with the overrides on lines 7, 5\n",
+            "│ - - - - ",
+        ],
+    );
+    assert_eq!(aside, "");
+    let (text, _) = on(&["--node-name", "x", "--node-labels", "pool=small"]).unwrap();
+    has(&text, &["reserved CPUs 0-1,", "namespaces with 1 entry\n"]);
+    let error = on(&["--node-name", "gpu-1"]).unwrap_err();
+    has(&error, &["line 7: labels: this node's labels are not known", "--node-labels"]);
 }
 
 /// What the README shows is what the program draws.
@@ -305,7 +247,7 @@ fn machines_and_mistakes() {
     has(&error(&["--topology", "kep-4800"]), &["--config and --workload have to be given"]);
     has(
         &error(&["--topology", "nothing", "--config", &config, "--workload", &pods]),
-        &["\"nothing\" is no machine", "--topology list"],
+        &["\"nothing\" is no machine", "topology --from list"],
     );
     has(
         &error(&["--topology", "core:2", "--config", &config, "--workload", &pods]),
@@ -350,7 +292,7 @@ fn refused_by_the_plugin() {
         let topology = "pack:1 numa:2 core:8".parse::<Machine>().unwrap().topology().unwrap();
         let settings = Config::parse("test", config).unwrap().resolve(&topology).unwrap();
         let mut ledger = Ledger::new(topology, settings, Vec::new());
-        engine::run(&mut ledger, &workload, waiting, Some(end), &mut Heard::default(), &mut |_| ());
+        engine::run(&mut ledger, &workload, waiting, Some(end), &mut Checked, &mut |_| ());
         let claims: Vec<String> =
             ledger.claims().map(|claim| format!("{} {}", claim.pod, claim.cpus)).collect();
         (claims.join(", "), ledger.pod_count())

@@ -8,13 +8,13 @@ mod trial;
 pub use report::{AssignmentReport, Effect, Outlook, OverrideReport, Report, SettingsReport};
 
 use super::client::{self, show};
+use super::machine::{self, MachineError};
 use super::node::NodeArgs;
 use super::topology::Output;
 use crate::checkpoint;
 use crate::config::{Config, ConfigError};
 use crate::ledger::Claim;
 use crate::observe::Status;
-use crate::topology::{Topology, TopologyError, sysfs};
 use clap::Args;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -35,6 +35,10 @@ pub struct CheckConfigArgs {
     /// Where the machine is read from
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub sysfs_root: PathBuf,
+    /// Another machine than this one: a file of `topology --save`, a copy of a /sys, a preset (`topology --from list` shows
+    /// them), or a description in words
+    #[arg(long, value_name = "FILE|DIR|PRESET", conflicts_with = "sysfs_root")]
+    pub topology: Option<String>,
     /// How to write it down
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
@@ -56,10 +60,7 @@ pub enum CheckConfigError {
     Config(#[from] ConfigError),
     /// There is no machine to read.
     #[error(transparent)]
-    Machine(#[from] sysfs::ReadError),
-    /// What was read makes no machine.
-    #[error(transparent)]
-    Topology(#[from] TopologyError),
+    Machine(#[from] MachineError),
     /// The state file cannot be used.
     #[error("cannot use {}: {why}. Is --state-dir right?", path.display())]
     State {
@@ -94,11 +95,12 @@ fn check(args: &CheckConfigArgs) -> Result<Report, CheckConfigError> {
         ConfigError::Unreadable { path, source } => CheckConfigError::Unreadable { path, source },
         error => error.into(),
     })?;
-    let topology = Topology::build(sysfs::read(&args.sysfs_root)?.facts)?;
+    let topology = match &args.topology {
+        Some(what) => machine::load(what)?.topology,
+        None => machine::read(&args.sysfs_root)?.topology,
+    };
     let node = args.node.identity();
-    // Without a name nobody can say which overrides are this node's: it is one that none matches.
-    let unnamed = node.name.is_none() && !document.overrides().is_empty();
-    let here = if unnamed { document.with(&[])? } else { document.for_node(&node)? };
+    let here = args.node.pick(&document)?;
     let settings = here.resolve(&topology)?;
     let outlook = match &args.state_dir {
         None => None,
@@ -114,6 +116,8 @@ fn check(args: &CheckConfigArgs) -> Result<Report, CheckConfigError> {
     });
     Ok(Report {
         file: args.file.display().to_string(),
+        machine: args.topology.clone(),
+        unknown: node.is_unknown(),
         node: node.name,
         settings: SettingsReport::of(&here, &settings),
         applied: here.applied().to_owned(),

@@ -27,7 +27,7 @@ pub enum MachineError {
     /// Nothing of that name.
     #[error(
         "{0:?} is no machine: there is no such file, no directory that stands for /sys, and no preset of that name; \
-         `--topology list` (`topology --from list`) shows the presets, and \"pack:2 numa:2 l3:6 core:8 pu:2\" describes a machine"
+         `nri-cpu-manager topology --from list` shows the presets, and \"pack:2 numa:2 l3:6 core:8 pu:2\" describes a machine"
     )]
     Unknown(String),
     /// A description is wrong.

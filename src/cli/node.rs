@@ -1,6 +1,6 @@
 //! Which node a command is about, for the configuration's `nodes`.
 
-use crate::config::{Labels, NodeIdentity};
+use crate::config::{Config, ConfigError, Labels, NodeIdentity};
 use clap::Args;
 
 /// Arguments that tell the node.
@@ -20,6 +20,19 @@ impl NodeArgs {
         NodeIdentity {
             name: self.node_name.clone().filter(|name| !name.is_empty()),
             labels: self.node_labels.clone(),
+        }
+    }
+
+    /// What of a configuration is for this node. Where nothing was told of it nobody can say which overrides are its: it
+    /// is one that none matches then.
+    ///
+    /// # Errors
+    /// If an entry asks for what was not told, or what entries say does not go together.
+    pub(super) fn pick(&self, document: &Config) -> Result<Config, ConfigError> {
+        let node = self.identity();
+        match node.is_unknown() {
+            true => document.with(&[]),
+            false => document.for_node(&node),
         }
     }
 }

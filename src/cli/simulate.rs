@@ -7,6 +7,7 @@ mod words;
 use super::client::show;
 use super::drawing::{Color, Drawing};
 use super::machine::{self, MachineError};
+use super::node::NodeArgs;
 use crate::config::{Config, ConfigError};
 use crate::ledger::Ledger;
 use crate::observe::picture::{Picture, svg};
@@ -31,6 +32,9 @@ pub struct SimulateArgs {
     /// The plugin's configuration; more than once to compare
     #[arg(long, value_name = "FILE")]
     pub config: Vec<PathBuf>,
+    /// Which node it is
+    #[command(flatten)]
+    pub node: NodeArgs,
     /// The pods: Kubernetes' YAML, or a table (.csv) of arrivals and departures
     #[arg(long, value_name = "FILE")]
     pub workload: Option<PathBuf>,
@@ -100,12 +104,22 @@ pub fn run(
     }
     let (path, workload) = check(args)?;
     let loaded = machine::load(&args.topology)?;
-    let mut ledgers = Vec::new();
+    let mut warnings = loaded.warnings;
+    let mut nodes = Vec::new();
     for config in &args.config {
-        let settings = Config::read(config)?.resolve(&loaded.topology)?;
-        ledgers.push(Ledger::new(loaded.topology.clone(), settings, Vec::new()));
+        let document = Config::read(config)?;
+        if args.node.identity().is_unknown() && !document.overrides().is_empty() {
+            warnings.push(format!(
+                "{}: its overrides (nodes) are left out, as neither --node-name nor --node-labels was given",
+                document.name()
+            ));
+        }
+        let config = args.node.pick(&document)?;
+        let settings = config.resolve(&loaded.topology)?;
+        let ledger = Ledger::new(loaded.topology.clone(), settings, Vec::new());
+        nodes.push((config, ledger));
     }
-    let doubts = loaded.warnings.iter().map(|doubt| format!("warning: {doubt}"));
+    let doubts = warnings.iter().map(|doubt| format!("warning: {doubt}"));
     let ignored = workload.ignored.iter().map(|place| format!("ignored: {place}"));
     for line in doubts.chain(ignored) {
         // Nobody is left to tell if this fails.
@@ -114,10 +128,10 @@ pub fn run(
     let end = args.until.or(workload.pods.last().map(|pod| pod.arrive)).unwrap_or(0);
     let mut runs = Vec::new();
     let mut pictures = Vec::new();
-    for (number, (config, mut ledger)) in args.config.iter().zip(ledgers).enumerate() {
-        let name = config.display().to_string();
+    for (number, (config, mut ledger)) in nodes.into_iter().enumerate() {
+        let name = config.name();
         let mut watched = Watched::new(Recorder::new(&ledger, end), args.decisions.get(number))?;
-        let mut progress = Progress::new(aside, &name, workload.pods.len());
+        let mut progress = Progress::new(aside, name, workload.pods.len());
         let waiting = match args.no_room {
             NoRoom::Retry => Waiting::Retry,
             NoRoom::Drop => Waiting::Drop,
@@ -133,7 +147,8 @@ pub fn run(
             let failed = |error| SimulateError::File("write", file.clone(), error);
             fs::write(file, text).map_err(failed)?;
         }
-        runs.push(RunReport::of(&name, &workload, end, &ledger, &record));
+        let overrides = config.applied_lines();
+        runs.push(RunReport::of(name, overrides, &workload, end, &ledger, &record));
         pictures.push(drawn);
     }
     let report = report(&args.topology, &path, &loaded.topology, runs);

@@ -6,6 +6,7 @@ use super::machine::{self, Loaded, MachineError};
 use crate::cpuset::CpuSet;
 use crate::observe::picture::{self, Occupancy, svg};
 use crate::snapshot::Snapshot;
+use crate::spelling::count;
 use crate::topology::picture::Picture;
 use crate::topology::{NumaNode, Topology};
 use serde::Serialize;
@@ -102,7 +103,8 @@ fn save(file: &Path, snapshot: &Snapshot) -> Result<String, TopologyCommandError
     }
     fs::write(file, text).map_err(|error| TopologyCommandError::Save(file.to_owned(), error))?;
     let (cores, caches) = (snapshot.cores.len(), snapshot.uncore_caches.len());
-    Ok(format!("{}: {cores} cores, {caches} uncore caches\n", file.display()))
+    let (cores, caches) = (count(cores, "core"), count(caches, "uncore cache"));
+    Ok(format!("{}: {cores}, {caches}\n", file.display()))
 }
 
 /// A machine as JSON: one object, laid out for people who look into it all the same, ending in a new line.

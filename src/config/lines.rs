@@ -24,7 +24,7 @@ pub(super) fn block(lines: &[&str], at: usize, column: usize) -> (Range<usize>, 
     let dash = |line: &str| line.trim_start_matches(' ').starts_with('-');
     let inside = |line: &&&str| {
         line.trim().is_empty()
-            || line.starts_with('#')
+            || line.trim_start().starts_with('#')
             || indent(line) > column
             || indent(line) == column && dash(line)
     };
@@ -68,6 +68,12 @@ mod tests {
         ] {
             assert_eq!(of_nodes(text), (block, entries), "{text}");
         }
+    }
+
+    #[test]
+    fn comments_end_no_list() {
+        let lines = ["x:", "  a:", "  - b", "  # c", "# d", "  - e", "  f: 1"];
+        assert_eq!(block(&lines, 1, 2), (1..6, vec![2..5, 5..6]));
     }
 
     #[test]

@@ -128,5 +128,11 @@ pub(super) fn resolve(
         bounds(entry).map_err(|why| source.at_item("namespaces", at, why))
     };
     let entries: Result<Vec<_>, ConfigError> = entries.iter().enumerate().map(bounds).collect();
-    Namespaces::new(entries?).map_err(|tie| source.at("namespaces", tie.to_string()))
+    Namespaces::new(entries?).map_err(|tie| {
+        let (first, second) = tie.entries;
+        let why = format!(
+            "{tie} (the other one is in namespaces[{second}]). Leave one out, or give one more characters of its own"
+        );
+        source.at_item("namespaces", first, why)
+    })
 }

@@ -21,6 +21,13 @@ pub struct NodeIdentity {
     pub labels: Option<Labels>,
 }
 
+impl NodeIdentity {
+    /// Whether nothing was told. No labels are nothing: so a variable arrives that was not filled in.
+    pub fn is_unknown(&self) -> bool {
+        self.name.is_none() && self.labels.as_ref().is_none_or(|labels| labels.0.is_empty())
+    }
+}
+
 /// Labels of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Labels(BTreeMap<String, String>);

@@ -265,9 +265,16 @@ fn namespaces_that_cannot_be() {
         "line 7: namespaces[2]: \"D\" is no namespace: expected lower case letters, digits and -, or a pattern with * and ?",
     );
     refuses(
-        &with("names: [team-*]\n- names: [\"*-prod\"]"),
-        "line 2: namespaces: \"team-*\" and \"*-prod\" can mean the same namespace, and neither is more specific: an entry for \
-         it would be a guess",
+        &with("names: [b]\n- names: [a, team-*]\n- names: [\"*-prod\"]"),
+        "line 4: namespaces[1]: \"team-*\" and \"*-prod\" can mean the same namespace, and neither is more specific: an entry for \
+         it would be a guess (the other one is in namespaces[2]). Leave one out, or give one more characters of its own",
+    );
+    // Of an override for other nodes as well, and before any node looks at it.
+    let tie = "nodes:\n- names: [x]\n  namespaces:\n  - names: [b]\n  # c\n  - names:\n    - hpc-*\n  - names: [\"*-hpc\"]\n";
+    refuses(
+        &format!("namespaces: [{{names: [hpc-*]}}]\n{tie}"),
+        "line 7: namespaces[1]: \"hpc-*\" and \"*-hpc\" can mean the same namespace, and neither is more specific: an entry for \
+         it would be a guess (the other one is in namespaces[2]). Leave one out, or give one more characters of its own",
     );
     refuses(
         "namespaces: [{names: [a], cpuManagerPolicy: static}]\n",

@@ -24,9 +24,16 @@ pub struct Namespaces(Vec<(Vec<String>, Bounds)>);
 /// Two patterns of which neither is the more specific one, and that can mean the same namespace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} and {1:?} can mean the same namespace, and neither is more specific: an entry for it would be a guess"
+    "{:?} and {:?} can mean the same namespace, and neither is more specific: an entry for it would be a guess",
+    patterns.0,
+    patterns.1
 )]
-pub struct Tie(pub String, pub String);
+pub struct Tie {
+    /// The patterns, the earlier one first.
+    pub patterns: (String, String),
+    /// Which entries they are in, counted from 0.
+    pub entries: (usize, usize),
+}
 
 impl Namespaces {
     /// From patterns of names (`*` stands for any text, `?` for any character) and what holds for them.
@@ -34,12 +41,19 @@ impl Namespaces {
     /// # Errors
     /// If two patterns of different entries, or the same pattern twice, leave open which counts.
     pub fn new(entries: Vec<(Vec<String>, Bounds)>) -> Result<Namespaces, Tie> {
-        let patterns: Vec<&String> = entries.iter().flat_map(|(names, _)| names).collect();
-        for (at, one) in patterns.iter().enumerate() {
-            let others = patterns.iter().skip(at + 1);
-            let mut as_close = others.filter(|other| Closeness::of(one) == Closeness::of(other));
-            if let Some(other) = as_close.find(|other| overlap(one, other)) {
-                return Err(Tie((*one).clone(), (*other).clone()));
+        let mut patterns: Vec<(usize, &String)> = Vec::new();
+        for (at, (names, _)) in entries.iter().enumerate() {
+            for name in names {
+                let tie = patterns.iter().find(|(first, one)| {
+                    let as_close = Closeness::of(one) == Closeness::of(name);
+                    // Of one entry it is all the same which pattern counts.
+                    as_close && overlap(one, name) && (*first != at || *one == name)
+                });
+                if let Some((first, one)) = tie {
+                    let patterns = ((*one).clone(), name.clone());
+                    return Err(Tie { patterns, entries: (*first, at) });
+                }
+                patterns.push((at, name));
             }
         }
         Ok(Namespaces(entries))
@@ -117,16 +131,21 @@ mod tests {
     #[test]
     fn what_would_be_a_guess_is_refused() {
         for (entries, tie) in [
-            (&[&["a"][..], &["a"]][..], Some(("a", "a"))),
-            (&[&["a", "a"]], Some(("a", "a"))),
-            (&[&["team-*"], &["*-prod"]], Some(("team-*", "*-prod"))),
+            (&[&["a"][..], &["a"]][..], Some((("a", "a"), (0, 1)))),
+            (&[&["a", "a"]], Some((("a", "a"), (0, 0)))),
+            (&[&["team-*", "*-prod"]], None),
+            (
+                &[&["b"], &["team-*"], &["c"], &["d", "*-prod"]],
+                Some((("team-*", "*-prod"), (1, 3))),
+            ),
             (&[&["team-a*"], &["team-b*"]], None),
-            (&[&["team-?"], &["team-*"]], Some(("team-?", "team-*"))),
+            (&[&["team-?"], &["team-*"]], Some((("team-?", "team-*"), (0, 1)))),
             (&[&["*x"], &["*y"]], None),
             (&[&["*"], &["a*"], &["a"]], None),
         ] {
             let found = namespaces(entries).err();
-            assert_eq!(found, tie.map(|(a, b)| Tie(a.into(), b.into())), "{entries:?}");
+            let tie = tie.map(|((a, b), entries)| Tie { patterns: (a.into(), b.into()), entries });
+            assert_eq!(found, tie, "{entries:?}");
         }
     }
 }

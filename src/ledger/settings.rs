@@ -82,6 +82,7 @@ impl fmt::Display for Settings {
                 }
                 match self.namespaces.len() {
                     0 => Ok(()),
+                    1 => f.write_str(", namespaces with 1 entry"),
                     entries => write!(f, ", namespaces with {entries} entries"),
                 }
             }

@@ -9,6 +9,7 @@ use crate::cpuset::CpuSet;
 use crate::ledger::wishes::{Cpus, Wish};
 use crate::ledger::{Ledger, Policy, Qos, Scene, Seen, Stance, Subject, What};
 use crate::placement::{Demand, Hint, TopologyPolicy, UncoreOrder};
+use crate::spelling::count;
 use crate::topology::Topology;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -422,10 +423,6 @@ fn refusal<'a>(record: &&'a Record) -> Option<(&'a Record, &'a str, Option<&'a S
         }
         _ => None,
     }
-}
-
-fn count(n: usize, noun: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
 fn list(cpus: &CpuSet) -> String {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! [`engine`] tells the ledger what a kubelet and a runtime would, in their words and order, so a decision here is the
-//! decision on a node with the same events (`tests/simulate.rs` compares them). Nothing here reads a file or a clock.
+//! decision on a node with the same events (`tests/simulate_live.rs` compares them). Nothing here reads a file or a clock.
 
 pub mod engine;
 pub mod manifests;

@@ -38,6 +38,8 @@ pub struct RunReport {
     pub config: String,
     /// The settings in force, in a line.
     pub settings: String,
+    /// On which lines of it the entries of `nodes` begin that are in force, the most specific last.
+    pub overrides: Vec<usize>,
     /// When it ended, in seconds.
     pub end: f64,
     /// Pods.
@@ -130,6 +132,7 @@ impl RunReport {
     /// Writes down what was recorded, and what is there at the end.
     pub fn of(
         config: &str,
+        overrides: Vec<usize>,
         workload: &Workload,
         end: Time,
         ledger: &Ledger,
@@ -148,6 +151,7 @@ impl RunReport {
         RunReport {
             config: config.to_owned(),
             settings: ledger.settings().to_string(),
+            overrides,
             end: seconds(end),
             pods: Pods {
                 arrived: workload.pods.iter().filter(|pod| pod.arrive <= end).count(),

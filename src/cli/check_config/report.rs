@@ -13,9 +13,14 @@ use std::fmt::{self, Display, Formatter};
 pub struct Report {
     /// The file.
     pub file: String,
+    /// What the machine was called that it was checked against; `null` if it is this one.
+    pub machine: Option<String>,
     /// The node's name; `null` if it was not told.
     pub node: Option<String>,
-    /// What would be in force on this node; without its name, on one that no override matches.
+    /// Whether nothing was told of it, its labels neither.
+    #[serde(skip)]
+    pub unknown: bool,
+    /// What would be in force on this node; if nothing was told of it, on one that no override matches.
     pub settings: SettingsReport,
     /// Which of `overrides`, counted from 0, are in that, the most specific last.
     pub applied: Vec<usize>,
@@ -230,12 +235,16 @@ impl Display for Outlook {
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: no mistakes found", self.file)?;
+        let machine = self.machine.as_ref().map(|machine| format!(" on the machine {machine}"));
+        writeln!(f, "{}: no mistakes found{}", self.file, machine.unwrap_or_default())?;
         let lines = self.applied.iter().filter_map(|at| Some(self.overrides.get(*at)?.line));
         let lines: Vec<usize> = lines.collect();
         let whose = match &self.node {
             None if self.overrides.is_empty() => "every node".to_owned(),
-            None => "a node that no override matches (--node-name was not given)".to_owned(),
+            None if self.unknown => {
+                "a node that no override matches (--node-name was not given)".to_owned()
+            }
+            None => format!("a node with these labels{}", overrides(&lines)),
             Some(node) => format!("node {node}{}", overrides(&lines)),
         };
         writeln!(f, "\nin force on {whose}:\n  {}", self.settings)?;

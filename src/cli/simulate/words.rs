@@ -1,9 +1,11 @@
 //! What a simulation found, for people: configurations side by side, and the node at the end.
 
 use crate::cli::client::table;
+use crate::cli::node::overrides;
 use crate::observe::picture::names::{alignment, printable};
 use crate::observe::picture::{Picture, text};
 use crate::simulate::report::{Placement, Report, RunReport, Values};
+use crate::spelling::count;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -26,12 +28,16 @@ fn write(
 ) -> std::fmt::Result {
     writeln!(
         f,
-        "machine:   {}, {} CPUs, {} uncore caches, {} NUMA nodes",
-        report.machine, report.cpus, report.uncore_caches, report.numa_nodes
+        "machine:   {}, {}, {}, {}",
+        report.machine,
+        count(report.cpus, "CPU"),
+        count(report.uncore_caches, "uncore cache"),
+        count(report.numa_nodes, "NUMA node")
     )?;
     writeln!(f, "workload:  {}", report.workload)?;
     for run in &report.runs {
-        writeln!(f, "config:    {}: {}", run.config, run.settings)?;
+        let overrides = overrides(&run.overrides);
+        writeln!(f, "config:    {}: {}{overrides}", run.config, run.settings)?;
     }
     writeln!(f, "\n{}", table(&rows(&report.runs)))?;
     for (run, picture) in report.runs.iter().zip(pictures) {
@@ -87,11 +93,10 @@ fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
     rows
 }
 
+/// With its percentage, rounded down: 100 % are all.
 fn part(some: usize, all: usize) -> String {
-    match all {
-        0 => "0".to_owned(),
-        all => format!("{some} ({:.1} %)", some as f64 * 100.0 / all as f64),
-    }
+    let Some(tenths) = (some * 1000).checked_div(all) else { return "0".to_owned() };
+    format!("{some} ({}.{} %)", tenths / 10, tenths % 10)
 }
 
 fn values(values: &Values, digits: usize) -> String {
@@ -134,5 +139,23 @@ fn write_placements(f: &mut String, run: &RunReport) -> std::fmt::Result {
     match run.placements.len().saturating_sub(LISTED) {
         0 => writeln!(f),
         more => writeln!(f, "and {more} more: --output json lists all\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    #[test]
+    fn all_are_all() {
+        for (some, all, expect) in [
+            (99_995, 100_000, "99995 (99.9 %)"),
+            (100_000, 100_000, "100000 (100.0 %)"),
+            (2, 3, "2 (66.6 %)"),
+            (0, 3, "0 (0.0 %)"),
+            (0, 0, "0"),
+        ] {
+            assert_eq!(part(some, all), expect);
+        }
     }
 }

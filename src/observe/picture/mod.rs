@@ -21,6 +21,7 @@ pub use xml::escaped;
 use super::report::NodeStatus;
 use crate::cpuset::CpuSet;
 use crate::snapshot::SnapshotError;
+use crate::spelling;
 use crate::topology::{CoreKind, Domain, Topology};
 
 /// Who has CPUs for itself.
@@ -226,10 +227,10 @@ impl Picture {
         let count =
             |wanted: fn(Usage) -> bool| cells.iter().filter(|cell| wanted(cell.usage)).count();
         format!(
-            "{} CPUs: {} exclusive to {} containers, {} shared, {} reserved, {} offline.",
-            cells.len(),
+            "{}: {} exclusive to {}, {} shared, {} reserved, {} offline.",
+            spelling::count(cells.len(), "CPU"),
             count(|usage| matches!(usage, Usage::Held(_))),
-            self.tenants.len(),
+            spelling::count(self.tenants.len(), "container"),
             count(|usage| usage == Usage::Shared),
             count(|usage| usage == Usage::Reserved),
             count(|usage| usage == Usage::Offline),

@@ -194,7 +194,7 @@ async fn what_to_see_to() {
         let start = "<ul class=\"notices\" aria-label=\"Notices\"><li class=\"error\"><b>\
                      <span aria-hidden=\"true\">✗</span> Not ready:</b> the runtime has not listed its containers yet";
         assert!(html.starts_with(start), "{html}");
-        let fault = "config.yaml, line 4: namespaces: &quot;secret-team&quot; and";
+        let fault = "config.yaml, line 5: namespaces[0]: &quot;secret-team&quot; and";
         for part in [
             "▲</span> Configuration rejected:</b> the last good one stays in force. ",
             fault,
@@ -232,7 +232,7 @@ async fn what_to_see_to_without_names() {
             assert!(nearby.contains(SECRET), "{path}: {nearby}");
             let elsewhere = get(path, "rebound.example").await;
             assert!(!elsewhere.contains(SECRET), "{path}: {elsewhere}");
-            let part = "Configuration rejected:</b> the file cannot be used, by its line 4; the last good one";
+            let part = "Configuration rejected:</b> the file cannot be used, by its line 5; the last good one";
             assert!(elsewhere.contains(part), "{path}: {elsewhere}");
         }
         // Without a configuration, what is in the way can quote the one that was refused.

@@ -1,5 +1,7 @@
 //! Words of messages: what somebody may have meant, and one or several.
 
+use std::fmt::Display;
+
 /// ` (did you mean NAME?)` if a known name is near, nothing else.
 pub fn nearest(unknown: &str, known: &[&str]) -> String {
     let distance =
@@ -14,8 +16,9 @@ pub fn nearest(unknown: &str, known: &[&str]) -> String {
 }
 
 /// So many of something: `1 NUMA node`, `2 NUMA nodes`.
-pub fn count(n: usize, noun: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+pub fn count<N: Display + PartialEq + From<u8>>(n: N, noun: &str) -> String {
+    let plural = if n == N::from(1) { "" } else { "s" };
+    format!("{n} {noun}{plural}")
 }
 
 #[cfg(test)]

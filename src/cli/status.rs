@@ -7,6 +7,7 @@ use crate::cpuset::CpuSet;
 use crate::observe::page;
 use crate::observe::picture::{Picture, names, text as drawn};
 use crate::observe::report::{DomainStatus, Indented, NodeStatus, RecordStatus, Status};
+use crate::spelling::count;
 use clap::Args;
 use std::fmt::Write as _;
 use std::io::Write;
@@ -64,7 +65,7 @@ fn write(f: &mut String, status: &Status, style: drawn::Style) -> std::fmt::Resu
         (true, false) => "connected, has not listed its containers yet",
         (false, _) => "not connected",
     };
-    writeln!(f, "runtime:  {who}, {link} ({} so far)", counted(runtime.connections, "connection"))?;
+    writeln!(f, "runtime:  {who}, {link} ({} so far)", count(runtime.connections, "connection"))?;
     match &status.node {
         Some(node) => write_node(f, node, style),
         None => Ok(()),
@@ -126,7 +127,7 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     writeln!(f, "fragmentation of free CPUs (0 best, 1 worst): {}\n", scattered.join(", "))?;
     write_containers(f, node)?;
     if node.drifting > 0 {
-        let who = counted(node.drifting as u64, "container");
+        let who = count(node.drifting, "container");
         writeln!(f, "drifting: {who}, not where it was decided in spite of repairs")?;
     }
     if !node.moves.is_empty() {
@@ -135,7 +136,7 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
         writeln!(f, "moved while they ran: {}", moves.join(", "))?;
     }
     if node.kernel_refusals > 0 {
-        writeln!(f, "refused by the kernel: {}", counted(node.kernel_refusals, "time"))?;
+        writeln!(f, "refused by the kernel: {}", count(node.kernel_refusals, "time"))?;
     }
     write_records(f, "refused", &node.refusals)?;
     write_records(f, "troubles", &node.troubles)
@@ -220,8 +221,4 @@ fn write_records(f: &mut String, title: &str, records: &[RecordStatus]) -> std::
 
 fn or_none(list: &str) -> &str {
     if list.is_empty() { "none" } else { list }
-}
-
-fn counted(n: u64, noun: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }

@@ -46,7 +46,8 @@ pub(super) fn run(storm: &Storm<'_>, kubelet: Kubelet, number: u64) -> Result<()
     while let Some(pod) = worker.pods.pop() {
         worker.remove(&pod)?;
     }
-    Ok(())
+    // Of those whose next sandbox did not start.
+    worker.bury(|_| true)
 }
 
 impl Worker<'_> {

@@ -1,7 +1,6 @@
 //! Another plugin, which the runtime calls after ours, and which refuses containers now and then: ours has decided by
 //! then, and has told others to leave. The runtime undoes such a creation, or does not say a word about it.
 
-use std::future::pending;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -30,20 +29,12 @@ pub(super) fn run(storm: &Storm<'_>, socket: PathBuf) -> Result<()> {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let answers = async {
-        answer(storm, inbox).await;
-        pending().await
-    };
-    runtime.block_on(async {
-        tokio::select! {
-            ended = nri::run(Endpoint::Socket(socket), &identity, owner, over) => ended,
-            never = answers => never,
-        }
-    })?;
-    Ok(())
+    let plugin = nri::run(Endpoint::Socket(socket), &identity, owner, over);
+    let (ended, ()) = runtime.block_on(async { tokio::join!(plugin, answer(storm, inbox)) });
+    ended.context("the plugin that refuses ended")
 }
 
-/// Who is told that nobody answers has no reason to wait: replies that cannot be given are left.
+/// Until there is nobody left who asks. Whoever does not wait for an answer any more gets none.
 async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
     let mut rng = Rng::with_seed(storm.settings.seed);
     while let Some(message) = inbox.recv().await {

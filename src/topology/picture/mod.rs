@@ -9,6 +9,7 @@ mod runs;
 use super::model::{CoreKind, Domain, NumaNode, Topology};
 use super::sizes::Sizes;
 use crate::cpuset::CpuSet;
+use crate::spelling::count;
 use runs::{joined, list, runs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -207,10 +208,6 @@ const PART: &str = "(part)";
 
 fn part(here: &CpuSet, whole: &CpuSet) -> String {
     if here == whole { String::new() } else { format!(" {PART}") }
-}
-
-fn count(n: usize, noun: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
 fn or_none(cpus: &CpuSet) -> String {

@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use anyhow::Result;
 
 use crate::binaries::Binaries;
 use crate::cache::{self, Lock};
@@ -21,30 +20,7 @@ const RUN: &str = "/run/nri-cpu-manager-lab";
 pub struct Host {
     /// The node.
     pub node: Node,
-    // Goes after the node, and before somebody else's turn.
-    _data: Memory,
     _lock: Lock,
-}
-
-/// A directory in memory. containerd waits for the disk at every step, and the tests would wait with it.
-#[derive(Debug)]
-struct Memory(PathBuf);
-
-impl Memory {
-    fn mount(at: PathBuf) -> Result<Self> {
-        std::fs::create_dir_all(&at).with_context(|| format!("cannot make {}", at.display()))?;
-        // One that an interrupted run left.
-        let _ = umount2(&at, MntFlags::MNT_DETACH);
-        mount(Some("tmpfs"), &at, Some("tmpfs"), MsFlags::empty(), None::<&str>)
-            .with_context(|| format!("cannot mount a tmpfs at {}", at.display()))?;
-        Ok(Self(at))
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
-    }
 }
 
 impl Host {
@@ -66,12 +42,11 @@ impl Host {
         let image = cache::directory("images")?.join("host.tar");
         image::lab::write(&image, &busybox, &binaries.probe)?;
         let directory = cache::directory("host")?;
-        let memory = Memory::mount(directory.join("memory"))?;
         let setup = Setup {
             version,
             programs: containerd.join("usr/bin"),
             runc,
-            data: memory.0.join("data"),
+            data: directory.join("data"),
             run: PathBuf::from(RUN),
             root: Path::new(RUN).join("root"),
             snapshotter: "native",
@@ -79,6 +54,6 @@ impl Host {
             restrict_oom_score: true,
         };
         let node = Node::start(setup, &image, &directory.join("node"))?;
-        Ok(Self { node, _data: memory, _lock: lock })
+        Ok(Self { node, _lock: lock })
     }
 }

@@ -24,6 +24,7 @@ use crate::ledger::{Claim, Decision, Event, Ledger, Note, Policy};
 use crate::nri::{Capabilities, Message, Refusal, Runtime, Session, Updater, Wishes};
 use crate::observe::counters::Kind;
 use crate::observe::{Counters, History, Link, Observer, Question, endpoint};
+use crate::spelling::count;
 use crate::topology::{Topology, TopologyError, sysfs};
 use kernel::Kernel;
 use live::Live;
@@ -113,11 +114,11 @@ impl Owner {
         let state = StateDir::open(&paths.state_dir)?;
         let claims = remembered(&state)?;
         log::info!(
-            "machine: {} sockets, {} NUMA nodes, {} uncore caches, {} cores, CPUs {}",
-            topology.sockets().len(),
-            topology.nodes().len(),
-            topology.uncores().len(),
-            topology.cores().len(),
+            "machine: {}, {}, {}, {}, CPUs {}",
+            count(topology.sockets().len(), "socket"),
+            count(topology.nodes().len(), "NUMA node"),
+            count(topology.uncores().len(), "uncore cache"),
+            count(topology.cores().len(), "core"),
             topology.online(),
         );
         log::info!("in force: {settings}");
@@ -371,10 +372,11 @@ fn introduce(runtime: &Runtime, capabilities: &Capabilities) {
 fn announce(owner: &Owner, decision: &Decision) {
     let pods = owner.ledger.pod_count();
     let (exclusive, pool) = (owner.ledger.exclusive(), owner.ledger.pool());
-    let changed = decision.updates.len();
     log::info!(
-        "synchronised with {pods} pods: exclusive CPUs {}, shared pool {pool}, {changed} containers changed",
+        "synchronised with {}: exclusive CPUs {}, shared pool {pool}, {} changed",
+        count(pods, "pod"),
         if exclusive.is_empty() { "none".to_owned() } else { exclusive.to_string() },
+        count(decision.updates.len(), "container"),
     );
     if owner.ledger.settings().policy == Policy::None {
         log::info!("cpuManagerPolicy is none: no container gets exclusive CPUs");

@@ -176,11 +176,11 @@ impl Case<'_> {
         let cpus = seen.exclusive.unwrap_or_default();
         let mut why = vec![match seen.asks {
             Some(n) if seen.pod.qos != Qos::Guaranteed => format!(
-                "It asks for {}, and its pod wishes that they are its own (cpus: exclusive).",
+                "It asks for {}, and its pod wishes for CPUs of its own (cpus: exclusive).",
                 count(n, "whole CPU")
             ),
             Some(n) => format!(
-                "It asks for {} in a Guaranteed pod, so they are its own.",
+                "It asks for {} in a Guaranteed pod, so it gets CPUs of its own.",
                 count(n, "whole CPU")
             ),
             None => "It keeps CPUs of its own that it was given earlier.".to_owned(),
@@ -194,10 +194,17 @@ impl Case<'_> {
         }
         let (nodes, uncores) =
             (nodes_of(self.topology(), &cpus), uncores_of(self.topology(), &cpus));
-        let cores =
-            if are_whole_cores(self.topology(), &cpus) { "whole cores" } else { "not whole cores" };
+        let (these, them) = match cpus.len() {
+            1 => (format!("CPU {cpus} is"), "it is a whole core"),
+            _ => (format!("CPUs {cpus} are"), "they are whole cores"),
+        };
+        let cores = match are_whole_cores(self.topology(), &cpus) {
+            true => format!("; {them}"),
+            false if seen.idle.is_empty() => "; others may run on their SMT siblings".to_owned(),
+            false => String::new(),
+        };
         why.push(format!(
-            "CPUs {cpus} are in {} and {}; they are {cores}.",
+            "{these} in {} and {}{cores}.",
             named("NUMA node", &nodes),
             named("uncore cache", &uncores),
         ));

@@ -35,6 +35,24 @@ impl Binaries {
         Ok(Self { plugin, lab: find(&lab, "lab")?, probe: find(&lab, "probe")? })
     }
 
+    /// Copies of them, which later builds do not change: for what takes hours.
+    ///
+    /// # Errors
+    /// When one cannot be copied.
+    pub fn kept(&self) -> Result<Self> {
+        let directory = cache::directory("programs")?;
+        let keep = |from: &PathBuf| -> Result<PathBuf> {
+            let name = from.file_name().context("a program has no name")?;
+            let to = directory.join(name);
+            // Another file: what runs already goes on with the old one.
+            cache::remove(&to)?;
+            std::fs::copy(from, &to)
+                .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+            Ok(to)
+        };
+        Ok(Self { plugin: keep(&self.plugin)?, lab: keep(&self.lab)?, probe: keep(&self.probe)? })
+    }
+
     /// Builds the plugin alone, as it ships.
     ///
     /// # Errors

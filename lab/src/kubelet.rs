@@ -158,6 +158,16 @@ impl Kubelet {
         self.cri.stop_container(request).map(|_| ())
     }
 
+    /// Whether the runtime says that a container's process has ended.
+    ///
+    /// # Errors
+    /// When the container is unknown.
+    pub fn has_exited(&self, id: &str) -> Result<bool> {
+        let request = wire::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        let status = self.cri.container_status(request)?.status;
+        Ok(status.is_some_and(|status| status.state() == wire::ContainerState::ContainerExited))
+    }
+
     /// Removes a container.
     ///
     /// # Errors

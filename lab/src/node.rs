@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
 use nri_cpu_manager::cpuset::CpuSet;
 
 use crate::busy::{Busy, OUT};
@@ -14,6 +16,9 @@ use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
 use crate::manifests::Manifests;
 use crate::pod::{Container, Pod};
 use crate::{cgroup, image, plugin, process};
+
+/// How long a runtime may take to notice that a container's process has ended; it takes a moment.
+const EXIT: Duration = Duration::from_secs(30);
 
 /// A machine's container runtime with the pods that run on it.
 #[derive(Debug)]
@@ -109,12 +114,32 @@ impl Node {
     /// # Errors
     /// The runtime's words when it refuses; or when there is no such container.
     pub fn stop(&mut self, pod: &str, container: &str) -> Result<()> {
+        let stopped = self.take(pod, container)?;
+        self.stop_container(&stopped)
+    }
+
+    /// As [`stop`](Self::stop), but its process ends by itself, and the runtime has to find out: as with the kubelet nothing
+    /// follows before the runtime says that the container has exited.
+    ///
+    /// # Errors
+    /// When the runtime does not say so in time; or when there is no such container.
+    pub fn end(&mut self, pod: &str, container: &str) -> Result<()> {
+        let ended = self.take(pod, container)?;
+        process::signal(ended.pid, Signal::SIGKILL);
+        let start = Instant::now();
+        while !self.kubelet.has_exited(&ended.id)? {
+            ensure!(start.elapsed() < EXIT, "the runtime does not say that {container} has exited");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, pod: &str, container: &str) -> Result<RunningContainer> {
         let index = self.index(pod)?;
         let containers = &mut self.pods[index].containers;
         let found = containers.iter().position(|running| running.name == container);
         let found = found.with_context(|| format!("there is no container {container} in {pod}"))?;
-        let stopped = containers.remove(found);
-        self.stop_container(&stopped)
+        Ok(containers.remove(found))
     }
 
     /// Changes the CPU time of a pod's container in place.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -65,8 +65,11 @@ pub enum Step {
     Retry(String),
     /// Start one more container in a pod.
     Add(String, Container),
-    /// End a container of a pod that goes on: an init container that is done, or one that has crashed.
+    /// Have a container of a pod that goes on ended by the runtime.
     Stop(String, String),
+    /// The process of a container of a pod that goes on ends by itself: an init container that is done, or one that has
+    /// crashed.
+    End(String, String),
     /// Give the container `main` of a pod so many thousandths of a CPU, in place.
     Resize(String, i64),
     /// Remove a pod.
@@ -258,6 +261,7 @@ impl<'a> Player<'a> {
             }
             Step::Add(pod, container) => return Ok(refusal(self.node.add(pod, container))),
             Step::Stop(pod, container) => self.node.stop(pod, container)?,
+            Step::End(pod, container) => self.node.end(pod, container)?,
             Step::Run(pod) => return Ok(refusal(self.node.run(pod).map(|_| ()))),
             Step::Retry(pod) => return Ok(refusal(self.node.retry(pod).map(|_| ()))),
             Step::Resize(pod, milli) => return Ok(refusal(self.node.resize(pod, "main", *milli))),
@@ -292,7 +296,8 @@ impl<'a> Player<'a> {
                 self.node.remove_all()?;
                 self.node.end_daemon_set()?;
                 if let Some((_, plugin)) = self.plugin.take() {
-                    plugin.end(Signal::SIGTERM)?;
+                    let status = plugin.end(Signal::SIGTERM)?;
+                    ensure!(status.code().is_some(), "the plugin had to be killed: it did not end");
                 }
             }
         }
@@ -358,7 +363,8 @@ impl Step {
             Self::Add(pod, container) => {
                 format!("start container {} in pod {pod}", container.name)
             }
-            Self::Stop(pod, container) => format!("end container {container} of pod {pod}"),
+            Self::Stop(pod, container) => format!("stop container {container} of pod {pod}"),
+            Self::End(pod, container) => format!("container {container} of pod {pod} ends"),
             Self::Run(pod) => {
                 format!("start pod {} ({:?}, {})", pod.name, pod.qos(), pod.describe_cpus())
             }

@@ -2,7 +2,7 @@
 
 use super::script::Script;
 use super::shape::Shape;
-use super::{hotplug, life, pods, reconfigure, wishes, worked};
+use super::{hotplug, life, options, pods, reconfigure, wishes, worked};
 
 /// A script for machines that fit it.
 #[derive(Clone, Copy)]
@@ -19,7 +19,7 @@ impl Scenario {
     /// The script for a machine; nothing where it makes no sense.
     #[must_use]
     pub fn script(&self, shape: &Shape) -> Option<Script> {
-        (self.script)(shape)
+        (self.script)(shape).map(Script::closed)
     }
 }
 
@@ -40,6 +40,11 @@ pub fn all() -> Vec<Scenario> {
             worked::uncore_kubelet,
         ),
         scenario(
+            "uncore",
+            "prefer-align-cpus-by-uncorecache: what fits into one uncore cache is in one",
+            options::uncore,
+        ),
+        scenario(
             "kep-2625",
             "full-pcpus-only: no core is shared, half cores are refused",
             worked::whole_cores,
@@ -47,17 +52,17 @@ pub fn all() -> Vec<Scenario> {
         scenario(
             "kep-2902",
             "distribute-cpus-across-numa: even parts on several NUMA nodes",
-            worked::distributed,
+            options::distributed,
         ),
         scenario(
             "kep-3327",
-            "align-by-socket: more than a NUMA node, and all in one socket",
-            worked::one_socket,
+            "align-by-socket: what no NUMA node has room for is in one socket",
+            options::one_socket,
         ),
         scenario(
             "kep-3545",
             "prefer-closest-numa-nodes: the nearest ones with room",
-            worked::closest,
+            options::closest,
         ),
         scenario(
             "kep-4540",

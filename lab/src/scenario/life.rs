@@ -93,7 +93,7 @@ pub(super) fn plugin_restart(shape: &Shape) -> Option<Script> {
     let before = script.look();
     script.does(Step::KillPlugin);
     script.unmoved(before);
-    script.does(Step::Stop("db".into(), "main".into()));
+    script.does(Step::End("db".into(), "main".into()));
     script.holding(1);
     script.does(Step::KillPlugin);
     script.exclusive("another", 1);

@@ -4,8 +4,11 @@ pub mod catalogue;
 mod hotplug;
 mod invariants;
 mod life;
+mod options;
 mod pods;
 mod reconfigure;
+#[cfg(test)]
+mod rehearsal;
 pub mod script;
 pub mod shape;
 mod wishes;

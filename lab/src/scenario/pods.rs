@@ -15,7 +15,7 @@ pub(super) fn init_and_sidecar(shape: &Shape) -> Option<Script> {
     script.shared("web");
     script.run(Pod::new("db", [guaranteed("init", 2)]).within(3000));
     script.look();
-    script.does(Step::Stop("db".into(), "init".into()));
+    script.does(Step::End("db".into(), "init".into()));
     script.does(Step::Add("db".into(), guaranteed("sidecar", 1)));
     script.holding(2);
     let sidecar = script.look();

@@ -64,6 +64,17 @@ impl Script {
         wrong
     }
 
+    /// The end of every script: all can be cleared away, and the kernel has warned of nothing.
+    #[must_use]
+    pub(super) fn closed(mut self) -> Self {
+        self.does(Step::Clear);
+        self.push(Step::KernelWarned, |outcome, _| match outcome {
+            Outcome::KernelWarned(false) => Ok(()),
+            _ => Err("it has: its memory may be damaged".to_owned()),
+        });
+        self
+    }
+
     /// A step that must succeed.
     pub fn does(&mut self, step: Step) {
         self.push(step, |outcome, _| match outcome {

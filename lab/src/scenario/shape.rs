@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::topology::Topology;
+use nri_cpu_manager::topology::{NumaNode, Topology};
 
 use crate::vm::Machine;
 
@@ -53,8 +53,20 @@ impl Shape {
     /// The CPUs of each NUMA node that has some.
     #[must_use]
     pub fn nodes(&self) -> Vec<CpuSet> {
-        let nodes = self.topology.nodes().iter().map(|node| node.cpus);
-        nodes.filter(|cpus| !cpus.is_empty()).collect()
+        self.with_cpus().map(|(_, node)| node.cpus).collect()
+    }
+
+    /// From each of these nodes to each, how far it is.
+    #[must_use]
+    pub fn distances(&self) -> Vec<Vec<u32>> {
+        let row = |node: &NumaNode| {
+            self.with_cpus().filter_map(|(at, _)| node.distances.get(at).copied()).collect()
+        };
+        self.with_cpus().map(|(_, node)| row(node)).collect()
+    }
+
+    fn with_cpus(&self) -> impl Iterator<Item = (usize, &NumaNode)> {
+        self.topology.nodes().iter().enumerate().filter(|(_, node)| !node.cpus.is_empty())
     }
 
     /// The CPUs of each socket.

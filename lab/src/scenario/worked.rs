@@ -3,11 +3,11 @@
 use nri_cpu_manager::cpuset::CpuSet;
 
 use super::invariants::parse;
+use super::options::parts;
 use super::script::{Script, exclusive};
 use super::shape::Shape;
 use super::{Order, RESERVED, config};
 use crate::step::Step;
-use crate::view::View;
 
 /// Nothing but a look: online CPUs, uncore caches, NUMA nodes and distances.
 pub(super) fn machine(shape: &Shape) -> Option<Script> {
@@ -105,98 +105,6 @@ pub(super) fn whole_cores(shape: &Shape) -> Option<Script> {
             }
         }
         Ok(())
-    });
-    Some(script)
-}
-
-/// KEP-2902.
-pub(super) fn distributed(shape: &Shape) -> Option<Script> {
-    let nodes = shape.nodes();
-    let threads = shape.threads();
-    let half = (shape.most_in(&nodes) / 2 / threads + 1) * threads;
-    if nodes.len() < 2 || nodes.iter().filter(|n| (**n & shape.free()).len() >= half).count() < 2 {
-        return None;
-    }
-    let mut script = Script::new(shape);
-    script.plugin(shape.config("cpuManagerPolicyOptions: {distribute-cpus-across-numa: \"true\"}"));
-    script.shared("web");
-    script.exclusive("db", 2 * half);
-    script.look_for(move |view| {
-        let parts = parts(view, "db", &nodes);
-        let even = parts.iter().all(|part| Some(part) == parts.first());
-        if parts.len() < 2 || !even {
-            return Err(format!("db has {parts:?} CPUs on its NUMA nodes: that is not even"));
-        }
-        Ok(())
-    });
-    Some(script)
-}
-
-/// How many CPUs a pod has in each of the sets in which it has some.
-fn parts(view: &View, pod: &str, sets: &[CpuSet]) -> Vec<usize> {
-    let own = parse(view.allowed(pod));
-    sets.iter().map(|set| (*set & own).len()).filter(|count| *count > 0).collect()
-}
-
-/// KEP-3327: a container of more than a NUMA node, once the first socket has less room than it needs.
-pub(super) fn one_socket(shape: &Shape) -> Option<Script> {
-    let (nodes, sockets) = (shape.nodes(), shape.sockets());
-    let size = shape.most_in(&nodes) + shape.threads();
-    if sockets.len() < 2 || nodes.len() <= sockets.len() || shape.most_in(&sockets) < size {
-        return None;
-    }
-    let mut script = Script::new(shape);
-    script.plugin(shape.config(
-        "cpuManagerPolicyOptions: {align-by-socket: \"true\"}\ntopologyManagerPolicy: best-effort",
-    ));
-    script.shared("web");
-    script.exclusive("small", shape.threads());
-    script.exclusive("db", size);
-    script.look_for(move |view| match parts(view, "db", &sockets).len() {
-        1 => Ok(()),
-        count => Err(format!("db is in {count} sockets: {}", view.allowed("db"))),
-    });
-    Some(script)
-}
-
-/// KEP-3545: of all pairs of NUMA nodes with room one of the nearest.
-pub(super) fn closest(shape: &Shape) -> Option<Script> {
-    let nodes = shape.topology.nodes();
-    let free = shape.free();
-    let size = shape.most_in(&shape.nodes()) + 1;
-    let distance = |a: usize, b: usize| {
-        nodes.get(a).and_then(|node| node.distances.get(b)).copied().unwrap_or_default()
-    };
-    let pairs: Vec<(usize, usize)> = (0..nodes.len())
-        .flat_map(|a| (a + 1..nodes.len()).map(move |b| (a, b)))
-        .filter(|(a, b)| {
-            let room = |at: &usize| nodes.get(*at).map_or(0, |node| (node.cpus & free).len());
-            room(a) > 0 && room(b) > 0 && room(a) + room(b) >= size
-        })
-        .collect();
-    let near = pairs.iter().map(|(a, b)| distance(*a, *b)).min()?;
-    let far = pairs.iter().map(|(a, b)| distance(*a, *b)).max()?;
-    if near == far {
-        return None;
-    }
-    let good: Vec<CpuSet> = pairs
-        .iter()
-        .filter(|(a, b)| distance(*a, *b) == near)
-        .filter_map(|(a, b)| Some(nodes.get(*a)?.cpus | nodes.get(*b)?.cpus))
-        .collect();
-    let mut script = Script::new(shape);
-    script.plugin(shape.config(
-        "topologyManagerPolicy: restricted\n\
-         topologyManagerPolicyOptions: {prefer-closest-numa-nodes: \"true\"}",
-    ));
-    script.shared("web");
-    script.exclusive("db", size);
-    script.look_for(move |view| {
-        let own = parse(view.allowed("db"));
-        if good.iter().any(|pair| own.is_subset(pair)) {
-            return Ok(());
-        }
-        Err(format!("db is on {own}: not in two NUMA nodes that are {near} from each other"))
     });
     Some(script)
 }

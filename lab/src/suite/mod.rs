@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::binaries::Binaries;
 use crate::cache;
-use crate::command::progress;
+use crate::command::{self, command, progress};
 use crate::containerd::Version;
 use crate::scenario::catalogue::{self, Scenario};
 use crate::scenario::script::Script;
@@ -47,7 +47,7 @@ pub struct All {
     /// Puts the table into docs/lab.md, with the date and how long it took.
     #[arg(long)]
     pub save: bool,
-    /// Goes on with what an interrupted run of this very plugin has left to do.
+    /// Goes on with what an interrupted run of these very programs and machines has left to do.
     #[arg(long)]
     pub resume: bool,
 }
@@ -91,8 +91,12 @@ pub fn run(options: &Run) -> Result<()> {
 /// # Errors
 /// As [`run`].
 pub fn all(options: &All) -> Result<()> {
-    let binaries = Binaries::build()?;
-    let mut servers = Servers::open(&binaries.plugin, options.resume)?;
+    let commit = commit()?;
+    let binaries = Binaries::build()?.kept()?;
+    let machine = |name: String| cache::repository().join(format!("lab/machines/{name}.yaml"));
+    let mut files = vec![binaries.plugin.clone(), binaries.lab.clone(), binaries.probe.clone()];
+    files.extend(Machine::names()?.into_iter().map(machine));
+    let mut servers = Servers::open(&files, options.resume)?;
     for machine in machines("all")? {
         for version in [Version::V2_1, Version::V1_7] {
             if servers.has(&machine.name, version) {
@@ -106,9 +110,18 @@ pub fn all(options: &All) -> Result<()> {
     let rows = servers.rows();
     println!("{}", table::draw(&rows));
     if options.save {
-        table::save(&rows, servers.time())?;
+        table::save(&rows, &commit, servers.time())?;
     }
     finish(&rows)
+}
+
+/// What is checked out, `-dirty` where files differ from it.
+fn commit() -> Result<String> {
+    let text = command::run(
+        command("git", ["describe", "--always", "--dirty"]).current_dir(cache::repository()),
+    )
+    .context("a full run is told with the commit that it is of")?;
+    Ok(text.trim().to_owned())
 }
 
 /// Plays scenarios on one machine with one runtime; a row for each that fits. A machine that does not boot fails all.

@@ -30,10 +30,13 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Those of this very plugin; with `resume` those that an earlier run has done, too.
-    pub(super) fn open(plugin: &Path, resume: bool) -> Result<Self> {
+    /// Those of the very programs and machines of these files; with `resume` those that an earlier run has done, too.
+    pub(super) fn open(files: &[PathBuf], resume: bool) -> Result<Self> {
         let cannot = |path: &Path| format!("cannot read {}", path.display());
-        let content = fs::read(plugin).with_context(|| cannot(plugin))?;
+        let mut content = Vec::new();
+        for file in files {
+            content.extend(fs::read(file).with_context(|| cannot(file))?);
+        }
         let name = format!("all-{}.jsonl", cache::fingerprint(&content));
         let path = cache::directory("results")?.join(name);
         let text = match fs::read_to_string(&path) {
@@ -87,7 +90,7 @@ mod tests {
     #[test]
     fn a_run_goes_on_with_what_is_left() {
         let directory = tempfile::tempdir().unwrap();
-        let plugin = directory.path().join("plugin");
+        let files = ["plugin", "machine"].map(|name| directory.path().join(name));
         let row = |verdict| Row {
             machine: "small".to_owned(),
             scenario: "churn".to_owned(),
@@ -95,19 +98,22 @@ mod tests {
             verdict,
             millis: 1500,
         };
-        fs::write(&plugin, std::process::id().to_string()).unwrap();
-        let mut run = Servers::open(&plugin, false).unwrap();
+        fs::write(&files[0], std::process::id().to_string()).unwrap();
+        fs::write(&files[1], "").unwrap();
+        let mut run = Servers::open(&files, false).unwrap();
         let second = Duration::from_secs(1);
         run.add("small", Version::V2_1, vec![row(Verdict::Passed)], second).unwrap();
         run.add("small", Version::V1_7, vec![row(Verdict::NotBooted("no".into()))], second)
             .unwrap();
         assert_eq!((run.rows().len(), run.time()), (2, 2 * second));
 
-        let again = Servers::open(&plugin, true).unwrap();
+        let again = Servers::open(&files, true).unwrap();
         assert!(again.has("small", Version::V2_1) && !again.has("small", Version::V1_7));
         assert!(!again.has("large", Version::V2_1));
         assert_eq!((again.rows(), again.time()), (vec![row(Verdict::Passed)], second));
-        assert!(!Servers::open(&plugin, false).unwrap().has("small", Version::V2_1));
+        assert!(!Servers::open(&files, false).unwrap().has("small", Version::V2_1));
+        fs::write(&files[1], "cores: 8").unwrap();
+        assert!(!Servers::open(&files, true).unwrap().has("small", Version::V2_1));
         fs::remove_file(again.path).unwrap();
     }
 }

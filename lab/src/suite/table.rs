@@ -113,17 +113,17 @@ const BEGIN: &str = "<!-- hack/lab all --save writes from here -->\n";
 const END: &str = "<!-- to here -->\n";
 
 /// Puts the table into docs/lab.md.
-pub(super) fn save(rows: &[Row], time: Duration) -> Result<()> {
+pub(super) fn save(rows: &[Row], commit: &str, time: Duration) -> Result<()> {
     let path = cache::repository().join("docs/lab.md");
     let text =
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let date = run(&mut command("date", ["-u", "+%Y-%m-%d"]))?;
-    let text = insert(&text, rows, date.trim(), time)
+    let text = insert(&text, rows, &format!("{}, commit {commit}", date.trim()), time)
         .with_context(|| format!("{} has no place for the table", path.display()))?;
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn insert(text: &str, rows: &[Row], date: &str, time: Duration) -> Option<String> {
+fn insert(text: &str, rows: &[Row], what: &str, time: Duration) -> Option<String> {
     let (before, rest) = text.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;
     let failed = rows.iter().filter(|row| !row.passed()).count();
@@ -131,7 +131,7 @@ fn insert(text: &str, rows: &[Row], date: &str, time: Duration) -> Option<String
     let minutes = time.as_secs().div_ceil(60);
     let table = draw(rows);
     Some(format!(
-        "{before}{BEGIN}\nLast full run: {date}, {minutes} minutes: {passed} passed, {failed} failed.\n\n{table}\n{END}{after}"
+        "{before}{BEGIN}\nLast full run: {what}, {minutes} minutes: {passed} passed, {failed} failed.\n\n{table}\n{END}{after}"
     ))
 }
 

@@ -1,0 +1,197 @@
+//! Scripts played with the ledger alone, without a server: one that no plugin could pass, or that passes for the wrong
+//! reason, is found here within a moment.
+
+use std::collections::BTreeMap;
+
+use nri_cpu_manager::config::{Config, NodeIdentity};
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::ledger::{
+    self, ContainerId, ContainerKind, CpuRequest, Decision, Event, Ledger, MilliCpu, PodUid, Qos,
+    SandboxId,
+};
+
+use super::catalogue;
+use super::shape::Shape;
+use crate::pod::{self, Pod};
+use crate::step::{Outcome, Step};
+use crate::view::{ContainerView, View};
+use crate::vm::Machine;
+
+/// A node that is a ledger and nothing else: every decision is carried out at once.
+struct Rehearsal {
+    shape: Shape,
+    ledger: Ledger,
+    pods: Vec<Pod>,
+    cpus: BTreeMap<String, CpuSet>,
+}
+
+impl Rehearsal {
+    fn new(shape: &Shape) -> Self {
+        let settings = settings(shape, "cpuManagerPolicy: none");
+        let ledger = Ledger::new(shape.topology.clone(), settings, Vec::new());
+        let mut node =
+            Self { shape: shape.clone(), ledger, pods: Vec::new(), cpus: BTreeMap::new() };
+        node.tell(Event::Synchronize { pods: Vec::new(), containers: Vec::new() }).unwrap();
+        node
+    }
+
+    fn tell(&mut self, event: Event) -> Result<Decision, String> {
+        let decision = self.ledger.handle(event).map_err(|why| why.to_string())?;
+        for update in &decision.updates {
+            self.cpus.insert(update.container.0.clone(), update.pin.cpus());
+        }
+        Ok(decision)
+    }
+
+    fn play(&mut self, step: &Step) -> Option<Outcome> {
+        match step {
+            Step::StartPlugin(config) | Step::Reconfigure(config) => {
+                self.tell(Event::Settings(settings(&self.shape, config))).unwrap();
+            }
+            Step::Run(pod) => {
+                self.pods.push(pod.clone());
+                if let Err(why) = self.run(pod) {
+                    return Some(Outcome::Refused(why));
+                }
+            }
+            Step::Retry(name) => {
+                let pod = self.pods.iter().find(|pod| pod.name == *name).unwrap().clone();
+                if let Err(why) = self.run(&pod) {
+                    return Some(Outcome::Refused(why));
+                }
+            }
+            Step::Remove(name) => {
+                self.pods.retain(|pod| pod.name != *name);
+                self.cpus.remove(name);
+                self.tell(Event::Stop(ContainerId(name.clone()))).unwrap();
+                self.tell(Event::StopPod(SandboxId(name.clone()))).unwrap();
+                self.tell(Event::RemovePod(SandboxId(name.clone()))).unwrap();
+            }
+            Step::Look => return Some(Outcome::View(self.view())),
+            // It remembers everything anyhow.
+            Step::KillPlugin | Step::Clear => {}
+            Step::KernelWarned => return Some(Outcome::KernelWarned(false)),
+            _ => return None,
+        }
+        Some(Outcome::Done)
+    }
+
+    fn run(&mut self, pod: &Pod) -> Result<(), String> {
+        let [only] = &pod.containers[..] else { return Err("several containers".to_owned()) };
+        let milli = |amount: i64| Some(MilliCpu(u64::try_from(amount).unwrap()));
+        let told = ledger::Pod {
+            sandbox: SandboxId(pod.name.clone()),
+            uid: PodUid(pod.uid.clone()),
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            qos: match pod.qos() {
+                pod::Qos::Guaranteed => Qos::Guaranteed,
+                pod::Qos::Burstable => Qos::Burstable,
+                pod::Qos::BestEffort => Qos::BestEffort,
+            },
+            budget: milli(only.cpu_request),
+            annotations: Vec::new(),
+        };
+        let container = ledger::Container {
+            id: ContainerId(pod.name.clone()),
+            sandbox: told.sandbox.clone(),
+            name: only.name.clone(),
+            kind: ContainerKind::Unknown,
+            cpu: CpuRequest {
+                request: milli(only.cpu_request),
+                limit: milli(only.cpu_limit).filter(|limit| limit.0 > 0),
+            },
+            cpus: None,
+            mems: None,
+            devices: Vec::new(),
+            kept: false,
+            cgroup: None,
+            created_at: None,
+        };
+        self.tell(Event::RunPod(told.clone()))?;
+        let create = Event::Create { pod: told.clone(), container: container.clone() };
+        let pin = self.tell(create)?.pin.unwrap();
+        self.cpus.insert(pod.name.clone(), pin.cpus());
+        self.tell(Event::Started { pod: told, container }).map(|_| ())
+    }
+
+    fn view(&self) -> View {
+        let running = self.pods.iter().filter_map(|pod| Some((pod, self.cpus.get(&pod.name)?)));
+        let claims: BTreeMap<String, CpuSet> =
+            self.ledger.claims().map(|claim| (claim.pod, claim.cpus)).collect();
+        let container = |(pod, cpus): (&Pod, &CpuSet)| ContainerView {
+            pod: pod.name.clone(),
+            container: "main".to_owned(),
+            qos: pod.qos(),
+            request: pod.containers[0].cpu_request,
+            allowed: cpus.to_string(),
+            quota: None,
+            decided: claims.get(&pod.name).map(ToString::to_string),
+            mems: String::new(),
+            told: Vec::new(),
+        };
+        View {
+            online: self.shape.online().to_string(),
+            cores: self.shape.cores().iter().map(ToString::to_string).collect(),
+            caches: self.shape.caches().iter().map(ToString::to_string).collect(),
+            nodes: Vec::new(),
+            busy: Vec::new(),
+            containers: running.map(container).collect(),
+        }
+    }
+}
+
+fn settings(shape: &Shape, config: &str) -> ledger::Settings {
+    let config = Config::parse("rehearsal", config).unwrap();
+    let config = config.for_node(&NodeIdentity::default()).unwrap();
+    config.resolve(&shape.topology).unwrap()
+}
+
+/// On which machines a scenario makes sense; on each it has been seen to pass, if the ledger alone can play it.
+fn rehearse(name: &str) -> Vec<String> {
+    let scenario = catalogue::all().into_iter().find(|scenario| scenario.name == name).unwrap();
+    let mut fitting = Vec::new();
+    for machine in Machine::names().unwrap() {
+        let shape = Shape::of(&Machine::load(&machine).unwrap()).unwrap();
+        let Some(script) = scenario.script(&shape) else { continue };
+        let mut node = Rehearsal::new(&shape);
+        let outcomes: Option<Vec<_>> = script.steps().iter().map(|step| node.play(step)).collect();
+        let outcomes = outcomes.unwrap_or_else(|| panic!("{name} needs more than a ledger"));
+        assert_eq!(script.judge(&outcomes), Vec::<String>::new(), "{name} on {machine}");
+        fitting.push(machine);
+    }
+    fitting
+}
+
+/// Options of which the kubelet's own tests say little: each has machines on which it makes a difference.
+#[test]
+fn options_make_a_difference() {
+    for (name, machines) in [
+        (
+            "uncore",
+            &[
+                "kep-4800",
+                "kep-4800-small",
+                "kep-4800-smt",
+                "memory-only",
+                "numa",
+                "smt4",
+                "snc",
+                "two-socket",
+            ][..],
+        ),
+        ("kep-2902", &["memory-only", "numa", "snc", "two-socket"]),
+        ("kep-3327", &["numa", "snc", "two-socket"]),
+        ("kep-3545", &["llc-as-numa", "numa", "snc", "two-socket"]),
+    ] {
+        assert_eq!(rehearse(name), machines, "{name}");
+    }
+}
+
+/// The worked examples and others that need no more than pods that come and go.
+#[test]
+fn scripts_can_be_passed() {
+    for name in ["kep-4800", "kep-4800-kubelet", "kep-2625", "kep-4540", "kep-693", "churn"] {
+        assert!(!rehearse(name).is_empty(), "{name} makes sense nowhere");
+    }
+}

@@ -31,7 +31,7 @@ pub enum Exclusivity {
     #[default]
     Runtime,
     /// The kernel: the container's control group becomes a cpuset partition, and nobody else on the machine runs there.
-    /// Shared containers are never updated.
+    /// Nobody outside the pod is told anything.
     Kernel,
 }
 

@@ -173,6 +173,7 @@ impl Owner {
         machine::locate_devices(&self.machine.sysfs, &mut event);
         self.kernel.let_go(&event).await;
         self.hear(&event);
+        let started = matches!(event, Event::Started { .. });
         let step = kernel::Step::of(&event);
         let result = self.ledger.handle(event);
         let notes = self.tell_notes();
@@ -198,6 +199,9 @@ impl Owner {
         self.kernel.hold_back(&mut decision.updates, &mut self.ledger).await;
         if !decision.updates.is_empty() {
             self.watch.changed(decision.updates.len());
+        }
+        if started && self.ledger.owes() {
+            self.watch.doubted();
         }
         Ok(decision)
     }

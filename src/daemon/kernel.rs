@@ -3,7 +3,7 @@
 use super::watch::Work;
 use super::{Paths, StartError};
 use crate::config::{Config, WantedExclusivity};
-use crate::enforce::{Enforcer, Refused, WhyNot, probe};
+use crate::enforce::{Enforcer, Hierarchy, Refused, WhyNot, probe};
 use crate::ledger::{
     CgroupPath, ContainerId, Event, Exclusivity, Ledger, Placed, Policy, Settings, Subject, Update,
 };
@@ -26,6 +26,8 @@ enum Way {
 #[derive(Debug)]
 pub(super) struct Kernel {
     way: Way,
+    /// Sets CPUs behind the runtime's back, where groups can be written to.
+    hand: Option<Enforcer>,
     /// Containers whose groups have to be looked at, and are when nothing else is to be done.
     unsettled: VecDeque<ContainerId>,
     /// Whether containers have gone, and may have left something above them.
@@ -102,13 +104,22 @@ impl Kernel {
             Way::Kernel(_) => Exclusivity::Kernel,
             Way::Runtime(_) => Exclusivity::Runtime,
         };
-        Ok(Kernel::new(way))
+        let mut kernel = Kernel::new(way);
+        if kernel.hand.is_none() {
+            let hierarchy = Hierarchy::open(&paths.cgroup_root).filter(Hierarchy::is_writable);
+            kernel.hand = hierarchy.map(|groups| Enforcer::new(groups, config.partition()));
+        }
+        Ok(kernel)
     }
 
     fn new(way: Way) -> Kernel {
         let unsettled = VecDeque::new();
         let tops = KUBEPODS.iter().filter_map(|name| CgroupPath::new(name)).collect();
-        Kernel { way, unsettled, untidy: false, tops, refusals: 0, untold: Vec::new() }
+        let hand = match &way {
+            Way::Kernel(enforcer) | Way::Runtime(Ok(enforcer)) => Some(enforcer.clone()),
+            Way::Runtime(Err(_)) => None,
+        };
+        Kernel { way, hand, unsettled, untidy: false, tops, refusals: 0, untold: Vec::new() }
     }
 
     fn enforcer(&self) -> Option<Enforcer> {
@@ -135,7 +146,7 @@ impl Kernel {
 
     /// Sets a container's CPUs behind the runtime's back. Says whether that was possible.
     pub(super) async fn set_cpus(&self, placed: Placed) -> bool {
-        let Some(enforcer) = self.enforcer() else { return false };
+        let Some(enforcer) = self.hand.clone() else { return false };
         blocking(move || match enforcer.set_cpus(&placed) {
             Ok(()) => true,
             Err(error) => {

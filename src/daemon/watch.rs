@@ -70,6 +70,8 @@ pub(super) enum Work {
 pub(super) struct Watch {
     verifier: Option<Verifier>,
     due: Instant,
+    /// When the runtime has carried out what it was told, as far as can be known.
+    carried: Instant,
     /// When it looked last.
     looked: Instant,
     looking: Option<JoinHandle<Found>>,
@@ -101,6 +103,7 @@ impl Watch {
         Watch {
             verifier,
             due: Instant::now() + PERIOD,
+            carried: Instant::now(),
             looked: Instant::now(),
             looking: None,
             sending: None,
@@ -155,8 +158,13 @@ impl Watch {
     /// The runtime has been told of changes, and takes its time.
     pub(super) fn changed(&mut self, changes: usize) {
         let changes = u32::try_from(changes).unwrap_or(u32::MAX);
-        let done = Instant::now() + AGAIN + CHANGE.saturating_mul(changes);
-        self.due = self.due.max(done).min(self.looked + LONGEST);
+        self.carried = Instant::now() + AGAIN + CHANGE.saturating_mul(changes);
+        self.due = self.due.max(self.carried).min(self.looked + LONGEST);
+    }
+
+    /// The runtime may have lost what it was told of a container that it was just starting: that is not left for long.
+    pub(super) fn doubted(&mut self) {
+        self.due = self.due.min(self.carried.max(Instant::now() + AGAIN));
     }
 
     /// Containers that were not as decided at the last look, nor at the one before.
@@ -315,12 +323,15 @@ impl Owner {
                 }
                 if written { Action::Written } else { Action::Deferred }
             }
-            Drift::Set(_) => {
+            Drift::Set(_) if self.updater.is_some() => {
                 self.watch.again.push(id.clone());
-                match self.updater {
-                    Some(_) => Action::Told,
-                    None => Action::Deferred,
-                }
+                Action::Told
+            }
+            // Its next answer may be hours away: until then the runtime's books are wrong, and nothing else.
+            Drift::Set(_) => {
+                let written = self.kernel.set_cpus(placed.clone()).await;
+                self.ledger.drifted(std::slice::from_ref(id));
+                if written { Action::Written } else { Action::Deferred }
             }
             Drift::Inherited(_, mask) => match self.watch.widen(placed.clone(), *mask).await {
                 Ok(()) => Action::Widened,

@@ -82,6 +82,11 @@ impl Hierarchy {
         self.version
     }
 
+    /// Whether groups can be written to: not where it is mounted read-only.
+    pub fn is_writable(&self) -> bool {
+        rustix::fs::access(&self.root, rustix::fs::Access::WRITE_OK).is_ok()
+    }
+
     /// Where a group's files are.
     pub fn directory(&self, group: &CgroupPath) -> PathBuf {
         self.root.join(group.as_str())

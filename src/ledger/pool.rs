@@ -113,6 +113,11 @@ impl Ledger {
         }
     }
 
+    /// Whether something may be left to tell, with the next answer that can carry it.
+    pub fn owes(&self) -> bool {
+        self.pending
+    }
+
     /// Everything that containers which exist must be told now, each thing once.
     ///
     /// Shared containers come first: they leave CPUs before somebody else is put there. Who takes them has to see that the

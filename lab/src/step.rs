@@ -192,7 +192,7 @@ impl<'a> Player<'a> {
                 self.plugin = None;
                 self.node.start_daemon_set(self.program, manifests)?;
                 let (daemon, kubelet) = self.node.daemon()?;
-                daemon.wait_until_synchronised(kubelet)?;
+                daemon.wait_until_ready(kubelet)?;
             }
             Step::Confinement => {
                 return self.node.daemon()?.0.confinement().map(Outcome::Confinement);

@@ -37,12 +37,12 @@ fn container(manifests: &mut Manifests) -> &mut Container {
     &mut manifests.pod_mut().containers[0]
 }
 
-/// Installs it and waits until it has taken over the node.
+/// Installs it and waits until it has taken over the node and its probes succeed.
 fn install(bench: &mut Bench, manifests: &Manifests) {
     let node = &mut bench.host.node;
     let done = node.start_daemon_set(&binaries().plugin, manifests).and_then(|()| {
         let (daemon, kubelet) = node.daemon()?;
-        daemon.wait_until_synchronised(kubelet)
+        daemon.wait_until_ready(kubelet)
     });
     done.unwrap_or_else(|error| panic!("{error:#}"));
 }
@@ -92,7 +92,7 @@ fn the_base_pins_and_may_do_nothing_else(version: Version) {
 
     // It is killed, and its container started again; then the runtime is.
     daemon.kill(kubelet).unwrap();
-    daemon.wait_until_synchronised(kubelet).unwrap();
+    daemon.wait_until_ready(kubelet).unwrap();
     check_pinned(&bench);
     bench.host.node.kill_runtime().unwrap();
     bench.host.node.restart_runtime().unwrap();
@@ -130,7 +130,12 @@ fn the_overlay_for_moving_nodes() {
     fs::create_dir_all(&directory).unwrap();
     let state = r#"{"policyName":"static","defaultCpuSet":"0-1","checksum":0}"#;
     fs::write(directory.join("cpu_manager_state"), state).unwrap();
-    install(&mut bench, &manifests);
+    let node = &mut bench.host.node;
+    node.start_daemon_set(&binaries().plugin, &manifests).unwrap();
+    let (daemon, kubelet) = node.daemon().unwrap();
+    daemon.wait_until_synchronised(kubelet).unwrap();
+    let unready = format!("{:#}", daemon.probe().unwrap_err());
+    assert!(unready.contains("readinessProbe") && unready.contains("503"), "{unready}");
     let log = log(&bench);
     assert!(log.contains("the kubelet's own CPU manager is active"), "{log}");
     let refused = format!("{:#}", bench.host.node.run(&exclusive("db")).unwrap_err());
@@ -163,7 +168,7 @@ fn containerd_1_7_gets_nri_switched_on() {
     node.restart_runtime().unwrap();
     let (daemon, kubelet) = node.daemon().unwrap();
     daemon.restart(kubelet).unwrap();
-    daemon.wait_until_synchronised(kubelet).unwrap();
+    daemon.wait_until_ready(kubelet).unwrap();
     bench.run(&shared("web"));
     bench.run(&exclusive("db"));
     check_pinned(&bench);

@@ -98,6 +98,8 @@ fn what_is_not_understood_is_an_error() {
             "volume nrx",
         ),
         (base, "type: DirectoryOrCreate", "type: BlockDevice", "BlockDevice"),
+        (base, "port: metrics", "port: metric", "no port metric"),
+        (base, "httpGet:", "tcpSocket:", "tcpSocket"),
         ("base/configmap.yaml", "name: nri-cpu-manager\n", "name: other\n", "fits not exactly one"),
         ("base/kustomization.yaml", "images:", "namePrefix: x\nimages:", "namePrefix"),
         (kernel, "recursiveReadOnly: Disabled", "recursiveReadOnly: Enabled", "needs readOnly"),

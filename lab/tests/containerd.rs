@@ -1,7 +1,7 @@
 //! The plugin with real containerd, of both generations, on this machine: what the processes themselves say.
 //!
-//! CPU 0 is reserved here, and one-CPU containers are exclusive on another, so two CPUs are enough. Each test starts a
-//! containerd of its own (half a second) and leaves nothing behind. They take turns.
+//! All CPUs but one are reserved here. Each test starts a containerd of its own (half a second) and leaves nothing behind.
+//! They take turns.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
@@ -16,7 +16,7 @@ use lab::containerd::Version;
 use lab::pod::{Container, Pod};
 use lab::process;
 use nix::sys::signal::Signal;
-use support::{Bench, CONFIG, Spinner, binaries, eventually, exclusive, shared};
+use support::{Bench, Spinner, binaries, eventually, exclusive, shared};
 
 on_both!(
     the_exclusive_cpu_is_empty_when_its_container_starts,
@@ -220,7 +220,7 @@ fn the_runtime_can_launch_it(version: Version) {
     let executable = root.join("opt/nri/plugins/90-cpu-manager");
     fs::write(&executable, script).unwrap();
     fs::set_permissions(&executable, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::write(root.join("etc/nri/conf.d/cpu-manager.conf"), CONFIG).unwrap();
+    fs::write(root.join("etc/nri/conf.d/cpu-manager.conf"), bench.config()).unwrap();
     bench.host.node.kill_runtime().unwrap();
     bench.host.node.restart_runtime().unwrap();
 

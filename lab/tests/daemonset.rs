@@ -20,6 +20,7 @@ use lab::process;
 use lab::scenario;
 use lab::step::{Outcome, Step};
 use lab::vm::{self, Machine};
+use nix::mount::{MsFlags, mount};
 use nri_cpu_manager::cpuset::CpuSet;
 use support::{Bench, binaries, eventually, exclusive, set_affinity, shared};
 
@@ -140,12 +141,20 @@ fn the_overlay_for_moving_nodes() {
     let online = bench.online();
     let state = format!(r#"{{"policyName":"static","defaultCpuSet":"{online}","checksum":0}}"#);
     fs::write(directory.join("cpu_manager_state"), state).unwrap();
+    // As a pod's volume of memory.
+    let volume = directory.join("pods");
+    fs::create_dir(&volume).unwrap();
+    mount(Some("tmpfs"), &volume, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
     let node = &mut bench.host.node;
     node.start_daemon_set(&binaries().plugin, &manifests).unwrap();
     let (daemon, kubelet) = node.daemon().unwrap();
     daemon.wait_until_synchronised(kubelet).unwrap();
     let unready = format!("{:#}", daemon.probe().unwrap_err());
     assert!(unready.contains("readinessProbe") && unready.contains("503"), "{unready}");
+    let pid = daemon.container().unwrap().pid;
+    assert!(refuses_writes(pid, "/var/lib/kubelet").unwrap());
+    let recursive = kubelet.has_recursive_read_only().unwrap();
+    assert_eq!(refuses_writes(pid, "/var/lib/kubelet/pods").unwrap(), recursive);
     let log = log(&bench);
     assert!(log.contains("the kubelet's own CPU manager is active"), "{log}");
     let refused = format!("{:#}", bench.host.node.run(&exclusive("db")).unwrap_err());

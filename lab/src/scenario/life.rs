@@ -114,6 +114,24 @@ pub(super) fn runtime_restart(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
+/// The bare program with its defaults. Launched again with NRI 0.6 it is not told what runs: shared containers of before would
+/// not make room for new exclusive ones.
+pub(super) fn launched(shape: &Shape) -> Option<Script> {
+    let mut script = Script::new(shape);
+    script.launch(shape.config(""));
+    let before = some_pods(&mut script);
+    script.does(Step::KillRuntime);
+    script.unmoved(before);
+    script.remove("web");
+    script.exclusive("new", 1);
+    let with_new = script.exclusive_unmoved(before);
+    // With NRI 0.6 this is all that the new process hears of it.
+    script.remove("db");
+    caught_up(&mut script);
+    script.exclusive_unmoved(with_new);
+    Some(script)
+}
+
 pub(super) fn both_restart(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));

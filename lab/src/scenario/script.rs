@@ -78,6 +78,12 @@ impl Script {
         self.does(Step::StartPlugin(config));
     }
 
+    /// Has the runtime launch the plugin, with an empty memory.
+    pub fn launch(&mut self, config: String) {
+        self.promise.written = true;
+        self.does(Step::Launch(config));
+    }
+
     /// Kills the plugin, for good.
     pub fn end_plugin(&mut self) {
         self.promise.written = false;

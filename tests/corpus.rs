@@ -237,7 +237,7 @@ fn compare(machine: &str, root: &Path, hwloc: &str) -> Vec<String> {
 #[test]
 fn real_machines_are_read_as_hwloc_reads_them() {
     let Some(corpus) = corpus() else {
-        println!("\nskipped: no directory $HWLOC_CORPUS or ../shared/hwloc");
+        println!("skipped: no directory $HWLOC_CORPUS or ../shared/hwloc");
         return;
     };
     let mut files: Vec<PathBuf> =
@@ -283,7 +283,7 @@ fn real_machines_are_read_as_hwloc_reads_them() {
             (_, None) => skipped.push(format!("{name}: no reading by hwloc beside it")),
         }
     }
-    println!("\n{read} machines read, {} skipped", skipped.len());
+    println!("{read} machines read, {} skipped", skipped.len());
     for why in &skipped {
         println!("skipped: {why}");
     }

@@ -76,7 +76,7 @@ fn build(arguments: &[&str]) -> Result<String> {
     // Naming the target keeps the flags away from build scripts and macros, which cannot be static.
     let target = run(&mut command("rustc", ["--print", "host-tuple"]))?;
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    run(command(cargo, ["build"])
+    run(command(cargo, ["build", "--locked"])
         .args(arguments)
         .args(["--target", target.trim(), "--message-format", "json-render-diagnostics"])
         .current_dir(cache::repository())

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`command`], [`process`], [`cache`] | running programs, looking at processes, what is kept in `target/lab` |
 //! | [`debian`], [`binaries`], [`image`] | Debian's packages, the static programs, the containers' image |
-//! | [`containerd`], [`plugin`] | the two programs under test, as processes |
+//! | [`containerd`], [`plugin`], [`launched`] | the two programs under test, as processes; the second launched by the first |
 //! | [`cri`], [`pod`], [`cgroup`], [`kubelet`] | the lab in the kubelet's place |
 //! | [`manifests`], [`daemonset`] | the plugin as it is installed: `manifests/` composed, and run as a pod from its image |
 //! | [`node`], [`busy`] | a runtime with pods; processes that never rest |
@@ -31,6 +31,7 @@ pub mod image;
 pub mod kernel;
 pub mod kubelet;
 pub mod latency;
+pub mod launched;
 pub mod manifests;
 pub mod measure;
 pub mod node;

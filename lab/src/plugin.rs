@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::kubelet::config_map;
 use crate::process;
 
 /// Where the plugin listens unless told otherwise.
-const ADDRESS: &str = "127.0.0.1:9479";
+const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9479);
 
 /// What the plugin's log says when it has taken over the node.
 const READY: &str = "synchronised with";
@@ -318,13 +318,22 @@ impl Word {
 /// # Errors
 /// When nobody listens there.
 pub fn fetch(path: &str) -> Result<String> {
+    fetch_from(ADDRESS, path, Duration::from_secs(60))
+}
+
+/// As [`fetch`], from somewhere else. `patience` is for the connection and for each part of the answer.
+///
+/// # Errors
+/// When nobody listens there, or nothing comes in time.
+pub fn fetch_from(address: SocketAddr, path: &str, patience: Duration) -> Result<String> {
     let mut answer = String::new();
     let mut fetch = || -> std::io::Result<()> {
-        let mut stream = TcpStream::connect(ADDRESS)?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {ADDRESS}\r\n\r\n")?;
+        let mut stream = TcpStream::connect_timeout(&address, patience)?;
+        stream.set_read_timeout(Some(patience))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n")?;
         stream.read_to_string(&mut answer).map(|_| ())
     };
-    fetch().with_context(|| format!("cannot get http://{ADDRESS}{path}"))?;
+    fetch().with_context(|| format!("cannot get http://{address}{path}"))?;
     Ok(answer)
 }
 

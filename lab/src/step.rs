@@ -11,6 +11,7 @@ use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::daemonset::Confinement;
+use crate::launched::Launched;
 use crate::manifests::Manifests;
 use crate::node::Node;
 use crate::plugin::{self, Plugin, Word};
@@ -22,6 +23,9 @@ use crate::{cgroup, chaos, kernel, latency};
 /// How long the plugin may take to see something: two looks ten seconds apart, on an emulated machine.
 const SAYS: Duration = Duration::from_secs(90);
 
+/// Where the plugin keeps its state unless told otherwise.
+const STATE: &str = "/var/lib/nri-cpu-manager";
+
 /// One thing to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Step {
@@ -29,6 +33,9 @@ pub enum Step {
     StartPlugin(String),
     /// Start the plugin as it is installed: as the pod of these manifests, from its image, with no memory of earlier runs.
     StartDaemonSet(Box<Manifests>),
+    /// Put the plugin with this configuration into the runtime's directories and restart the runtime, which launches it,
+    /// with no memory of earlier runs. Its state is where it is by default: for virtual servers only.
+    Launch(String),
     /// Look how the process in the plugin's pod is confined.
     Confinement,
     /// What the plugin has logged since its start.
@@ -45,7 +52,7 @@ pub enum Step {
     Throttling(String, u64),
     /// Stop the plugin and start it with this configuration, with the memory it has.
     Reconfigure(String),
-    /// Kill the runtime with SIGKILL and start it again: the plugin has to come back by itself.
+    /// Kill the runtime with SIGKILL and start it again: the plugin has to come back by itself, or is launched anew.
     KillRuntime,
     /// Kill both with SIGKILL and start both again.
     KillBoth,
@@ -144,6 +151,7 @@ pub struct Player<'a> {
     node: &'a mut Node,
     program: &'a Path,
     plugin: Option<(plugin::Setup, Plugin)>,
+    launched: Option<(Launched, Word)>,
     tell: &'a mut dyn FnMut(&str),
 }
 
@@ -151,7 +159,7 @@ impl<'a> Player<'a> {
     /// On this node, with the plugin of this program. `tell` hears how long steps go.
     #[must_use]
     pub fn new(node: &'a mut Node, program: &'a Path, tell: &'a mut dyn FnMut(&str)) -> Self {
-        Self { node, program, plugin: None, tell }
+        Self { node, program, plugin: None, launched: None, tell }
     }
 
     /// What the plugin has logged since it was started.
@@ -180,7 +188,8 @@ impl<'a> Player<'a> {
     /// What the plugin says, if there is one.
     fn word(&self) -> Option<&Word> {
         let process = self.plugin.as_ref().map(|(_, plugin)| plugin.word());
-        process.or_else(|| self.node.daemon_word())
+        let launched = || self.launched.as_ref().map(|(_, word)| word);
+        process.or_else(launched).or_else(|| self.node.daemon_word())
     }
 
     fn act(&mut self, step: &Step) -> Result<Outcome> {
@@ -195,7 +204,16 @@ impl<'a> Player<'a> {
                 self.plugin = None;
                 self.node.start_daemon_set(self.program, manifests)?;
                 let (daemon, kubelet) = self.node.daemon()?;
-                daemon.wait_until_synchronised(kubelet)?;
+                daemon.wait_until_ready(kubelet)?;
+            }
+            Step::Launch(config) => {
+                let program = fs::read(self.program)
+                    .with_context(|| format!("cannot read {}", self.program.display()))?;
+                let root = self.node.containerd().root();
+                let launched = Launched::install(root, &program, config, Path::new(STATE))?;
+                let word = launched.word();
+                self.launched = Some((launched, word));
+                self.node.restart_runtime()?;
             }
             Step::Confinement => {
                 return self.node.daemon()?.0.confinement().map(Outcome::Confinement);
@@ -299,6 +317,11 @@ impl<'a> Player<'a> {
                     let status = plugin.end(Signal::SIGTERM)?;
                     ensure!(status.code().is_some(), "the plugin had to be killed: it did not end");
                 }
+                if let Some((launched, _)) = self.launched.take() {
+                    launched.remove()?;
+                    self.node.restart_runtime()?;
+                    launched.wait_for_end()?;
+                }
             }
         }
         Ok(Outcome::Done)
@@ -328,6 +351,11 @@ impl<'a> Player<'a> {
     }
 
     fn kill_runtime(&mut self) -> Result<Outcome> {
+        if self.launched.is_some() {
+            self.node.kill_runtime()?;
+            self.node.restart_runtime()?;
+            return Ok(Outcome::Done);
+        }
         let (_, plugin) =
             self.plugin.as_mut().context("there is no plugin that could come back")?;
         let before = plugin.synchronisations();
@@ -349,6 +377,7 @@ impl Step {
         match self {
             Self::StartPlugin(_) => "start the plugin".to_owned(),
             Self::StartDaemonSet(_) => "start the plugin as a DaemonSet's pod".to_owned(),
+            Self::Launch(_) => "have containerd launch the plugin".to_owned(),
             Self::Confinement => "look how the plugin is confined".to_owned(),
             Self::Log => "read the plugin's log".to_owned(),
             Self::KillPlugin => "kill the plugin and start it again".to_owned(),

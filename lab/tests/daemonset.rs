@@ -20,16 +20,19 @@ use lab::process;
 use lab::scenario;
 use lab::step::{Outcome, Step};
 use lab::vm::{self, Machine};
-use support::{Bench, binaries, eventually, exclusive, shared};
+use nix::mount::{MsFlags, mount};
+use nri_cpu_manager::cpuset::CpuSet;
+use support::{Bench, binaries, eventually, exclusive, set_affinity, shared};
 
 /// Two of the plugin's looks at the node, and the time until the first one.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 on_both!(the_base_pins_and_may_do_nothing_else);
 
-/// The overlay with CPU 0 reserved: machines here are smaller than those that the manifests are written for.
-fn overlay(name: &str) -> Manifests {
-    Manifests::compose(name).unwrap().edited("\"0-1\"", "\"0\"").unwrap()
+/// The overlay with these CPUs reserved.
+fn overlay(name: &str, reserved: CpuSet) -> Manifests {
+    let reserved = format!("\"{reserved}\"");
+    Manifests::compose(name).unwrap().edited("\"0-1\"", &reserved).unwrap()
 }
 
 /// The plugin's container in the overlay.
@@ -37,12 +40,17 @@ fn container(manifests: &mut Manifests) -> &mut Container {
     &mut manifests.pod_mut().containers[0]
 }
 
-/// Installs it and waits until it has taken over the node.
+/// The plugin's container without a capability.
+fn take_away(capability: &str, manifests: &mut Manifests) {
+    container(manifests).security_context.capabilities.add.retain(|added| added != capability);
+}
+
+/// Installs it and waits until it has taken over the node and its probes succeed.
 fn install(bench: &mut Bench, manifests: &Manifests) {
     let node = &mut bench.host.node;
     let done = node.start_daemon_set(&binaries().plugin, manifests).and_then(|()| {
         let (daemon, kubelet) = node.daemon()?;
-        daemon.wait_until_synchronised(kubelet)
+        daemon.wait_until_ready(kubelet)
     });
     done.unwrap_or_else(|error| panic!("{error:#}"));
 }
@@ -62,7 +70,8 @@ fn check_pinned(bench: &Bench) {
 fn the_base_pins_and_may_do_nothing_else(version: Version) {
     let mut bench = Bench::new(version);
     bench.run(&shared("web"));
-    install(&mut bench, &overlay("base"));
+    let manifests = overlay("base", bench.reserved());
+    install(&mut bench, &manifests);
     bench.run(&exclusive("db"));
     check_pinned(&bench);
     let before = bench.allowed("db");
@@ -92,7 +101,7 @@ fn the_base_pins_and_may_do_nothing_else(version: Version) {
 
     // It is killed, and its container started again; then the runtime is.
     daemon.kill(kubelet).unwrap();
-    daemon.wait_until_synchronised(kubelet).unwrap();
+    daemon.wait_until_ready(kubelet).unwrap();
     check_pinned(&bench);
     bench.host.node.kill_runtime().unwrap();
     bench.host.node.restart_runtime().unwrap();
@@ -110,7 +119,8 @@ fn the_base_pins_and_may_do_nothing_else(version: Version) {
 #[test]
 fn the_overlay_for_crio() {
     let mut bench = Bench::new(Version::V2_1);
-    install(&mut bench, &overlay("crio"));
+    let manifests = overlay("crio", bench.reserved());
+    install(&mut bench, &manifests);
     bench.run(&shared("web"));
     bench.run(&exclusive("db"));
     check_pinned(&bench);
@@ -120,7 +130,7 @@ fn the_overlay_for_crio() {
 #[test]
 fn the_overlay_for_moving_nodes() {
     let mut bench = Bench::new(Version::V2_1);
-    let manifests = overlay("migrate");
+    let manifests = overlay("migrate", bench.reserved());
     let node = &mut bench.host.node;
     let error = node.start_daemon_set(&binaries().plugin, &manifests).unwrap_err();
     let error = format!("{error:#}");
@@ -128,9 +138,23 @@ fn the_overlay_for_moving_nodes() {
 
     let directory = node.containerd().root().join("var/lib/kubelet");
     fs::create_dir_all(&directory).unwrap();
-    let state = r#"{"policyName":"static","defaultCpuSet":"0-1","checksum":0}"#;
+    let online = bench.online();
+    let state = format!(r#"{{"policyName":"static","defaultCpuSet":"{online}","checksum":0}}"#);
     fs::write(directory.join("cpu_manager_state"), state).unwrap();
-    install(&mut bench, &manifests);
+    // As a pod's volume of memory.
+    let volume = directory.join("pods");
+    fs::create_dir(&volume).unwrap();
+    mount(Some("tmpfs"), &volume, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+    let node = &mut bench.host.node;
+    node.start_daemon_set(&binaries().plugin, &manifests).unwrap();
+    let (daemon, kubelet) = node.daemon().unwrap();
+    daemon.wait_until_synchronised(kubelet).unwrap();
+    let unready = format!("{:#}", daemon.probe().unwrap_err());
+    assert!(unready.contains("readinessProbe") && unready.contains("503"), "{unready}");
+    let pid = daemon.container().unwrap().pid;
+    assert!(refuses_writes(pid, "/var/lib/kubelet").unwrap());
+    let recursive = kubelet.has_recursive_read_only().unwrap();
+    assert_eq!(refuses_writes(pid, "/var/lib/kubelet/pods").unwrap(), recursive);
     let log = log(&bench);
     assert!(log.contains("the kubelet's own CPU manager is active"), "{log}");
     let refused = format!("{:#}", bench.host.node.run(&exclusive("db")).unwrap_err());
@@ -141,7 +165,7 @@ fn the_overlay_for_moving_nodes() {
 #[test]
 fn containerd_1_7_gets_nri_switched_on() {
     let mut bench = Bench::new(Version::V1_7);
-    let manifests = overlay("containerd-1.7");
+    let manifests = overlay("containerd-1.7", bench.reserved());
     let node = &mut bench.host.node;
     node.restart_runtime_without_nri().unwrap();
     fs::remove_dir_all(node.containerd().root().join("var/run/nri")).unwrap();
@@ -163,7 +187,7 @@ fn containerd_1_7_gets_nri_switched_on() {
     node.restart_runtime().unwrap();
     let (daemon, kubelet) = node.daemon().unwrap();
     daemon.restart(kubelet).unwrap();
-    daemon.wait_until_synchronised(kubelet).unwrap();
+    daemon.wait_until_ready(kubelet).unwrap();
     bench.run(&shared("web"));
     bench.run(&exclusive("db"));
     check_pinned(&bench);
@@ -206,25 +230,22 @@ fn containerd_1_7_reads_what_was_written() {
     }
 }
 
-fn set_affinity(pid: u32, cpus: &str) {
-    let done = Command::new("taskset").args(["-apc", cpus, &pid.to_string()]).output().unwrap();
-    assert!(done.status.success(), "{done:?}");
-}
-
 /// What seeing the host's processes and SYS_NICE are for: an affinity that a container inherited is found, and repaired
 /// also where the container's user is another one.
 #[test]
 fn affinity_needs_the_hosts_processes_and_sys_nice() {
+    type Change = fn(&mut Manifests);
     const FOUND: &str = "it inherited the affinity of the runtime that started it";
-    let full = overlay("kernel-exclusivity");
-    let mut without_processes = full.clone();
-    without_processes.pod_mut().host_pid = false;
-    let mut without_nice = full.clone();
-    container(&mut without_nice).security_context.capabilities.add.retain(|c| c != "SYS_NICE");
-    for (manifests, found, repaired) in
-        [(full, true, true), (without_nice, true, false), (without_processes, false, false)]
-    {
+    let variants: [(Change, bool, bool); 3] = [
+        (|_| (), true, true),
+        (|manifests| take_away("SYS_NICE", manifests), true, false),
+        (|manifests| manifests.pod_mut().host_pid = false, false, false),
+    ];
+    for (change, found, repaired) in variants {
         let mut bench = Bench::new(Version::V2_1);
+        let (online, reserved) = (bench.online(), bench.reserved());
+        let mut manifests = overlay("kernel-exclusivity", reserved);
+        change(&mut manifests);
         install(&mut bench, &manifests);
         let mut pod = shared("web");
         pod.containers[0].user = 1000;
@@ -232,15 +253,16 @@ fn affinity_needs_the_hosts_processes_and_sys_nice() {
         // Seen by everybody: that the watcher has looked twice.
         let witness = bench.run(&shared("witness")).containers[0].pid;
         let group = lab::cgroup::of_process(witness, "cpuset").unwrap();
-        set_affinity(process::parent(pid).unwrap(), "0");
-        set_affinity(pid, "0");
-        fs::write(group.join("cpuset.cpus"), "0").unwrap();
+        set_affinity(process::parent(pid).unwrap(), reserved);
+        set_affinity(pid, reserved);
+        fs::write(group.join("cpuset.cpus"), reserved.to_string()).unwrap();
         let word = bench.host.node.daemon_word().unwrap();
-        word.wait_for("but CPUs 0 are set for its group", 1, PATIENCE, || Ok(None)).unwrap();
+        let drifted = format!("but CPUs {reserved} are set for its group");
+        word.wait_for(&drifted, 1, PATIENCE, || Ok(None)).unwrap();
         let log = log(&bench);
         assert_eq!(log.contains(FOUND), found, "{log}");
         assert_eq!(log.contains(": widened"), repaired, "{log}");
-        assert_eq!(bench.allowed("web").to_string(), if repaired { "0-1" } else { "0" });
+        assert_eq!(bench.allowed("web"), if repaired { online } else { reserved });
     }
 }
 
@@ -251,13 +273,9 @@ fn partitions_need_sys_admin_and_writable_groups() {
     // Bits of `linux/capability.h`.
     const SYS_ADMIN: u64 = 1 << 21;
     const SYS_NICE: u64 = 1 << 23;
-    let full = overlay("kernel-exclusivity");
+    let full = overlay("kernel-exclusivity", "0".parse().unwrap());
     let mut without_capability = full.clone();
-    container(&mut without_capability)
-        .security_context
-        .capabilities
-        .add
-        .retain(|c| c != "SYS_ADMIN");
+    take_away("SYS_ADMIN", &mut without_capability);
     let mut read_only = full.clone();
     let mounts = &mut container(&mut read_only).volume_mounts;
     mounts.iter_mut().filter(|m| m.name == "cgroup").for_each(|m| m.read_only = true);

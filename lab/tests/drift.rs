@@ -6,13 +6,12 @@
 mod support;
 
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
 use lab::cgroup;
 use lab::containerd::Version;
 use lab::process;
-use support::{Bench, exclusive, shared};
+use support::{Bench, exclusive, set_affinity, shared};
 
 /// Two looks, and the time until the first one.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -20,11 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn pid(bench: &Bench, pod: &str) -> u32 {
     let pod = bench.host.node.pods().iter().find(|running| running.pod.name == pod).unwrap();
     pod.containers[0].pid
-}
-
-fn set_affinity(pid: u32, cpus: &str) {
-    let done = Command::new("taskset").args(["-apc", cpus, &pid.to_string()]).output().unwrap();
-    assert!(done.status.success(), "{done:?}");
 }
 
 /// Somebody writes a shared container's cpuset. containerd 2.1 could lock up if it were told at once, so it is told with
@@ -35,18 +29,18 @@ fn a_cpuset_that_somebody_wrote() {
     let mut plugin = bench.plugin();
     bench.run(&shared("web"));
     bench.run(&exclusive("db"));
-    assert_eq!(bench.allowed("web").to_string(), "0");
+    let (online, reserved) = (bench.online(), bench.reserved());
+    assert_eq!(bench.allowed("web"), reserved);
     let group = cgroup::of_process(pid(&bench, "web"), "cpuset").unwrap();
-    fs::write(group.join("cpuset.cpus"), "0-1").unwrap();
-    assert_eq!(bench.allowed("web").to_string(), "0-1");
+    fs::write(group.join("cpuset.cpus"), online.to_string()).unwrap();
+    assert_eq!(bench.allowed("web"), online);
 
-    plugin
-        .wait_for("decided were CPUs 0, but CPUs 0-1 are set for its group", 1, PATIENCE)
-        .unwrap();
-    assert_eq!(bench.allowed("web").to_string(), "0-1", "no unsolicited update with NRI 0.8");
+    let found = format!("decided were CPUs {reserved}, but CPUs {online} are set for its group");
+    plugin.wait_for(&found, 1, PATIENCE).unwrap();
+    assert_eq!(bench.allowed("web"), online, "no unsolicited update with NRI 0.8");
     bench.run(&shared("another"));
-    assert_eq!(bench.allowed("web").to_string(), "0");
-    assert_eq!(bench.allowed("db").to_string(), "1");
+    assert_eq!(bench.allowed("web"), reserved);
+    assert_eq!(bench.allowed("db"), bench.assignable());
 }
 
 /// The runtime itself may not run everywhere, and what it starts inherits that.
@@ -56,18 +50,18 @@ fn an_affinity_that_was_inherited() {
     let mut plugin = bench.plugin();
     bench.run(&shared("web"));
     bench.run(&shared("modest"));
-    assert_eq!(bench.allowed("web").to_string(), "0-1");
+    assert_eq!(bench.allowed("web"), bench.online());
     // One that has chosen for itself, though its parent may run everywhere.
-    set_affinity(pid(&bench, "modest"), "1");
+    set_affinity(pid(&bench, "modest"), bench.assignable());
     let process = pid(&bench, "web");
-    set_affinity(process::parent(process).unwrap(), "0");
-    set_affinity(process, "0");
+    set_affinity(process::parent(process).unwrap(), bench.reserved());
+    set_affinity(process, bench.reserved());
 
     plugin
         .wait_for("it inherited the affinity of the runtime that started it: widened", 1, PATIENCE)
         .unwrap();
-    assert_eq!(bench.allowed("web").to_string(), "0-1");
-    assert_eq!(bench.allowed("modest").to_string(), "1");
+    assert_eq!(bench.allowed("web"), bench.online());
+    assert_eq!(bench.allowed("modest"), bench.assignable());
     let log = plugin.log();
     assert!(!log.contains("modest"), "what a process chooses is no drift: {log}");
 }

@@ -115,26 +115,31 @@ fn somebody_wants_to_know() {
     bench.run(&shared("web"));
     bench.run(&exclusive("db"));
     bench.host.node.run(&exclusive("late")).unwrap_err();
+    let (online, reserved, own) = (bench.online(), bench.reserved(), bench.assignable());
     has(
         &ask(&setup, &["explain", "db"]),
-        &["/db/main: exclusive, CPUs 1\n", "Free at that time: 1 CPU (1)."],
+        &[
+            &format!("/db/main: exclusive, CPUs {own}\n"),
+            &format!("Free at that time: 1 CPU ({own})."),
+        ],
     );
     has(&ask(&setup, &["explain", "late"]), &["/late/main: refused\n", "UnexpectedAdmissionError"]);
 
     let web = bench.host.node.pods().iter().find(|running| running.pod.name == "web").unwrap();
     let group = cgroup::of_process(web.containers[0].pid, "cpuset").unwrap();
-    fs::write(group.join("cpuset.cpus"), "0-1").unwrap();
-    plugin.wait_for("but CPUs 0-1 are set for its group", 1, Duration::from_secs(30)).unwrap();
+    fs::write(group.join("cpuset.cpus"), online.to_string()).unwrap();
+    let found = format!("but CPUs {online} are set for its group");
+    plugin.wait_for(&found, 1, Duration::from_secs(30)).unwrap();
     let drifting = get("/metrics").1;
     has(&drifting, &["nri_cpu_manager_drifting_containers 1\n"]);
     has(&drifting, &["drift_repairs_total{action=\"deferred\",kind=\"cpuset\"} 1\n"]);
     bench.run(&shared("another"));
-    assert_eq!(bench.allowed("web").to_string(), "0");
+    assert_eq!(bench.allowed("web"), reserved);
     has(
         &ask(&setup, &["explain", "web"]),
         &[
-            "/web/main: shared, CPUs 0\n",
-            "but CPUs 0-1 are set for its group: the runtime is told again",
+            &format!("/web/main: shared, CPUs {reserved}\n"),
+            &format!("{found}: the runtime is told again"),
         ],
     );
     let text = ask(&setup, &["status"]);
@@ -148,6 +153,9 @@ fn somebody_wants_to_know() {
     assert!(get("/healthz").0.contains("200"));
     bench.host.node.restart_runtime().unwrap();
     plugin.wait_for_synchronisation(2, Duration::from_secs(10)).unwrap();
-    has(&ask(&setup, &["explain", "db"]), &["exclusive, CPUs 1", "found running, keeps exclusive"]);
+    has(
+        &ask(&setup, &["explain", "db"]),
+        &[&format!("exclusive, CPUs {own}"), "found running, keeps exclusive"],
+    );
     has(&get("/metrics").1, &["nri_cpu_manager_reconnects_total 1\n"]);
 }

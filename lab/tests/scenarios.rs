@@ -33,6 +33,6 @@ fn a_server_with_holes() {
 /// Four NUMA nodes, near and far: the KEPs about them, and what only the state file and the runtime know.
 #[test]
 fn a_server_with_near_and_far_nodes() {
-    let names = ["machine", "kep-2902", "kep-3327", "plugin-restart", "both-restart"];
+    let names = ["machine", "kep-2902", "kep-3327", "plugin-restart", "launched", "both-restart"];
     check("numa", Version::V1_7, &names);
 }

@@ -1,6 +1,6 @@
 //! The plugin as it is installed: from its own image, as the pod that `manifests/` describe, started as a kubelet would.
 //!
-//! What a kubelet does beyond that and the lab does not: probes, the service account's token, service links and their
+//! What a kubelet does beyond that and the lab does not: probes over and over, the service account's token, service links and their
 //! variables, a termination message, `/etc/hosts` of the pod, back-off before restarts. The pod uses the host's network,
 //! as all of the lab's pods do.
 
@@ -22,6 +22,7 @@ use crate::{cache, process};
 
 mod confinement;
 mod messages;
+mod probes;
 mod volumes;
 
 pub use confinement::{Confinement, refuses_writes};
@@ -124,6 +125,15 @@ impl DaemonPod {
         Ok(kubelet.started(&id, &spec.name).unwrap_or(ended))
     }
 
+    /// Waits until the plugin has taken over the node. Its probes must succeed then.
+    ///
+    /// # Errors
+    /// As [`wait_until_synchronised`](Self::wait_until_synchronised) and [`probe`](Self::probe).
+    pub fn wait_until_ready(&self, kubelet: &Kubelet) -> Result<()> {
+        self.wait_until_synchronised(kubelet)?;
+        self.probe()
+    }
+
     /// Waits until the plugin has taken over the node.
     ///
     /// # Errors
@@ -132,6 +142,14 @@ impl DaemonPod {
         let id = &self.container()?.id;
         let ended = || Ok(kubelet.exit_code(id)?.map(|code| format!("exit code {code}")));
         self.word.wait_for_synchronisation(1, PATIENCE, ended).map(|_| ())
+    }
+
+    /// Makes each of its probes once.
+    ///
+    /// # Errors
+    /// When one fails: which one, and what the answer was.
+    pub fn probe(&self) -> Result<()> {
+        probes::probe(&self.manifests.pod().containers[0])
     }
 
     /// Waits until the plugin has ended by itself; returns its exit code.

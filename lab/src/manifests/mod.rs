@@ -90,6 +90,9 @@ impl Manifests {
         );
         let pod = self.pod();
         for container in pod.init_containers.iter().chain(&pod.containers) {
+            for (name, probe) in container.probes() {
+                container.port(&probe.http_get.port).with_context(|| format!("its {name}"))?;
+            }
             for mount in &container.volume_mounts {
                 pod.volume(&mount.name)?;
                 let recursive = mount.recursive_read_only.unwrap_or(RecursiveReadOnly::Disabled);

@@ -43,7 +43,12 @@ fn overlays_add_to_the_base_and_take_nothing_away() {
     expected.iter_mut().filter(|(path, _)| path == "/sys/fs/cgroup").for_each(|m| m.1 = false);
     assert_eq!(paths(&kernel), expected);
     assert!(kernel.config_map.data["config.yaml"].contains("exclusivity: auto"));
-    assert_eq!(paths(&compose("migrate")).len(), paths(&base).len() + 1);
+    let migrate = compose("migrate");
+    let [added] = &migrate.pod().containers[0].volume_mounts[paths(&base).len()..] else {
+        panic!("not one more: {:?}", paths(&migrate));
+    };
+    assert_eq!((&*added.mount_path, added.read_only), ("/var/lib/kubelet", true));
+    assert_eq!(added.recursive_read_only, Some(RecursiveReadOnly::IfPossible));
     assert_eq!(paths(&compose("containerd-1.7")), paths(&base));
     assert_eq!(compose("containerd-1.7").pod().init_containers.len(), 1);
     let label = context(&compose("crio")).se_linux_options.unwrap();
@@ -93,6 +98,8 @@ fn what_is_not_understood_is_an_error() {
             "volume nrx",
         ),
         (base, "type: DirectoryOrCreate", "type: BlockDevice", "BlockDevice"),
+        (base, "port: metrics", "port: metric", "no port metric"),
+        (base, "httpGet:", "tcpSocket:", "tcpSocket"),
         ("base/configmap.yaml", "name: nri-cpu-manager\n", "name: other\n", "fits not exactly one"),
         ("base/kustomization.yaml", "images:", "namePrefix: x\nimages:", "namePrefix"),
         (kernel, "recursiveReadOnly: Disabled", "recursiveReadOnly: Enabled", "needs readOnly"),

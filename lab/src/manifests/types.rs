@@ -2,7 +2,7 @@
 //! manifests is passed over in silence.
 //!
 //! Fields of type [`IgnoredAny`] are known and have no meaning here: they are for the scheduler, for controllers, or for
-//! what the lab does not do (probes).
+//! what the lab does not do: it makes probes once, not over and over.
 
 use std::collections::BTreeMap;
 
@@ -117,18 +117,44 @@ api! {
         args: Vec<String>,
         #[serde(default)]
         env: Vec<Variable>,
-        #[serde(default, skip_serializing)]
-        ports: IgnoredAny,
-        #[serde(default, skip_serializing)]
-        liveness_probe: IgnoredAny,
-        #[serde(default, skip_serializing)]
-        readiness_probe: IgnoredAny,
-        #[serde(default, skip_serializing)]
-        startup_probe: IgnoredAny,
+        #[serde(default)]
+        ports: Vec<Port>,
+        startup_probe: Option<Probe>,
+        liveness_probe: Option<Probe>,
+        readiness_probe: Option<Probe>,
         resources: Resources,
         security_context: SecurityContext,
         #[serde(default)]
         volume_mounts: Vec<VolumeMount>,
+    }
+
+    /// Where a container listens.
+    Port {
+        name: Option<String>,
+        container_port: u16,
+        #[serde(default, skip_serializing)]
+        protocol: IgnoredAny,
+    }
+
+    /// How a kubelet finds out how a container is. The only kind that is known is over HTTP.
+    Probe {
+        http_get: HttpGet,
+        #[serde(default = "one")]
+        timeout_seconds: u64,
+        #[serde(default, skip_serializing)]
+        period_seconds: IgnoredAny,
+        #[serde(default, skip_serializing)]
+        initial_delay_seconds: IgnoredAny,
+        #[serde(default, skip_serializing)]
+        success_threshold: IgnoredAny,
+        #[serde(default, skip_serializing)]
+        failure_threshold: IgnoredAny,
+    }
+
+    /// What a probe gets, from the pod's own address.
+    HttpGet {
+        path: String,
+        port: PortRef,
     }
 
     /// An environment variable.
@@ -218,6 +244,16 @@ api! {
     ConfigMapVolume {
         name: String,
     }
+}
+
+/// A port, by its number or by the name that its container gives it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum PortRef {
+    /// The number.
+    Number(u16),
+    /// The name.
+    Name(String),
 }
 
 /// Amounts of CPU and memory, with the API's units.
@@ -313,6 +349,32 @@ impl PodSpec {
     }
 }
 
+impl Container {
+    /// Its probes, by the names of their fields.
+    pub fn probes(&self) -> impl Iterator<Item = (&'static str, &Probe)> {
+        let all = [
+            ("startupProbe", &self.startup_probe),
+            ("livenessProbe", &self.liveness_probe),
+            ("readinessProbe", &self.readiness_probe),
+        ];
+        all.into_iter().filter_map(|(name, probe)| Some((name, probe.as_ref()?)))
+    }
+
+    /// The number of one of its ports.
+    ///
+    /// # Errors
+    /// When it has no port of that name.
+    pub fn port(&self, port: &PortRef) -> Result<u16> {
+        let name = match port {
+            PortRef::Number(number) => return Ok(*number),
+            PortRef::Name(name) => name,
+        };
+        let found = self.ports.iter().find(|port| port.name.as_ref() == Some(name));
+        let found = found.with_context(|| format!("{} has no port {name}", self.name))?;
+        Ok(found.container_port)
+    }
+}
+
 impl Amounts {
     /// Thousandths of a CPU; 0 if nothing is said.
     ///
@@ -340,4 +402,9 @@ impl Amounts {
 
 fn whole(number: &str, factor: i64) -> Option<i64> {
     number.parse::<i64>().ok().filter(|n| *n >= 0)?.checked_mul(factor)
+}
+
+/// Seconds that a probe may take where nothing is said.
+fn one() -> u64 {
+    1
 }

@@ -89,6 +89,11 @@ pub fn all() -> Vec<Scenario> {
             life::plugin_restart,
         ),
         scenario("runtime-restart", "containerd killed: nobody moves", life::runtime_restart),
+        scenario(
+            "launched",
+            "launched by containerd, which is then killed: nobody moves",
+            life::launched,
+        ),
         scenario("both-restart", "both killed: nobody moves", life::both_restart),
         scenario(
             "config-swap",

@@ -26,7 +26,7 @@ pub(super) struct Promise {
 
 impl Promise {
     /// Exclusive containers have as many CPUs as they asked for, online, not reserved, with nobody else on them and
-    /// without a quota; the others have all that is left but idle siblings. What the plugin wrote down must not differ.
+    /// without a quota; the others have all that is left but idle siblings.
     pub(super) fn check(&self, view: &View) -> Result<(), String> {
         let online = parse(&view.online);
         let mut exclusive = CpuSet::EMPTY;
@@ -49,10 +49,6 @@ impl Promise {
             }
             if let Some(quota) = container.quota {
                 return Err(format!("{name} has CPUs for itself, and a quota of {quota}m"));
-            }
-            let decided = container.decided.as_deref().unwrap_or_default();
-            if self.written && parse(decided) != cpus {
-                return Err(format!("{name} may run on {cpus}, the state file says {decided:?}"));
             }
             exclusive |= cpus;
             if self.isolated.contains(&container.pod) {
@@ -78,6 +74,19 @@ impl Promise {
                     "{name}, a shared one, may run on {cpus}: expected was {pool} but {} CPUs",
                     self.held
                 ));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the plugin wrote down is what the processes of exclusive containers say.
+    pub(super) fn check_written(&self, view: &View) -> Result<(), String> {
+        let exclusive = view.containers.iter().filter(|c| self.wanted(c).is_some());
+        for container in exclusive.filter(|_| self.written) {
+            let (name, cpus) = (name(container), parse(&container.allowed));
+            let decided = container.decided.as_deref().unwrap_or_default();
+            if parse(decided) != cpus {
+                return Err(format!("{name} may run on {cpus}, the state file says {decided:?}"));
             }
         }
         Ok(())

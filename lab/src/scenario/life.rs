@@ -91,8 +91,7 @@ pub(super) fn plugin_restart(shape: &Shape) -> Option<Script> {
     script.shared("web");
     script.run(Pod::new("db", [guaranteed("main", 1), Container::guaranteed("side", 500)]));
     let before = script.look();
-    script.does(Step::KillPlugin);
-    script.unmoved(before);
+    // The plugin's first start: what the next one writes down, it could find in the groups of those that run.
     script.does(Step::End("db".into(), "main".into()));
     script.holding(1);
     script.does(Step::KillPlugin);
@@ -112,6 +111,24 @@ pub(super) fn runtime_restart(shape: &Shape) -> Option<Script> {
     let before = some_pods(&mut script);
     script.does(Step::KillRuntime);
     goes_on(&mut script, before);
+    Some(script)
+}
+
+/// The bare program with its defaults. Launched again with NRI 0.6 it is not told what runs: shared containers of before would
+/// not make room for new exclusive ones.
+pub(super) fn launched(shape: &Shape) -> Option<Script> {
+    let mut script = Script::new(shape);
+    script.launch(shape.config(""));
+    let before = some_pods(&mut script);
+    script.does(Step::KillRuntime);
+    script.unmoved(before);
+    script.remove("web");
+    script.exclusive("new", 1);
+    let with_new = script.exclusive_unmoved(before);
+    // With NRI 0.6 this is all that the new process hears of it.
+    script.remove("db");
+    caught_up(&mut script);
+    script.exclusive_unmoved(with_new);
     Some(script)
 }
 

@@ -89,6 +89,12 @@ impl Script {
         self.does(Step::StartPlugin(config));
     }
 
+    /// Has the runtime launch the plugin, with an empty memory.
+    pub fn launch(&mut self, config: String) {
+        self.promise.written = true;
+        self.does(Step::Launch(config));
+    }
+
     /// Kills the plugin, for good.
     pub fn end_plugin(&mut self) {
         self.promise.written = false;
@@ -131,11 +137,21 @@ impl Script {
 
     /// Looks at the node, and checks one thing more.
     pub fn look_for(&mut self, check: impl Fn(&View) -> Result<(), String> + 'static) -> Look {
+        self.look_back(move |view, _| check(view))
+    }
+
+    /// Looks at the node, and checks one thing more, given the views until then, too.
+    fn look_back(
+        &mut self,
+        check: impl Fn(&View, &[&View]) -> Result<(), String> + 'static,
+    ) -> Look {
         let promise = self.promise.clone();
         self.push(Step::Look, move |_, views| {
             let view = views.last().ok_or("nothing was seen")?;
             promise.check(view)?;
-            check(view)
+            check(view, views)?;
+            // Last: what is wrong with the processes explains more.
+            promise.check_written(view)
         });
         self.looks += 1;
         Look(self.looks - 1)
@@ -168,14 +184,8 @@ impl Script {
     }
 
     fn compare(&mut self, since: Look, counts: impl Fn(CpuSet) -> bool + 'static) -> Look {
-        let look = self.look();
-        let checked = self.steps.pop();
-        let Some((step, promised)) = checked else { return look };
-        self.push(step, move |outcome, views| {
-            promised(outcome, views)?;
-            let (Some(before), Some(now)) = (views.get(since.0), views.get(look.0)) else {
-                return Err("there are too few looks".to_owned());
-            };
+        self.look_back(move |now, views| {
+            let before = views.get(since.0).ok_or("there are too few looks")?;
             for container in &before.containers {
                 let same = now
                     .containers
@@ -192,8 +202,7 @@ impl Script {
                 }
             }
             Ok(())
-        });
-        look
+        })
     }
 
     /// A step whose text must have all of this in it.

@@ -9,6 +9,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -37,13 +38,11 @@ pub fn binaries() -> &'static Binaries {
     BINARIES.get_or_init(|| Binaries::build().unwrap())
 }
 
-/// The plugin's configuration: CPU 0 is reserved.
-pub const CONFIG: &str = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n";
-
 /// Where containers find the directory for their reports.
 const OUT: &str = "/out";
 
-/// A containerd on this machine.
+/// A containerd on this machine, which may have any number of CPUs from two on. The plugin's configuration reserves all but
+/// one of them, so that a second exclusive CPU cannot be had.
 pub struct Bench {
     pub host: Host,
 }
@@ -56,20 +55,37 @@ impl Bench {
         bench
     }
 
-    /// Starts the plugin, with CPU 0 reserved.
+    /// Starts the plugin.
     pub fn plugin(&self) -> Plugin {
         self.plugin_setup().1
     }
 
     /// As [`plugin`](Self::plugin), with what is needed to start it again.
     pub fn plugin_setup(&self) -> (Setup, Plugin) {
-        let setup = self.host.node.plugin(&binaries().plugin, CONFIG).unwrap();
+        let setup = self.host.node.plugin(&binaries().plugin, &self.config()).unwrap();
         let plugin = Plugin::start(&setup).unwrap_or_else(|error| panic!("{error:#}"));
         (setup, plugin)
     }
 
+    /// The plugin's configuration.
+    pub fn config(&self) -> String {
+        let reserved = self.reserved();
+        format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\n")
+    }
+
+    /// All CPUs of this machine: what shared containers have while nobody has an exclusive CPU.
     pub fn online(&self) -> CpuSet {
         fs::read_to_string("/sys/devices/system/cpu/online").unwrap().trim().parse().unwrap()
+    }
+
+    /// The CPU that can be exclusive, the last one.
+    pub fn assignable(&self) -> CpuSet {
+        CpuSet::of(self.online().iter().last().unwrap()).unwrap()
+    }
+
+    /// The CPUs that cannot: what shared containers have while somebody has the other one.
+    pub fn reserved(&self) -> CpuSet {
+        self.online() - self.assignable()
     }
 
     pub fn run(&mut self, pod: &Pod) -> RunningPod {
@@ -130,6 +146,13 @@ pub fn shared(name: &str) -> Pod {
 /// A pod with one CPU for itself.
 pub fn exclusive(name: &str) -> Pod {
     Pod::new(name, [Container::guaranteed("main", 1000)])
+}
+
+/// Lets all threads of a process run on these CPUs only, as far as its group allows.
+pub fn set_affinity(pid: u32, cpus: CpuSet) {
+    let (cpus, pid) = (cpus.to_string(), pid.to_string());
+    let done = Command::new("taskset").args(["-apc", &cpus, &pid]).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
 }
 
 /// A shared container that is always busy, and records for each CPU when it last ran there.

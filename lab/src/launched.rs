@@ -1,0 +1,78 @@
+//! The plugin launched by the runtime, out of the runtime's own directories.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use nri_cpu_manager::checkpoint::StateDir;
+
+use crate::cache;
+use crate::plugin::Word;
+
+/// How long it may take to end with its connection, on emulated CPUs too.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A plugin in the runtime's directories: launched with the runtime, ended with it.
+#[derive(Debug)]
+pub struct Launched {
+    executable: PathBuf,
+    config: PathBuf,
+    state: PathBuf,
+}
+
+impl Launched {
+    /// Puts an executable and its configuration where a runtime looks for them whose root directory is `root`; it does so
+    /// when it is started. `state` is where that plugin keeps its state, which is removed.
+    ///
+    /// # Errors
+    /// When the files cannot be written.
+    pub fn install(root: &Path, executable: &[u8], config: &str, state: &Path) -> Result<Self> {
+        let launched = Self {
+            executable: root.join("opt/nri/plugins/90-cpu-manager"),
+            config: root.join("etc/nri/conf.d/cpu-manager.conf"),
+            state: state.to_path_buf(),
+        };
+        cache::remove(state)?;
+        let write = |path: &Path, content: &[u8]| {
+            fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
+        };
+        write(&launched.config, config.as_bytes())?;
+        write(&launched.executable, executable)?;
+        fs::set_permissions(&launched.executable, fs::Permissions::from_mode(0o755))
+            .with_context(|| format!("cannot permit {}", launched.executable.display()))?;
+        Ok(launched)
+    }
+
+    /// What it says: only its state. It logs to the system's log, which the lab does not keep.
+    #[must_use]
+    pub fn word(&self) -> Word {
+        Word::at(PathBuf::new(), self.state.clone())
+    }
+
+    /// Takes it away: a runtime that starts from now on does not launch it.
+    ///
+    /// # Errors
+    /// When the files cannot be removed.
+    pub fn remove(&self) -> Result<()> {
+        cache::remove(&self.executable)?;
+        cache::remove(&self.config)
+    }
+
+    /// Waits until it has ended, as it does with its connection: its state is free for another instance.
+    ///
+    /// # Errors
+    /// When it outlives the runtime that launched it.
+    pub fn wait_for_end(&self) -> Result<()> {
+        let start = Instant::now();
+        while let Err(error) = StateDir::open(&self.state) {
+            ensure!(
+                start.elapsed() < PATIENCE,
+                "the plugin outlives the runtime that launched it: {error}"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use crate::binaries::Binaries;
 use crate::cache;
 use crate::command::{command, progress, run};
+use crate::containerd::Version;
 use crate::debian::Debian;
 use crate::image;
 
@@ -21,7 +22,15 @@ pub(super) struct Base {
 }
 
 /// In the guest's root: containerd 1.7 beside the 2.1 of its distribution.
-pub(crate) const CONTAINERD_1_7: &str = "/opt/containerd-1.7";
+const CONTAINERD_1_7: &str = "/opt/containerd-1.7";
+
+/// The directory of containerd's programs in the guest's root.
+pub(crate) fn programs(version: Version) -> &'static str {
+    match version {
+        Version::V1_7 => CONTAINERD_1_7,
+        Version::V2_1 => "/usr/bin",
+    }
+}
 
 /// What the root image has beyond the smallest Debian.
 const PACKAGES: &str = "containerd,runc,crun,iproute2,systemd";
@@ -116,6 +125,7 @@ pub(super) fn make_run(
 /// The smallest Debian with containerd, without documentation.
 fn make_root(path: &Path, debian: &Debian) -> Result<()> {
     progress("building the guest's root image (once; about a minute)");
+    let new = Version::V2_1.suite();
     let tree = path.with_extension("tree");
     cache::remove(&tree)?;
     run(command("mmdebstrap", ["--variant=minbase", "--quiet"])
@@ -124,16 +134,21 @@ fn make_root(path: &Path, debian: &Debian) -> Result<()> {
             "--dpkgopt=path-exclude=/usr/share/doc/*",
             "--dpkgopt=path-exclude=/usr/share/locale/*",
         ])
-        .args(["--dpkgopt=path-exclude=/usr/share/man/*", "forky"])
+        .args(["--dpkgopt=path-exclude=/usr/share/man/*", new])
         .arg(&tree)
-        .arg(debian.source("forky"))
+        .arg(debian.source(new))
         .env("LC_ALL", "C"))?;
-    let old = debian.unpacked("containerd", "trixie")?;
+    let old = debian.unpacked("containerd", Version::V1_7.suite())?;
     let place = tree.join(CONTAINERD_1_7.trim_start_matches('/'));
     fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
     for program in ["containerd", "containerd-shim-runc-v2", "ctr"] {
         fs::copy(old.join("usr/bin").join(program), place.join(program))
             .with_context(|| format!("cannot copy {program} of containerd 1.7"))?;
+    }
+    for version in [Version::V1_7, Version::V2_1] {
+        // It needs the libraries there.
+        let containerd = format!("{}/containerd", programs(version));
+        version.check(command("chroot", [&tree]).args([&containerd, "--version"]))?;
     }
     fs::create_dir_all(tree.join("lab"))
         .context("cannot make the mount point of the run's image")?;

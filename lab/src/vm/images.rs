@@ -11,6 +11,7 @@ use crate::command::{command, progress, run};
 use crate::containerd::Version;
 use crate::debian::Debian;
 use crate::image;
+use crate::vm::machine::{Machine, TABLES};
 
 /// Paths of everything that stays the same from run to run.
 #[derive(Debug, Clone)]
@@ -119,6 +120,23 @@ pub(super) fn make_run(
     fs::write(tree.join("job.json"), job).context("cannot write the job")?;
     let path = directory.join("run.ext4");
     make_file_system(&tree, &path, "96M")?;
+    Ok(path)
+}
+
+/// The initramfs with the table of ACPI in front that this machine needs; the one of all machines where it needs none.
+pub(super) fn initramfs(base: &Base, machine: &Machine, directory: &Path) -> Result<PathBuf> {
+    let Some(madt) = machine.madt()? else { return Ok(base.initramfs.clone()) };
+    let tree = directory.join("tree");
+    let tables = tree.join(TABLES);
+    fs::create_dir_all(&tables)
+        .and_then(|()| fs::write(tables.join("madt.aml"), madt))
+        .with_context(|| format!("cannot write to {}", tables.display()))?;
+    let path = directory.join("initramfs");
+    // Linux looks for tables before it can unpack anything.
+    run(command("sh", ["-c", "(find kernel | cpio --quiet -o -H newc; cat \"$1\") > \"$0\""])
+        .arg(&path)
+        .arg(&base.initramfs)
+        .current_dir(&tree))?;
     Ok(path)
 }
 

@@ -211,6 +211,19 @@ mod tests {
         for distance in ["src=0,dst=0,val=10", "src=0,dst=1,val=32", "src=1,dst=0,val=20"] {
             assert!(text.contains(&format!("-numa dist,{distance}")), "{text}");
         }
+        // The first node has the threads of two cores: QEMU counts these one after the other.
+        let far_siblings = Machine {
+            threads: 2,
+            numbering: vec![Level::Cores, Level::Threads],
+            nodes: vec![node("0-1,4-5"), node("2-3,6"), node("7")],
+            ..Machine::single("far", 1, 4)
+        };
+        let text = far_siblings.arguments().join(" ");
+        for numbers in
+            ["0,memdev=memory0,cpus=0-3", "1,memdev=memory1,cpus=4-6", "2,memdev=memory2,cpus=7"]
+        {
+            assert!(text.contains(&format!("-numa node,nodeid={numbers}")), "{text}");
+        }
     }
 
     #[test]

@@ -176,6 +176,8 @@ impl Debian {
     fn with_indexes(&self, act: impl Fn() -> Result<()>) -> Result<()> {
         self.update()?;
         retried(act, || {
+            // With what is there apt would take one that is damaged for the newest.
+            cache::remove(&self.apt.join("lists"))?;
             cache::remove(&self.stamp())?;
             self.update()
         })

@@ -149,6 +149,17 @@ pub fn set_cpus(pid: u32) -> Result<String> {
     if path.exists() { read(&path) } else { Ok(String::new()) }
 }
 
+/// The threads of all processes in a process's own cgroup.
+///
+/// # Errors
+/// When the process is gone, or its cgroup cannot be read.
+pub fn threads(pid: u32) -> Result<Vec<u32>> {
+    let (controller, file) = if is_v2() { ("", "cgroup.threads") } else { ("cpuset", "tasks") };
+    let path = of_process(pid, controller)?.join(file);
+    let threads: Result<Vec<u32>, _> = read(&path)?.lines().map(str::parse).collect();
+    threads.with_context(|| format!("{} names a strange thread", path.display()))
+}
+
 /// In how many periods a process's own cgroup and the one above it were throttled: its container and its pod.
 ///
 /// # Errors

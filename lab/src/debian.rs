@@ -95,7 +95,6 @@ impl Debian {
             return Ok(());
         }
         progress(format!("installing {}", packages.join(" ")));
-        self.update()?;
         let install = |mode: &str| {
             let mut command = self.apt("apt-get", Purpose::Install);
             command.args(["install", mode, "--no-install-recommends", "--no-remove"]);
@@ -103,8 +102,10 @@ impl Debian {
             command.env("DEBIAN_FRONTEND", "noninteractive");
             run(&mut command)
         };
-        plan::only_adds(&install("--simulate")?)?;
-        install("--yes").map(|_| ())
+        self.with_indexes(|| {
+            plan::only_adds(&install("--simulate")?)?;
+            install("--yes").map(|_| ())
+        })
     }
 
     /// The content of a package of `suite`, unpacked in the cache; nothing is installed.
@@ -160,21 +161,35 @@ impl Debian {
             return Ok(archive);
         }
         progress(format!("fetching {package} from {suite}"));
-        self.update()?;
         fs::create_dir_all(&directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
-        run(self
-            .apt("apt-get", Purpose::Fetch)
-            .args(["download", &format!("{package}/{suite}")])
-            .current_dir(&directory))?;
+        self.with_indexes(|| {
+            let mut command = self.apt("apt-get", Purpose::Fetch);
+            command.args(["download", &format!("{package}/{suite}")]).current_dir(&directory);
+            run(&mut command).map(|_| ())
+        })?;
         deb_in(&directory)
             .with_context(|| format!("apt-get download left no .deb of {package}/{suite}"))
     }
 
-    /// Fetches the package indexes, once for each cache.
+    /// Does something with the package indexes; with new ones if it fails.
+    fn with_indexes(&self, act: impl Fn() -> Result<()>) -> Result<()> {
+        self.update()?;
+        retried(act, || {
+            // With what is there apt would take one that is damaged for the newest.
+            cache::remove(&self.apt.join("lists"))?;
+            cache::remove(&self.stamp())?;
+            self.update()
+        })
+    }
+
+    fn stamp(&self) -> PathBuf {
+        self.apt.join("updated")
+    }
+
+    /// Fetches the package indexes, if they are not there.
     fn update(&self) -> Result<()> {
-        let stamp = self.apt.join("updated");
-        cache::once(&stamp, |partial| {
+        cache::once(&self.stamp(), |partial| {
             progress("fetching Debian's package indexes");
             for directory in ["lists/partial", "cache/archives/partial", "etc"] {
                 fs::create_dir_all(self.apt.join(directory))
@@ -266,7 +281,47 @@ fn is_new_enough() -> bool {
     number.is_some_and(|major: u32| major >= OLDEST_QEMU)
 }
 
+/// Suites go on, and their archives drop what an older index names: what fails is tried once more with new indexes.
+fn retried(act: impl Fn() -> Result<()>, renew: impl FnOnce() -> Result<()>) -> Result<()> {
+    let Err(error) = act() else { return Ok(()) };
+    progress(format!("{error:#}\ntrying once more, with new package indexes"));
+    renew()?;
+    act().context("this fails with new package indexes too")
+}
+
 fn deb_in(directory: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(directory).ok()?;
     entries.flatten().map(|e| e.path()).find(|path| path.extension().is_some_and(|e| e == "deb"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// What fails as long as fewer than `needed` indexes were fetched: how often they were, and what came of it.
+    fn fetched(needed: u32) -> (u32, Result<()>) {
+        let fetched = Cell::new(0);
+        let act = || match fetched.get() {
+            count if count < needed => bail!("404 Not Found"),
+            _ => Ok(()),
+        };
+        let result = retried(act, || {
+            fetched.set(fetched.get() + 1);
+            Ok(())
+        });
+        (fetched.get(), result)
+    }
+
+    #[test]
+    fn indexes_are_fetched_again_once() {
+        assert!(matches!(fetched(0), (0, Ok(()))));
+        assert!(matches!(fetched(1), (1, Ok(()))));
+        let (count, result) = fetched(2);
+        let error = format!("{:#}", result.unwrap_err());
+        assert_eq!(
+            (count, error.as_str()),
+            (1, "this fails with new package indexes too: 404 Not Found")
+        );
+    }
 }

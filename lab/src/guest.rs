@@ -9,12 +9,11 @@ use nix::mount::{MsFlags, mount};
 use serde::{Deserialize, Serialize};
 
 use crate::command::{command, run};
-use crate::containerd::{Setup, Version};
+use crate::containerd::Setup;
 use crate::node::Node;
 use crate::shell;
 use crate::step::{Outcome, Player, Step};
-use crate::vm::images::CONTAINERD_1_7;
-use crate::vm::{Oci, Software};
+use crate::vm::{Oci, Software, images};
 
 /// What a guest is to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -132,13 +131,9 @@ fn play_part(player: &mut Player<'_>, part: &[Step], reports: &mut File) -> Resu
 
 fn start_node(software: Software) -> Result<Node> {
     let Software { version, oci, driver } = software;
-    let programs = match version {
-        Version::V1_7 => CONTAINERD_1_7,
-        Version::V2_1 => "/usr/bin",
-    };
     let setup = Setup {
         version,
-        programs: PathBuf::from(programs),
+        programs: PathBuf::from(images::programs(version)),
         runc: PathBuf::from(match oci {
             Oci::Runc => "/usr/sbin/runc",
             Oci::Crun => "/usr/bin/crun",

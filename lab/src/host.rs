@@ -7,6 +7,7 @@ use anyhow::Result;
 use crate::binaries::Binaries;
 use crate::cache::{self, Lock};
 use crate::cgroup::Driver;
+use crate::command::command;
 use crate::containerd::{Setup, Version};
 use crate::debian::Debian;
 use crate::image;
@@ -31,11 +32,8 @@ impl Host {
     pub fn start(version: Version, binaries: &Binaries) -> Result<Self> {
         let lock = cache::lock_file(&Path::new(RUN).with_extension("lock"))?;
         let debian = Debian::new()?;
-        let suite = match version {
-            Version::V1_7 => "trixie",
-            Version::V2_1 => "forky",
-        };
-        let containerd = debian.unpacked("containerd", suite)?;
+        let programs = debian.unpacked("containerd", version.suite())?.join("usr/bin");
+        version.check(&mut command(programs.join("containerd"), ["--version"]))?;
         // Newer ones than Debian 12's need newer libraries.
         let runc = debian.unpacked("runc", "bookworm")?.join("usr/sbin/runc");
         let busybox = debian.unpacked("busybox-static", "bookworm")?.join("bin/busybox");
@@ -44,7 +42,7 @@ impl Host {
         let directory = cache::directory("host")?;
         let setup = Setup {
             version,
-            programs: containerd.join("usr/bin"),
+            programs,
             runc,
             data: directory.join("data"),
             run: PathBuf::from(RUN),

@@ -8,7 +8,7 @@
 //! | [`cri`], [`pod`], [`cgroup`], [`kubelet`] | the lab in the kubelet's place |
 //! | [`manifests`], [`daemonset`] | the plugin as it is installed: `manifests/` composed, and run as a pod from its image |
 //! | [`node`], [`busy`] | a runtime with pods; processes that never rest |
-//! | [`step`], [`view`] | what happens on a node, as data, and what it looks like then |
+//! | [`step`], [`view`], [`hardware`] | what happens on a node, as data, and what it looks like then |
 //! | [`scenario`], [`picture`] | the scripts of demo and tests, and a node drawn for people |
 //! | [`suite`] | every scenario on every machine, and the table of it |
 //! | [`shell`] | a prompt on a virtual server |
@@ -26,6 +26,7 @@ pub mod daemonset;
 pub mod debian;
 pub mod demo;
 pub mod guest;
+pub mod hardware;
 pub mod host;
 pub mod image;
 pub mod kernel;

@@ -295,19 +295,19 @@ impl Node {
         &self.pods
     }
 
-    /// Where a pod's container may run: what the kernel says of every thread of its first process.
+    /// Where a pod's container may run: what the kernel says of every thread of all its processes.
     ///
     /// # Errors
-    /// When it does not run, or its threads do not agree.
+    /// When it does not run, or its threads do not agree for longer than somebody needs to change them all.
     pub fn allowed(&self, pod: &str, container: &str) -> Result<CpuSet> {
         let running = self.pods.iter().find(|running| running.pod.name == pod);
         let found =
             running.and_then(|running| running.containers.iter().find(|c| c.name == container));
-        process::allowed(
-            found
-                .with_context(|| format!("container {container} of pod {pod} was not started"))?
-                .pid,
-        )
+        let pid = found
+            .with_context(|| format!("container {container} of pod {pod} was not started"))?
+            .pid;
+        process::allowed_together(|| cgroup::threads(pid))
+            .with_context(|| format!("container {container} of pod {pod}"))
     }
 
     /// Writes, or with `None` deletes, the state file of the kubelet's CPU manager, as that does: as a whole.

@@ -26,6 +26,7 @@ pub fn draw(view: &View, reserved: &str, colour: bool) -> String {
     let pen = Pen { exclusive: &exclusive, colour };
     let mut text = String::new();
     let blocks: Vec<Vec<String>> = view
+        .hardware
         .caches
         .iter()
         .enumerate()
@@ -108,7 +109,7 @@ impl Pen<'_> {
     }
 
     fn table(&self, view: &View) -> String {
-        let shared = self.exclusive.iter().fold(parse(&view.online), |rest, (c, _)| {
+        let shared = self.exclusive.iter().fold(parse(&view.hardware.online), |rest, (c, _)| {
             rest - c.decided.as_deref().map(parse).unwrap_or_default()
         });
         let mut text = format!(
@@ -145,7 +146,7 @@ impl Pen<'_> {
 
 /// On which caches a set of CPUs lies, and whether fewer would have done.
 fn spread(view: &View, cpus: &CpuSet) -> String {
-    let caches: Vec<CpuSet> = view.caches.iter().map(|cache| parse(cache)).collect();
+    let caches: Vec<CpuSet> = view.hardware.caches.iter().map(|cache| parse(cache)).collect();
     let used: Vec<String> = (0..caches.len())
         .filter(|&i| !(caches[i] & *cpus).is_empty())
         .map(|i| i.to_string())
@@ -172,6 +173,7 @@ fn width(line: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hardware::Hardware;
     use crate::pod::Qos;
 
     fn view() -> View {
@@ -187,10 +189,12 @@ mod tests {
             told: Vec::new(),
         };
         View {
-            online: "0-7".into(),
-            cores: Vec::new(),
-            caches: vec!["0-3".into(), "4-7".into()],
-            nodes: Vec::new(),
+            hardware: Hardware {
+                online: "0-7".into(),
+                caches: vec!["0-3".into(), "4-7".into()],
+                ..Hardware::default()
+            },
+            read: Hardware::default(),
             busy: Vec::new(),
             containers: vec![
                 container("web", 100, "0-1,6-7", None),

@@ -1,5 +1,6 @@
 //! Processes by their id: looking at them, and ending those that the lab started.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
@@ -72,6 +73,30 @@ pub fn allowed(pid: u32) -> Result<CpuSet> {
     list.parse().with_context(|| format!("process {pid} has a strange Cpus_allowed_list"))
 }
 
+/// Where these threads may run, which must be the same CPUs for all of them; one that has ended runs nowhere. They are
+/// asked for again while somebody may be changing one after the other.
+///
+/// # Errors
+/// When all are gone, or they do not agree: the error names one of each kind.
+pub fn allowed_together(threads: impl Fn() -> Result<Vec<u32>>) -> Result<CpuSet> {
+    let deadline = Instant::now() + Duration::from_secs(1);
+    loop {
+        let mut found: BTreeMap<String, u32> = BTreeMap::new();
+        for thread in threads()? {
+            found.extend(status_field(thread, "Cpus_allowed_list").map(|list| (list, thread)));
+        }
+        if found.len() > 1 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
+        }
+        if found.len() > 1 {
+            bail!("its threads may run on different CPUs (and one of each): {found:?}");
+        }
+        let (list, _) = found.pop_first().context("its processes are gone")?;
+        return list.parse().with_context(|| format!("a strange Cpus_allowed_list: {list}"));
+    }
+}
+
 /// The NUMA nodes that a process may have memory of: `Mems_allowed_list` of its status.
 ///
 /// # Errors
@@ -111,4 +136,36 @@ pub(crate) fn status_field(pid: u32, field: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     text.lines()
         .find_map(|line| Some(line.strip_prefix(field)?.strip_prefix(':')?.trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sched::{CpuSet as Affinity, sched_getaffinity, sched_setaffinity};
+    use nix::unistd::gettid;
+    use std::sync::mpsc;
+
+    #[test]
+    fn one_thread_elsewhere_is_seen() {
+        let own = u32::try_from(gettid().as_raw()).unwrap();
+        let own_list = allowed(own).unwrap();
+        assert_eq!(allowed_together(|| Ok(vec![own, own])).unwrap(), own_list);
+        // No such number is given to a thread.
+        assert!(allowed_together(|| Ok(vec![u32::MAX])).is_err());
+
+        let (tell, told) = mpsc::channel();
+        let (_end, ended) = mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            let mut all = sched_getaffinity(Pid::from_raw(0)).unwrap();
+            let last = (0..Affinity::count()).rfind(|cpu| all.is_set(*cpu).unwrap()).unwrap();
+            all.unset(last).unwrap();
+            sched_setaffinity(Pid::from_raw(0), &all).unwrap();
+            tell.send(u32::try_from(gettid().as_raw()).unwrap()).unwrap();
+            let _ = ended.recv();
+        });
+        let other: u32 = told.recv().unwrap();
+        let error = allowed_together(|| Ok(vec![own, other])).unwrap_err().to_string();
+        assert!(error.contains(&format!("\": {other}")), "{error}");
+        assert!(error.contains(&format!("\"{own_list}\": {own}")), "{error}");
+    }
 }

@@ -150,7 +150,7 @@ fn table(view: &View) -> String {
             container.decided.as_deref().unwrap_or("-"),
         );
     }
-    let _ = writeln!(text, "online CPUs: {}", view.online);
+    let _ = writeln!(text, "online CPUs: {}", view.hardware.online);
     text
 }
 

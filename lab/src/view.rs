@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::cgroup;
+use crate::hardware::Hardware;
 use crate::node::Node;
 use crate::plugin::Word;
 use crate::pod::Qos;
@@ -19,27 +20,14 @@ const WINDOW: Duration = Duration::from_millis(500);
 /// A node at one moment. CPU sets are in the kernel's list format.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
-    /// All online CPUs.
-    pub online: String,
-    /// The CPUs of each core, in order.
-    pub cores: Vec<String>,
-    /// The CPUs of each uncore cache, in order.
-    pub caches: Vec<String>,
-    /// The NUMA nodes, in order.
-    pub nodes: Vec<NodeView>,
+    /// Its processors, as Linux tells them.
+    pub hardware: Hardware,
+    /// The same as the plugin's reader has it.
+    pub read: Hardware,
     /// What is always busy, in the order in which it was started.
     pub busy: Vec<BusyView>,
     /// Every running container, in the order in which they were started.
     pub containers: Vec<ContainerView>,
-}
-
-/// A NUMA node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeView {
-    /// Its online CPUs.
-    pub cpus: String,
-    /// Its distances to all nodes, in order.
-    pub distances: Vec<u32>,
 }
 
 /// A busy process, in a pod or outside of all pods.
@@ -66,7 +54,7 @@ pub struct ContainerView {
     pub qos: Qos,
     /// Requested CPUs, in thousandths.
     pub request: i64,
-    /// `Cpus_allowed_list` of its first process.
+    /// `Cpus_allowed_list` of all threads of its processes.
     pub allowed: String,
     /// The CFS quota of its cgroup, in thousandths of a CPU; nothing if it has none.
     pub quota: Option<i64>,
@@ -86,8 +74,8 @@ impl View {
     /// # Errors
     /// When a container does not run, or the plugin's state file cannot be read.
     pub fn of(node: &Node, plugin: Option<&Word>) -> Result<Self> {
-        let reading =
-            sysfs::read(Path::new("/sys")).context("cannot read this machine's topology")?;
+        let sys = Path::new("/sys");
+        let reading = sysfs::read(sys).context("cannot read this machine's topology")?;
         let topology =
             Topology::build(reading.facts).context("this machine's topology makes no sense")?;
         let mut busy = Vec::new();
@@ -118,21 +106,7 @@ impl View {
                 });
             }
         }
-        Ok(Self {
-            online: topology.online().to_string(),
-            cores: topology.cores().iter().map(|core| core.cpus.to_string()).collect(),
-            caches: topology.uncores().iter().map(|cache| cache.cpus.to_string()).collect(),
-            nodes: topology
-                .nodes()
-                .iter()
-                .map(|node| NodeView {
-                    cpus: node.cpus.to_string(),
-                    distances: node.distances.clone(),
-                })
-                .collect(),
-            busy,
-            containers,
-        })
+        Ok(Self { hardware: Hardware::read(sys)?, read: Hardware::of(&topology), busy, containers })
     }
 
     /// Where the process of a pod's first container may run.
@@ -163,7 +137,7 @@ impl View {
     #[must_use]
     pub fn disagreements(&self) -> Vec<String> {
         let parse = |text: &str| text.parse::<CpuSet>().unwrap_or_default();
-        let mut shared = parse(&self.online);
+        let mut shared = parse(&self.hardware.online);
         let mut found = Vec::new();
         for container in &self.containers {
             let decided = container.decided.as_deref().map(parse).unwrap_or_default();
@@ -210,10 +184,8 @@ mod tests {
     #[test]
     fn agreement_and_its_absence() {
         let view = |containers| View {
-            online: "0-7".into(),
-            cores: Vec::new(),
-            caches: vec!["0-7".into()],
-            nodes: Vec::new(),
+            hardware: Hardware { online: "0-7".into(), ..Hardware::default() },
+            read: Hardware::default(),
             busy: Vec::new(),
             containers,
         };

@@ -63,7 +63,7 @@ fn the_keps_node() {
     else {
         panic!("{} views", views.len());
     };
-    assert_eq!(numerical.caches, ["0-7", "8-15", "16-23", "24-31"]);
+    assert_eq!(numerical.hardware.caches, ["0-7", "8-15", "16-23", "24-31"]);
     let keps_result = [
         ("cpus-10", "8-17"),
         ("cpus-8", "24-31"),
@@ -229,9 +229,9 @@ fn near_numa_nodes() {
 
     let views = views(&outcomes);
     let [refused, near, first, far] = views[..] else { panic!("{} views", views.len()) };
-    assert_eq!(refused.online, "0-14");
+    assert_eq!(refused.hardware.online, "0-14");
     let nodes: Vec<(&str, &[u32])> =
-        refused.nodes.iter().map(|n| (n.cpus.as_str(), n.distances.as_slice())).collect();
+        refused.hardware.nodes.iter().map(|n| (n.cpus.as_str(), n.distances.as_slice())).collect();
     assert_eq!(
         nodes,
         [

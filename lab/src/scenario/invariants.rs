@@ -28,7 +28,7 @@ impl Promise {
     /// Exclusive containers have as many CPUs as they asked for, online, not reserved, with nobody else on them and
     /// without a quota; the others have all that is left but idle siblings.
     pub(super) fn check(&self, view: &View) -> Result<(), String> {
-        let online = parse(&view.online);
+        let online = parse(&view.hardware.online);
         let mut exclusive = CpuSet::EMPTY;
         for container in &view.containers {
             let (name, cpus) = (name(container), parse(&container.allowed));
@@ -103,7 +103,7 @@ impl Promise {
 
 /// The SMT siblings of these CPUs, without them.
 fn siblings(view: &View, cpus: CpuSet) -> CpuSet {
-    let cores = view.cores.iter().map(|core| parse(core));
+    let cores = view.hardware.cores.iter().map(|core| parse(core));
     let touched: CpuSet = cores.filter(|core| !core.is_disjoint(&cpus)).collect();
     touched - cpus
 }

@@ -7,36 +7,37 @@ use super::options::parts;
 use super::script::{Script, exclusive};
 use super::shape::Shape;
 use super::{Order, RESERVED, config};
+use crate::hardware::Hardware;
 use crate::step::Step;
 
-/// Nothing but a look: online CPUs, uncore caches, NUMA nodes and distances.
+/// Nothing but a look: the machine as Linux tells it, and as the plugin's reader has it, is the one described.
 pub(super) fn machine(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
-    let caches: Vec<String> = shape.caches().iter().map(ToString::to_string).collect();
-    let online = shape.online().to_string();
-    let nodes: Vec<(String, Vec<u32>)> = shape
-        .topology
-        .nodes()
-        .iter()
-        .map(|node| (node.cpus.to_string(), node.distances.clone()))
-        .collect();
+    let described = Hardware::of(&shape.topology);
     script.look_for(move |view| {
-        same("online CPUs", &view.online, &online)?;
-        same("uncore caches", &view.caches, &caches)?;
-        let found: Vec<(String, Vec<u32>)> =
-            view.nodes.iter().map(|node| (node.cpus.clone(), node.distances.clone())).collect();
-        same("NUMA nodes", &found, &nodes)
+        same("Linux", &view.hardware, &described)?;
+        same("the plugin's reader", &view.read, &described)
     });
-    let threads = shape.cores().iter().map(ToString::to_string).collect::<Vec<_>>();
-    script.look_for(move |view| same("cores", &view.cores, &threads));
     Some(script)
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, expected: &T) -> Result<(), String> {
-    if found == expected {
-        return Ok(());
+fn same(who: &str, found: &Hardware, described: &Hardware) -> Result<(), String> {
+    let parts = |hardware: &Hardware| {
+        let Hardware { online, cores, sockets, caches, nodes } = hardware;
+        [
+            ("online CPUs", online.clone()),
+            ("cores", format!("{cores:?}")),
+            ("sockets", format!("{sockets:?}")),
+            ("uncore caches", format!("{caches:?}")),
+            ("NUMA nodes", format!("{nodes:?}")),
+        ]
+    };
+    for ((what, found), (_, described)) in parts(found).into_iter().zip(parts(described)) {
+        if found != described {
+            return Err(format!("{who} has the {what} {found}, described are {described}"));
+        }
     }
-    Err(format!("{what}: {found:?}, described are {expected:?}"))
+    Ok(())
 }
 
 fn cpus(list: &str) -> CpuSet {

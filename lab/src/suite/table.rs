@@ -57,7 +57,7 @@ impl Row {
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { machine, scenario, millis, .. } = self;
-        let (version, seconds) = (number(self.version), *millis as f64 / 1000.0);
+        let (version, seconds) = (self.version.name(), *millis as f64 / 1000.0);
         let what = match &self.verdict {
             Verdict::Passed => "passed",
             Verdict::Failed(_) => "FAILED",
@@ -69,13 +69,6 @@ impl fmt::Display for Row {
             Verdict::Failed(wrong) => wrong.iter().try_for_each(|what| write!(f, "\n  {what}")),
             Verdict::NotBooted(why) => write!(f, "\n  {why}"),
         }
-    }
-}
-
-fn number(version: Version) -> &'static str {
-    match version {
-        Version::V1_7 => "1.7",
-        Version::V2_1 => "2.1",
     }
 }
 
@@ -96,8 +89,8 @@ pub(super) fn draw(rows: &[Row]) -> String {
                 .iter()
                 .filter(|row| row.machine == *machine && row.scenario == scenario.name)
                 .map(|row| match row.passed() {
-                    true => number(row.version).to_owned(),
-                    false => format!("**[{}]**", number(row.version)),
+                    true => row.version.name().to_owned(),
+                    false => format!("**[{}]**", row.version.name()),
                 })
                 .collect();
             fields.sort();

@@ -8,8 +8,10 @@ use anyhow::{Context, Result};
 use crate::binaries::Binaries;
 use crate::cache;
 use crate::command::{command, progress, run};
+use crate::containerd::Version;
 use crate::debian::Debian;
 use crate::image;
+use crate::vm::machine::{Machine, TABLES};
 
 /// Paths of everything that stays the same from run to run.
 #[derive(Debug, Clone)]
@@ -21,7 +23,15 @@ pub(super) struct Base {
 }
 
 /// In the guest's root: containerd 1.7 beside the 2.1 of its distribution.
-pub(crate) const CONTAINERD_1_7: &str = "/opt/containerd-1.7";
+const CONTAINERD_1_7: &str = "/opt/containerd-1.7";
+
+/// The directory of containerd's programs in the guest's root.
+pub(crate) fn programs(version: Version) -> &'static str {
+    match version {
+        Version::V1_7 => CONTAINERD_1_7,
+        Version::V2_1 => "/usr/bin",
+    }
+}
 
 /// What the root image has beyond the smallest Debian.
 const PACKAGES: &str = "containerd,runc,crun,iproute2,systemd";
@@ -113,9 +123,27 @@ pub(super) fn make_run(
     Ok(path)
 }
 
+/// The initramfs with the table of ACPI in front that this machine needs; the one of all machines where it needs none.
+pub(super) fn initramfs(base: &Base, machine: &Machine, directory: &Path) -> Result<PathBuf> {
+    let Some(madt) = machine.madt()? else { return Ok(base.initramfs.clone()) };
+    let tree = directory.join("tree");
+    let tables = tree.join(TABLES);
+    fs::create_dir_all(&tables)
+        .and_then(|()| fs::write(tables.join("madt.aml"), madt))
+        .with_context(|| format!("cannot write to {}", tables.display()))?;
+    let path = directory.join("initramfs");
+    // Linux looks for tables before it can unpack anything.
+    run(command("sh", ["-c", "(find kernel | cpio --quiet -o -H newc; cat \"$1\") > \"$0\""])
+        .arg(&path)
+        .arg(&base.initramfs)
+        .current_dir(&tree))?;
+    Ok(path)
+}
+
 /// The smallest Debian with containerd, without documentation.
 fn make_root(path: &Path, debian: &Debian) -> Result<()> {
     progress("building the guest's root image (once; about a minute)");
+    let new = Version::V2_1.suite();
     let tree = path.with_extension("tree");
     cache::remove(&tree)?;
     run(command("mmdebstrap", ["--variant=minbase", "--quiet"])
@@ -124,16 +152,21 @@ fn make_root(path: &Path, debian: &Debian) -> Result<()> {
             "--dpkgopt=path-exclude=/usr/share/doc/*",
             "--dpkgopt=path-exclude=/usr/share/locale/*",
         ])
-        .args(["--dpkgopt=path-exclude=/usr/share/man/*", "forky"])
+        .args(["--dpkgopt=path-exclude=/usr/share/man/*", new])
         .arg(&tree)
-        .arg(debian.source("forky"))
+        .arg(debian.source(new))
         .env("LC_ALL", "C"))?;
-    let old = debian.unpacked("containerd", "trixie")?;
+    let old = debian.unpacked("containerd", Version::V1_7.suite())?;
     let place = tree.join(CONTAINERD_1_7.trim_start_matches('/'));
     fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
     for program in ["containerd", "containerd-shim-runc-v2", "ctr"] {
         fs::copy(old.join("usr/bin").join(program), place.join(program))
             .with_context(|| format!("cannot copy {program} of containerd 1.7"))?;
+    }
+    for version in [Version::V1_7, Version::V2_1] {
+        // It needs the libraries there.
+        let containerd = format!("{}/containerd", programs(version));
+        version.check(command("chroot", [&tree]).args([&containerd, "--version"]))?;
     }
     fs::create_dir_all(tree.join("lab"))
         .context("cannot make the mount point of the run's image")?;

@@ -8,9 +8,13 @@ use nri_cpu_manager::topology::Topology;
 use nri_cpu_manager::topology::model::{Cpu, Facts, NodeFacts, OfflineCpu};
 
 mod file;
+mod madt;
+mod numbering;
 
-/// A machine whose sockets are all alike. CPUs are numbered through threads, cores, modules, dies and sockets, in this
-/// order.
+pub use madt::TABLES;
+pub use numbering::Level;
+
+/// A machine whose sockets are all alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     /// What it is called in messages: its file's name.
@@ -27,6 +31,9 @@ pub struct Machine {
     pub cores: usize,
     /// Threads a core.
     pub threads: usize,
+    /// What is counted first when the CPUs get their numbers, and what next; at least everything of which there are
+    /// several.
+    pub numbering: Vec<Level>,
     /// The NUMA nodes; empty for one node with everything.
     pub nodes: Vec<Node>,
     /// Distances from each node (a row) to each node; empty for 10 to itself and 20 to others.
@@ -67,6 +74,7 @@ impl Machine {
             modules: 1,
             cores,
             threads: 1,
+            numbering: Level::INSIDE_OUT.to_vec(),
             nodes: Vec::new(),
             distances: Vec::new(),
             offline: CpuSet::EMPTY,
@@ -81,7 +89,7 @@ impl Machine {
     }
 
     fn place(&self, cpu: usize) -> Place {
-        let core = cpu / self.threads;
+        let core = self.index(cpu) / self.threads;
         let cache = core / self.cores;
         let die = cache / self.modules;
         Place { core, cache, die: die % self.dies, socket: die / self.dies }
@@ -150,7 +158,9 @@ impl Machine {
         push("-m", format!("{memory}M"));
         for (number, node) in self.nodes.iter().enumerate() {
             push("-object", format!("memory-backend-ram,id=memory{number},size={}M", node.memory));
-            let list = node.cpus.to_string();
+            // An index is one of the same CPUs in another order.
+            let own = node.cpus.iter().filter_map(|cpu| CpuSet::of(self.index(cpu)).ok());
+            let list = own.collect::<CpuSet>().to_string();
             let ranges: String =
                 list.split(',').filter(|r| !r.is_empty()).map(|r| format!(",cpus={r}")).collect();
             push("-numa", format!("node,nodeid={number},memdev=memory{number}{ranges}"));
@@ -200,6 +210,19 @@ mod tests {
         assert!(text.contains("-numa node,nodeid=1,memdev=memory1,cpus=4-5,cpus=7"), "{text}");
         for distance in ["src=0,dst=0,val=10", "src=0,dst=1,val=32", "src=1,dst=0,val=20"] {
             assert!(text.contains(&format!("-numa dist,{distance}")), "{text}");
+        }
+        // The first node has the threads of two cores: QEMU counts these one after the other.
+        let far_siblings = Machine {
+            threads: 2,
+            numbering: vec![Level::Cores, Level::Threads],
+            nodes: vec![node("0-1,4-5"), node("2-3,6"), node("7")],
+            ..Machine::single("far", 1, 4)
+        };
+        let text = far_siblings.arguments().join(" ");
+        for numbers in
+            ["0,memdev=memory0,cpus=0-3", "1,memdev=memory1,cpus=4-6", "2,memdev=memory2,cpus=7"]
+        {
+            assert!(text.contains(&format!("-numa node,nodeid={numbers}")), "{text}");
         }
     }
 

@@ -242,7 +242,7 @@ impl Server {
                 .arg("-kernel")
                 .arg(&base.kernel)
                 .arg("-initrd")
-                .arg(&base.initramfs)
+                .arg(images::initramfs(base, machine, directory)?)
                 .args(["-append", &format!("{KERNEL}{init}")])
                 .args(["-drive", &drive(&base.root), "-drive", &drive(image)])
                 .args(["-serial", &format!("file:{}", console.display())])

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use nri_cpu_manager::cpuset::CpuSet;
 use serde::Deserialize;
 
-use super::{Machine, Node};
+use super::{Level, Machine, Node};
 use crate::cache;
 
 /// Memory of a machine that does not say, in MiB.
@@ -31,6 +31,8 @@ struct File {
     cores: usize,
     #[serde(default = "one")]
     threads: usize,
+    #[serde(default = "inside_out")]
+    numbering: Vec<Level>,
     #[serde(default)]
     nodes: Vec<NodeFile>,
     #[serde(default)]
@@ -49,6 +51,10 @@ struct NodeFile {
 
 fn one() -> usize {
     1
+}
+
+fn inside_out() -> Vec<Level> {
+    Level::INSIDE_OUT.to_vec()
 }
 
 /// What is wrong, and with which field: the line follows from the text.
@@ -146,6 +152,7 @@ impl File {
             modules: self.modules,
             cores: self.cores,
             threads: self.threads,
+            numbering: self.numbering,
             nodes: Vec::new(),
             distances: self.distances,
             offline,
@@ -158,6 +165,7 @@ impl File {
                 format!("the machine has {total} CPUs, {MOST} are the most"),
             ));
         }
+        machine.check_numbering()?;
         let all: CpuSet = (0..total).filter_map(|cpu| CpuSet::of(cpu).ok()).collect();
         for (number, node) in self.nodes.iter().enumerate() {
             let wrong = |what: String| Wrong("nodes", format!("node {number}: {what}"));
@@ -181,6 +189,25 @@ impl File {
 }
 
 impl Machine {
+    fn check_numbering(&self) -> Result<(), Wrong> {
+        let wrong = |what: String| Err(Wrong("numbering", what));
+        for level in Level::INSIDE_OUT {
+            let named = self.numbering.iter().filter(|other| **other == level).count();
+            let word = format!("{level:?}").to_lowercase();
+            match (named, self.count(level)) {
+                (0, 2..) => return wrong(format!("{word} are not in it, and there are several")),
+                (2.., _) => return wrong(format!("{word} are in it more than once")),
+                _ => {}
+            }
+        }
+        if self.is_renumbered() && (0..self.cpus()).any(|cpu| self.processor(cpu).is_none()) {
+            return wrong(
+                "the machine is too large to be numbered otherwise than usual".to_owned(),
+            );
+        }
+        Ok(())
+    }
+
     fn check_nodes(&self, all: CpuSet) -> Result<(), Wrong> {
         if self.nodes.is_empty() {
             return Ok(());
@@ -265,6 +292,17 @@ mod tests {
         check("about: a\n", "line 1: missing field `cores`");
         check("about: a\ncores: 0\n", "line 2: cores: 0 is not in 1 to 256");
         check("about: a\ncores: 4\noffline: 2-\n", "line 3: offline: \"2-\": ");
+        let numbering =
+            |order: &str| format!("about: a\ncores: 4\nthreads: 2\nnumbering: {order}\n");
+        check(&numbering("[cores]"), "line 4: numbering: threads are not in it");
+        check(&numbering("[cores, threads, cores]"), "line 4: numbering: cores are in it more");
+        check(&numbering("[nodes]"), "line 4: numbering[0]: unknown variant `nodes`");
+        // Three threads and 33 cores need two bits and six, of which the highest are never all set.
+        let large = numbering("[cores, sockets, threads]").replace("threads: 2", "threads: 3");
+        check(
+            &format!("sockets: 2\n{}", large.replace("cores: 4", "cores: 33")),
+            "line 5: numbering: the machine is too large",
+        );
         check("about: a\ncores: 4\noffline: 7\n", "line 3: offline: there are no CPUs 7");
         check("about: a\ncores: 4\noffline: 0\n", "line 3: offline: CPU 0 cannot");
         let nodes =

@@ -1,0 +1,171 @@
+//! A machine's processors: as Linux tells them, in its own words, and as a topology has them.
+//!
+//! Linux is read here in a few lines of the lab's own, so that the plugin's reader is never its own witness.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::topology::Topology;
+use nri_cpu_manager::topology::model::Domain;
+use serde::{Deserialize, Serialize};
+
+/// What there is online. CPU sets are in the kernel's list format; sets of one sort are in the order of their first CPUs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hardware {
+    /// All online CPUs.
+    pub online: String,
+    /// The CPUs of each core.
+    pub cores: Vec<String>,
+    /// The CPUs of each socket.
+    pub sockets: Vec<String>,
+    /// The CPUs of each uncore cache (L3).
+    pub caches: Vec<String>,
+    /// The NUMA nodes, by their numbers.
+    pub nodes: Vec<Node>,
+}
+
+/// A NUMA node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its online CPUs.
+    pub cpus: String,
+    /// Its distances to all nodes, in order.
+    pub distances: Vec<u32>,
+}
+
+impl Hardware {
+    /// What Linux says below `sys`, usually `/sys`. What it does not say is missing: an L3 in many virtual machines.
+    ///
+    /// # Errors
+    /// When it does not say which CPUs are online, or tells strange distances.
+    pub fn read(sys: &Path) -> Result<Self> {
+        let (cpus, nodes) = (sys.join("devices/system/cpu"), sys.join("devices/system/node"));
+        let node = |number: usize| {
+            let node = nodes.join(format!("node{number}"));
+            let distances = read(&node.join("distance"))?;
+            let distances = distances.split_whitespace().map(str::parse).collect::<Result<_, _>>();
+            let distances =
+                distances.with_context(|| format!("NUMA node {number} has a strange distance"))?;
+            Ok(Node { cpus: read(&node.join("cpulist"))?, distances })
+        };
+        Ok(Self {
+            online: read(&cpus.join("online"))?,
+            cores: sets(&cpus, "topology/thread_siblings_list"),
+            sockets: sets(&cpus, "topology/package_cpus_list"),
+            caches: sets(&cpus, "cache/index3/shared_cpu_list"),
+            nodes: numbers(&nodes, "node").into_iter().map(node).collect::<Result<_>>()?,
+        })
+    }
+
+    /// What a topology has.
+    #[must_use]
+    pub fn of(topology: &Topology) -> Self {
+        let sets = |domains: &[Domain]| {
+            let mut sets: Vec<CpuSet> = domains.iter().map(|domain| domain.cpus).collect();
+            sets.sort_by_key(CpuSet::first);
+            sets.iter().map(ToString::to_string).collect()
+        };
+        let node = |node: &nri_cpu_manager::topology::model::NumaNode| Node {
+            cpus: node.cpus.to_string(),
+            distances: node.distances.clone(),
+        };
+        Self {
+            online: topology.online().to_string(),
+            cores: sets(topology.cores()),
+            sockets: sets(topology.sockets()),
+            caches: sets(topology.uncores()),
+            nodes: topology.nodes().iter().map(node).collect(),
+        }
+    }
+}
+
+/// What this file says of each CPU that has it (no offline one has), every set once.
+fn sets(cpus: &Path, file: &str) -> Vec<String> {
+    let lists = numbers(cpus, "cpu").into_iter();
+    let mut sets = Vec::new();
+    for list in lists.filter_map(|cpu| read(&cpus.join(format!("cpu{cpu}")).join(file)).ok()) {
+        if !sets.contains(&list) {
+            sets.push(list);
+        }
+    }
+    sets
+}
+
+/// The numbers of the entries that are called `prefix` and a number, ascending.
+fn numbers(directory: &Path, prefix: &str) -> Vec<usize> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut numbers: Vec<usize> = entries
+        .filter_map(|entry| entry.file_name().to_str()?.strip_prefix(prefix)?.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+fn read(path: &Path) -> Result<String> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two sockets of a core and a cache each, siblings two numbers apart; of the second core one CPU is offline.
+    #[test]
+    fn linux_is_taken_at_its_word() {
+        let sys = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = sys.path().join("devices/system").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("{text}\n")).unwrap();
+        };
+        write("cpu/online", "0-2,10");
+        for (cpu, own) in [(0, "0,2"), (10, "1,10"), (2, "0,2"), (1, "1,10")] {
+            for file in ["topology/thread_siblings_list", "topology/package_cpus_list"] {
+                write(&format!("cpu/cpu{cpu}/{file}"), own);
+            }
+            write(&format!("cpu/cpu{cpu}/cache/index2/shared_cpu_list"), "0-2,10");
+            write(&format!("cpu/cpu{cpu}/cache/index3/shared_cpu_list"), own);
+        }
+        write("cpu/cpu3/online", "0");
+        write("cpu/cpufreq/boost", "1");
+        write("node/node0/cpulist", "0-2,10");
+        write("node/node0/distance", "10 17");
+        write("node/node1/cpulist", "");
+        write("node/node1/distance", "17 10");
+        let found = Hardware::read(sys.path()).unwrap();
+        let both = vec!["0,2".to_owned(), "1,10".to_owned()];
+        let node = |cpus: &str, distances| Node { cpus: cpus.to_owned(), distances };
+        assert_eq!(
+            found,
+            Hardware {
+                online: "0-2,10".to_owned(),
+                cores: both.clone(),
+                sockets: both.clone(),
+                caches: both,
+                nodes: vec![node("0-2,10", vec![10, 17]), node("", vec![17, 10])],
+            }
+        );
+        write("node/node1/distance", "near");
+        let error = Hardware::read(sys.path()).unwrap_err().to_string();
+        assert_eq!(error, "NUMA node 1 has a strange distance");
+    }
+
+    #[test]
+    fn a_topology_says_it_in_the_same_order() {
+        let machine = crate::vm::Machine {
+            sockets: 3,
+            numbering: vec![crate::vm::machine::Level::Sockets, crate::vm::machine::Level::Cores],
+            offline: "1".parse().unwrap(),
+            ..crate::vm::Machine::single("by turns", 1, 2)
+        };
+        let found = Hardware::of(&machine.topology().unwrap());
+        assert_eq!(found.sockets, ["0,3", "2,5", "4"]);
+        assert_eq!((found.caches, found.cores.len()), (found.sockets, 5));
+        let one = Node { cpus: "0,2-5".to_owned(), distances: vec![10] };
+        assert_eq!((found.online, found.nodes), ("0,2-5".to_owned(), vec![one]));
+    }
+}

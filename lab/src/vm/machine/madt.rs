@@ -1,0 +1,143 @@
+//! The firmware's list of processors and interrupt controllers: ACPI's MADT, as QEMU's q35 has it, in another order.
+//!
+//! Linux numbers the CPUs in the order of this list, and takes it from the initramfs where it finds a newer revision of
+//! the firmware's table there (`Documentation/admin-guide/acpi/initrd_table_override.rst` of the kernel). The format is
+//! in the ACPI specification, 5.2.12.
+
+use anyhow::{Context, Result};
+
+use super::Machine;
+
+/// Where in the initramfs Linux looks for tables.
+pub const TABLES: &str = "kernel/firmware/acpi";
+
+/// QEMU's is 1, and only a higher one replaces it.
+const OEM_REVISION: u32 = 2;
+
+const LOCAL_APIC: u32 = 0xfee0_0000;
+const IO_APIC: u32 = 0xfec0_0000;
+
+/// The PC's interrupts that arrive elsewhere than at the input of their number, or in another manner than ISA's: from,
+/// to, and the manner.
+const OVERRIDES: [(u8, u32, u16); 5] = [
+    (0, 2, 0),
+    (5, 5, ACTIVE_HIGH_LEVEL),
+    (9, 9, ACTIVE_HIGH_LEVEL),
+    (10, 10, ACTIVE_HIGH_LEVEL),
+    (11, 11, ACTIVE_HIGH_LEVEL),
+];
+
+const ACTIVE_HIGH_LEVEL: u16 = 0b1101;
+
+impl Machine {
+    /// The table that makes Linux number the CPUs as described; nothing where QEMU's own does.
+    ///
+    /// # Errors
+    /// When the machine is too large for it: one that was read from a file is not.
+    pub fn madt(&self) -> Result<Option<Vec<u8>>> {
+        if !self.is_renumbered() {
+            return Ok(None);
+        }
+        let processors: Option<Vec<(u8, u8)>> =
+            (0..self.cpus()).map(|cpu| self.processor(cpu)).collect();
+        let processors = processors
+            .with_context(|| format!("the machine {} has more APIC ids than fit", self.name))?;
+        Ok(Some(table(&processors)))
+    }
+
+    /// The firmware's number (QEMU's own) and the APIC id of a CPU; nothing past what an entry of the table can hold: 255
+    /// stands for all of them.
+    pub(super) fn processor(&self, cpu: usize) -> Option<(u8, u8)> {
+        let index = self.index(cpu);
+        let apic_id = u8::try_from(self.apic_id(index)).ok().filter(|id| *id < u8::MAX)?;
+        Some((u8::try_from(index).ok()?, apic_id))
+    }
+}
+
+/// The table with these processors, each with the firmware's number and its APIC id.
+fn table(processors: &[(u8, u8)]) -> Vec<u8> {
+    let mut body = [LOCAL_APIC, 1].map(u32::to_le_bytes).concat();
+    for (uid, apic_id) in processors {
+        body.extend([0, 8, *uid, *apic_id]);
+        body.extend(1_u32.to_le_bytes());
+    }
+    body.extend([1, 12, 0, 0]);
+    body.extend([IO_APIC, 0].map(u32::to_le_bytes).concat());
+    for (from, to, manner) in OVERRIDES {
+        body.extend([2, 10, 0, from]);
+        body.extend(to.to_le_bytes());
+        body.extend(manner.to_le_bytes());
+    }
+    // Of all processors, at their second local input.
+    body.extend([4, 6, u8::MAX, 0, 0, 1]);
+    with_header(&body)
+}
+
+fn with_header(body: &[u8]) -> Vec<u8> {
+    const HEADER: usize = 36;
+    const CHECKSUM: usize = 9;
+    let length = u32::try_from(HEADER + body.len()).unwrap_or(u32::MAX);
+    let mut table = b"APIC".to_vec();
+    table.extend(length.to_le_bytes());
+    // The table's revision, and the place of the checksum.
+    table.extend([3, 0]);
+    table.extend(b"BOCHS BXPC    ");
+    table.extend(OEM_REVISION.to_le_bytes());
+    table.extend(b"BXPC");
+    table.extend(1_u32.to_le_bytes());
+    table.extend(body);
+    // All bytes together are 0.
+    table[CHECKSUM] = table.iter().fold(0_u8, |sum, byte| sum.wrapping_sub(*byte));
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    /// `od -An -v -tx1 /sys/firmware/acpi/tables/APIC` on QEMU 10's q35 with two sockets of two dies of two modules of
+    /// three cores of two threads.
+    const QEMUS: &str = include_str!("madt.hex");
+
+    fn machine(numbering: &[Level]) -> Machine {
+        Machine {
+            sockets: 2,
+            modules: 2,
+            threads: 2,
+            numbering: numbering.to_vec(),
+            ..Machine::single("test", 2, 3)
+        }
+    }
+
+    fn qemus() -> Vec<u8> {
+        let bytes = QEMUS.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap());
+        let mut table: Vec<u8> = bytes.collect();
+        // The higher revision, and the checksum with it.
+        table[24] += 1;
+        table[9] -= 1;
+        table
+    }
+
+    #[test]
+    fn in_qemus_order_it_is_qemus() {
+        let machine = machine(&Level::INSIDE_OUT);
+        let processors: Vec<_> = (0..48).map(|cpu| machine.processor(cpu).unwrap()).collect();
+        assert_eq!(table(&processors), qemus());
+        assert_eq!(machine.madt().unwrap(), None);
+    }
+
+    #[test]
+    fn in_another_order_nothing_but_the_processors_entries_is_elsewhere() {
+        use Level::{Cores, Dies, Modules, Sockets, Threads};
+        let table = machine(&[Cores, Modules, Dies, Sockets, Threads]).madt().unwrap().unwrap();
+        let (mut expected, entries) = (qemus(), 44..44 + 48 * 8);
+        let in_order: Vec<Vec<u8>> = expected[entries.clone()].chunks(8).map(Vec::from).collect();
+        let first = in_order.iter().step_by(2);
+        let siblings_apart: Vec<Vec<u8>> =
+            first.chain(in_order.iter().skip(1).step_by(2)).cloned().collect();
+        expected[entries].copy_from_slice(&siblings_apart.concat());
+        assert_eq!(table, expected);
+        assert_eq!(table.iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte)), 0);
+    }
+}

@@ -23,7 +23,7 @@ use nri_cpu_manager::topology::synthetic::Machine;
 use protobuf::Message as _;
 use recorded::Recorded;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// A recording and its story.
 struct Capture {
@@ -129,8 +129,8 @@ impl Replay {
             exclusive: false,
             alive: true,
         });
-        if let Some((container, known)) = container.as_mut().zip(self.node.containers.get(&subject))
-        {
+        let known = self.node.containers.get(&subject).filter(|known| !known.cpus().is_empty());
+        if let Some((container, known)) = container.as_mut().zip(known) {
             container.set(&known.wire.linux.resources);
             container.alive = known.alive && kind != Some(Kind::STOP_CONTAINER);
         }
@@ -193,8 +193,9 @@ impl Replay {
     /// The story, with what is kept after it.
     async fn end(mut self) -> String {
         // What nobody waits for is on disk then.
-        sleep(Duration::from_secs(60)).await;
-        assert!(self.node.runtime.unsolicited.is_empty(), "changes without an event");
+        let silence = timeout(Duration::from_secs(60), self.node.runtime.message()).await;
+        let unsolicited = &self.node.runtime.unsolicited;
+        assert!(silence.is_err() && unsolicited.is_empty(), "a change without an event");
         for claim in self.node.on_disk() {
             let line = format!(
                 "kept    {}/{}: {} {}",

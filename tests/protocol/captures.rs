@@ -1,254 +1,208 @@
-//! What real runtimes sent under real kubelets, played again: one line for each event that the ledger hears.
+//! What real runtimes sent under real kubelets, played again to the plugin as it ships, with its ledger.
 //!
-//! The recordings hold only what the edge reads, with ids cut short. The lines beside them were read through by hand.
+//! The recordings hold every call, at its time, but only what the edge reads of it, with ids cut short. Beside each is
+//! its story, read through by hand: a line for what the ledger hears of a call, and behind an arrow what the plugin
+//! answers, where that is more than that the call was heard.
+//!
+//! They were made by a plugin that wanted every event but validations and changed nothing, beside a kubelet without a
+//! CPU manager. Ours wants less, and a runtime makes no call that was not asked for: `unsent` in the story. That is
+//! `StartContainer`, of use only where the kernel keeps exclusivity. What it wants beyond the recorder, validations in
+//! strict mode, would be missing here: the replay fails should it ask for them. And as it does change containers, the
+//! runtime's later calls carry what was set, which is put into what was recorded.
 
-use crate::fuzz_calls;
-use crate::go::Message;
-use crate::owner::{connect, content};
-use crate::runtime::{Generation, PLUGIN, call_name, frame};
-use nri_cpu_manager::ledger::{Container, CpuRequest, Event, MilliCpu, Pod};
+mod answer;
+mod event;
+mod recorded;
+mod seeds;
+
+use crate::node::{Container, Node};
+use crate::runtime::Generation;
+use answer::{Answer, bit, left_out};
 use nri_cpu_manager::nri::wire::{self, Event as Kind};
-use protobuf::{Message as _, MessageField};
-use serde_json::Value;
-use std::path::Path;
-use ttrpc::proto::Request;
+use nri_cpu_manager::topology::synthetic::Machine;
+use protobuf::Message as _;
+use recorded::Recorded;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// A recording and its story.
+struct Capture {
+    name: &'static str,
+    /// The generation of the protocol that it came from.
+    generation: Generation,
+    recording: &'static str,
+    story: &'static str,
+}
+
+const CONTAINERD_2_1: Capture = Capture {
+    name: "containerd-2.1",
+    generation: Generation::V0_8,
+    recording: include_str!("captures/containerd-2.1.jsonl"),
+    story: include_str!("captures/containerd-2.1.txt"),
+};
+
+/// NRI 0.11, which speaks to plugins as 0.10 does.
+const CRIO_1_36: Capture = Capture {
+    name: "crio-1.36",
+    generation: Generation::V0_10,
+    recording: include_str!("captures/crio-1.36.jsonl"),
+    story: include_str!("captures/crio-1.36.txt"),
+};
+
+/// With resizes of a Guaranteed and a Burstable pod in place, and a container that crashes again and again.
+const CONTAINERD_2_4: Capture = Capture {
+    name: "containerd-2.4",
+    generation: Generation::V0_12,
+    recording: include_str!("captures/containerd-2.4.jsonl"),
+    story: include_str!("captures/containerd-2.4.txt"),
+};
+
+/// The pod that is resized was recorded with the wish for one uncore cache.
+const CONFIG: &str = "cpuManagerPolicy: static
+reservedSystemCPUs: \"0-1\"
+kubeletStateDir: \"\"
+namespaces:
+- names: [default]
+  allow: {uncore: [require]}
+";
+
+/// As large as the machine of the recordings: 16 CPUs of two NUMA nodes, 0-7 and 8-15; cores of two threads, 0+1 2+3. All
+/// in one uncore cache, so that the resized container finds room in its own, as it did when it was recorded.
+fn machine() -> Machine {
+    Machine { nodes: 2, cores: 8, threads: 2, ..Machine::default() }
+}
 
 #[tokio::test(start_paused = true)]
 async fn containerd_2_1() {
-    let recorded = include_str!("captures/containerd-2.1.jsonl");
-    check(Generation::V0_8, recorded, include_str!("captures/containerd-2.1.txt")).await;
+    check(CONTAINERD_2_1).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn crio_1_36() {
-    let recorded = include_str!("captures/crio-1.36.jsonl");
-    check(Generation::V0_10, recorded, include_str!("captures/crio-1.36.txt")).await;
+    check(CRIO_1_36).await;
 }
 
-/// With resizes of a Guaranteed and a Burstable pod in place, and a container that crashes again and again.
 #[tokio::test(start_paused = true)]
 async fn containerd_2_4() {
-    let recorded = include_str!("captures/containerd-2.4.jsonl");
-    check(Generation::V0_12, recorded, include_str!("captures/containerd-2.4.txt")).await;
+    check(CONTAINERD_2_4).await;
 }
 
-async fn check(generation: Generation, recorded: &str, expected: &str) {
-    let (mut runtime, plugin) = connect(generation, content);
-    runtime.registration().await;
-    for (method, payload) in calls(generation, recorded) {
-        let stream = runtime.send(method, &payload).await;
-        runtime.reply(stream).await.unwrap();
-    }
-    let heard: String = plugin.log.events().iter().map(|event| line(event) + "\n").collect();
-    assert!(heard == expected, "expected:\n{expected}\nheard:\n{heard}");
-}
-
-/// The calls of a recording, as this generation made them.
-fn calls(generation: Generation, recorded: &str) -> Vec<(&str, Vec<u8>)> {
-    recorded.lines().map(|line| call(generation, &serde_json::from_str(line).unwrap())).collect()
-}
-
-fn call(generation: Generation, recorded: &Value) -> (&'static str, Vec<u8>) {
-    let pod: MessageField<_> = Some(pod(&recorded["pod"])).into();
-    let container: MessageField<_> = recorded.get("container").map(container).into();
-    let resources: MessageField<_> = Some(resources(&recorded["cpu"])).into();
-    let event = match text(&recorded["event"]) {
-        "Configure" => {
-            let request = wire::ConfigureRequest {
-                runtime_name: text(&recorded["runtime"]).into(),
-                runtime_version: text(&recorded["version"]).into(),
-                ..Default::default()
-            };
-            return ("Configure", request.write_to_bytes().unwrap());
-        }
-        name @ ("CreateContainer" | "StopContainer") => {
-            let request = wire::ContainerRequest { pod, container, ..Default::default() };
-            let method = if name == "StopContainer" { "StopContainer" } else { "CreateContainer" };
-            return (method, request.write_to_bytes().unwrap());
-        }
-        "UpdateContainer" => {
-            let request = wire::UpdateContainerRequest {
-                pod,
-                container,
-                linux_resources: resources,
-                ..Default::default()
-            };
-            return ("UpdateContainer", request.write_to_bytes().unwrap());
-        }
-        "UpdatePodSandbox" => {
-            let request = wire::UpdatePodSandboxRequest {
-                pod,
-                linux_resources: resources,
-                ..Default::default()
-            };
-            return ("UpdatePodSandbox", request.write_to_bytes().unwrap());
-        }
-        "RunPodSandbox" => Kind::RUN_POD_SANDBOX,
-        "StopPodSandbox" => Kind::STOP_POD_SANDBOX,
-        "RemovePodSandbox" => Kind::REMOVE_POD_SANDBOX,
-        "PostStartContainer" => Kind::POST_START_CONTAINER,
-        "RemoveContainer" => Kind::REMOVE_CONTAINER,
-        name => panic!("{name} is in no recording"),
+async fn check(capture: Capture) {
+    let mut replay = Replay {
+        node: Node::connected(capture.generation, CONFIG, &machine()),
+        events: 0,
+        story: String::new(),
     };
-    if generation == Generation::V0_12 {
-        // Of requests without a container these are the bytes of a `PodRequest` too.
-        let request = wire::ContainerRequest { pod, container, ..Default::default() };
-        return (call_name(event), request.write_to_bytes().unwrap());
+    replay.node.runtime.registration().await;
+    let start = Instant::now();
+    for recorded in Recorded::all(capture.recording) {
+        assert!(start + recorded.at() >= Instant::now(), "calls out of order");
+        sleep_until(start + recorded.at()).await;
+        replay.play(&recorded).await;
     }
-    let change =
-        wire::StateChangeEvent { event: event.into(), pod, container, ..Default::default() };
-    ("StateChange", change.write_to_bytes().unwrap())
+    let story = replay.end().await;
+    let expected: String =
+        capture.story.split_inclusive('\n').filter(|line| !line.starts_with('#')).collect();
+    assert!(story == expected, "expected:\n{expected}\nplayed:\n{story}");
 }
 
-/// The fuzzers start from what real runtimes sent. With `WRITE_SEEDS` in the environment this writes the seeds, without
-/// it checks that they are there and are still these.
-#[test]
-fn seeds_of_the_fuzzers() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
-    for (name, generation, recorded) in [
-        ("containerd-2.1", Generation::V0_8, include_str!("captures/containerd-2.1.jsonl")),
-        ("crio-1.36", Generation::V0_10, include_str!("captures/crio-1.36.jsonl")),
-        ("containerd-2.4", Generation::V0_12, include_str!("captures/containerd-2.4.jsonl")),
-    ] {
-        // Short ones are tried more often and bent more easily.
-        for (part, calls) in calls(generation, recorded).chunks(8).enumerate() {
-            let (mut records, mut frames) = (Vec::new(), Vec::new());
-            for (index, (method, payload)) in calls.iter().enumerate() {
-                fuzz_calls::encode(&mut records, method, payload);
-                let stream = 2 * u32::try_from(index).unwrap() + 1;
-                let message = Message { stream, kind: 1, payload: request(method, payload) };
-                frames.extend(frame(PLUGIN, &message.bytes()));
+struct Replay {
+    node: Node,
+    /// The plugin's event mask.
+    events: i32,
+    story: String,
+}
+
+impl Replay {
+    async fn play(&mut self, recorded: &Recorded) {
+        let (generation, kind) = (self.node.runtime.generation, recorded.kind());
+        let subject = recorded.container().map_or_else(|| recorded.pod().id, |of| of.id);
+        if let Some(kind) = kind {
+            assert_ne!(generation.known_events() & bit(kind), 0, "{kind:?} is of a later NRI");
+            if self.events & bit(kind) == 0 {
+                return self.tell(&format!("unsent  {} {subject}", recorded.name()));
             }
-            seed(&corpus.join(format!("ttrpc/{name}-{part}")), &records);
-            seed(&corpus.join(format!("mux/{name}-{part}")), &frames);
+        }
+        let mut container = recorded.container().map(|wire| Container {
+            pod: recorded.pod(),
+            wire,
+            exclusive: false,
+            alive: true,
+        });
+        let known = self.node.containers.get(&subject).filter(|known| !known.cpus().is_empty());
+        if let Some((container, known)) = container.as_mut().zip(known) {
+            container.set(&known.wire.linux.resources);
+            container.alive = known.alive && kind != Some(Kind::STOP_CONTAINER);
+        }
+        let wire = container.as_ref().map(|container| container.wire.clone());
+        let (method, payload) = recorded.call(generation, wire);
+        let stream = self.node.runtime.send(method, &payload).await;
+        let answer = self.node.runtime.reply(stream).await;
+        if method == "Configure" {
+            let answer = wire::ConfigureResponse::parse_from_bytes(&answer.unwrap()).unwrap();
+            return self.configured(recorded, answer.events);
+        }
+        match &*self.node.heard() {
+            [event] => self.tell(&event::told(event)),
+            [] => self.tell(&format!("unheard {} {subject}", recorded.name())),
+            events => panic!("a call became several events: {events:?}"),
+        }
+        match answer {
+            Ok(payload) => self.obey(kind, container, Answer::read(kind, &payload)),
+            Err(status) => self.tell(&format!("    -> {:?} {}", status.code, status.message)),
         }
     }
-}
 
-fn seed(path: &Path, bytes: &[u8]) {
-    if std::env::var_os("WRITE_SEEDS").is_some() {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, bytes).unwrap();
+    fn configured(&mut self, recorded: &Recorded, events: i32) {
+        let known = self.node.runtime.generation.known_events();
+        assert_eq!(events & !known, 0, "bits that this NRI does not know");
+        assert_eq!(events & bit(Kind::VALIDATE_CONTAINER_ADJUSTMENT), 0, "none was recorded");
+        self.events = events;
+        self.tell(recorded.name());
+        self.tell(&format!("    -> all events but {}", left_out(known, events)));
     }
-    // The entries of a map have no order.
-    let sorted = |bytes: &[u8]| {
-        let mut bytes = bytes.to_vec();
-        bytes.sort_unstable();
-        bytes
-    };
-    let found = std::fs::read(path).unwrap_or_default();
-    let same = sorted(&found) == sorted(bytes);
-    assert!(same, "{} is not what was recorded: set WRITE_SEEDS", path.display());
-}
 
-fn request(method: &str, payload: &[u8]) -> Vec<u8> {
-    let mut request = Request::new();
-    request.service = "nri.pkg.api.v1alpha1.Plugin".into();
-    request.method = method.into();
-    request.payload = payload.to_vec();
-    request.timeout_nano = 1_990_000_000;
-    request.write_to_bytes().unwrap()
-}
-
-fn pod(recorded: &Value) -> wire::PodSandbox {
-    wire::PodSandbox {
-        id: text(&recorded["id"]).into(),
-        name: text(&recorded["name"]).into(),
-        uid: text(&recorded["uid"]).into(),
-        namespace: text(&recorded["namespace"]).into(),
-        linux: Some(wire::LinuxPodSandbox {
-            cgroup_parent: text(&recorded["cgroup_parent"]).into(),
-            pod_resources: Some(resources(&recorded["cpu"])).into(),
-            ..Default::default()
-        })
-        .into(),
-        ..Default::default()
-    }
-}
-
-fn container(recorded: &Value) -> wire::Container {
-    let map = |value: &Value| {
-        let entries = value.as_object().into_iter().flatten();
-        entries.map(|(key, value)| (key.clone(), text(value).to_owned())).collect()
-    };
-    wire::Container {
-        id: text(&recorded["id"]).into(),
-        pod_sandbox_id: text(&recorded["sandbox"]).into(),
-        name: text(&recorded["name"]).into(),
-        labels: map(&recorded["labels"]),
-        annotations: map(&recorded["annotations"]),
-        linux: Some(wire::LinuxContainer {
-            resources: Some(resources(&recorded["cpu"])).into(),
-            ..Default::default()
-        })
-        .into(),
-        created_at: recorded["created_at"].as_i64().unwrap_or_default(),
-        ..Default::default()
-    }
-}
-
-fn resources(recorded: &Value) -> wire::LinuxResources {
-    let unsigned = |value: &Value| {
-        value.as_u64().map(|value| wire::OptionalUInt64 { value, ..Default::default() })
-    };
-    let quota =
-        recorded["quota"].as_i64().map(|value| wire::OptionalInt64 { value, ..Default::default() });
-    let cpu = wire::LinuxCPU {
-        shares: unsigned(&recorded["shares"]).into(),
-        quota: quota.into(),
-        period: unsigned(&recorded["period"]).into(),
-        cpus: text(&recorded["cpus"]).into(),
-        ..Default::default()
-    };
-    wire::LinuxResources { cpu: Some(cpu).into(), ..Default::default() }
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-/// An event as a person would tell it. CPU time is request/limit.
-fn line(event: &Event) -> String {
-    match event {
-        Event::RunPod(pod) => {
-            format!("pod     {} {:?} budget {}", name(pod), pod.qos, told(pod.budget))
+    /// Does what the runtime would do about a call and its answer.
+    fn obey(&mut self, kind: Option<Kind>, container: Option<Container>, answer: Answer) {
+        let said = answer.to_string();
+        if !said.is_empty() {
+            self.tell(&format!("    -> {said}"));
         }
-        Event::UpdatePod(pod) => format!("resize  {} to {}", name(pod), told(pod.budget)),
-        Event::Create { pod, container } => {
-            format!("create  {} {}", of(pod, container), cpu(container.cpu))
+        if let Some(mut container) = container {
+            let id = container.wire.id.clone();
+            if let Some(adjust) = answer.adjust.as_ref() {
+                container.set(&adjust.linux.resources);
+                let own = answer.updates.iter().any(|update| update.container_id == id);
+                assert!(!own, "no creation survives an update of the new container");
+            }
+            if kind == Some(Kind::REMOVE_CONTAINER) {
+                self.node.containers.remove(&id);
+            } else {
+                self.node.containers.insert(id, container);
+            }
         }
-        Event::Starting { pod, container } => format!("starts  {}", of(pod, container)),
-        Event::Started { pod, container } => format!("started {}", of(pod, container)),
-        Event::Update { pod, container, wanted } => {
-            let quota = if wanted.sets_quota { " with quota" } else { "" };
-            let (before, after) = (cpu(container.cpu), cpu(wanted.cpu));
-            format!("update  {} {before} to {after}{quota}", of(pod, container))
-        }
-        Event::Stop(id) => format!("stop    {id}"),
-        Event::Remove(id) => format!("remove  {id}"),
-        Event::StopPod(id) => format!("stop pod {id}"),
-        Event::RemovePod(id) => format!("remove pod {id}"),
-        Event::Synchronize { .. } => "synchronize".to_owned(),
-        Event::Kubelet { stance, .. } => format!("kubelet {stance:?}"),
-        Event::Machine(machine) => format!("online  {}", machine.online()),
-        Event::Settings(settings) => format!("settings {settings}"),
+        self.node.apply(answer.updates);
+        self.node.check();
     }
-}
 
-fn name(pod: &Pod) -> String {
-    let uid: String = pod.uid.0.chars().take(8).collect();
-    format!("{}/{} ({} {uid})", pod.namespace, pod.name, pod.sandbox)
-}
+    fn tell(&mut self, line: &str) {
+        self.story += line;
+        self.story += "\n";
+    }
 
-fn of(pod: &Pod, container: &Container) -> String {
-    assert_eq!(pod.sandbox, container.sandbox);
-    format!("{}/{} {:?}: {} {}", pod.namespace, pod.name, pod.qos, container.name, container.id)
-}
-
-fn cpu(cpu: CpuRequest) -> String {
-    format!("{}/{}", told(cpu.request), told(cpu.limit))
-}
-
-fn told(milli: Option<MilliCpu>) -> String {
-    milli.map_or_else(|| "-".to_owned(), |milli| milli.to_string())
+    /// The story, with what is kept after it.
+    async fn end(mut self) -> String {
+        // What nobody waits for is on disk then.
+        let silence = timeout(Duration::from_secs(60), self.node.runtime.message()).await;
+        let unsolicited = &self.node.runtime.unsolicited;
+        assert!(silence.is_err() && unsolicited.is_empty(), "a change without an event");
+        for claim in self.node.on_disk() {
+            let line = format!(
+                "kept    {}/{}: {} {}",
+                claim.namespace, claim.pod, claim.container, claim.cpus
+            );
+            self.tell(&line);
+        }
+        self.story
+    }
 }

@@ -31,7 +31,7 @@
 //! | a list's answer: may fail, never empty, nobody twice | every test with a `node`; `handshake::lists_in_parts` |
 //! | shares and quotas read back, saturated values, absent wrappers | unit tests of `ledger::model` and `nri::incoming` |
 //! | classes of service from every shape of cgroup | unit test of `nri::qos` |
-//! | real peers | `lab/tests/containerd.rs` for 1.7 and 2.1; `captures` for CRI-O 1.36 and containerd 2.4 |
+//! | real peers | `lab/tests/containerd.rs` for 1.7 and 2.1; `captures` for what containerd 2.1 and 2.4 and CRI-O 1.36 sent, with every answer |
 //!
 //! | unkindness | tests |
 //! |---|---|

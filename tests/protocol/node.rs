@@ -7,10 +7,11 @@ use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::daemon::{self, Owner, Paths};
-use nri_cpu_manager::ledger::Claim;
-use nri_cpu_manager::nri::{self, Identity, Session, run_session, wire};
+use nri_cpu_manager::ledger::{Claim, Event};
+use nri_cpu_manager::nri::{self, Identity, Message, Session, run_session, wire};
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -51,6 +52,7 @@ impl Container {
 /// The plugin's part that outlives connections.
 struct Plugin {
     messages: nri::Owner,
+    heard: Arc<Mutex<Vec<Event>>>,
     served: JoinHandle<()>,
     session: JoinHandle<()>,
 }
@@ -78,6 +80,13 @@ impl Node {
     }
 
     pub(crate) async fn start_on(generation: Generation, config: &str, machine: &Machine) -> Node {
+        let mut node = Node::connected(generation, config, machine);
+        node.synchronize().await;
+        node
+    }
+
+    /// The same before a word is said on the connection.
+    pub(crate) fn connected(generation: Generation, config: &str, machine: &Machine) -> Node {
         let dir = fake_sysfs::scratch();
         let sysfs_root = dir.path().join("sys");
         fake_sysfs::write(&sysfs_root, &fake_sysfs::files(&machine.facts().unwrap()));
@@ -90,7 +99,7 @@ impl Node {
             proc_root: dir.path().join("no-proc"),
         };
         let (runtime, plugin) = launch(generation, &paths, config);
-        let mut node = Node {
+        Node {
             runtime,
             containers: BTreeMap::new(),
             pods: BTreeMap::new(),
@@ -99,9 +108,7 @@ impl Node {
             plugin,
             sessions: 1,
             _dir: dir,
-        };
-        node.synchronize().await;
-        node
+        }
     }
 
     /// The handshake on a new connection, with all that exists.
@@ -260,7 +267,7 @@ impl Node {
     }
 
     /// Sets what the plugin says; of what is unknown or has ended it does not matter.
-    fn apply(&mut self, updates: Vec<wire::ContainerUpdate>) {
+    pub(crate) fn apply(&mut self, updates: Vec<wire::ContainerUpdate>) {
         let mut told = std::collections::HashSet::new();
         for update in updates {
             assert!(update.ignore_failure, "a change that may fail something");
@@ -273,6 +280,11 @@ impl Node {
 
     pub(crate) fn cpus(&self, id: &str) -> String {
         self.containers[id].cpus().to_string()
+    }
+
+    /// The events that the ledger has heard since this was asked last.
+    pub(crate) fn heard(&self) -> Vec<Event> {
+        std::mem::take(&mut self.plugin.heard.lock().unwrap())
     }
 
     /// What the state file holds.
@@ -315,13 +327,31 @@ impl Node {
 
 fn launch(generation: Generation, paths: &Paths, config: &str) -> (Runtime<DuplexStream>, Plugin) {
     let owner = Owner::start(paths, &Config::parse("test", config).unwrap()).unwrap();
-    let (messages, inbox) = mpsc::unbounded_channel();
+    let (to_owner, inbox) = mpsc::unbounded_channel();
+    let (messages, heard) = overheard(to_owner);
     let questions = nri_cpu_manager::observe::questions();
     let for_task = paths.clone();
     let served =
         tokio::spawn(async move { daemon::serve(inbox, questions, &for_task, Some(owner)).await });
     let (runtime, session) = connect(generation, 1, messages.clone());
-    (runtime, Plugin { messages, served, session })
+    (runtime, Plugin { messages, heard, served, session })
+}
+
+/// Passes messages on to the ledger's owner, and notes the events among them.
+fn overheard(owner: nri::Owner) -> (nri::Owner, Arc<Mutex<Vec<Event>>>) {
+    let (messages, mut inbox) = mpsc::unbounded_channel();
+    let heard = Arc::default();
+    let notes: Arc<Mutex<Vec<Event>>> = Arc::clone(&heard);
+    tokio::spawn(async move {
+        while let Some(message) = inbox.recv().await {
+            if let Message::Event { event, .. } = &message {
+                notes.lock().unwrap().push(event.clone());
+            }
+            // An owner that is gone drops the message, and with it the way to answer.
+            let _ = owner.send(message);
+        }
+    });
+    (messages, heard)
 }
 
 fn connect(

@@ -6,7 +6,9 @@ use clap::Parser;
 use nri_cpu_manager::cli::{self, Cli, Command};
 use nri_cpu_manager::config::Config;
 use nri_cpu_manager::ledger::Ledger;
-use nri_cpu_manager::simulate::{Happening, Observer, Time, Waiting, Workload, engine, table};
+use nri_cpu_manager::simulate::{
+    Happening, Observer, Time, Waiting, Workload, engine, manifests, table,
+};
 use nri_cpu_manager::topology::synthetic::Machine;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -277,6 +279,25 @@ fn machines_and_mistakes() {
         &["once for each --config"],
     );
     has(&error(&["--topology", "kep-4800", "--until", "soon"]), &["expected seconds"]);
+}
+
+/// Not every container of a pod has a limit: together they may have more than the limits that there are.
+#[test]
+fn a_pod_that_is_limited_in_part() {
+    let pod = "kind: Pod\nmetadata: {name: a, annotations: {cpus.cpu-manager.nri.io/pod: exclusive}}\n\
+               spec:\n  containers:\n\
+               \x20 - {name: one, resources: {requests: {cpu: 2}, limits: {cpu: 2}}}\n\
+               \x20 - {name: two, resources: {requests: {cpu: 1}}}\n";
+    let config = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n\
+                  namespaces: [{names: [default], allow: {cpus: [exclusive]}}]\n";
+    let topology = "core:8".parse::<Machine>().unwrap().topology().unwrap();
+    let settings = Config::parse("test", config).unwrap().resolve(&topology).unwrap();
+    let mut ledger = Ledger::new(topology, settings, Vec::new());
+    let workload = manifests::parse(pod).unwrap();
+    engine::run(&mut ledger, &workload, Waiting::Retry, None, &mut Checked, &mut |_| ());
+    let claims: Vec<String> =
+        ledger.claims().map(|claim| format!("{} {}", claim.container, claim.cpus)).collect();
+    assert_eq!(claims, ["one 1-2", "two 3"]);
 }
 
 /// A pod whose container is refused is tried again when somebody has gone, or given up with all that it had.

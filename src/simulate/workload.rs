@@ -135,14 +135,13 @@ impl PodSpec {
 
     /// The pod, as a runtime tells of it: its budget by way of CFS quota and shares.
     pub fn told(&self, number: usize) -> Pod {
-        let CpuRequest { request, limit } = told(self.request(), self.peak(|one| one.limit));
         Pod {
             sandbox: SandboxId(format!("sandbox-{number}")),
             uid: PodUid(format!("uid-{number}")),
             namespace: self.namespace.clone(),
             name: self.name.clone(),
             qos: self.qos,
-            budget: limit.or(request),
+            budget: told(self.request(), self.peak(|one| one.limit)).budget(),
             annotations: self.wishes.clone(),
         }
     }

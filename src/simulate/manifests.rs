@@ -8,7 +8,7 @@ use crate::ledger::wishes::is_wish;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_yaml::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// More replicas than this are taken for a mistake.
 const MAX_REPLICAS: u64 = 100_000;
@@ -97,6 +97,8 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
 struct Reader {
     pods: Vec<PodSpec>,
     ignored: Vec<String>,
+    /// What has been read so far, by kind, namespace and name.
+    known: BTreeSet<(String, String, String)>,
 }
 
 impl Reader {
@@ -106,9 +108,14 @@ impl Reader {
         }
         let object: Object = serde_yaml::from_value(value).map_err(|error| form(place, error))?;
         let Object { kind, metadata, spec, items } = object;
+        // Who has no name of his own gets one from the API server.
+        let is_named = metadata.name.is_some();
         let name = metadata.name.or(metadata.generate_name).unwrap_or_else(|| "pod".to_owned());
         let namespace = metadata.namespace.unwrap_or_else(|| "default".to_owned());
         let place = format!("{place}, {kind} {namespace}/{name}");
+        if is_named && !self.known.insert((kind.clone(), namespace.clone(), name.clone())) {
+            return Err(form(&place, "there is one of this kind and name already"));
+        }
         match kind.as_str() {
             "List" | "PodList" => {
                 for (number, item) in items.into_iter().enumerate() {
@@ -173,6 +180,9 @@ fn pod(
     let all =
         init.iter().map(|one| (one, true)).chain(spec.containers.iter().map(|one| (one, false)));
     for (one, init) in all {
+        if containers.iter().any(|other: &ContainerSpec| other.name == one.name) {
+            return Err(form(place, format!("it has two containers {}", one.name)));
+        }
         let place = format!("{place}, container {}", one.name);
         let asked = asked(&place, one)?;
         let kind = match (init, one.restart_policy.as_deref()) {
@@ -220,7 +230,9 @@ fn asked(place: &str, one: &One) -> Result<Amounts, WorkloadError> {
         let request = read(requests, what)?.or(limit).unwrap_or_default();
         Ok((request, limit.unwrap_or_default()))
     };
-    Ok(Amounts { cpu: pair("cpu")?, memory: pair("memory")? })
+    let asked = Amounts { cpu: pair("cpu")?, memory: pair("memory")? };
+    asked.check().map_err(|why| form(place, why))?;
+    Ok(asked)
 }
 
 fn form(place: &str, why: impl ToString) -> WorkloadError {
@@ -302,12 +314,27 @@ spec:
                 "document 1, Pod default/pod: it has no containers",
             ),
             (
+                "kind: Pod\nmetadata: {name: x}\nspec: {initContainers: [{name: c}], containers: [{name: c}]}\n",
+                "document 1, Pod default/x: it has two containers c",
+            ),
+            (
+                "kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c, resources: {requests: {memory: 2Gi}, limits: {memory: 1Gi}}}]}\n",
+                "document 1, Pod default/x, container c: memory: more is requested than the limit allows",
+            ),
+            (
+                "kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c}]}\n---\nkind: Pod\nmetadata: {name: x, namespace: default}\nspec: {}\n",
+                "document 2, Pod default/x: there is one of this kind and name already",
+            ),
+            (
                 "kind: Job\nmetadata: {name: x}\nspec: {parallelism: 9999999, template: {spec: {containers: []}}}\n",
                 "document 1, Job default/x: 9999999 replicas on one node are a mistake",
             ),
         ] {
             assert_eq!(parse(text).unwrap_err().to_string(), expect);
         }
+        let nameless =
+            "kind: Pod\nmetadata: {generateName: x-}\nspec: {containers: [{name: c}]}\n---\n";
+        assert_eq!(parse(&nameless.repeat(2)).unwrap().pods.len(), 2);
         assert!(parse("- 1\n").unwrap_err().to_string().starts_with("document 1: "));
         assert!(parse("kind: [\n").is_err());
     }

@@ -74,6 +74,21 @@ pub struct Amounts {
     pub memory: (Quantity, Quantity),
 }
 
+impl Amounts {
+    /// Whether Kubernetes would take them.
+    ///
+    /// # Errors
+    /// What it would object to.
+    pub fn check(&self) -> Result<(), String> {
+        for (what, (request, limit)) in [("cpu", self.cpu), ("memory", self.memory)] {
+            if !limit.is_zero() && request > limit {
+                return Err(format!("{what}: more is requested than the limit allows"));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Workload {
     /// Puts pods into the order in which they come; those of one moment stay as they stand.
     ///

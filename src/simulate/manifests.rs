@@ -87,7 +87,9 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
     let mut reader = Reader::default();
     for (number, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
         let place = format!("document {}", number + 1);
-        let value = Value::deserialize(document).map_err(|error| form(&place, error))?;
+        let mut value = Value::deserialize(document).map_err(|error| form(&place, error))?;
+        // `<<: *anchor`, as kubectl has it.
+        value.apply_merge().map_err(|error| form(&place, error))?;
         reader.object(&place, value)?;
     }
     Workload::new(reader.pods, reader.ignored)
@@ -297,6 +299,17 @@ spec:
         );
         assert_eq!(workload.pods[1].containers[0].request, 250);
         assert_eq!(workload.pods[0].qos, Qos::Guaranteed);
+    }
+
+    #[test]
+    fn merge_keys() {
+        let text = "kind: Pod\nspec:\n  containers:\n\
+                    \x20 - {name: one, resources: &r {limits: {cpu: 2, memory: 1Gi}}}\n\
+                    \x20 - {name: two, resources: {<<: *r}}\n";
+        let pod = &parse(text).unwrap().pods[0];
+        assert_eq!((pod.qos, pod.containers[1].limit), (Qos::Guaranteed, 2000));
+        let error = parse("kind: Pod\nspec: {<<: 1}\n").unwrap_err().to_string();
+        assert!(error.starts_with("document 1: "), "{error}");
     }
 
     #[test]

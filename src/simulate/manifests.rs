@@ -19,7 +19,8 @@ struct Object {
     kind: String,
     metadata: Metadata,
     spec: Option<Value>,
-    items: Vec<Value>,
+    status: Option<Value>,
+    items: Option<Vec<Value>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -90,7 +91,7 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
         let mut value = Value::deserialize(document).map_err(|error| form(&place, error))?;
         // `<<: *anchor`, as kubectl has it.
         value.apply_merge().map_err(|error| form(&place, error))?;
-        reader.object(&place, value)?;
+        reader.object(&place, value, "")?;
     }
     Workload::new(reader.pods, reader.ignored)
 }
@@ -104,12 +105,25 @@ struct Reader {
 }
 
 impl Reader {
-    fn object(&mut self, place: &str, value: Value) -> Result<(), WorkloadError> {
+    /// An object; `kind` is what it is if it does not say so itself.
+    fn object(&mut self, place: &str, value: Value, kind: &str) -> Result<(), WorkloadError> {
         if value.is_null() {
             return Ok(());
         }
         let object: Object = serde_yaml::from_value(value).map_err(|error| form(place, error))?;
-        let Object { kind, metadata, spec, items } = object;
+        let Object { kind: said, metadata, spec, status, items } = object;
+        let kind = if said.is_empty() { kind.to_owned() } else { said };
+        if kind.is_empty() {
+            self.ignored.push(format!("{place}, which has no kind"));
+            return Ok(());
+        }
+        // The API server leaves the kind of a list's items out where all are of one.
+        if let Some(of_items) = kind.strip_suffix("List") {
+            for (number, item) in items.into_iter().flatten().enumerate() {
+                self.object(&format!("{place}, {kind}, item {}", number + 1), item, of_items)?;
+            }
+            return Ok(());
+        }
         // Who has no name of his own gets one from the API server.
         let is_named = metadata.name.is_some();
         let name = metadata.name.or(metadata.generate_name).unwrap_or_else(|| "pod".to_owned());
@@ -118,12 +132,11 @@ impl Reader {
         if is_named && !self.known.insert((kind.clone(), namespace.clone(), name.clone())) {
             return Err(form(&place, "there is one of this kind and name already"));
         }
+        if let Some(phase) = ended(status.as_ref()).filter(|_| kind == "Pod") {
+            self.ignored.push(format!("{place}, which has {phase}"));
+            return Ok(());
+        }
         match kind.as_str() {
-            "List" | "PodList" => {
-                for (number, item) in items.into_iter().enumerate() {
-                    self.object(&format!("{place}, item {}", number + 1), item)?;
-                }
-            }
             "Pod" => {
                 let spec: Spec = body(&place, spec)?;
                 let pod = pod(&place, namespace, name, &spec)?;
@@ -159,6 +172,12 @@ impl Reader {
         }
         Ok(())
     }
+}
+
+/// How a pod has ended, if it has: it takes no CPUs any more.
+fn ended(status: Option<&Value>) -> Option<&str> {
+    let phase = status?.get("phase")?.as_str()?;
+    ["Succeeded", "Failed"].contains(&phase).then_some(phase)
 }
 
 fn body<T: DeserializeOwned>(place: &str, spec: Option<Value>) -> Result<T, WorkloadError> {
@@ -301,6 +320,31 @@ spec:
         assert_eq!(workload.pods[0].qos, Qos::Guaranteed);
     }
 
+    /// What an API server answers.
+    #[test]
+    fn lists() {
+        let text = r#"{"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": [
+            {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}, "status": {"phase": "Running"}},
+            {"metadata": {"name": "b"}, "spec": {"containers": [{"name": "c"}]}, "status": {"phase": "Succeeded"}},
+            {"metadata": {"name": "d"}, "spec": {"containers": [{"name": "c"}]}, "status": {"phase": "Failed"}}
+        ]}"#;
+        let found = |text: &str| {
+            let Workload { pods, ignored } = parse(text).unwrap();
+            (pods.into_iter().map(|pod| pod.name).collect::<Vec<_>>().join(" "), ignored)
+        };
+        let ended = [
+            "document 1, PodList, item 2, Pod default/b, which has Succeeded",
+            "document 1, PodList, item 3, Pod default/d, which has Failed",
+        ];
+        assert_eq!(found(text), ("a".to_owned(), ended.map(str::to_owned).to_vec()));
+        let text = "kind: DeploymentList\nitems:\n\
+                    - metadata: {name: web}\n  spec: {template: {spec: {containers: [{name: c}]}}}\n";
+        assert_eq!(found(text), ("web-0".to_owned(), Vec::new()));
+        let text = "kind: List\nitems:\n- {kind: Pod, metadata: {name: a}, spec: {containers: [{name: c}]}}\n- {spec: {}}\n";
+        let kindless = "document 1, List, item 2, which has no kind".to_owned();
+        assert_eq!(found(text), ("a".to_owned(), vec![kindless]));
+    }
+
     #[test]
     fn merge_keys() {
         let text = "kind: Pod\nspec:\n  containers:\n\
@@ -316,7 +360,11 @@ spec:
     fn mistakes() {
         for (text, expect) in [
             ("", "there is no pod in it"),
-            ("kind: Service\nmetadata: {name: x}\n", "there is no pod in it"),
+            ("kind: PodList\nitems: null\n", "there is no pod in it"),
+            (
+                "kind: Service\nmetadata: {name: x}\n---\ncpuManagerPolicy: static\n",
+                "there is no pod in it; ignored: document 1, Service default/x; document 2, which has no kind",
+            ),
             ("kind: Pod\nmetadata: {name: x}\n", "document 1, Pod default/x: it has no spec"),
             (
                 "kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c, resources: {limits: {cpu: many}}}]}\n",

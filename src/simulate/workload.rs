@@ -61,8 +61,19 @@ pub enum WorkloadError {
         why: String,
     },
     /// There is no pod.
-    #[error("there is no pod in it")]
-    Empty,
+    #[error("there is no pod in it{}", instead(.0))]
+    Empty(Vec<String>),
+}
+
+/// What there is instead of a pod, as far as a line holds it.
+fn instead(ignored: &[String]) -> String {
+    const NAMED: usize = 5;
+    let named: Vec<&str> = ignored.iter().take(NAMED).map(String::as_str).collect();
+    match (named.is_empty(), ignored.len().saturating_sub(NAMED)) {
+        (true, _) => String::new(),
+        (_, 0) => format!("; ignored: {}", named.join("; ")),
+        (_, more) => format!("; ignored: {}; and {more} more", named.join("; ")),
+    }
 }
 
 /// Requests and limits of one container, for its pod's class.
@@ -96,7 +107,7 @@ impl Workload {
     /// If there are none.
     pub fn new(mut pods: Vec<PodSpec>, ignored: Vec<String>) -> Result<Workload, WorkloadError> {
         if pods.is_empty() {
-            return Err(WorkloadError::Empty);
+            return Err(WorkloadError::Empty(ignored));
         }
         pods.sort_by_key(|pod| pod.arrive);
         // Containers that come before others: the kubelet starts init containers first.

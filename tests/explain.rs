@@ -165,6 +165,11 @@ async fn one_that_was_refused_and_then_let_in() {
             &text,
             &["ns/big/c: exclusive", "refused: TopologyAffinityError", "exclusive CPUs 8-14"],
         );
+        daemon.event(Event::Stop(ContainerId("id-big".into()))).await.unwrap();
+        daemon.event(Event::StopPod(SandboxId("sandbox-big".into()))).await.unwrap();
+        let text = command(&daemon.paths.state_dir, &["explain", "big/c"]).await.unwrap();
+        has(&text, &["ns/big/c: gone\n", "It is not there any more.", "TopologyAffinityError"]);
+        assert!(!text.contains("tries again"), "{text}");
         let text = command(&daemon.paths.state_dir, &["explain", "ns/db/c"]).await.unwrap_err();
         has(&text, &["nothing is known of ns/db/c"]);
     })

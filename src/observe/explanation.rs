@@ -423,7 +423,11 @@ fn choice<'a>(record: &&'a Record) -> Option<Choice<'a>> {
     }
 }
 
+/// A refusal that is the last word.
 fn refusal<'a>(record: &&'a Record) -> Option<(&'a Record, &'a str, Option<&'a Scene>)> {
+    if record.settled {
+        return None;
+    }
     match &record.happened {
         Happened::Decided { what: What::Refused { why, scene }, done: true } => {
             Some((record, why, scene.as_deref()))

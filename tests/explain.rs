@@ -190,6 +190,17 @@ async fn those_that_share() {
     })
     .await;
     local(async {
+        let defaults = "namespaces: [{names: [ns], defaults: {cpus: exclusive}}]\n";
+        let daemon = Observed::connected(&format!("{CONFIG}{defaults}")).await;
+        daemon.event(create("half", Qos::Burstable, 1500)).await.unwrap();
+        daemon.event(create("none", Qos::BestEffort, 0)).await.unwrap();
+        let explain =
+            async |pod: &str| command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
+        has(&explain("half").await, &["It asks for 1500m CPUs: only whole numbers"]);
+        has(&explain("none").await, &["Its pod is BestEffort: only containers of Guaranteed"]);
+    })
+    .await;
+    local(async {
         let daemon = Observed::connected("kubeletStateDir: \"\"\n").await;
         // Left alone: there is no pin.
         daemon.event(create("db", Qos::Guaranteed, 2000)).await.unwrap();

@@ -17,6 +17,7 @@ use nri_cpu_manager::ledger::model::{ContainerId, SandboxId};
 use nri_cpu_manager::ledger::{Event, Qos};
 use nri_cpu_manager::topology::synthetic::Machine;
 use observed::{CONFIG, Observed, create, local};
+use std::path::Path;
 
 /// A container with a wish, and what is not allowed to wish.
 #[tokio::test]
@@ -206,6 +207,20 @@ async fn those_that_share() {
         daemon.event(create("db", Qos::Guaranteed, 2000)).await.unwrap();
         let text = command(&daemon.paths.state_dir, &["explain", "db"]).await.unwrap();
         has(&text, &["cpuManagerPolicy is none", "CPUs 0-15"]);
+    })
+    .await;
+}
+
+/// Programs get a list, as one name can mean several containers.
+#[tokio::test]
+async fn json() {
+    let help = command(Path::new(""), &["explain", "--help"]).await.unwrap_err();
+    has(&help, &["For programs: JSON\n"]);
+    local(async {
+        let daemon = busy("").await;
+        let text = command(&daemon.paths.state_dir, &["explain", "db", "--output", "json"]).await;
+        let json: serde_json::Value = serde_json::from_str(&text.unwrap()).unwrap();
+        assert_eq!(json[0]["pod"], "db");
     })
     .await;
 }

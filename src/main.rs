@@ -3,7 +3,7 @@
 use nri_cpu_manager::cli::{self, Cli, Command};
 use nri_cpu_manager::observe::log;
 use std::error::Error;
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -39,7 +39,8 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("nri-cpu-manager: {error}");
+            // Nobody is left to tell if this fails; the exit code says as much.
+            let _ = writeln!(io::stderr(), "nri-cpu-manager: {error}");
             ExitCode::FAILURE
         }
     }

@@ -8,7 +8,7 @@ use crate::topology::model::{NodeFacts, OfflineCpu};
 use crate::topology::sizes::{CacheSize, Sizes};
 use crate::topology::{CoreKind, Cpu, Facts, Topology, TopologyError};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The version of the form. It changes when something is taken away or means something else, not when something is added.
 pub const VERSION: u32 = 1;
@@ -133,6 +133,14 @@ pub enum SnapshotError {
         /// The kind of domain.
         what: &'static str,
     },
+    /// Two domains of a kind have one number.
+    #[error("there are two {what} {id}")]
+    Number {
+        /// The kind of domain.
+        what: &'static str,
+        /// The number.
+        id: usize,
+    },
     /// A CPU is in a domain of one kind, and in none of another.
     #[error("CPU {cpu} is in none of the {what}")]
     Missing {
@@ -210,6 +218,9 @@ impl Snapshot {
         if self.version != VERSION {
             return Err(SnapshotError::Version(self.version));
         }
+        numbered("sockets", self.sockets.iter().map(|one| one.id))?;
+        numbered("NUMA nodes", self.numa_nodes.iter().map(|one| one.id))?;
+        numbered("uncore caches", self.uncore_caches.iter().map(|one| one.id))?;
         let socket = of("sockets", self.sockets.iter().map(|one| (one.id, &one.cpus)))?;
         let node = of("NUMA nodes", self.numa_nodes.iter().map(|one| (one.id, &one.cpus)))?;
         let cache = of("uncore caches", self.uncore_caches.iter().map(|one| (one.id, &one.cpus)))?;
@@ -222,6 +233,9 @@ impl Snapshot {
         }
         let performance = parse("performance_cpus", &self.performance_cpus)?;
         let efficient = parse("efficient_cpus", &self.efficient_cpus)?;
+        if let Some(cpu) = (performance & efficient).iter().next() {
+            return Err(SnapshotError::Twice { cpu, what: "sorts of cores" });
+        }
         let mut cpus = Vec::new();
         for id in socket.keys().chain(node.keys()).chain(cache.keys()).chain(core.keys()) {
             let found = |of: &BTreeMap<usize, usize>, what| {
@@ -279,6 +293,17 @@ fn parse(place: &str, list: &str) -> Result<CpuSet, SnapshotError> {
     let none =
         |why: ParseError| SnapshotError::List { place: place.to_owned(), why: why.to_string() };
     list.parse().map_err(none)
+}
+
+/// Domains of a kind have numbers of their own (but for dies, whose numbers begin anew with each socket).
+fn numbered(what: &'static str, ids: impl Iterator<Item = usize>) -> Result<(), SnapshotError> {
+    let mut known = BTreeSet::new();
+    for id in ids {
+        if !known.insert(id) {
+            return Err(SnapshotError::Number { what, id });
+        }
+    }
+    Ok(())
 }
 
 /// Which domain of a kind each CPU is in.
@@ -354,6 +379,13 @@ mod tests {
         );
         assert!(error(&|bad| bad.sockets[0].cpus = "x".to_owned()).starts_with("sockets: "));
         assert_eq!(error(&|bad| bad.offline_cpus[0].cpu = 0), "CPU 0 is listed twice");
+        assert_eq!(error(&|bad| bad.sockets[1].id = 0), "there are two sockets 0");
+        let repeated = |bad: &mut Snapshot| bad.numa_nodes[1].id = bad.numa_nodes[0].id;
+        assert_eq!(error(&repeated), "there are two NUMA nodes 0");
+        let repeated = |bad: &mut Snapshot| bad.uncore_caches[1].id = bad.uncore_caches[0].id;
+        assert_eq!(error(&repeated), "there are two uncore caches 0");
+        let both = |bad: &mut Snapshot| bad.efficient_cpus.clone_from(&bad.performance_cpus);
+        assert_eq!(error(&both), "CPU 0 is in two sorts of cores");
         let none = Snapshot { version: VERSION, ..Snapshot::default() };
         assert_eq!(none.read(), Err(TopologyError::NoCpus.into()));
     }

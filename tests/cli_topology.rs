@@ -122,3 +122,17 @@ fn output_that_cannot_be_written() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("cannot write the topology"));
 }
+
+/// Nor is somebody who hears what is wrong: the exit code says it all the same.
+#[test]
+fn errors_that_cannot_be_written() {
+    let root = fake_sysfs::scratch();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let status = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
+        .args(["topology", "--sysfs-root"])
+        .arg(root.path())
+        .stderr(Stdio::from(full))
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(1));
+}

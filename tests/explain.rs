@@ -17,6 +17,7 @@ use nri_cpu_manager::ledger::model::{ContainerId, SandboxId};
 use nri_cpu_manager::ledger::{Event, Qos};
 use nri_cpu_manager::topology::synthetic::Machine;
 use observed::{CONFIG, Observed, create, local};
+use std::path::Path;
 
 /// A container with a wish, and what is not allowed to wish.
 #[tokio::test]
@@ -165,6 +166,11 @@ async fn one_that_was_refused_and_then_let_in() {
             &text,
             &["ns/big/c: exclusive", "refused: TopologyAffinityError", "exclusive CPUs 8-14"],
         );
+        daemon.event(Event::Stop(ContainerId("id-big".into()))).await.unwrap();
+        daemon.event(Event::StopPod(SandboxId("sandbox-big".into()))).await.unwrap();
+        let text = command(&daemon.paths.state_dir, &["explain", "big/c"]).await.unwrap();
+        has(&text, &["ns/big/c: gone\n", "It is not there any more.", "TopologyAffinityError"]);
+        assert!(!text.contains("tries again"), "{text}");
         let text = command(&daemon.paths.state_dir, &["explain", "ns/db/c"]).await.unwrap_err();
         has(&text, &["nothing is known of ns/db/c"]);
     })
@@ -185,11 +191,36 @@ async fn those_that_share() {
     })
     .await;
     local(async {
+        let defaults = "namespaces: [{names: [ns], defaults: {cpus: exclusive}}]\n";
+        let daemon = Observed::connected(&format!("{CONFIG}{defaults}")).await;
+        daemon.event(create("half", Qos::Burstable, 1500)).await.unwrap();
+        daemon.event(create("none", Qos::BestEffort, 0)).await.unwrap();
+        let explain =
+            async |pod: &str| command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
+        has(&explain("half").await, &["It asks for 1500m CPUs: only whole numbers"]);
+        has(&explain("none").await, &["Its pod is BestEffort: only containers of Guaranteed"]);
+    })
+    .await;
+    local(async {
         let daemon = Observed::connected("kubeletStateDir: \"\"\n").await;
         // Left alone: there is no pin.
         daemon.event(create("db", Qos::Guaranteed, 2000)).await.unwrap();
         let text = command(&daemon.paths.state_dir, &["explain", "db"]).await.unwrap();
         has(&text, &["cpuManagerPolicy is none", "CPUs 0-15"]);
+    })
+    .await;
+}
+
+/// Programs get a list, as one name can mean several containers.
+#[tokio::test]
+async fn json() {
+    let help = command(Path::new(""), &["explain", "--help"]).await.unwrap_err();
+    has(&help, &["For programs: JSON\n"]);
+    local(async {
+        let daemon = busy("").await;
+        let text = command(&daemon.paths.state_dir, &["explain", "db", "--output", "json"]).await;
+        let json: serde_json::Value = serde_json::from_str(&text.unwrap()).unwrap();
+        assert_eq!(json[0]["pod"], "db");
     })
     .await;
 }

@@ -139,7 +139,7 @@ async fn what_happened_is_counted() {
         scrape.check(&[
             ("kubelet_cpu_manager_pinning_requests_total", 3.0),
             ("kubelet_cpu_manager_pinning_errors_total", 1.0),
-            ("kubelet_cpu_manager_shared_pool_size_millicores", 4000.0),
+            ("kubelet_cpu_manager_shared_pool_size_millicores", 2000.0),
             ("kubelet_cpu_manager_exclusive_cpu_allocation_count", 12.0),
             ("kubelet_cpu_manager_allocation_per_numa{numa_node=\"0\"}", 4.0),
             ("kubelet_cpu_manager_allocation_per_numa{numa_node=\"1\"}", 8.0),

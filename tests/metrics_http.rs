@@ -1,9 +1,17 @@
-//! Clients that send anything, slowly or never, on a clock that the test turns.
+//! Clients that send anything, slowly or never: one on a clock that the test turns, many at once on the real one.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
+use nri_cpu_manager::observe::figures::{Figures, Link};
 use nri_cpu_manager::observe::http::{self, Response, Status};
+use nri_cpu_manager::observe::{Question, endpoint, questions};
 use proptest::prelude::*;
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::time::{Instant, sleep};
@@ -96,6 +104,76 @@ fn a_client_that_goes_on() {
     pieces.extend(vec![vec![b'x'; 8 << 10]; 64]);
     assert!(exchange(pieces.clone(), Duration::ZERO, false).ends_with("/a\n"));
     assert!(exchange(pieces, Duration::from_millis(500), false).ends_with("/a\n"));
+}
+
+/// A server on one thread, as the plugin is.
+fn server() -> SocketAddr {
+    let (tell, address) = mpsc::channel();
+    thread::spawn(move || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build().unwrap().block_on(async {
+            let anywhere = "127.0.0.1:0".parse().unwrap();
+            let listener = endpoint::listen(anywhere).await.unwrap().unwrap();
+            tell.send(listener.local_addr().unwrap()).unwrap();
+            let (observer, mut asked) = questions();
+            tokio::spawn(endpoint::serve(listener, observer));
+            while let Some(question) = asked.recv().await {
+                let Question::Figures(reply) = question else { panic!("{question:?}") };
+                // Whoever asked may be gone.
+                let _ = reply.send(Figures { link: Link::default(), node: Err(String::new()) });
+            }
+        });
+    });
+    address.recv().unwrap()
+}
+
+/// A connection on which this much of a request is sent.
+fn request(to: SocketAddr, text: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(to).unwrap();
+    // One that is to make room may be closed already.
+    let _ = stream.write_all(text.as_bytes());
+    stream
+}
+
+/// A probe gets its answer within a second.
+#[track_caller]
+fn is_well(server: SocketAddr) {
+    let mut probe = request(server, "GET /healthz HTTP/1.1\r\n\r\n");
+    probe.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let mut answer = [0; 12];
+    probe.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, *b"HTTP/1.1 200");
+}
+
+/// Requests that are not finished, and answers that are not taken.
+#[test]
+fn connections_that_stay_keep_no_probe_waiting() {
+    let server = server();
+    for text in ["GET /x", "GET /x HTTP/1.1\r\n\r\n"] {
+        let silent: Vec<TcpStream> = (0..100).map(|_| request(server, text)).collect();
+        (0..3).for_each(|_| is_well(server));
+        drop(silent);
+    }
+}
+
+#[test]
+fn connections_that_come_over_and_over_keep_no_probe_waiting() {
+    let (server, end) = (server(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut held = VecDeque::new();
+            while !end.load(Ordering::Relaxed) {
+                held.push_back(request(server, "GET /x"));
+                if held.len() > 100 {
+                    held.pop_front();
+                }
+            }
+        });
+        thread::sleep(Duration::from_millis(200));
+        let probed = thread::spawn(move || (0..20).for_each(|_| is_well(server))).join();
+        end.store(true, Ordering::Relaxed);
+        probed.unwrap();
+    });
 }
 
 proptest! {

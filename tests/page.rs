@@ -19,6 +19,8 @@ use observed::{CONFIG, Observed, create, local};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -143,6 +145,72 @@ async fn the_page_refreshes_itself() {
             .filter(|path| !["/", "/fragment", "/page.js", "/icon.svg"].contains(&path.as_str()))
             .collect();
         assert!(elsewhere.is_empty(), "{elsewhere:?}");
+    })
+    .await;
+}
+
+/// A server of the page that answers twice, and then takes requests and is silent, or ends the connections. The page tells
+/// times in seconds from its beginning. What the browser said, and how often it asked.
+async fn browse_falling_silent(hangs: bool, time: Duration, arguments: &[&str]) -> (Output, usize) {
+    const SECONDS: &str = "const start = Date.now();
+        Date.prototype.toLocaleTimeString = function () { return `${Math.round((this - start) / 1000)} s`; };";
+    let daemon = Observed::connected(CONFIG).await;
+    let status = daemon.observer.status().await.unwrap();
+    let script = page::SCRIPT.replacen("\"use strict\";", SECONDS, 1);
+    let contents = Arc::new((page::page(&status), script, page::fragment(&status)));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut arguments: Vec<String> = arguments.iter().map(|one| (*one).to_owned()).collect();
+    arguments.push(format!("http://{}/", listener.local_addr().unwrap()));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let server = tokio::spawn(async move {
+        loop {
+            let (mut asking, _) = listener.accept().await.unwrap();
+            let (contents, asked) = (Arc::clone(&contents), Arc::clone(&count));
+            tokio::spawn(async move {
+                let mut head = vec![0; 8192];
+                let n = asking.read(&mut head).await.unwrap_or(0);
+                let head = String::from_utf8_lossy(&head[..n]).into_owned();
+                let (media, body) = match head.split(' ').nth(1) {
+                    Some("/") => ("text/html", &contents.0),
+                    Some("/page.js") => ("text/javascript", &contents.1),
+                    Some("/fragment") if asked.fetch_add(1, Ordering::Relaxed) < 2 => {
+                        ("text/html", &contents.2)
+                    }
+                    Some("/fragment") if hangs => return std::future::pending().await,
+                    _ => return,
+                };
+                let length = body.len();
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Type: {media}; charset=utf-8\r\n\
+                     Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+                );
+                // A browser may change its mind about what it needs.
+                let _ = asking.write_all(answer.as_bytes()).await;
+            });
+        }
+    });
+    let output = browse(time, arguments).await;
+    server.abort();
+    (output, asked.load(Ordering::Relaxed))
+}
+
+/// A page that nobody answers any more does not go on looking alive, and says how old it is.
+#[tokio::test]
+async fn nobody_answers() {
+    if !installed() {
+        return;
+    }
+    local(async {
+        let arguments = ["--virtual-time-budget=9000", "--dump-dom"];
+        let (output, _) = browse_falling_silent(false, PATIENCE, &arguments).await;
+        let dom = String::from_utf8_lossy(&output.stdout);
+        assert!(dom.contains(">not answering since 2 s; this is how it was<"), "{dom}");
+        // The browser's own clock stands still while it waits for an answer, so this takes as long as it takes.
+        let (_, asked) =
+            browse_falling_silent(true, Duration::from_secs(20), &["--remote-debugging-port=0"])
+                .await;
+        assert!(asked > 3, "asked {asked} times");
     })
     .await;
 }

@@ -6,7 +6,9 @@ use clap::Parser;
 use nri_cpu_manager::cli::{self, Cli, Command};
 use nri_cpu_manager::config::Config;
 use nri_cpu_manager::ledger::Ledger;
-use nri_cpu_manager::simulate::{Happening, Observer, Time, Waiting, Workload, engine, table};
+use nri_cpu_manager::simulate::{
+    Happening, Observer, Time, Waiting, Workload, engine, manifests, table,
+};
 use nri_cpu_manager::topology::synthetic::Machine;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -161,7 +163,7 @@ fn arrivals_and_departures() {
     assert_eq!(run["pods"]["complete"], 6, "{run:#}");
     assert_eq!(run["pods"]["waited"], 1, "{run:#}");
     assert_eq!(run["refused"]["OutOfcpu"], 2, "{run:#}");
-    let decisions = std::fs::read_to_string(table).unwrap();
+    let decisions = std::fs::read_to_string(&table).unwrap();
     println!("{decisions}");
     has(
         &decisions,
@@ -173,13 +175,52 @@ fn arrivals_and_departures() {
             "40.000,batch,job-3,main,exclusive,",
         ],
     );
-    let json = arguments(&["--no-room", "drop", "--until", "30"]);
+    let drop = ["--no-room", "drop", "--until", "30", "--decisions", table.to_str().unwrap()];
+    let json = arguments(&drop);
+    let decisions = std::fs::read_to_string(&table).unwrap();
+    has(&decisions, &["20.000,batch,job-3,,turned away,,OutOfcpu\n"]);
+    assert!(!decisions.contains("waits"), "{decisions}");
     let run = &json["runs"][0];
     assert_eq!(
         (&run["pods"]["arrived"], &run["pods"]["waited"]),
         (&5.into(), &0.into()),
         "{run:#}"
     );
+}
+
+/// A container that is refused for the first time is no repetition of one of its pod that was refused before.
+#[test]
+fn refused_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name).display().to_string();
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let config = file(
+        "config.yaml",
+        "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\ntopologyManagerPolicy: single-numa-node\n",
+    );
+    let run = |more: &str| {
+        // There is room for `first` in one socket from 20 s on, and none for `main`.
+        let pods = format!(
+            "pod,container,kind,cpu,arrive,depart\n\
+             hog,main,app,2,0,10\nhog2,main,app,1,0,\nhog3,main,app,1,0,20\n{more}\
+             x,first,init,3,1,\nx,main,app,4,1,\n"
+        );
+        let workload = file("pods.csv", &pods);
+        let machine = ["--topology", "pack:2 core:4", "--config", &config, "--output", "json"];
+        let (text, _) =
+            simulate(&[machine.as_slice(), &["--workload", &workload, "--until", "30"]].concat())
+                .unwrap();
+        let json: Value = serde_json::from_str(&text).unwrap();
+        let run = &json["runs"][0];
+        let count = |value: &Value| value.as_u64().unwrap();
+        (count(&run["refused"]["TopologyAffinityError"]), count(&run["refused_again"]))
+    };
+    assert_eq!(run(""), (2, 0));
+    // Whoever goes has everybody tried again.
+    assert_eq!(run("idle,main,app,,0,15\n"), (2, 1));
 }
 
 /// Every name in the JSON is in docs/simulate.md.
@@ -277,6 +318,25 @@ fn machines_and_mistakes() {
         &["once for each --config"],
     );
     has(&error(&["--topology", "kep-4800", "--until", "soon"]), &["expected seconds"]);
+}
+
+/// Not every container of a pod has a limit: together they may have more than the limits that there are.
+#[test]
+fn a_pod_that_is_limited_in_part() {
+    let pod = "kind: Pod\nmetadata: {name: a, annotations: {cpus.cpu-manager.nri.io/pod: exclusive}}\n\
+               spec:\n  containers:\n\
+               \x20 - {name: one, resources: {requests: {cpu: 2}, limits: {cpu: 2}}}\n\
+               \x20 - {name: two, resources: {requests: {cpu: 1}}}\n";
+    let config = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n\
+                  namespaces: [{names: [default], allow: {cpus: [exclusive]}}]\n";
+    let topology = "core:8".parse::<Machine>().unwrap().topology().unwrap();
+    let settings = Config::parse("test", config).unwrap().resolve(&topology).unwrap();
+    let mut ledger = Ledger::new(topology, settings, Vec::new());
+    let workload = manifests::parse(pod).unwrap();
+    engine::run(&mut ledger, &workload, Waiting::Retry, None, &mut Checked, &mut |_| ());
+    let claims: Vec<String> =
+        ledger.claims().map(|claim| format!("{} {}", claim.container, claim.cpus)).collect();
+    assert_eq!(claims, ["one 1-2", "two 3"]);
 }
 
 /// A pod whose container is refused is tried again when somebody has gone, or given up with all that it had.

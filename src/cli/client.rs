@@ -23,6 +23,9 @@ pub enum ClientError {
         /// What the system said.
         source: io::Error,
     },
+    /// It takes connections and says nothing.
+    #[error("the plugin has not answered for {} s: is it stopped, or very busy?", PATIENCE.as_secs())]
+    Silent,
     /// The connection failed.
     #[error("the plugin did not answer: {0}")]
     Answer(#[from] io::Error),
@@ -42,18 +45,34 @@ pub enum ClientError {
 /// If nobody listens, or there is no answer.
 pub fn ask(state_dir: &Path, target: &str) -> Result<String, ClientError> {
     let path = state_dir.join(SOCKET);
-    let mut stream =
+    let stream =
         UnixStream::connect(&path).map_err(|source| ClientError::Connect { path, source })?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
+    let answer = exchange(stream, target, PATIENCE)?;
     let cut_short = || io::Error::from(ErrorKind::UnexpectedEof);
     let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(cut_short)?;
     match head.split(' ').nth(1) {
         Some("200") => Ok(body.to_owned()),
         _ => Err(ClientError::Refused(body.trim_end().to_owned())),
+    }
+}
+
+/// The whole answer; nothing may take longer than `patience`.
+fn exchange(
+    mut stream: UnixStream,
+    target: &str,
+    patience: Duration,
+) -> Result<String, ClientError> {
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let mut answer = String::new();
+    let sent = stream.write_all(request.as_bytes());
+    match sent.and_then(|()| stream.read_to_string(&mut answer)) {
+        // The system's words for a time that is over.
+        Err(error) if [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind()) => {
+            Err(ClientError::Silent)
+        }
+        done => Ok(done.map(|_| answer)?),
     }
 }
 
@@ -104,4 +123,22 @@ pub fn table(rows: &[Vec<String>]) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+    use super::*;
+
+    #[test]
+    fn a_plugin_that_is_stopped() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let error = exchange(ours, "/status", Duration::from_millis(10)).unwrap_err().to_string();
+        assert_eq!(error, "the plugin has not answered for 10 s: is it stopped, or very busy?");
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        let error = exchange(ours, "/status", Duration::from_millis(10)).unwrap_err().to_string();
+        assert!(error.starts_with("the plugin did not answer: "), "{error}");
+    }
 }

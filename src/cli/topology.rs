@@ -37,7 +37,7 @@ pub struct TopologyArgs {
 pub enum Output {
     /// For people
     Text,
-    /// For programs: one JSON object
+    /// For programs: JSON
     Json,
 }
 

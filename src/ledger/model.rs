@@ -159,6 +159,14 @@ pub struct CpuRequest {
     pub limit: Option<MilliCpu>,
 }
 
+impl CpuRequest {
+    /// The CPU time of a whole pod that asks for this: the larger of the two. Its limit also tells of more than 256 CPUs;
+    /// but the kubelet makes it of the limits that its containers declare, though some of them may have none.
+    pub fn budget(self) -> Option<MilliCpu> {
+        self.limit.max(self.request)
+    }
+}
+
 /// A device that a container is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Device {

@@ -62,10 +62,9 @@ fn wishes(annotations: &HashMap<String, String>) -> Vec<(String, String)> {
     ours
 }
 
-/// The CPU time of a whole pod. Its limit if it has one, as that also tells of more than 256 CPUs; its request else.
+/// The CPU time of a whole pod.
 pub(super) fn budget(cpu: &wire::LinuxCPU) -> Option<MilliCpu> {
-    let CpuRequest { request, limit } = request(cpu, None);
-    limit.or(request)
+    request(cpu, None).budget()
 }
 
 /// The container of an event; `pod` gives the sandbox if the container does not.
@@ -389,6 +388,10 @@ mod tests {
             (Some(4096), Some(400_000), Some(4000)),
             (Some(262_144), Some(51_200_000), Some(512_000)),
             (Some(3584), Some(0), Some(3500)),
+            // A container of 2 CPUs with a limit, and one of 1 CPU without.
+            (Some(3072), Some(200_000), Some(3000)),
+            // Resources of the pod as a whole.
+            (Some(2048), Some(400_000), Some(4000)),
             (Some(2), Some(0), None),
             (None, None, None),
         ] {

@@ -1,5 +1,6 @@
 //! Where observers connect: an address for scrapers and probes, and a socket beside the state for people with root.
 
+use super::connections::Connections;
 use super::figures::Figures;
 use super::http::{self, Request, Response, Status};
 use super::question::{NoAnswer, Observer};
@@ -13,16 +14,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::Semaphore;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
-/// Connections served at a time; more wait in the kernel's queue. Each has a time limit.
-const MAX_CONNECTIONS: usize = 16;
 /// How long to wait for an address that is in use: another instance may be ending right now.
 const BIND_PATIENCE: Duration = Duration::from_secs(3);
 /// A pause after which taking connections is tried again, when there were no more file descriptors.
@@ -136,12 +134,12 @@ enum Who {
 
 /// Answers scrapers and probes. Never ends.
 pub async fn serve(listener: TcpListener, observer: Observer) {
-    let who = |address: SocketAddr| match address.ip().to_canonical().is_loopback() {
-        true => Who::Neighbour,
-        false => Who::Anybody,
-    };
     let accept = move |cx: &mut Context<'_>| {
-        listener.poll_accept(cx).map_ok(|(stream, address)| (stream, who(address)))
+        listener.poll_accept(cx).map_ok(|(stream, address)| {
+            let peer = address.ip().to_canonical();
+            let who = if peer.is_loopback() { Who::Neighbour } else { Who::Anybody };
+            (stream, who, Some(peer))
+        })
     };
     serve_each(accept, observer).await;
 }
@@ -149,26 +147,24 @@ pub async fn serve(listener: TcpListener, observer: Observer) {
 /// Answers people on this node, who may know everything. Never ends.
 pub async fn serve_locally(listener: UnixListener, observer: Observer) {
     let accept = move |cx: &mut Context<'_>| {
-        listener.poll_accept(cx).map_ok(|(stream, _)| (stream, Who::Ourselves))
+        listener.poll_accept(cx).map_ok(|(stream, _)| (stream, Who::Ourselves, None))
     };
     serve_each(accept, observer).await;
 }
 
 async fn serve_each<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    accept: impl Fn(&mut Context<'_>) -> Poll<io::Result<(S, Who)>>,
+    accept: impl Fn(&mut Context<'_>) -> Poll<io::Result<(S, Who, Option<IpAddr>)>>,
     observer: Observer,
 ) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut connections = Connections::default();
     loop {
-        // Never closed.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match poll_fn(&accept).await {
-            Ok((stream, who)) => {
+            Ok((stream, who, peer)) => {
                 let observer = observer.clone();
-                tokio::spawn(async move {
-                    http::serve(stream, |request| answer(request, who, observer)).await;
-                    drop(place);
-                });
+                connections
+                    .add(peer, http::serve(stream, move |request| answer(request, who, observer)));
+                // Before the next one: many that come at once would take its place before anybody has read its request.
+                yield_now().await;
             }
             Err(error) => {
                 log::debug!("cannot take a connection of an observer: {error}");

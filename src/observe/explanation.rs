@@ -281,7 +281,9 @@ impl Case<'_> {
             Qos::BestEffort => "BestEffort",
             Qos::Unknown => "of an unknown class",
         };
-        let asked = seen.cpu.limit.or(seen.cpu.request);
+        let asked = seen.cpu.request.or(seen.cpu.limit);
+        let may = seen.pod.qos == Qos::Guaranteed
+            || (seen.pod.qos == Qos::Burstable && seen.cpus_wish == Some(Cpus::Exclusive));
         why.push(match (seen.asks, asked) {
             _ if seen.cpus_wish == Some(Cpus::Shared) => {
                 "Its pod, or the configuration for its namespace, has it that it shares CPUs.".to_owned()
@@ -296,7 +298,7 @@ impl Case<'_> {
                 "It asks for {} and has none of its own: the rest of its pod uses the pod's CPU limit up, which a container without resources inherits; or there was no room when it was found running (see below).",
                 count(n, "exclusive CPU")
             ),
-            (None, _) if seen.pod.qos != Qos::Guaranteed => format!(
+            (None, _) if !may => format!(
                 "Its pod is {qos}: only containers of Guaranteed pods (limits equal requests) get CPUs of their own."
             ),
             (None, Some(amount)) => format!("It asks for {amount} CPUs: only whole numbers get CPUs of their own."),
@@ -423,7 +425,11 @@ fn choice<'a>(record: &&'a Record) -> Option<Choice<'a>> {
     }
 }
 
+/// A refusal that is the last word.
 fn refusal<'a>(record: &&'a Record) -> Option<(&'a Record, &'a str, Option<&'a Scene>)> {
+    if record.settled {
+        return None;
+    }
     match &record.happened {
         Happened::Decided { what: What::Refused { why, scene }, done: true } => {
             Some((record, why, scene.as_deref()))

@@ -24,6 +24,20 @@ pub struct Record {
     pub subject: Subject,
     /// What.
     pub happened: Happened,
+    /// Of a refusal: whether it has been let in since.
+    pub settled: bool,
+}
+
+impl Record {
+    fn new(at: Moment, subject: Subject, happened: Happened) -> Record {
+        Record { at, subject, happened, settled: false }
+    }
+
+    /// Whether it is of the container of this name.
+    fn is_of(&self, (namespace, pod, container): &Name) -> bool {
+        let Subject { namespace: of, pod: in_pod, container: called, .. } = &self.subject;
+        (of, in_pod, called) == (namespace, pod, container)
+    }
 }
 
 /// What happened to a container.
@@ -67,7 +81,7 @@ impl History {
     /// The ledger told what it did.
     pub fn note(&mut self, at: Moment, note: &Note) {
         let happened = || Happened::Decided { what: note.what.clone(), done: note.done };
-        let record = || Record { at, subject: note.subject.clone(), happened: happened() };
+        let record = || Record::new(at, note.subject.clone(), happened());
         match &note.what {
             _ if !note.done => push(&mut self.troubles, MAX_TROUBLES, record()),
             What::Refused { .. } => push(&mut self.refusals, MAX_REFUSALS, record()),
@@ -92,6 +106,9 @@ impl History {
 
     fn live(&mut self, record: Record) {
         let name = name(&record.subject);
+        for refusal in &mut self.refusals {
+            refusal.settled |= refusal.is_of(&name);
+        }
         if self.living.len() >= MAX_LIVING && !self.living.contains_key(&name) {
             // Somebody has gone without a word.
             let last = |records: &VecDeque<Record>| records.back().map(|record| record.at);
@@ -120,13 +137,13 @@ impl History {
         action: String,
     ) {
         let happened = Happened::Drifted { decided, found, action };
-        push(&mut self.troubles, MAX_TROUBLES, Record { at, subject, happened });
+        push(&mut self.troubles, MAX_TROUBLES, Record::new(at, subject, happened));
     }
 
     /// The kernel did not keep others off a container's CPUs.
     pub fn kernel_refused(&mut self, at: Moment, subject: Subject, why: String) {
         let happened = Happened::KernelRefused(why);
-        push(&mut self.troubles, MAX_TROUBLES, Record { at, subject, happened });
+        push(&mut self.troubles, MAX_TROUBLES, Record::new(at, subject, happened));
     }
 
     /// Refusals, the oldest first.
@@ -204,6 +221,19 @@ mod tests {
         assert_eq!(history.refusals().last().unwrap().at, Moment(4999));
         let pods = |pod: &str| history.of_living(&subject(pod, 0)).count();
         assert_eq!((pods("pod-0"), pods("pod-4999")), (0, 1), "the oldest go");
+    }
+
+    #[test]
+    fn who_is_let_in_is_refused_no_more() {
+        let mut history = History::default();
+        let settled =
+            |history: &History| history.refusals().map(|one| one.settled).collect::<Vec<_>>();
+        history.note(Moment(1), &refused("db"));
+        history.note(Moment(2), &refused("web"));
+        history.note(Moment(3), &kept("db", 1));
+        assert_eq!(settled(&history), [true, false]);
+        history.note(Moment(4), &refused("db"));
+        assert_eq!(settled(&history), [true, false, false]);
     }
 
     #[test]

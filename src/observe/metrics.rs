@@ -117,7 +117,8 @@ impl Families {
         self.gauge(
             "kubelet_cpu_manager_shared_pool_size_millicores",
             "The size of the shared CPU pool for non-guaranteed QoS pods, in millicores.",
-            node.pool.len() * 1000,
+            // As the kubelet counts: neither reserved CPUs, nor those that an ended container's pod may use again.
+            node.free.len() * 1000,
         );
         self.gauge(
             "kubelet_cpu_manager_exclusive_cpu_allocation_count",

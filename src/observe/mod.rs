@@ -9,6 +9,7 @@
 //! are pure functions; [`http`] and [`endpoint`] are the thin edge. What is worth explaining later is kept in [`history`].
 
 pub mod config_state;
+mod connections;
 pub mod counters;
 pub mod endpoint;
 pub mod explanation;

@@ -12,7 +12,7 @@ use crate::cpuset::CpuSet;
 use crate::ledger::{ContainerId, ContainerKind, Decision, Event, Ledger, Pod};
 use crate::placement::Rejection;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// The name of a refusal that is not the plugin's: the node has too few CPUs left, whichever they are.
 pub const OUT_OF_CPU: &str = "OutOfcpu";
@@ -53,8 +53,13 @@ pub enum Happening<'a> {
         /// Whether that has happened to it before.
         again: bool,
     },
-    /// A pod is not let onto the node for now: too few CPUs are left.
-    Full(&'a PodSpec),
+    /// A pod is not let onto the node: too few CPUs are left.
+    Full {
+        /// The pod.
+        pod: &'a PodSpec,
+        /// Whether it waits; it is turned away for good else.
+        waits: bool,
+    },
     /// All containers of a pod have been let in.
     Complete(&'a PodSpec),
 }
@@ -120,6 +125,8 @@ struct Guest {
     told: Pod,
     /// The containers that have not been let in, as positions in its description.
     left: Vec<usize>,
+    /// Those that have been refused.
+    refused: BTreeSet<usize>,
     running: Vec<ContainerId>,
     /// How often containers were tried.
     attempts: usize,
@@ -132,8 +139,9 @@ impl Engine<'_> {
         }
         // Nobody overtakes: who came earlier and waits gets in first, if he fits.
         if self.room < pod.request() {
-            self.see(&Happening::Full(pod));
-            if self.waiting == Waiting::Retry {
+            let waits = self.waiting == Waiting::Retry;
+            self.see(&Happening::Full { pod, waits });
+            if waits {
                 self.queue.push(number);
             }
             return;
@@ -176,8 +184,9 @@ impl Engine<'_> {
         let told = pod.told(number);
         self.tell(Event::RunPod(told.clone()));
         let left = (0..pod.containers.len()).collect();
-        let mut guest = Guest { told, left, running: Vec::new(), attempts: 0 };
-        self.start(number, pod, &mut guest, false);
+        let (refused, running) = (BTreeSet::new(), Vec::new());
+        let mut guest = Guest { told, left, refused, running, attempts: 0 };
+        self.start(number, pod, &mut guest);
         let refused = !guest.left.is_empty();
         self.guests.insert(number, guest);
         if refused && self.waiting == Waiting::Drop {
@@ -185,7 +194,7 @@ impl Engine<'_> {
         }
     }
 
-    fn start(&mut self, number: usize, pod: &PodSpec, guest: &mut Guest, again: bool) {
+    fn start(&mut self, number: usize, pod: &PodSpec, guest: &mut Guest) {
         let left = std::mem::take(&mut guest.left);
         for (tried, at) in left.iter().copied().enumerate() {
             let Some(container) = pod.containers.get(at) else { continue };
@@ -206,6 +215,7 @@ impl Engine<'_> {
                     }
                 }
                 Err(why) => {
+                    let again = !guest.refused.insert(at);
                     self.see(&Happening::Refused { pod, container, why: &why, again });
                     guest.left.push(at);
                     // What comes after an init container waits for it.
@@ -251,7 +261,7 @@ impl Engine<'_> {
             else {
                 continue;
             };
-            self.start(number, pod, &mut guest, true);
+            self.start(number, pod, &mut guest);
             self.guests.insert(number, guest);
         }
         let waiting = std::mem::take(&mut self.queue);

@@ -8,7 +8,7 @@ use crate::ledger::wishes::is_wish;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_yaml::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// More replicas than this are taken for a mistake.
 const MAX_REPLICAS: u64 = 100_000;
@@ -19,7 +19,8 @@ struct Object {
     kind: String,
     metadata: Metadata,
     spec: Option<Value>,
-    items: Vec<Value>,
+    status: Option<Value>,
+    items: Option<Vec<Value>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -87,8 +88,10 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
     let mut reader = Reader::default();
     for (number, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
         let place = format!("document {}", number + 1);
-        let value = Value::deserialize(document).map_err(|error| form(&place, error))?;
-        reader.object(&place, value)?;
+        let mut value = Value::deserialize(document).map_err(|error| form(&place, error))?;
+        // `<<: *anchor`, as kubectl has it.
+        value.apply_merge().map_err(|error| form(&place, error))?;
+        reader.object(&place, value, "")?;
     }
     Workload::new(reader.pods, reader.ignored)
 }
@@ -97,24 +100,43 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
 struct Reader {
     pods: Vec<PodSpec>,
     ignored: Vec<String>,
+    /// What has been read so far, by kind, namespace and name.
+    known: BTreeSet<(String, String, String)>,
 }
 
 impl Reader {
-    fn object(&mut self, place: &str, value: Value) -> Result<(), WorkloadError> {
+    /// An object; `kind` is what it is if it does not say so itself.
+    fn object(&mut self, place: &str, value: Value, kind: &str) -> Result<(), WorkloadError> {
         if value.is_null() {
             return Ok(());
         }
         let object: Object = serde_yaml::from_value(value).map_err(|error| form(place, error))?;
-        let Object { kind, metadata, spec, items } = object;
+        let Object { kind: said, metadata, spec, status, items } = object;
+        let kind = if said.is_empty() { kind.to_owned() } else { said };
+        if kind.is_empty() {
+            self.ignored.push(format!("{place}, which has no kind"));
+            return Ok(());
+        }
+        // The API server leaves the kind of a list's items out where all are of one.
+        if let Some(of_items) = kind.strip_suffix("List") {
+            for (number, item) in items.into_iter().flatten().enumerate() {
+                self.object(&format!("{place}, {kind}, item {}", number + 1), item, of_items)?;
+            }
+            return Ok(());
+        }
+        // Who has no name of his own gets one from the API server.
+        let is_named = metadata.name.is_some();
         let name = metadata.name.or(metadata.generate_name).unwrap_or_else(|| "pod".to_owned());
         let namespace = metadata.namespace.unwrap_or_else(|| "default".to_owned());
         let place = format!("{place}, {kind} {namespace}/{name}");
+        if is_named && !self.known.insert((kind.clone(), namespace.clone(), name.clone())) {
+            return Err(form(&place, "there is one of this kind and name already"));
+        }
+        if let Some(phase) = ended(status.as_ref()).filter(|_| kind == "Pod") {
+            self.ignored.push(format!("{place}, which has {phase}"));
+            return Ok(());
+        }
         match kind.as_str() {
-            "List" | "PodList" => {
-                for (number, item) in items.into_iter().enumerate() {
-                    self.object(&format!("{place}, item {}", number + 1), item)?;
-                }
-            }
             "Pod" => {
                 let spec: Spec = body(&place, spec)?;
                 let pod = pod(&place, namespace, name, &spec)?;
@@ -152,6 +174,12 @@ impl Reader {
     }
 }
 
+/// How a pod has ended, if it has: it takes no CPUs any more.
+fn ended(status: Option<&Value>) -> Option<&str> {
+    let phase = status?.get("phase")?.as_str()?;
+    ["Succeeded", "Failed"].contains(&phase).then_some(phase)
+}
+
 fn body<T: DeserializeOwned>(place: &str, spec: Option<Value>) -> Result<T, WorkloadError> {
     let spec = spec.ok_or_else(|| form(place, "it has no spec"))?;
     serde_yaml::from_value(spec).map_err(|error| form(place, error))
@@ -173,6 +201,9 @@ fn pod(
     let all =
         init.iter().map(|one| (one, true)).chain(spec.containers.iter().map(|one| (one, false)));
     for (one, init) in all {
+        if containers.iter().any(|other: &ContainerSpec| other.name == one.name) {
+            return Err(form(place, format!("it has two containers {}", one.name)));
+        }
         let place = format!("{place}, container {}", one.name);
         let asked = asked(&place, one)?;
         let kind = match (init, one.restart_policy.as_deref()) {
@@ -220,7 +251,9 @@ fn asked(place: &str, one: &One) -> Result<Amounts, WorkloadError> {
         let request = read(requests, what)?.or(limit).unwrap_or_default();
         Ok((request, limit.unwrap_or_default()))
     };
-    Ok(Amounts { cpu: pair("cpu")?, memory: pair("memory")? })
+    let asked = Amounts { cpu: pair("cpu")?, memory: pair("memory")? };
+    asked.check().map_err(|why| form(place, why))?;
+    Ok(asked)
 }
 
 fn form(place: &str, why: impl ToString) -> WorkloadError {
@@ -287,11 +320,51 @@ spec:
         assert_eq!(workload.pods[0].qos, Qos::Guaranteed);
     }
 
+    /// What an API server answers.
+    #[test]
+    fn lists() {
+        let text = r#"{"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": [
+            {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}, "status": {"phase": "Running"}},
+            {"metadata": {"name": "b"}, "spec": {"containers": [{"name": "c"}]}, "status": {"phase": "Succeeded"}},
+            {"metadata": {"name": "d"}, "spec": {"containers": [{"name": "c"}]}, "status": {"phase": "Failed"}}
+        ]}"#;
+        let found = |text: &str| {
+            let Workload { pods, ignored } = parse(text).unwrap();
+            (pods.into_iter().map(|pod| pod.name).collect::<Vec<_>>().join(" "), ignored)
+        };
+        let ended = [
+            "document 1, PodList, item 2, Pod default/b, which has Succeeded",
+            "document 1, PodList, item 3, Pod default/d, which has Failed",
+        ];
+        assert_eq!(found(text), ("a".to_owned(), ended.map(str::to_owned).to_vec()));
+        let text = "kind: DeploymentList\nitems:\n\
+                    - metadata: {name: web}\n  spec: {template: {spec: {containers: [{name: c}]}}}\n";
+        assert_eq!(found(text), ("web-0".to_owned(), Vec::new()));
+        let text = "kind: List\nitems:\n- {kind: Pod, metadata: {name: a}, spec: {containers: [{name: c}]}}\n- {spec: {}}\n";
+        let kindless = "document 1, List, item 2, which has no kind".to_owned();
+        assert_eq!(found(text), ("a".to_owned(), vec![kindless]));
+    }
+
+    #[test]
+    fn merge_keys() {
+        let text = "kind: Pod\nspec:\n  containers:\n\
+                    \x20 - {name: one, resources: &r {limits: {cpu: 2, memory: 1Gi}}}\n\
+                    \x20 - {name: two, resources: {<<: *r}}\n";
+        let pod = &parse(text).unwrap().pods[0];
+        assert_eq!((pod.qos, pod.containers[1].limit), (Qos::Guaranteed, 2000));
+        let error = parse("kind: Pod\nspec: {<<: 1}\n").unwrap_err().to_string();
+        assert!(error.starts_with("document 1: "), "{error}");
+    }
+
     #[test]
     fn mistakes() {
         for (text, expect) in [
             ("", "there is no pod in it"),
-            ("kind: Service\nmetadata: {name: x}\n", "there is no pod in it"),
+            ("kind: PodList\nitems: null\n", "there is no pod in it"),
+            (
+                "kind: Service\nmetadata: {name: x}\n---\ncpuManagerPolicy: static\n",
+                "there is no pod in it; ignored: document 1, Service default/x; document 2, which has no kind",
+            ),
             ("kind: Pod\nmetadata: {name: x}\n", "document 1, Pod default/x: it has no spec"),
             (
                 "kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c, resources: {limits: {cpu: many}}}]}\n",
@@ -302,12 +375,27 @@ spec:
                 "document 1, Pod default/pod: it has no containers",
             ),
             (
+                "kind: Pod\nmetadata: {name: x}\nspec: {initContainers: [{name: c}], containers: [{name: c}]}\n",
+                "document 1, Pod default/x: it has two containers c",
+            ),
+            (
+                "kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c, resources: {requests: {memory: 2Gi}, limits: {memory: 1Gi}}}]}\n",
+                "document 1, Pod default/x, container c: memory: more is requested than the limit allows",
+            ),
+            (
+                "kind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c}]}\n---\nkind: Pod\nmetadata: {name: x, namespace: default}\nspec: {}\n",
+                "document 2, Pod default/x: there is one of this kind and name already",
+            ),
+            (
                 "kind: Job\nmetadata: {name: x}\nspec: {parallelism: 9999999, template: {spec: {containers: []}}}\n",
                 "document 1, Job default/x: 9999999 replicas on one node are a mistake",
             ),
         ] {
             assert_eq!(parse(text).unwrap_err().to_string(), expect);
         }
+        let nameless =
+            "kind: Pod\nmetadata: {generateName: x-}\nspec: {containers: [{name: c}]}\n---\n";
+        assert_eq!(parse(&nameless.repeat(2)).unwrap().pods.len(), 2);
         assert!(parse("- 1\n").unwrap_err().to_string().starts_with("document 1: "));
         assert!(parse("kind: [\n").is_err());
     }

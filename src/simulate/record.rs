@@ -173,7 +173,7 @@ impl Observer for Recorder {
             Happening::Refused { why, .. } => {
                 *self.refused.entry(why.reason.name()).or_default() += 1;
             }
-            Happening::Full(_) => *self.refused.entry(OUT_OF_CPU).or_default() += 1,
+            Happening::Full { .. } => *self.refused.entry(OUT_OF_CPU).or_default() += 1,
             Happening::Complete(pod) => {
                 self.complete += 1;
                 let waited = now - pod.arrive;

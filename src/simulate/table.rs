@@ -36,6 +36,8 @@ struct Collected {
     amounts: Vec<Amounts>,
     /// The class it is said to have.
     qos: Option<Qos>,
+    /// Where it is first spoken of.
+    place: String,
 }
 
 /// Reads a table.
@@ -61,6 +63,9 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
             line.limit.clone_from(&line.cpu);
         }
         let (one, asked) = container(&place, &line)?;
+        if line.pod.is_empty() {
+            return Err(form(&place, "pod is empty"));
+        }
         let arrive = time(&place, "arrive", &line.arrive)?;
         let depart = match line.depart.as_str() {
             "" => None,
@@ -82,10 +87,11 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
                 arrive,
                 depart,
             };
-            pods.push(Collected { pod, amounts: Vec::new(), qos: said });
+            let place = place.clone();
+            pods.push(Collected { pod, amounts: Vec::new(), qos: said, place });
             pods.len() - 1
         });
-        let Some(Collected { pod, amounts, qos }) = pods.get_mut(at) else { continue };
+        let Some(Collected { pod, amounts, qos, .. }) = pods.get_mut(at) else { continue };
         if pod.depart != depart || *qos != said {
             let why =
                 format!("depart or qos is another one than in an earlier line of pod {}", pod.name);
@@ -98,11 +104,26 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
         pod.containers.push(one);
         amounts.push(asked);
     }
-    let finish = |Collected { pod, amounts, qos: said }| PodSpec {
+    one_at_a_time(&pods)?;
+    let finish = |Collected { pod, amounts, qos: said, .. }| PodSpec {
         qos: said.unwrap_or_else(|| qos(&amounts)),
         ..pod
     };
     Workload::new(pods.into_iter().map(finish).collect(), Vec::new())
+}
+
+/// A name may come again, but not before its last one has gone.
+fn one_at_a_time(pods: &[Collected]) -> Result<(), WorkloadError> {
+    let mut until: HashMap<(&str, &str), Option<Time>> = HashMap::new();
+    let mut ordered: Vec<&Collected> = pods.iter().collect();
+    ordered.sort_by_key(|one| one.pod.arrive);
+    for Collected { pod, place, .. } in ordered {
+        let last = until.insert((&pod.namespace, &pod.name), pod.depart);
+        if last.is_some_and(|depart| depart.is_none_or(|depart| depart > pod.arrive)) {
+            return Err(form(place, format!("there is a pod {} already when it comes", pod.name)));
+        }
+    }
+    Ok(())
 }
 
 /// The container of a line. Memory is as CPU, since a table does not speak of it: a pod is Guaranteed if its CPU makes it so.
@@ -125,7 +146,9 @@ fn container(place: &str, line: &Line) -> Result<(ContainerSpec, Amounts), Workl
         request: request.milli(),
         limit: limit.milli(),
     };
-    Ok((one, Amounts { cpu: (request, limit), memory: (request, limit) }))
+    let asked = Amounts { cpu: (request, limit), memory: (request, limit) };
+    asked.check().map_err(|why| form(place, why))?;
+    Ok((one, asked))
 }
 
 fn class(place: &str, text: &str) -> Result<Option<Qos>, WorkloadError> {
@@ -207,6 +230,8 @@ mod tests {
             ]
         );
         assert_eq!(workload.pods[0].containers[0].name, "first", "init containers come first");
+        let again = "pod,cpu,arrive,depart\na,2,0,5\na,2,5,9\n";
+        assert_eq!(parse(again).unwrap().pods.len(), 2, "one goes when the next comes");
         let short = parse("pod,cpu,arrive\na,2,0\n").unwrap();
         assert_eq!((short.pods[0].qos, short.pods[0].depart), (Qos::Guaranteed, None));
     }
@@ -222,6 +247,10 @@ mod tests {
             ("pod,cpu,arrive,depart\na,2,5,4\n", "line 2: it goes before it comes"),
             ("pod,cpu,arrive\na,2,5\na,2,5\n", "line 3: pod a has two containers main"),
             ("pod,container,cpu,arrive,depart\na,x,2,5,6\na,y,2,5,7\n", "line 3: depart or qos"),
+            ("pod,cpu,arrive\n,2,5\n", "line 2: pod is empty"),
+            ("pod,cpu,limit,arrive\na,2,1,5\n", "line 2: cpu: more is requested than the limit"),
+            ("pod,cpu,arrive,depart\na,2,5,9\na,2,1,6\n", "line 2: there is a pod a already"),
+            ("pod,cpu,arrive\na,2,5\na,2,6\n", "line 3: there is a pod a already when it comes"),
             ("pod,cpu,arrive,kind\na,2,5,batch\n", "line 2: kind \"batch\""),
             ("pod,cpu,arrive,qos\na,2,5,Best\n", "line 2: qos \"Best\""),
             ("pod,cpu,arrive\na,2\n", "found record with 2 fields"),

@@ -61,8 +61,19 @@ pub enum WorkloadError {
         why: String,
     },
     /// There is no pod.
-    #[error("there is no pod in it")]
-    Empty,
+    #[error("there is no pod in it{}", instead(.0))]
+    Empty(Vec<String>),
+}
+
+/// What there is instead of a pod, as far as a line holds it.
+fn instead(ignored: &[String]) -> String {
+    const NAMED: usize = 5;
+    let named: Vec<&str> = ignored.iter().take(NAMED).map(String::as_str).collect();
+    match (named.is_empty(), ignored.len().saturating_sub(NAMED)) {
+        (true, _) => String::new(),
+        (_, 0) => format!("; ignored: {}", named.join("; ")),
+        (_, more) => format!("; ignored: {}; and {more} more", named.join("; ")),
+    }
 }
 
 /// Requests and limits of one container, for its pod's class.
@@ -74,6 +85,21 @@ pub struct Amounts {
     pub memory: (Quantity, Quantity),
 }
 
+impl Amounts {
+    /// Whether Kubernetes would take them.
+    ///
+    /// # Errors
+    /// What it would object to.
+    pub fn check(&self) -> Result<(), String> {
+        for (what, (request, limit)) in [("cpu", self.cpu), ("memory", self.memory)] {
+            if !limit.is_zero() && request > limit {
+                return Err(format!("{what}: more is requested than the limit allows"));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Workload {
     /// Puts pods into the order in which they come; those of one moment stay as they stand.
     ///
@@ -81,7 +107,7 @@ impl Workload {
     /// If there are none.
     pub fn new(mut pods: Vec<PodSpec>, ignored: Vec<String>) -> Result<Workload, WorkloadError> {
         if pods.is_empty() {
-            return Err(WorkloadError::Empty);
+            return Err(WorkloadError::Empty(ignored));
         }
         pods.sort_by_key(|pod| pod.arrive);
         // Containers that come before others: the kubelet starts init containers first.
@@ -135,14 +161,13 @@ impl PodSpec {
 
     /// The pod, as a runtime tells of it: its budget by way of CFS quota and shares.
     pub fn told(&self, number: usize) -> Pod {
-        let CpuRequest { request, limit } = told(self.request(), self.peak(|one| one.limit));
         Pod {
             sandbox: SandboxId(format!("sandbox-{number}")),
             uid: PodUid(format!("uid-{number}")),
             namespace: self.namespace.clone(),
             name: self.name.clone(),
             qos: self.qos,
-            budget: limit.or(request),
+            budget: told(self.request(), self.peak(|one| one.limit)).budget(),
             annotations: self.wishes.clone(),
         }
     }

@@ -66,7 +66,10 @@ impl Observer for Watched {
             Happening::Refused { pod, container, why, .. } => {
                 (pod, container.name.as_str(), "refused", String::new(), why.to_string())
             }
-            Happening::Full(pod) => (pod, "", "waits", String::new(), OUT_OF_CPU.to_owned()),
+            Happening::Full { pod, waits } => {
+                let outcome = if *waits { "waits" } else { "turned away" };
+                (pod, "", outcome, String::new(), OUT_OF_CPU.to_owned())
+            }
             Happening::Passes(..) | Happening::Decided(..) | Happening::Complete(_) => return,
         };
         let time = format!("{}.{:03}", now / 1000, now % 1000);

@@ -3,11 +3,15 @@
 
 const main = document.querySelector("main");
 const state = document.getElementById("state");
+// Some networks lose what is under way without a word.
+const patience = 5000;
 let shown = "";
+let answered = new Date();
 
 async function refresh() {
   try {
-    const answer = await fetch("fragment", { cache: "no-store" });
+    const signal = AbortSignal.timeout(patience);
+    const answer = await fetch("fragment", { cache: "no-store", signal });
     const text = await answer.text();
     if (!answer.ok) throw new Error(text);
     // What has not changed stays, so that it can be read, selected and pointed at.
@@ -15,12 +19,13 @@ async function refresh() {
       main.innerHTML = text;
       shown = text;
     }
+    answered = new Date();
     document.body.classList.remove("stale");
     state.textContent = "live";
   } catch (error) {
     if (!document.body.classList.contains("stale")) {
       document.body.classList.add("stale");
-      state.textContent = `not answering since ${new Date().toLocaleTimeString()}; this is how it was`;
+      state.textContent = `not answering since ${answered.toLocaleTimeString()}; this is how it was`;
     }
   }
 }

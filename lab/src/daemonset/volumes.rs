@@ -159,6 +159,6 @@ mod tests {
         let config = mounts.iter().find(|m| m.host_path == path.display().to_string()).unwrap();
         assert!(config.readonly && config.container_path == "/etc/nri-cpu-manager");
         let cgroup = mounts.iter().find(|m| m.host_path == "/sys/fs/cgroup").unwrap();
-        assert!(cgroup.readonly && cgroup.recursive_read_only);
+        assert!(!cgroup.readonly);
     }
 }

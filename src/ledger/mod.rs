@@ -34,6 +34,7 @@ mod settings;
 mod store;
 #[cfg(test)]
 mod tests;
+mod trust;
 pub mod wishes;
 
 pub use cgroup::CgroupPath;

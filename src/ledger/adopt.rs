@@ -210,7 +210,7 @@ impl Ledger {
     fn enter(&mut self, uid: &PodUid, container: &Container) {
         let mut entry = Entry::new(container, Life::Running, self.settings.exclusivity);
         entry.mems_are_others = !self.mems_are_ours(container);
-        entry.terms = self.terms_or_none(uid, container);
+        entry.terms = self.standing_terms(uid, container);
         let Some(mut pod) = self.pods.change(uid) else { return };
         if let Some(before) = pod.containers.insert(container.name.clone(), entry) {
             self.ids.remove(&before.id);

@@ -94,7 +94,7 @@ impl Ledger {
         container: &Container,
     ) -> Result<Decision, Rejection> {
         let known = self.entry(uid, &container.name).is_some();
-        let terms = self.terms_or_none(uid, container);
+        let terms = self.standing_terms(uid, container);
         let asks = match self.grant(uid, container, &terms) {
             Ok(grant) => grant.claim().is_some(),
             Err(_) => true,

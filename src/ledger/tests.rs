@@ -13,6 +13,7 @@ mod orders;
 mod resize;
 mod unpinned;
 mod wishes;
+mod withdrawn;
 
 use super::*;
 use crate::placement::{self, Options, TopologyManager};

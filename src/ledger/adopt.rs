@@ -41,16 +41,22 @@ impl Ledger {
     /// Gives containers that have been entered their CPUs. While somebody else assigns them, only what is set counts,
     /// and nobody is moved.
     pub(super) fn settle(&mut self, containers: &[(PodUid, Container)], memory: Memory) {
-        let trusts: &[Trust] = match self.stance {
-            Stance::Assign => &[Trust::Confirmed, Trust::Set, Trust::Remembered, Trust::Kubelet],
-            Stance::Refuse | Stance::Observe => &[Trust::Confirmed, Trust::Set],
+        let sources: &[&[Trust]] = match self.stance {
+            Stance::Assign => &[Trust::SET, Trust::NOTED],
+            Stance::Refuse | Stance::Observe => &[Trust::SET],
         };
-        for &trust in trusts {
-            let giving_way = self.giving_way(containers, &memory, trust);
-            for (at, (uid, container)) in containers.iter().enumerate() {
-                if !giving_way.contains(&at) {
-                    self.adopt(uid, container, &memory, trust);
+        for source in sources {
+            for &trust in *source {
+                let giving_way = self.giving_way(containers, &memory, trust);
+                for (at, (uid, container)) in containers.iter().enumerate() {
+                    if !giving_way.contains(&at) {
+                        self.adopt(uid, container, &memory, trust);
+                    }
                 }
+            }
+            // Nobody who runs leaves the sibling of a CPU for its idleness.
+            for (uid, container) in containers {
+                self.isolate(uid, container, &memory);
             }
         }
         // Nobody without CPUs gets those of a container that is just being restarted.
@@ -78,6 +84,7 @@ impl Ledger {
         for trust in [Trust::Confirmed, Trust::Set, Trust::Remembered] {
             self.adopt(uid, container, &memory, trust);
         }
+        self.isolate(uid, container, &memory);
         if self.stance == Stance::Assign {
             self.repair(uid, container);
         }
@@ -88,7 +95,9 @@ impl Ledger {
 
     /// Gives a container the exclusive CPUs that are set for it, if they are legal.
     pub(super) fn adopt_set(&mut self, uid: &PodUid, container: &Container) {
-        self.adopt(uid, container, &Memory::default(), Trust::Set);
+        let memory = Memory::default();
+        self.adopt(uid, container, &memory, Trust::Set);
+        self.isolate(uid, container, &memory);
     }
 
     /// Adopts the node as at a first start, but from what is known of it; `set` says what is set for a container.
@@ -114,7 +123,7 @@ impl Ledger {
                     };
                     running.push((uid.clone(), container));
                 }
-                entry.claim = None;
+                (entry.claim, entry.isolated) = (None, false);
             }
         });
         running.sort_by(|(_, a), (_, b)| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));

@@ -11,6 +11,7 @@ mod kubelet;
 mod mems;
 mod orders;
 mod resize;
+mod takeover;
 mod unpinned;
 mod wishes;
 mod withdrawn;

@@ -24,6 +24,13 @@ pub(super) enum Trust {
     Kubelet,
 }
 
+impl Trust {
+    /// What somebody runs on.
+    pub(super) const SET: &[Trust] = &[Trust::Confirmed, Trust::Set];
+    /// What somebody should run on, by somebody's notes.
+    pub(super) const NOTED: &[Trust] = &[Trust::Remembered, Trust::Kubelet];
+}
+
 impl Ledger {
     /// Which containers, by their places, leave the CPUs that `trust` names for them to others.
     pub(super) fn giving_way(
@@ -94,13 +101,8 @@ impl Ledger {
         let subject = self.subject(uid, container);
         let assigns = self.stance == Stance::Assign;
         let online = self.topology.online();
-        let decided = memory.ours(uid, container).filter(|ours| ours.cpus & online == claim);
-        let decided = decided.map(|ours| ours.isolated);
-        // Siblings that somebody else has meanwhile cannot be idle.
-        let can = self.with_idle(&claim, true).is_subset(&free);
         self.pods.change_entry(uid, &container.name, |entry| {
             entry.claim = Some(claim);
-            entry.isolated = can && decided.unwrap_or(entry.terms.wishes.isolates());
             // A quota that was written while nobody looked throttles exclusive CPUs: the same CPUs are told again,
             // without it.
             if assigns && container.cpu.limit.is_some() {
@@ -115,6 +117,20 @@ impl Ledger {
                 self.moved(subject, Some(cpus), claim, Reason::Offline);
             }
             from => self.moved(subject, from, claim, Reason::NotSet),
+        }
+    }
+
+    /// Keeps the SMT siblings of a container idle whose CPUs have been adopted, if they are to be so and are nobody else's. What
+    /// was decided earlier counts before what is wished.
+    pub(super) fn isolate(&mut self, uid: &PodUid, container: &Container, memory: &Memory) {
+        let Some(entry) = self.entry(uid, &container.name) else { return };
+        let Some(claim) = entry.claim.filter(|_| !entry.isolated) else { return };
+        let online = self.topology.online();
+        let decided = memory.ours(uid, container).filter(|ours| ours.cpus & online == claim);
+        let wanted = decided.map_or(entry.terms.wishes.isolates(), |ours| ours.isolated);
+        let idle = || self.with_idle(&claim, true) - claim;
+        if wanted && idle().is_subset(&self.unclaimed()) {
+            self.pods.change_entry(uid, &container.name, |entry| entry.isolated = true);
         }
     }
 }

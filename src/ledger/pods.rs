@@ -5,7 +5,7 @@ use super::event::Pin;
 use super::model::{Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, Qos};
 use super::settings::Exclusivity;
 use super::store::Counted;
-use super::wishes::Terms;
+use super::wishes::{Cpus, Terms};
 use crate::cpuset::CpuSet;
 use crate::placement::reserve::whole_cores;
 use crate::placement::wishes::Smt;
@@ -295,7 +295,14 @@ impl Entry {
 
     /// How many exclusive CPUs it asks for; `None` if none.
     pub(super) fn asks(&self, qos: Qos) -> Option<usize> {
-        self.terms.exclusive_cpus(qos, &self.cpu)
+        self.asks_with(qos, &self.cpu)
+    }
+
+    /// How many it asks for with this request. Who has some goes on by what it requests, whatever its pod may wish for by
+    /// now.
+    pub(super) fn asks_with(&self, qos: Qos, cpu: &CpuRequest) -> Option<usize> {
+        let by_claim = self.claim.map(|_| Cpus::Exclusive);
+        Terms { cpus: self.terms.cpus.or(by_claim), ..self.terms }.exclusive_cpus(qos, cpu)
     }
 
     /// What its CPUs were chosen by, and others beside them have to be.

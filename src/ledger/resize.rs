@@ -26,9 +26,9 @@ impl Ledger {
     ) -> Result<(), Rejection> {
         let Some(pod) = self.pods.get(uid) else { return Ok(()) };
         let Some(entry) = pod.containers.get(&container.name) else { return Ok(()) };
-        let (before, terms, qos) = (entry.cpu, entry.terms, pod.pod.qos);
+        let before = entry.cpu;
         let cpu = before.changed_by(wanted);
-        let asks = |cpu: &CpuRequest| (cpu.amount(), terms.exclusive_cpus(qos, cpu));
+        let asks = |cpu: &CpuRequest| (cpu.amount(), entry.asks_with(pod.pod.qos, cpu));
         if asks(&cpu) == asks(&before) {
             return Ok(());
         }
@@ -127,7 +127,9 @@ impl Ledger {
     ) -> Result<Option<CpuSet>, Rejection> {
         let Some(pod) = self.pods.get(uid) else { return Ok(None) };
         let Some(entry) = pod.containers.get(&container.name) else { return Ok(None) };
-        let Some(n) = entry.terms.exclusive_cpus(pod.pod.qos, &cpu) else { return Ok(None) };
+        let Some(n) = entry.asks_with(pod.pod.qos, &cpu) else {
+            return entry.terms.without_whole_cpus(pod.pod.qos, &cpu).map_or(Ok(None), Err);
+        };
         if self.settings.policy == Policy::None {
             return Ok(None);
         }
@@ -138,7 +140,9 @@ impl Ledger {
             let budget = budget.map(MilliCpu::cpus_floor);
             let (placement, room) = (any_affinity(placement), self.room(pod, budget, container, n));
             let chosen = self.choose(uid, &placement, &wishes, free, room, n)?;
-            let Some(Allocation { cpus, .. }) = chosen else { return Ok(None) };
+            let Some(Allocation { cpus, .. }) = chosen else {
+                return entry.terms.without_room().map(|()| None);
+            };
             self.keep_promises(uid, &free, &taken(&cpus))?;
             return Ok(Some(cpus));
         };

@@ -14,6 +14,7 @@ mod resize;
 mod takeover;
 mod unpinned;
 mod wishes;
+mod wishful_resize;
 mod withdrawn;
 
 use super::*;

@@ -1,6 +1,6 @@
 //! The administrator takes a permission back while containers run that were created with it.
 
-use super::wishes::{allowing, node, node_with, wishing};
+use super::wishes::{allowing, node, node_with, resize, wishing};
 use super::*;
 
 /// The same settings, and no pod may wish for anything.
@@ -28,4 +28,19 @@ fn who_shares_by_its_own_wish_goes_on_sharing() {
             assert!(refused.starts_with("WishNotAllowedError"), "{refused}");
         }
     }
+}
+
+#[test]
+fn who_has_cpus_by_its_own_wish_is_resized_by_its_request() {
+    let burstable = wishing(pod("a", Qos::Burstable, 4000), &[("cpus", "exclusive")]);
+    let mut node = node();
+    assert_eq!(node.create(&burstable, "c", "a", 2000).unwrap(), "2-3");
+    node.event(Event::Settings(forbidding())).unwrap();
+    for (from, to, expect) in [(2000, 4000, "2-5"), (4000, 1000, "2"), (1000, 500, "0-15")] {
+        resize(&mut node, &burstable, from, to).unwrap();
+        node.check("a", expect);
+    }
+    // It has none any more, and may not wish for some.
+    resize(&mut node, &burstable, 500, 2000).unwrap();
+    assert!(node.ledger.exclusive().is_empty());
 }

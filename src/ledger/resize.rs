@@ -56,11 +56,12 @@ impl Ledger {
             return;
         };
         let Some(entry) = self.entry(uid, &container.name) else { return };
-        let asks = entry.terms.exclusive_cpus(pod.pod.qos, &container.cpu);
+        let asks = entry.asks_with(pod.pod.qos, &container.cpu);
         // What it was given by a wish, or before its pod wished for none, is no resize.
-        let silent = container.cpu.amount().is_none()
-            || pod.pod.qos == Qos::Unknown
-            || (asks.is_none() && (pod.pod.qos != Qos::Guaranteed || entry.terms.cpus.is_some()));
+        let silent = asks.is_none()
+            && (container.cpu.amount().is_none()
+                || pod.pod.qos != Qos::Guaranteed
+                || entry.terms.cpus.is_some());
         if silent || self.settings.policy == Policy::None || asks == Some(held.len()) {
             return;
         }

@@ -44,3 +44,21 @@ fn who_insists_is_not_resized_without_room_in_its_pods_budget() {
     );
     assert_eq!(node.ledger.exclusive().to_string(), "2-3");
 }
+
+#[test]
+fn a_resize_that_nobody_saw_is_followed_in_a_burstable_pod_too() {
+    let a = wishing(pod("a", Qos::Burstable, 8000), &[("cpus", "exclusive")]);
+    let asking = |milli| Container {
+        cpu: CpuRequest { request: Some(MilliCpu(milli)), limit: Some(MilliCpu(8000)) },
+        ..container(&a, "c", "a", 0)
+    };
+    for (milli, expect) in [(4000, "2-5"), (1000, "2"), (2000, "2-3")] {
+        let mut node = node();
+        node.event(Event::Create { pod: a.clone(), container: asking(2000) }).unwrap();
+        let mut next = node_with(allowing(&[]), node.ledger.claims().collect());
+        let running = Container { cpus: Some(cpus("2-3")), ..asking(milli) };
+        let (pods, containers) = (vec![a.clone()], vec![running]);
+        next.event(Event::Synchronize { pods, containers }).unwrap();
+        assert_eq!(next.ledger.exclusive().to_string(), expect);
+    }
+}

@@ -247,7 +247,7 @@ impl Ledger {
                 let why = self.illegal(container.cpus, n);
                 if let Some(mut pod) = self.pods.change(uid) {
                     if wishes.shares_affinity() {
-                        pod.affinity = pod.budget_cpus().map(|total| (total, hint));
+                        pod.affinity = pod.demand().map(|total| (total, hint));
                     }
                     if let Some(entry) = pod.containers.get_mut(&container.name) {
                         (entry.claim, entry.isolated) = (Some(to), wishes.isolates());

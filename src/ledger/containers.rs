@@ -70,7 +70,7 @@ impl Ledger {
                     entry.isolated = terms.wishes.isolates();
                     pod.hand_over(&self.topology, &container.name, taken);
                     if terms.wishes.shares_affinity() {
-                        pod.affinity = pod.budget_cpus().map(|total| (total, hint));
+                        pod.affinity = pod.demand().map(|total| (total, hint));
                     }
                     Some(What::Assigned { cpus, within: hint, scene })
                 }

@@ -9,7 +9,7 @@ use super::wishes::{Cpus, Terms};
 use crate::cpuset::CpuSet;
 use crate::placement::reserve::whole_cores;
 use crate::placement::wishes::Smt;
-use crate::placement::{Hint, NodeSet, Wishes};
+use crate::placement::{Hint, NodeSet, Supply, Wishes};
 use crate::topology::Topology;
 use std::collections::BTreeMap;
 
@@ -218,9 +218,29 @@ impl PodEntry {
         self.containers.values().filter_map(named).any(|told| !told.is_disjoint(&kept))
     }
 
-    /// All CPUs that are exclusive to containers of the pod.
-    pub(super) fn held(&self) -> CpuSet {
-        self.containers.values().filter_map(|entry| entry.claim).collect()
+    /// The CPUs that are exclusive to containers of the pod which share its NUMA affinity.
+    pub(super) fn held_together(&self) -> CpuSet {
+        let together = |entry: &&Entry| entry.wishes().shares_affinity();
+        self.containers.values().filter(together).filter_map(|entry| entry.claim).collect()
+    }
+
+    /// For how many CPUs the NUMA affinity of the pod as a whole is chosen, as far as its budget tells: it does for a
+    /// Guaranteed pod, without what containers have that are placed by themselves. That of other pods is a limit.
+    pub(super) fn demand(&self) -> Option<usize> {
+        let budget = self.budget_cpus().filter(|_| self.pod.qos == Qos::Guaranteed)?;
+        let apart = self.containers.values().filter(|entry| !entry.wishes().shares_affinity());
+        let apart: usize = apart.filter_map(|entry| entry.claim).map(|claim| claim.len()).sum();
+        Some(budget.saturating_sub(apart))
+    }
+
+    /// The same when `n` CPUs of a supply are asked for: at least those, and what the pod has besides. `None` if its containers
+    /// have an affinity each.
+    pub(super) fn demand_with(&self, supply: &Supply, n: usize) -> Option<usize> {
+        let beside = (self.held_together() - supply.free - supply.reusable).len();
+        match self.pod.qos {
+            Qos::Guaranteed => Some(self.demand()?.max(beside + n)),
+            _ => Some(beside + n),
+        }
     }
 
     /// Takes `cpus` out of the claims of all containers but `name`; of whole cores, where siblings stay idle.

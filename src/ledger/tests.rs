@@ -10,6 +10,7 @@ mod kept;
 mod kubelet;
 mod mems;
 mod orders;
+mod pod_scope;
 mod resize;
 mod takeover;
 mod unpinned;

@@ -8,15 +8,20 @@
 use super::Ledger;
 use super::model::{Container, CpuRequest, Pod, PodUid, Qos};
 use super::namespaces::Bounds;
+use super::pods::PodEntry;
 use super::settings::Policy;
 use crate::placement::wishes::{Numa, Smt, Uncore, Wishes};
 use crate::placement::{Reason, Rejection, TopologyPolicy};
 use crate::spelling::nearest;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::iter;
 
 /// What the annotations of this plugin end in, before what they are for.
 pub const DOMAIN: &str = ".cpu-manager.nri.io";
+
+/// What is between an annotation's key and the container that it is for.
+const ADDRESSED: &str = "/container.";
 
 /// Whether a container has CPUs of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -223,9 +228,13 @@ impl Ledger {
 
     /// Takes note of whether a pod as a whole shares CPUs.
     pub(super) fn note_opting_out(&mut self, uid: &PodUid) {
-        // No container has no name.
-        let opted_out = self.standing(uid, "").cpus == Some(Cpus::Shared);
-        if self.pods.get(uid).is_none_or(|pod| pod.opted_out == opted_out) {
+        let Some(PodEntry { pod, opted_out: before, .. }) = self.pods.get(uid) else { return };
+        let addressed = pod.annotations.iter().filter_map(|(name, _)| name.split_once(ADDRESSED));
+        // No container has no name: so all are called of which no annotation speaks.
+        let opted_out = iter::once("")
+            .chain(addressed.map(|(_, name)| name))
+            .all(|name| self.standing(uid, name).cpus == Some(Cpus::Shared));
+        if *before == opted_out {
             return;
         }
         if let Some(mut pod) = self.pods.change(uid) {

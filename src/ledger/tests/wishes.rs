@@ -237,6 +237,21 @@ fn opting_out() {
     assert_eq!(node.create(&batch, "c", "d", 4000).unwrap(), "0-15");
 }
 
+/// A pod that shares but for one container keeps CPUs free for that one.
+#[test]
+fn opting_out_but_for_one_container() {
+    let mut node = node();
+    let one = ("cpus.cpu-manager.nri.io/container.db".to_owned(), "exclusive".to_owned());
+    let mut a = wishing(guaranteed("a", 6000), &[("cpus", "shared")]);
+    a.annotations.push(one);
+    assert_eq!(node.create(&a, "web", "web", 2000).unwrap(), "0-15");
+    let refused = node.create(&guaranteed("b", 14_000), "c", "b", 14_000).unwrap_err();
+    assert!(refused.contains("available=10"), "{refused}");
+    node.create(&guaranteed("d", 10_000), "c", "d", 10_000).unwrap();
+    node.create(&a, "db", "db", 4000).unwrap();
+    assert_eq!(node.ledger.exclusive().to_string(), "2-15");
+}
+
 #[test]
 fn a_refused_wish_leaves_nothing_behind() {
     let mut node = node();

@@ -7,7 +7,7 @@
 use super::event::Decision;
 use super::hands_off::Stance;
 use super::memory::Memory;
-use super::model::{Container, ContainerId, MilliCpu, Pod, PodUid, SandboxId};
+use super::model::{Container, ContainerId, CpuRequest, MilliCpu, Pod, PodUid, SandboxId};
 use super::note::{Note, Reason, Subject, What};
 use super::pods::{Entry, Life, Room};
 use super::trust::Trust;
@@ -23,14 +23,31 @@ struct Followed {
     budgets: HashMap<PodUid, (Option<MilliCpu>, bool)>,
     /// Containers that the kernel would not keep others off.
     fallen_back: HashSet<ContainerId>,
+    /// What containers ask for, as far as that is known.
+    requests: HashMap<ContainerId, CpuRequest>,
+}
+
+impl Followed {
+    /// What a listed container asks for: as it is listed, unless the list is older than what was followed. A limit whose
+    /// quota has been lifted is in no list.
+    fn request(&self, listed: &Container) -> CpuRequest {
+        match self.requests.get(&listed.id) {
+            Some(known) if listed.outdated => *known,
+            Some(known) if known.request == listed.cpu.request => {
+                CpuRequest { limit: listed.cpu.limit.or(known.limit), ..listed.cpu }
+            }
+            _ => listed.cpu,
+        }
+    }
 }
 
 impl Ledger {
     pub(super) fn synchronize(&mut self, pods: Vec<Pod>, containers: Vec<Container>) -> Decision {
         let (memory, followed) = self.forget();
         let owners = self.list_pods(pods, &containers);
-        let containers = newest_instances(&owners, containers);
-        for (uid, container) in &containers {
+        let mut containers = newest_instances(&owners, containers);
+        for (uid, container) in &mut containers {
+            container.cpu = followed.request(container);
             self.enter(uid, container);
         }
         self.take_up(followed);
@@ -118,6 +135,7 @@ impl Ledger {
                         mems: entry.mems,
                         devices: Vec::new(),
                         kept: false,
+                        outdated: false,
                         created_at: entry.created_at,
                         cgroup: entry.cgroup.clone(),
                     };
@@ -132,7 +150,8 @@ impl Ledger {
 
     /// Drops everything but the memory of claims, and what was followed that a list does not tell.
     fn forget(&mut self) -> (Memory, Followed) {
-        let ours = self.claims().collect();
+        let ours: Vec<Claim> = self.claims().collect();
+        let requests = ours.iter().map(|claim| (claim.id.clone(), claim.cpu));
         let by_runtime = |entry: &Entry| entry.kept_by == Exclusivity::Runtime;
         let followed = Followed {
             budgets: self
@@ -144,6 +163,10 @@ impl Ledger {
                 .entries()
                 .filter(|(_, _, entry)| entry.claim.is_some() && by_runtime(entry))
                 .map(|(_, _, entry)| entry.id.clone())
+                .collect(),
+            requests: requests
+                .chain(self.entries().map(|(_, _, entry)| (entry.id.clone(), entry.cpu)))
+                .filter(|(_, cpu)| *cpu != CpuRequest::default())
                 .collect(),
         };
         self.remembered.clear();
@@ -301,7 +324,8 @@ impl Ledger {
             let (namespace, pod) = (pod.namespace.clone(), pod.name.clone());
             // The kubelet does not say which instance it was. No runtime gives such an id.
             let id = ContainerId(format!("{pod_uid}/{container}"));
-            self.keep(Claim { pod_uid, namespace, pod, container, id, cpus, isolated: false });
+            let (isolated, cpu) = (false, CpuRequest::default());
+            self.keep(Claim { pod_uid, namespace, pod, container, id, cpus, isolated, cpu });
         }
     }
 
@@ -319,7 +343,7 @@ impl Ledger {
             Some(_) => return,
             None if self.ids.contains_key(&claim.id) => return,
             None => {
-                let entry = Entry::ended(claim.id.clone(), claim.cpus, isolated);
+                let entry = Entry::ended(&claim, isolated);
                 pod.containers.insert(claim.container.clone(), entry);
                 let owner = (claim.pod_uid, claim.container.clone());
                 self.ids.insert(claim.id.clone(), owner);

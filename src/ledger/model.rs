@@ -193,6 +193,9 @@ pub struct Container {
     pub devices: Vec<Device>,
     /// Whether the kernel keeps everybody else off these: its control group is a partition. Runtimes do not tell.
     pub kept: bool,
+    /// Whether what the runtime says of it is older than what is set: CRI-O, once it has been restarted, lists containers
+    /// as it created them. What it asks for is of that time, too.
+    pub outdated: bool,
     /// Its control group, where the runtime tells.
     pub cgroup: Option<CgroupPath>,
     /// When it was created, in nanoseconds since 1970; `None` if the runtime does not say.

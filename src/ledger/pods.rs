@@ -1,5 +1,6 @@
 //! What the ledger remembers of a pod and its containers.
 
+use super::Claim;
 use super::cgroup::CgroupPath;
 use super::event::Pin;
 use super::model::{Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, Qos};
@@ -276,14 +277,14 @@ impl Entry {
     }
 
     /// A container that has ended and kept its CPUs.
-    pub(super) fn ended(id: ContainerId, claim: CpuSet, isolated: bool) -> Entry {
+    pub(super) fn ended(claim: &Claim, isolated: bool) -> Entry {
         Entry {
-            id,
+            id: claim.id.clone(),
             before: None,
             inherited: false,
             kind: ContainerKind::Unknown,
-            cpu: CpuRequest::default(),
-            claim: Some(claim),
+            cpu: claim.cpu,
+            claim: Some(claim.cpus),
             isolated,
             terms: Terms::default(),
             life: Life::Stopped,

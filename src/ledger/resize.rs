@@ -29,7 +29,13 @@ impl Ledger {
         let before = entry.cpu;
         let cpu = before.changed_by(wanted);
         let asks = |cpu: &CpuRequest| (cpu.amount(), entry.asks_with(pod.pod.qos, cpu));
+        if cpu == before {
+            return Ok(());
+        }
         if asks(&cpu) == asks(&before) {
+            self.pods.change_entry(uid, &container.name, |entry| entry.cpu = cpu);
+            // It is in the claims.
+            self.revision += 1;
             return Ok(());
         }
         let budget = self.resized_budget(uid, before, cpu);
@@ -44,6 +50,7 @@ impl Ledger {
             }
         }
         self.give(uid, container, claim);
+        self.revision += 1;
         self.refresh_pool();
         Ok(())
     }

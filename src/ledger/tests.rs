@@ -10,6 +10,7 @@ mod kept;
 mod kubelet;
 mod mems;
 mod orders;
+mod outdated;
 mod pod_scope;
 mod resize;
 mod takeover;
@@ -144,6 +145,7 @@ fn container(pod: &Pod, name: &str, id: &str, milli: u64) -> Container {
         mems: None,
         devices: Vec::new(),
         kept: false,
+        outdated: false,
         created_at: None,
     }
 }
@@ -155,6 +157,7 @@ fn cpus(list: &str) -> CpuSet {
 fn claim(pod: &Pod, id: &str, list: &str) -> Claim {
     Claim {
         isolated: false,
+        cpu: CpuRequest::default(),
         pod_uid: pod.uid.clone(),
         namespace: pod.namespace.clone(),
         pod: pod.name.clone(),

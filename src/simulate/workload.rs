@@ -161,6 +161,7 @@ impl ContainerSpec {
             mems: None,
             devices: Vec::new(),
             kept: false,
+            outdated: false,
             cgroup: None,
             created_at: None,
         }

@@ -113,6 +113,7 @@ impl Config {
         let source = Source::new(name, text);
         let file = File::parse(&source)?;
         nodes::check(&source, &file)?;
+        namespaces::check(&source, &file)?;
         let config = Config::of(source, file)?;
         // A mistake in an entry shows on every node.
         for at in 0..config.file.nodes.len() {
@@ -213,7 +214,8 @@ impl Config {
         let mems = [("all", false), ("follow-cpus", true)];
         let mems_follow_cpus =
             source.one_of("exclusiveMems", file.exclusive_mems.as_ref(), &mems)?;
-        let namespaces = namespaces::resolve(&source, &file.namespaces, policy)?;
+        let entries = file.namespaces.as_deref().unwrap_or_default();
+        let namespaces = namespaces::resolve(&source, entries)?;
         Ok(Config {
             source,
             file,

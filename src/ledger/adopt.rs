@@ -47,8 +47,11 @@ impl Ledger {
         let owners = self.list_pods(pods, &containers);
         let mut containers = newest_instances(&owners, containers);
         for (uid, container) in &mut containers {
-            container.cpu = followed.request(container);
+            let cpu = followed.request(container);
+            let lifted = cpu.limit != container.cpu.limit;
+            container.cpu = cpu;
             self.enter(uid, container);
+            self.pods.change_entry(uid, &container.name, |entry| entry.lifted = lifted);
         }
         self.take_up(followed);
         self.settle(&containers, memory);
@@ -77,11 +80,12 @@ impl Ledger {
             }
         }
         // Nobody without CPUs gets those of a container that is just being restarted.
-        self.keep_for_restart(memory);
+        self.keep_for_restart(&memory);
         if self.stance == Stance::Assign {
             for (uid, container) in containers {
+                let lost = self.lost(uid, container, &memory);
                 self.resize_unseen(uid, container);
-                self.repair(uid, container);
+                self.repair(uid, container, lost);
             }
         }
         // A pod that has only a sandbox may be a dead one that is still listed: it keeps nothing free for itself.
@@ -103,7 +107,7 @@ impl Ledger {
         }
         self.isolate(uid, container, &memory);
         if self.stance == Stance::Assign {
-            self.repair(uid, container);
+            self.repair(uid, container, None);
         }
         self.revision += 1;
         self.refresh_pool();
@@ -250,17 +254,26 @@ impl Ledger {
         self.ids.insert(container.id.clone(), (uid.clone(), container.name.clone()));
     }
 
-    /// Places a running container that should have exclusive CPUs and has none, or none that are legal.
-    fn repair(&mut self, uid: &PodUid, container: &Container) {
-        let (Some(pod), Some(n)) = (self.pods.get(uid), self.asks(uid, container)) else { return };
+    /// The exclusive CPUs that a running container had until now and could not keep.
+    fn lost(&self, uid: &PodUid, container: &Container, memory: &Memory) -> Option<CpuSet> {
+        let entry = self.entry(uid, &container.name).filter(|entry| entry.claim.is_none())?;
+        let had = memory.ours(uid, container).filter(|ours| ours.id == entry.id)?.cpus;
+        (container.cpus == Some(had)).then_some(had)
+    }
+
+    /// Places a running container that should have exclusive CPUs and has none, or none that are legal: those that it
+    /// has `lost`. Who is to have none any more is told of, too.
+    fn repair(&mut self, uid: &PodUid, container: &Container, lost: Option<CpuSet>) {
+        let Some(n) = self.due(uid, container) else {
+            if let Some(lost) = lost {
+                let why = self.illegal(Some(lost), lost.len());
+                let what = What::LeftShared(format!("{why}, and it is not to have others"));
+                self.leave_shared(uid, container, what);
+            }
+            return;
+        };
         let Some(entry) = self.entry(uid, &container.name) else { return };
         let wishes = entry.terms.wishes;
-        if entry.claim.is_some()
-            || self.settings.policy == Policy::None
-            || self.room(pod, pod.budget_cpus(), container, n) == Room::None
-        {
-            return;
-        }
         let supply = Supply { free: self.free(), reusable: CpuSet::EMPTY };
         let placement = wishes.settings(&self.settings.placement);
         let result = self.place(uid, &placement, &wishes, &supply, n);
@@ -280,9 +293,28 @@ impl Ledger {
             }
             Err(rejection) => {
                 let what = What::LeftShared(rejection.to_string());
-                self.notes.push(Note::new(true, subject, what));
+                self.leave_shared(uid, container, what);
             }
         }
+    }
+
+    /// A running container shares CPUs. If its quota was lifted it has to be told, also if they are the ones that it has.
+    fn leave_shared(&mut self, uid: &PodUid, container: &Container, what: What) {
+        self.notes.push(Note::new(true, self.subject(uid, container), what));
+        self.pods.change_entry(uid, &container.name, |entry| {
+            if entry.lifted {
+                entry.told.doubt();
+            }
+        });
+    }
+
+    /// How many exclusive CPUs a running container should have that has none; `None` if it should not.
+    fn due(&self, uid: &PodUid, container: &Container) -> Option<usize> {
+        let (pod, n) = (self.pods.get(uid)?, self.asks(uid, container)?);
+        let due = self.entry(uid, &container.name)?.claim.is_none()
+            && self.settings.policy != Policy::None
+            && self.room(pod, pod.budget_cpus(), container, n) != Room::None;
+        due.then_some(n)
     }
 
     /// How many exclusive CPUs a container asks for that has been entered.
@@ -314,8 +346,8 @@ impl Ledger {
     }
 
     /// Keeps the CPUs of containers that have ended but whose pod is alive: they will be restarted.
-    fn keep_for_restart(&mut self, memory: Memory) {
-        let (ours, kubelet) = memory.into_parts();
+    fn keep_for_restart(&mut self, memory: &Memory) {
+        let (ours, kubelet) = memory.parts();
         for claim in ours {
             self.keep(claim);
         }

@@ -136,6 +136,7 @@ impl Ledger {
     pub(super) fn update_untouched(&mut self, uid: &PodUid, container: &Container, wanted: Wanted) {
         let changed = self.pods.change_entry(uid, &container.name, |entry| {
             entry.cpu = entry.cpu.changed_by(wanted.cpu);
+            entry.lifted &= !wanted.sets_quota;
             let cpus = wanted.cpus.filter(|cpus| entry.told != Told::Cpus(*cpus))?;
             entry.told = Told::Cpus(cpus);
             entry.claim = None;

@@ -68,6 +68,8 @@ pub(super) struct Entry {
     pub(super) cgroup: Option<CgroupPath>,
     /// Whether CPUs of it went offline, and it has fewer than it asks for since.
     pub(super) lost: bool,
+    /// Whether its CFS quota was lifted, and nobody else has set one since: while it shares CPUs it is told its limit.
+    pub(super) lifted: bool,
 }
 
 /// Where a container is in its life, as far as it matters for CPUs.
@@ -273,6 +275,7 @@ impl Entry {
             kept_by,
             cgroup: container.cgroup.clone(),
             lost: false,
+            lifted: false,
         }
     }
 
@@ -296,6 +299,7 @@ impl Entry {
             kept_by: Exclusivity::Runtime,
             cgroup: None,
             lost: false,
+            lifted: false,
         }
     }
 
@@ -342,6 +346,7 @@ impl Entry {
     pub(super) fn hear(&mut self, pin: &Pin) {
         self.told = Told::Cpus(pin.cpus());
         self.mems = pin.mems().or(self.mems);
+        self.lifted |= pin.is_exclusive();
     }
 
     /// Whether its exclusive CPUs are the shared pool's for the time being.

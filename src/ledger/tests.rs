@@ -8,6 +8,7 @@ mod hotplug;
 mod identity;
 mod kept;
 mod kubelet;
+mod loses;
 mod mems;
 mod orders;
 mod outdated;

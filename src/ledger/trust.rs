@@ -105,7 +105,7 @@ impl Ledger {
             entry.claim = Some(claim);
             // A quota that was written while nobody looked throttles exclusive CPUs: the same CPUs are told again,
             // without it.
-            if assigns && container.cpu.limit.is_some() {
+            if assigns && container.cpu.limit.is_some() && !entry.lifted {
                 entry.told.doubt();
             }
         });

@@ -118,11 +118,12 @@ pub(super) fn check(source: &Source, file: &File) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// What the list says.
+/// What the list of a file says.
 ///
 /// # Errors
 /// What cannot be, in which entry.
-pub(super) fn resolve(source: &Source, entries: &[Entry]) -> Result<Namespaces, ConfigError> {
+pub(super) fn resolve(source: &Source, file: &File) -> Result<Namespaces, ConfigError> {
+    let entries = file.namespaces.as_deref().unwrap_or_default();
     let bounds = |entry: &Entry| {
         if entry.names.is_empty() {
             return Err(

@@ -312,6 +312,17 @@ fn namespaces_of_nodes_with_another_policy() {
     );
 }
 
+/// There can be a thousand entries, and thousands of namespaces.
+#[test]
+fn what_entries_do_not_change_is_resolved_once() {
+    let text = "cpuManagerPolicy: static\nreservedSystemCPUs: 0\nnamespaces: [{names: [a]}]\n\
+                nodes:\n- names: [b]\n  strict: true\n- names: [c]\n  namespaces: [{names: [a]}]\n";
+    let config = Config::parse("file", text).unwrap();
+    let of = |config: &Config| std::ptr::from_ref(config.namespaces.of("a").unwrap());
+    assert_eq!(of(&config.with(&[0]).unwrap()), of(&config));
+    assert_ne!(of(&config.with(&[0, 1]).unwrap()), of(&config));
+}
+
 /// An empty list is one, too.
 #[test]
 fn no_namespaces_at_all_on_some_nodes() {

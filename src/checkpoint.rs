@@ -5,7 +5,7 @@
 //! version and a checksum, so that anything else is noticed, kept aside for a person to look at, and done without.
 
 use crate::cpuset::CpuSet;
-use crate::ledger::{Claim, ContainerId, PodUid};
+use crate::ledger::{Claim, ContainerId, CpuRequest, MilliCpu, PodUid};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -171,6 +171,12 @@ struct StoredClaim {
     /// Since there are wishes; a version before them reads over it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     isolated: bool,
+    /// In thousandths of a CPU; a version before this one leaves it out and reads over it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request: Option<u64>,
+    /// As `request`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    limit: Option<u64>,
 }
 
 /// The file's content for these claims.
@@ -183,6 +189,8 @@ fn encode(claims: &[Claim]) -> io::Result<Vec<u8>> {
         id: claim.id.0.clone(),
         cpus: claim.cpus.to_string(),
         isolated: claim.isolated,
+        request: claim.cpu.request.map(|milli| milli.0),
+        limit: claim.cpu.limit.map(|milli| milli.0),
     };
     let state = State { containers: claims.iter().map(store).collect() };
     let state = serde_json::to_string(&state).and_then(RawValue::from_string)?;
@@ -232,6 +240,10 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Claim>, String> {
                 id: ContainerId(stored.id),
                 cpus,
                 isolated: stored.isolated,
+                cpu: CpuRequest {
+                    request: stored.request.map(MilliCpu),
+                    limit: stored.limit.map(MilliCpu),
+                },
             })
         })
         .collect()
@@ -261,6 +273,7 @@ mod tests {
             id: ContainerId(format!("id-{name}")),
             cpus: cpus.parse().unwrap(),
             isolated: name == "b",
+            cpu: CpuRequest { request: Some(MilliCpu(4000)), limit: None },
         };
         vec![claim("a", "2-5"), claim("b", "8-17,2047")]
     }
@@ -279,6 +292,18 @@ mod tests {
         assert_eq!(state.load().unwrap(), Loaded::Claims(claims()));
         state.save(&[]).unwrap();
         assert_eq!(state.load().unwrap(), Loaded::Claims(Vec::new()));
+    }
+
+    /// As written before requests were in it.
+    #[test]
+    fn an_older_file_is_read() {
+        let of_b = r#"{"pod_uid":"u","namespace":"n","pod":"b","container":"c","id":"i","cpus":"2-3","isolated":true}"#;
+        let state = format!(r#"{{"containers":[{of_b}]}}"#);
+        let sum = checksum(&RawValue::from_string(state.clone()).unwrap());
+        let file = format!(r#"{{"version":1,"checksum":"{sum}","state":{state}}}"#);
+        let claims = decode(file.as_bytes()).unwrap();
+        let read: Vec<_> = claims.iter().map(|c| (c.cpus.to_string(), c.isolated, c.cpu)).collect();
+        assert_eq!(read, [("2-3".to_owned(), true, CpuRequest::default())]);
     }
 
     #[test]

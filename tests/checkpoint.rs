@@ -6,7 +6,7 @@ mod fuzz_bodies;
 
 use fuzz_bodies::adopt;
 use nri_cpu_manager::checkpoint::{self, Loaded, StateDir};
-use nri_cpu_manager::ledger::{Claim, ContainerId, PodUid};
+use nri_cpu_manager::ledger::{Claim, ContainerId, CpuRequest, PodUid};
 use proptest::prelude::*;
 use std::fs;
 use std::path::PathBuf;
@@ -21,6 +21,7 @@ fn claims() -> Vec<Claim> {
         id: ContainerId(format!("id-{name}")),
         cpus: cpus.parse().unwrap(),
         isolated: false,
+        cpu: CpuRequest::default(),
     };
     vec![claim("a", "2-5"), claim("b", "8-11"), claim("gone", "12-15"), claim("late", "6-7")]
 }

@@ -9,7 +9,7 @@ mod fake_sysfs;
 use nri_cpu_manager::checkpoint::StateDir;
 use nri_cpu_manager::kubelet::State;
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid};
-use nri_cpu_manager::ledger::{Claim, Named};
+use nri_cpu_manager::ledger::{Claim, CpuRequest, Named};
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
 use std::path::Path;
@@ -39,6 +39,7 @@ fn the_kubelet_gets_what_is_assigned() {
         id: ContainerId("id".to_owned()),
         cpus: cpus.parse().unwrap(),
         isolated: false,
+        cpu: CpuRequest::default(),
     };
     // Held by a plugin that runs.
     let state = StateDir::open(&dir.path().join("state")).unwrap();

@@ -13,7 +13,7 @@ use nri_cpu_manager::daemon::{self, Owner, Paths};
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
 use nri_cpu_manager::ledger::{
     CgroupPath, Claim, Container, ContainerKind, CpuRequest, Decision, Event, MilliCpu, Pod, Qos,
-    Update,
+    Update, Wanted,
 };
 use nri_cpu_manager::nri::{Message, Refusal, Session};
 use nri_cpu_manager::topology::synthetic::Machine;
@@ -127,6 +127,7 @@ fn create(name: &str, qos: Qos, milli: u64) -> Event {
             mems: None,
             devices: Vec::new(),
             kept: false,
+            outdated: false,
             created_at: None,
         },
     }
@@ -318,6 +319,36 @@ async fn what_the_kernel_says_is_set_counts_before_what_the_runtime_believes() {
             daemon.on_disk().iter().map(|claim| format!("{} {}", claim.pod, claim.cpus)).collect();
         kept.sort();
         assert_eq!(kept, ["garbage 6-7", "stale 8-11", "unseen 2-3", "unset 4-5"]);
+    })
+    .await;
+}
+
+/// Seen with CRI-O: so does what it lists of an in-place resize, and of the nodes that memory is on.
+#[tokio::test]
+async fn a_list_from_before_a_resize_does_not_undo_it() {
+    local(async {
+        let daemon = Daemon::start();
+        let Event::Create { pod, mut container } = create("a", Qos::Guaranteed, 2000) else {
+            unreachable!()
+        };
+        container.cgroup = CgroupPath::new("/kubepods/a");
+        let created = Event::Create { pod: pod.clone(), container: container.clone() };
+        daemon.event(created).await.unwrap();
+        let four = Some(MilliCpu(4000));
+        let cpu = CpuRequest { request: four, limit: four };
+        let wanted = Wanted { cpu, sets_quota: true, cpus: None };
+        let (of, which) = (pod.clone(), container.clone());
+        daemon.event(Event::Update { pod: of, container: which, wanted }).await.unwrap();
+        assert_eq!(daemon.on_disk()[0].cpus.to_string(), "2-5");
+        let group = daemon.paths.cgroup_root.join("kubepods/a");
+        fs::create_dir_all(&group).unwrap();
+        fs::write(group.join("cpuset.cpus"), "2-5\n").unwrap();
+        container.cpus = Some("2-3".parse().unwrap());
+        container.cpu.limit = None;
+        let (pods, containers) = (vec![pod], vec![container]);
+        daemon.event(Event::Synchronize { pods, containers }).await.unwrap();
+        let claim = daemon.on_disk().remove(0);
+        assert_eq!((claim.cpus.to_string().as_str(), claim.cpu), ("2-5", cpu));
     })
     .await;
 }

@@ -133,6 +133,7 @@ impl Node<'_> {
                 mems: None,
                 devices: Vec::new(),
                 kept: false,
+                outdated: false,
                 created_at: None,
             };
             if !self.container(&pod, container) {

@@ -346,6 +346,7 @@ impl Node {
             mems: None,
             devices: Vec::new(),
             kept: false,
+            outdated: false,
             created_at: Some(serial as i64),
         };
         Some(Instance { pod, container, pin: None, running: false, stopped: false })

@@ -56,6 +56,7 @@ impl Node {
                 mems: None,
                 devices: Vec::new(),
                 kept: false,
+                outdated: false,
                 created_at: None,
             };
             let pod = pod.clone();
@@ -221,6 +222,7 @@ fn a_resize_is_not_refused_for_its_affinity() {
             mems: None,
             devices: Vec::new(),
             kept: false,
+            outdated: false,
             created_at: None,
         };
         let amount = Some(MilliCpu(milli));

@@ -140,6 +140,7 @@ impl Node {
             mems: None,
             devices: Vec::new(),
             kept: false,
+            outdated: false,
             created_at: None,
         }
     }

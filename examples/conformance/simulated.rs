@@ -241,6 +241,7 @@ impl Node {
             mems: None,
             devices: Vec::new(),
             kept: false,
+            outdated: false,
             created_at: None,
         }
     }

@@ -10,6 +10,7 @@ use crate::spelling::nearest;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -47,8 +48,10 @@ impl ConfigError {
 /// A text and what to call it.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
-    pub(super) name: String,
-    pub(super) text: String,
+    pub(super) name: Arc<str>,
+    pub(super) text: Arc<str>,
+    /// The lines of the overrides together, and of each.
+    overrides: Arc<(Range<usize>, Vec<Range<usize>>)>,
     /// The lines in which fields are looked for, counted from 0: those that are believed first come first.
     places: Vec<Range<usize>>,
 }
@@ -56,9 +59,10 @@ pub(super) struct Source {
 impl Source {
     /// A text, but for its overrides.
     pub(super) fn new(name: &str, text: &str) -> Source {
-        let (block, _) = lines::of_nodes(text);
-        let places = vec![0..block.start, block.end..text.lines().count()];
-        Source { name: name.to_owned(), text: text.to_owned(), places }
+        let overrides = lines::of_nodes(text);
+        let places = vec![0..overrides.0.start, overrides.0.end..text.lines().count()];
+        let overrides = Arc::new(overrides);
+        Source { name: name.into(), text: text.into(), overrides, places }
     }
 
     /// The same text with one of its overrides: what is in that comes first.
@@ -70,8 +74,8 @@ impl Source {
 
     /// One override of the text.
     pub(super) fn entry(&self, at: usize) -> Source {
-        let (block, entries) = lines::of_nodes(&self.text);
-        let place = entries.get(at).cloned().unwrap_or(block);
+        let (block, entries) = &*self.overrides;
+        let place = entries.get(at).unwrap_or(block).clone();
         Source { places: vec![place], ..self.clone() }
     }
 
@@ -99,7 +103,7 @@ impl Source {
     /// An error on a line that is counted from 0.
     fn on(&self, line: Option<usize>, why: String) -> ConfigError {
         let line = line.map_or(self.first_line(), |line| line + 1);
-        ConfigError::Wrong { name: self.name.clone(), line, why }
+        ConfigError::Wrong { name: self.name.to_string(), line, why }
     }
 
     /// Line and column of a field's key, both counted from 0.
@@ -160,7 +164,7 @@ impl Source {
         // The reader names the position once more at the end of its text.
         let text = text.rfind(" at line ").map_or(text.as_str(), |at| &text[..at]);
         let line = self.second(text, line, column).unwrap_or(line);
-        ConfigError::Wrong { name: self.name.clone(), line, why: suggest(text) }
+        ConfigError::Wrong { name: self.name.to_string(), line, why: suggest(text) }
     }
 
     /// The line on which a field stands for the second time in the mapping that begins here, if that is what the YAML reader

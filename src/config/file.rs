@@ -6,6 +6,8 @@ use crate::placement::{Options, TopologyManager};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 
 /// The file as it stands. Field names and their meaning are KubeletConfiguration's
 /// (`kubelet.config.k8s.io/v1beta1`), so that a block can be pasted from there; ours come after them.
@@ -38,13 +40,37 @@ pub(super) struct File {
     /// Where exclusive containers have their memory.
     pub(super) exclusive_mems: Option<Text>,
     /// What pods may wish for.
-    pub(super) namespaces: Vec<super::namespaces::Entry>,
+    pub(super) namespaces: Option<Shared<super::namespaces::Entry>>,
     /// In an entry of `nodes`: for which nodes it is, by their names.
     pub(super) names: Vec<Text>,
     /// In an entry of `nodes`: for which nodes it is, by their labels.
     pub(super) labels: Pairs,
     /// Overrides for nodes: each entry is a file of its own.
-    pub(super) nodes: Vec<File>,
+    pub(super) nodes: Shared<File>,
+}
+
+/// A list that is read once, and is the same in a file with or without overrides.
+#[derive(Debug, Clone)]
+pub(super) struct Shared<T>(Arc<[T]>);
+
+impl<T> Default for Shared<T> {
+    fn default() -> Shared<T> {
+        Shared(Arc::default())
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Shared<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Shared<T>, D::Error> {
+        Vec::deserialize(deserializer).map(|list| Shared(list.into()))
+    }
 }
 
 impl File {

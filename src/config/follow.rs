@@ -4,7 +4,7 @@
 //! to another directory, of which no event of the file's own tells. A change counts when two looks in a row have found
 //! the same: who edits a file by hand may be in the middle of it, and half a file can be a valid one.
 
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, NodeIdentity};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -12,38 +12,64 @@ use tokio::sync::mpsc;
 /// How long after a look the next one is.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the file holds: its text, or why that cannot be read.
-pub type Reading = Result<String, String>;
+/// What the file holds for this node, as far as that can be told without looking at the machine; or why it cannot be used.
+pub type Reading = Result<Config, Mistake>;
+
+/// What is wrong with a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// The line at fault, counted from 1; `None` if there is no text.
+    pub line: Option<usize>,
+    /// What is wrong, with file and line.
+    pub why: String,
+}
+
+impl From<ConfigError> for Mistake {
+    fn from(error: ConfigError) -> Mistake {
+        Mistake { line: error.line(), why: error.to_string() }
+    }
+}
 
 /// Follows a file.
 #[derive(Debug)]
 pub struct Follower {
     path: PathBuf,
-    /// What the last look found.
-    found: Reading,
+    /// What errors call it.
+    name: String,
+    node: NodeIdentity,
+    /// What the last look found: its text, or why that cannot be read.
+    found: Result<String, Mistake>,
     /// What was last told.
-    told: Reading,
+    told: Result<String, Mistake>,
 }
 
 impl Follower {
-    /// Follows the file from which `config` was read.
-    pub fn new(path: &Path, config: &Config) -> Follower {
-        let text = Ok(config.text().to_owned());
-        Follower { path: path.to_owned(), found: text.clone(), told: text }
+    /// Follows the file from which `config` was read, on this node.
+    pub fn new(path: &Path, config: &Config, node: &NodeIdentity) -> Follower {
+        let (name, text) = (config.name().to_owned(), Ok(config.text().to_owned()));
+        Follower {
+            path: path.to_owned(),
+            name,
+            node: node.clone(),
+            found: text.clone(),
+            told: text,
+        }
     }
 
     /// What is there, if that is news and has been there for two looks.
     pub fn look(&mut self) -> Option<Reading> {
-        let found = Config::text_of(&self.path).map_err(|error: ConfigError| error.to_string());
+        let found = Config::text_of(&self.path).map_err(Mistake::from);
         let before = std::mem::replace(&mut self.found, found);
         if self.found != before || self.found == self.told {
             return None;
         }
         self.told.clone_from(&self.found);
-        Some(self.told.clone())
+        let config = |text: &String| Config::parse(&self.name, text)?.for_node(&self.node);
+        Some(self.told.as_ref().map_err(Clone::clone).and_then(|text| Ok(config(text)?)))
     }
 
-    /// Tells every change, until nobody listens any more. The disk is waited for on a thread of its own.
+    /// Tells every change, until nobody listens any more. The disk is waited for on a thread of its own, and a large file is
+    /// read there: nobody else has to wait for that.
     pub async fn run(mut self, tell: mpsc::Sender<Reading>) {
         while !tell.is_closed() {
             tokio::time::sleep(INTERVAL).await;
@@ -80,29 +106,34 @@ mod tests {
         swap(volume.path(), "..1", "strict: true\n");
         let path = volume.path().join("config.yaml");
         symlink("..data/config.yaml", &path).unwrap();
-        let mut follower = Follower::new(&path, &Config::read(&path).unwrap());
-        assert_eq!([follower.look(), follower.look()], [None, None]);
+        let config = Config::read(&path).unwrap();
+        let mut follower = Follower::new(&path, &config, &NodeIdentity::default());
+        let mut look = || {
+            let text = |config: Config| config.text().to_owned();
+            follower.look().map(|reading| reading.map(text).map_err(|mistake| mistake.why))
+        };
+        assert_eq!([look(), look()], [None, None]);
 
         swap(volume.path(), "..2", "strict: false\n");
-        assert_eq!(follower.look(), None);
-        assert_eq!(follower.look(), Some(Ok("strict: false\n".to_owned())));
-        assert_eq!([follower.look(), follower.look()], [None, None]);
+        assert_eq!(look(), None);
+        assert_eq!(look(), Some(Ok("strict: false\n".to_owned())));
+        assert_eq!([look(), look()], [None, None]);
 
         // Somebody is writing it.
         fs::write(&path, "").unwrap();
-        assert_eq!(follower.look(), None);
+        assert_eq!(look(), None);
         fs::write(&path, "strict: true\n").unwrap();
-        assert_eq!(follower.look(), None);
-        assert_eq!(follower.look(), Some(Ok("strict: true\n".to_owned())));
+        assert_eq!(look(), None);
+        assert_eq!(look(), Some(Ok("strict: true\n".to_owned())));
 
         // It was away for a moment, and then for good.
         fs::remove_file(&path).unwrap();
-        assert_eq!(follower.look(), None);
+        assert_eq!(look(), None);
         fs::write(&path, "strict: true\n").unwrap();
-        assert_eq!([follower.look(), follower.look()], [None, None]);
+        assert_eq!([look(), look()], [None, None]);
         fs::remove_file(&path).unwrap();
-        assert_eq!(follower.look(), None);
-        let gone = follower.look().unwrap().unwrap_err();
+        assert_eq!(look(), None);
+        let gone = look().unwrap().unwrap_err();
         assert!(gone.contains("config.yaml") && gone.contains("No such file"), "{gone}");
     }
 }

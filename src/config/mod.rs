@@ -11,7 +11,7 @@ mod namespaces;
 mod nodes;
 
 pub use error::ConfigError;
-pub use follow::{Follower, Reading};
+pub use follow::{Follower, Mistake, Reading};
 pub use nodes::{Labels, NodeIdentity, Override};
 
 use crate::cpuset::CpuSet;
@@ -113,7 +113,9 @@ impl Config {
         let source = Source::new(name, text);
         let file = File::parse(&source)?;
         nodes::check(&source, &file)?;
-        let config = Config::of(source, file)?;
+        namespaces::check(&source, &file)?;
+        let namespaces = namespaces::resolve(&source, &file)?;
+        let config = Config::of(source, file, namespaces)?;
         // A mistake in an entry shows on every node.
         for at in 0..config.file.nodes.len() {
             config.with(&[at])?;
@@ -140,7 +142,12 @@ impl Config {
                 (source, file) = (source.with_entry(at), nodes::overlaid(file, entry));
             }
         }
-        Ok(Config { applied: entries.to_owned(), ..Config::of(source, file)? })
+        let mut entries_of_nodes = entries.iter().filter_map(|at| self.file.nodes.get(*at));
+        let namespaces = match entries_of_nodes.all(|entry| entry.namespaces.is_none()) {
+            true => self.namespaces.clone(),
+            false => namespaces::resolve(&source, &file)?,
+        };
+        Ok(Config { applied: entries.to_owned(), ..Config::of(source, file, namespaces)? })
     }
 
     /// All entries of `nodes`.
@@ -159,7 +166,7 @@ impl Config {
         &self.applied
     }
 
-    fn of(source: Source, file: File) -> Result<Config, ConfigError> {
+    fn of(source: Source, file: File, namespaces: Namespaces) -> Result<Config, ConfigError> {
         let list = file.reserved_system_cpus.as_ref().map(|list| file::parse_cpu_list(&list.0));
         let reserved = list.transpose().map_err(|why| source.at("reservedSystemCPUs", why))?;
         // The kubelet reads an empty text as none.
@@ -213,7 +220,6 @@ impl Config {
         let mems = [("all", false), ("follow-cpus", true)];
         let mems_follow_cpus =
             source.one_of("exclusiveMems", file.exclusive_mems.as_ref(), &mems)?;
-        let namespaces = namespaces::resolve(&source, &file.namespaces, policy)?;
         Ok(Config {
             source,
             file,

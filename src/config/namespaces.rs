@@ -2,7 +2,7 @@
 
 use super::ConfigError;
 use super::error::Source;
-use super::file::{Pairs, Text};
+use super::file::{File, Pairs, Text};
 use crate::ledger::wishes::{Wish, contradiction};
 use crate::ledger::{Bounds, Namespaces, Policy};
 use crate::placement::Wishes;
@@ -88,15 +88,42 @@ impl<'de> Deserialize<'de> for Defaults {
     }
 }
 
-/// What the list says, if it can be on a node with this policy.
+/// Whether a list lets pods have exclusive CPUs that no node can have with which it is in force. On others than those it
+/// says nothing.
+///
+/// # Errors
+/// Which entry does.
+pub(super) fn check(source: &Source, file: &File) -> Result<(), ConfigError> {
+    let policy =
+        |file: &File| file.cpu_manager_policy.as_ref().map(|Text(policy)| policy == "static");
+    let somewhere =
+        policy(file) == Some(true) || file.nodes.iter().any(|entry| policy(entry) == Some(true));
+    let overrides = file.nodes.iter().enumerate();
+    let overrides = overrides.map(|(at, entry)| (source.entry(at), entry, policy(entry)));
+    for (source, file, policy) in [(source.clone(), file, None)].into_iter().chain(overrides) {
+        let entries = file.namespaces.as_deref().unwrap_or_default();
+        let fixed = |entry: &Entry| matches!(entry.cpu_manager_policy, Some(EntryPolicy::Static));
+        let Some(at) = entries.iter().position(fixed).filter(|_| !policy.unwrap_or(somewhere))
+        else {
+            continue;
+        };
+        let first = entries.get(at).and_then(|entry| entry.names.first());
+        let first = first.map(|Text(name)| name.as_str()).unwrap_or_default();
+        let why = format!(
+            "{first:?} has cpuManagerPolicy: static on a node with none. For exclusive CPUs in some namespaces only, set \
+             static with reserved CPUs for the node, and none for {{names: [\"*\"]}}"
+        );
+        return Err(source.at_item("namespaces", at, why));
+    }
+    Ok(())
+}
+
+/// What the list of a file says.
 ///
 /// # Errors
 /// What cannot be, in which entry.
-pub(super) fn resolve(
-    source: &Source,
-    entries: &[Entry],
-    node: Policy,
-) -> Result<Namespaces, ConfigError> {
+pub(super) fn resolve(source: &Source, file: &File) -> Result<Namespaces, ConfigError> {
+    let entries = file.namespaces.as_deref().unwrap_or_default();
     let bounds = |entry: &Entry| {
         if entry.names.is_empty() {
             return Err(
@@ -114,13 +141,6 @@ pub(super) fn resolve(
             EntryPolicy::None => Policy::None,
             EntryPolicy::Static => Policy::Static,
         });
-        if node == Policy::None && policy == Some(Policy::Static) {
-            let first = names.first().cloned().unwrap_or_default();
-            return Err(format!(
-                "{first:?} has cpuManagerPolicy: static on a node with none. For exclusive CPUs in some namespaces only, set \
-                 static with reserved CPUs for the node, and none for {{names: [\"*\"]}}"
-            ));
-        }
         let allow = entry.allow.0.iter().copied().collect();
         Ok((names, Bounds { policy, allow, defaults: entry.defaults.0.clone() }))
     };

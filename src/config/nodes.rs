@@ -183,7 +183,7 @@ pub(super) fn overlaid(base: File, entry: &File) -> File {
         expose_cpus: expose_cpus.or(base.expose_cpus),
         exclusive_mems: exclusive_mems.or(base.exclusive_mems),
         // A list is one value: half of another one would allow what nobody has read.
-        namespaces: if namespaces.is_empty() { base.namespaces } else { namespaces },
+        namespaces: namespaces.or(base.namespaces),
         names: base.names,
         labels: base.labels,
         nodes: base.nodes,

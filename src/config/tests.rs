@@ -283,6 +283,58 @@ fn namespaces_that_cannot_be() {
     );
 }
 
+/// One file is for nodes with exclusive CPUs and for others.
+#[test]
+fn namespaces_of_nodes_with_another_policy() {
+    let none = "cpuManagerPolicy: none";
+    let fixed = "cpuManagerPolicy: static";
+    let namespaces =
+        format!("namespaces:\n- {{names: [\"*\"], {none}}}\n- {{names: [trading], {fixed}}}\n");
+    let reserved = "reservedSystemCPUs: 0\n";
+    let node = |name: &str| NodeIdentity { name: Some(name.to_owned()), labels: None };
+    for (base, other) in [(fixed, none), (none, fixed)] {
+        let text = format!("{base}\n{reserved}{namespaces}nodes:\n- names: [gpu-7]\n  {other}\n");
+        let config = Config::parse("file", &text).unwrap();
+        for (name, policy) in [("web-1", base), ("gpu-7", other)] {
+            let settings = config.for_node(&node(name)).unwrap().resolve(&machine()).unwrap();
+            let fixed = if policy == fixed { Policy::Static } else { Policy::None };
+            assert_eq!(settings.policy, fixed);
+            assert_eq!(settings.namespaces.len(), if fixed == Policy::Static { 2 } else { 0 });
+        }
+    }
+    // But not one for nodes that have none anyway.
+    refuses(
+        &format!(
+            "{fixed}\n{reserved}nodes:\n- names: [gpu-7]\n  {none}\n  namespaces:\n  - {{names: [a], {fixed}}}\n"
+        ),
+        "line 7: namespaces[0]: \"a\" has cpuManagerPolicy: static on a node with none. For exclusive CPUs in some namespaces only, \
+         set static with reserved CPUs for the node, and none for {names: [\"*\"]}",
+    );
+}
+
+/// There can be a thousand entries, and thousands of namespaces.
+#[test]
+fn what_entries_do_not_change_is_resolved_once() {
+    let text = "cpuManagerPolicy: static\nreservedSystemCPUs: 0\nnamespaces: [{names: [a]}]\n\
+                nodes:\n- names: [b]\n  strict: true\n- names: [c]\n  namespaces: [{names: [a]}]\n";
+    let config = Config::parse("file", text).unwrap();
+    let of = |config: &Config| std::ptr::from_ref(config.namespaces.of("a").unwrap());
+    assert_eq!(of(&config.with(&[0]).unwrap()), of(&config));
+    assert_ne!(of(&config.with(&[0, 1]).unwrap()), of(&config));
+}
+
+/// An empty list is one, too.
+#[test]
+fn no_namespaces_at_all_on_some_nodes() {
+    let text = "cpuManagerPolicy: static\nreservedSystemCPUs: 0\nnamespaces: [{names: [a]}]\n\
+                nodes:\n- names: [b]\n  namespaces: []\n- names: [c]\n  strict: true\n";
+    let config = Config::parse("file", text).unwrap();
+    for (at, namespaces) in [(0, 0), (1, 1)] {
+        let settings = config.with(&[at]).unwrap().resolve(&machine()).unwrap();
+        assert_eq!(settings.namespaces.len(), namespaces);
+    }
+}
+
 #[test]
 fn strict_is_asked_for() {
     for (text, strict) in

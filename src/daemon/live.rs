@@ -1,7 +1,7 @@
 //! The configuration changes while the plugin runs: what can be used is followed at once, what cannot changes nothing.
 
 use super::{Owner, Paths, answer};
-use crate::config::{Config, ConfigError, Follower, NodeIdentity, Reading, WantedExclusivity};
+use crate::config::{Config, Follower, Mistake, Reading, WantedExclusivity};
 use crate::enforce::{Kind, probe};
 use crate::ledger::{Event, Policy, Settings, Stance};
 use crate::observe::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
@@ -21,7 +21,6 @@ pub(super) struct Live {
     config: Config,
     /// What the process was started with.
     started: Config,
-    node: NodeIdentity,
     cgroup_root: PathBuf,
     /// What observers are told.
     pub(super) state: ConfigState,
@@ -30,11 +29,10 @@ pub(super) struct Live {
 impl Live {
     pub(super) fn new(paths: &Paths, config: &Config) -> Live {
         Live {
-            follower: paths.config.as_deref().map(|path| Follower::new(path, config)),
+            follower: paths.config.as_deref().map(|path| Follower::new(path, config, &paths.node)),
             readings: None,
             config: config.clone(),
             started: config.clone(),
-            node: paths.node.clone(),
             cgroup_root: paths.cgroup_root.clone(),
             state: ConfigState::new(config.name(), config.applied_lines(), answer::now()),
         }
@@ -68,16 +66,15 @@ impl Live {
 
     /// What was read, if the plugin would start with it on this machine.
     fn judge(&self, reading: Reading, topology: &Topology) -> Result<(Config, Settings), Fault> {
-        let text = reading.map_err(|why| Fault { line: None, why })?;
-        let judge = || -> Result<(Config, Settings), ConfigError> {
-            let config = Config::parse(self.config.name(), &text)?.for_node(&self.node)?;
+        let judge = || -> Result<(Config, Settings), Mistake> {
+            let config = reading?;
             let settings = config.resolve(topology)?;
             if wanted(&config) == WantedExclusivity::Kernel {
                 probe(&self.cgroup_root).map_err(|why| config.kernel_cannot(&why))?;
             }
             Ok((config, settings))
         };
-        judge().map_err(|error| Fault { line: error.line(), why: error.to_string() })
+        judge().map_err(|Mistake { line, why }| Fault { line, why })
     }
 
     /// The fields whose new values the process follows only when it is started anew: the runtime was told at the

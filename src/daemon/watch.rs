@@ -8,7 +8,7 @@ use super::vanished::{self, Sighting, Vanished};
 use super::{Owner, Paths};
 use crate::config::{Config, Reading};
 use crate::cpuset::CpuSet;
-use crate::enforce::{Drift, Hierarchy, Verifier};
+use crate::enforce::{Drift, Hierarchy, InForce, Verifier};
 use crate::kubelet::Look;
 use crate::ledger::{ContainerId, Event, Holder, Placed, Update};
 use crate::nri::Updater;
@@ -121,28 +121,32 @@ impl Watch {
     }
 
     /// Puts what the kernel says is set for listed containers in the place of what the runtime believes: CRI-O lists what
-    /// it set when it created them, once it has been restarted.
+    /// it set when it created them, once it has been restarted. What they ask for cannot be seen, only that the list is old.
     pub(super) async fn witness(&self, event: Event) -> Event {
         let Event::Synchronize { pods, mut containers } = event else { return event };
         let Some(verifier) = self.verifier.clone() else {
             return Event::Synchronize { pods, containers };
         };
         let groups: Vec<_> = containers.iter().map(|listed| listed.cgroup.clone()).collect();
-        let look = move || -> Vec<Option<(CpuSet, bool)>> {
+        let look = move || -> Vec<Option<InForce>> {
             groups.iter().map(|group| verifier.set_for(group.as_ref()?)).collect()
         };
         // It neither panics nor is it cancelled.
         let set = tokio::task::spawn_blocking(look).await.unwrap_or_default();
         for (container, set) in containers.iter_mut().zip(set) {
-            let Some((set, kept)) = set else { continue };
+            let Some(InForce { cpus: set, mems, kept }) = set else { continue };
             container.kept = kept;
-            if container.cpus != Some(set) {
+            container.outdated = container.cpus != Some(set);
+            if container.outdated {
                 let believed = container.cpus.map_or_else(|| "none".to_owned(), |c| c.to_string());
                 log::info!(
                     "container {}: the runtime believes that CPUs {believed} are set, its control group says {set}",
                     container.id
                 );
                 container.cpus = Some(set);
+                if let Some(mems) = mems {
+                    container.mems = Some(mems).filter(|mems| !mems.is_empty());
+                }
             }
         }
         Event::Synchronize { pods, containers }

@@ -18,7 +18,7 @@ pub mod verify;
 pub use hierarchy::{FileError, Hierarchy};
 pub use partition::{Kind, Refused};
 pub use probe::{WhyNot, probe};
-pub use verify::{Drift, Presence, Verifier};
+pub use verify::{Drift, InForce, Presence, Verifier};
 
 use crate::ledger::{CgroupPath, Placed};
 use std::collections::BTreeSet;

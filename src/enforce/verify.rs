@@ -5,6 +5,7 @@ use super::hierarchy::{FileError, Hierarchy, Version};
 use super::partition::{self, Kind};
 use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, Placed};
+use crate::placement::NodeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -29,6 +30,17 @@ pub enum Drift {
     Quota(String),
     /// The container's first process may not run on all of its CPUs, because whoever started it may not either.
     Inherited(u32, CpuSet),
+}
+
+/// What is set for a container, as its control group tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InForce {
+    /// Its CPUs, at least one.
+    pub cpus: CpuSet,
+    /// The NUMA nodes for its memory, empty if none are set; `None` if that does not show.
+    pub mems: Option<NodeSet>,
+    /// Whether the group is a partition of these CPUs, of whatever kind.
+    pub kept: bool,
 }
 
 /// What is left of a container, as its control group tells.
@@ -107,16 +119,18 @@ impl Verifier {
         }
     }
 
-    /// The CPUs that are set for a container's group, and whether it is a partition of them, of whatever kind; `None` if
-    /// none are set, or it cannot be seen.
+    /// What is set for a container's group; `None` if it cannot be seen, or has no CPUs set.
     ///
     /// None set is no news: some OCI runtimes set them for a group of their own within.
-    pub fn set_for(&self, group: &CgroupPath) -> Option<(CpuSet, bool)> {
+    pub fn set_for(&self, group: &CgroupPath) -> Option<InForce> {
         let cpus = self.on.cpus(group, "cpuset.cpus").ok().filter(|cpus| !cpus.is_empty())?;
+        // The older interface has all nodes there where nobody has set any.
+        let mems = self.on.cpus(group, "cpuset.mems").ok();
+        let mems = mems.filter(|_| self.on.version() == Version::V2);
         let kept = Kind::ALL
             .into_iter()
             .any(|kind| partition::holds(&self.on, group, cpus, kind).unwrap_or(false));
-        Some((cpus, kept))
+        Some(InForce { cpus, mems: mems.map(|nodes| nodes.iter().collect()), kept })
     }
 
     /// Whether a container's group still has somebody in it.

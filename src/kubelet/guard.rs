@@ -187,6 +187,7 @@ mod tests {
             mems: None,
             devices: Vec::new(),
             kept: false,
+            outdated: false,
             created_at: None,
             cgroup: None,
         };

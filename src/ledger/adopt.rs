@@ -4,32 +4,17 @@
 //! noted third; placing anew is the last resort. Every legal assignment is adopted before any container is placed, so
 //! that nobody is moved to make room for somebody who has no CPUs yet. Where two hold the same CPUs, the fewest move.
 
-use super::conflicts::in_the_way;
 use super::event::Decision;
 use super::hands_off::Stance;
-use super::memory::{Memory, Noted};
-use super::model::{Container, ContainerId, MilliCpu, Pod, PodUid, SandboxId};
+use super::memory::Memory;
+use super::model::{Container, ContainerId, CpuRequest, MilliCpu, Pod, PodUid, SandboxId};
 use super::note::{Note, Reason, Subject, What};
 use super::pods::{Entry, Life, Room};
+use super::trust::Trust;
 use super::{Claim, Exclusivity, Ledger, Policy};
 use crate::cpuset::CpuSet;
 use crate::placement::{Allocation, Supply};
-use std::collections::{BTreeSet, HashMap, HashSet};
-
-/// What an assignment is believed for, the best first. One that is believed less never takes CPUs from one that is
-/// believed more, so all containers are looked at once for each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Trust {
-    /// It is set, and somebody says that it was decided so: the kernel by keeping others off, the checkpoint, or the
-    /// kubelet's state file.
-    Confirmed,
-    /// It is set, and of the size that the container is entitled to. Shared CPUs can be so by chance.
-    Set,
-    /// The checkpoint has it.
-    Remembered,
-    /// The kubelet's state file has it.
-    Kubelet,
-}
+use std::collections::{HashMap, HashSet};
 
 /// What was followed event by event, and is not in a runtime's list.
 #[derive(Debug, Default)]
@@ -38,15 +23,35 @@ struct Followed {
     budgets: HashMap<PodUid, (Option<MilliCpu>, bool)>,
     /// Containers that the kernel would not keep others off.
     fallen_back: HashSet<ContainerId>,
+    /// What containers ask for, as far as that is known.
+    requests: HashMap<ContainerId, CpuRequest>,
+}
+
+impl Followed {
+    /// What a listed container asks for: as it is listed, unless the list is older than what was followed. A limit whose
+    /// quota has been lifted is in no list.
+    fn request(&self, listed: &Container) -> CpuRequest {
+        match self.requests.get(&listed.id) {
+            Some(known) if listed.outdated => *known,
+            Some(known) if known.request == listed.cpu.request => {
+                CpuRequest { limit: listed.cpu.limit.or(known.limit), ..listed.cpu }
+            }
+            _ => listed.cpu,
+        }
+    }
 }
 
 impl Ledger {
     pub(super) fn synchronize(&mut self, pods: Vec<Pod>, containers: Vec<Container>) -> Decision {
         let (memory, followed) = self.forget();
         let owners = self.list_pods(pods, &containers);
-        let containers = newest_instances(&owners, containers);
-        for (uid, container) in &containers {
+        let mut containers = newest_instances(&owners, containers);
+        for (uid, container) in &mut containers {
+            let cpu = followed.request(container);
+            let lifted = cpu.limit != container.cpu.limit;
+            container.cpu = cpu;
             self.enter(uid, container);
+            self.pods.change_entry(uid, &container.name, |entry| entry.lifted = lifted);
         }
         self.take_up(followed);
         self.settle(&containers, memory);
@@ -56,24 +61,31 @@ impl Ledger {
     /// Gives containers that have been entered their CPUs. While somebody else assigns them, only what is set counts,
     /// and nobody is moved.
     pub(super) fn settle(&mut self, containers: &[(PodUid, Container)], memory: Memory) {
-        let trusts: &[Trust] = match self.stance {
-            Stance::Assign => &[Trust::Confirmed, Trust::Set, Trust::Remembered, Trust::Kubelet],
-            Stance::Refuse | Stance::Observe => &[Trust::Confirmed, Trust::Set],
+        let sources: &[&[Trust]] = match self.stance {
+            Stance::Assign => &[Trust::SET, Trust::NOTED],
+            Stance::Refuse | Stance::Observe => &[Trust::SET],
         };
-        for &trust in trusts {
-            let giving_way = self.giving_way(containers, &memory, trust);
-            for (at, (uid, container)) in containers.iter().enumerate() {
-                if !giving_way.contains(&at) {
-                    self.adopt(uid, container, &memory, trust);
+        for source in sources {
+            for &trust in *source {
+                let giving_way = self.giving_way(containers, &memory, trust);
+                for (at, (uid, container)) in containers.iter().enumerate() {
+                    if !giving_way.contains(&at) {
+                        self.adopt(uid, container, &memory, trust);
+                    }
                 }
+            }
+            // Nobody who runs leaves the sibling of a CPU for its idleness.
+            for (uid, container) in containers {
+                self.isolate(uid, container, &memory);
             }
         }
         // Nobody without CPUs gets those of a container that is just being restarted.
-        self.keep_for_restart(memory);
+        self.keep_for_restart(&memory);
         if self.stance == Stance::Assign {
             for (uid, container) in containers {
+                let lost = self.lost(uid, container, &memory);
                 self.resize_unseen(uid, container);
-                self.repair(uid, container);
+                self.repair(uid, container, lost);
             }
         }
         // A pod that has only a sandbox may be a dead one that is still listed: it keeps nothing free for itself.
@@ -93,8 +105,9 @@ impl Ledger {
         for trust in [Trust::Confirmed, Trust::Set, Trust::Remembered] {
             self.adopt(uid, container, &memory, trust);
         }
+        self.isolate(uid, container, &memory);
         if self.stance == Stance::Assign {
-            self.repair(uid, container);
+            self.repair(uid, container, None);
         }
         self.revision += 1;
         self.refresh_pool();
@@ -103,7 +116,9 @@ impl Ledger {
 
     /// Gives a container the exclusive CPUs that are set for it, if they are legal.
     pub(super) fn adopt_set(&mut self, uid: &PodUid, container: &Container) {
-        self.adopt(uid, container, &Memory::default(), Trust::Set);
+        let memory = Memory::default();
+        self.adopt(uid, container, &memory, Trust::Set);
+        self.isolate(uid, container, &memory);
     }
 
     /// Adopts the node as at a first start, but from what is known of it; `set` says what is set for a container.
@@ -124,12 +139,13 @@ impl Ledger {
                         mems: entry.mems,
                         devices: Vec::new(),
                         kept: false,
+                        outdated: false,
                         created_at: entry.created_at,
                         cgroup: entry.cgroup.clone(),
                     };
                     running.push((uid.clone(), container));
                 }
-                entry.claim = None;
+                (entry.claim, entry.isolated) = (None, false);
             }
         });
         running.sort_by(|(_, a), (_, b)| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
@@ -138,7 +154,8 @@ impl Ledger {
 
     /// Drops everything but the memory of claims, and what was followed that a list does not tell.
     fn forget(&mut self) -> (Memory, Followed) {
-        let ours = self.claims().collect();
+        let ours: Vec<Claim> = self.claims().collect();
+        let requests = ours.iter().map(|claim| (claim.id.clone(), claim.cpu));
         let by_runtime = |entry: &Entry| entry.kept_by == Exclusivity::Runtime;
         let followed = Followed {
             budgets: self
@@ -150,6 +167,10 @@ impl Ledger {
                 .entries()
                 .filter(|(_, _, entry)| entry.claim.is_some() && by_runtime(entry))
                 .map(|(_, _, entry)| entry.id.clone())
+                .collect(),
+            requests: requests
+                .chain(self.entries().map(|(_, _, entry)| (entry.id.clone(), entry.cpu)))
+                .filter(|(_, cpu)| *cpu != CpuRequest::default())
                 .collect(),
         };
         self.remembered.clear();
@@ -225,7 +246,7 @@ impl Ledger {
     fn enter(&mut self, uid: &PodUid, container: &Container) {
         let mut entry = Entry::new(container, Life::Running, self.settings.exclusivity);
         entry.mems_are_others = !self.mems_are_ours(container);
-        entry.terms = self.terms_or_none(uid, container);
+        entry.terms = self.standing_terms(uid, container);
         let Some(mut pod) = self.pods.change(uid) else { return };
         if let Some(before) = pod.containers.insert(container.name.clone(), entry) {
             self.ids.remove(&before.id);
@@ -233,104 +254,26 @@ impl Ledger {
         self.ids.insert(container.id.clone(), (uid.clone(), container.name.clone()));
     }
 
-    /// Which containers, by their places, leave the CPUs that `trust` names for them to others.
-    fn giving_way(
-        &self,
-        containers: &[(PodUid, Container)],
-        memory: &Memory,
-        trust: Trust,
-    ) -> BTreeSet<usize> {
-        let legal = self.unclaimed();
-        let set = |(uid, container): &(PodUid, Container)| {
-            let named = self.named(uid, container, memory, trust);
-            named.filter(|cpus| cpus.is_subset(&legal)).unwrap_or_default()
-        };
-        in_the_way(&containers.iter().map(set).collect::<Vec<_>>())
+    /// The exclusive CPUs that a running container had until now and could not keep.
+    fn lost(&self, uid: &PodUid, container: &Container, memory: &Memory) -> Option<CpuSet> {
+        let entry = self.entry(uid, &container.name).filter(|entry| entry.claim.is_none())?;
+        let had = memory.ours(uid, container).filter(|ours| ours.id == entry.id)?.cpus;
+        (container.cpus == Some(had)).then_some(had)
     }
 
-    /// The exclusive CPUs that `trust` names for a running container, legal or not.
-    fn named(
-        &self,
-        uid: &PodUid,
-        container: &Container,
-        memory: &Memory,
-        trust: Trust,
-    ) -> Option<CpuSet> {
-        let wanted = self.asks(uid, container);
-        let fixed = self.settings.policy == Policy::Static;
-        let entitled = |cpus: &CpuSet| fixed && wanted == Some(cpus.len());
-        // An instance that was made meanwhile inherits from its predecessor only what it is entitled to.
-        let ours = memory.ours(uid, container);
-        let ours = ours.filter(|claim| claim.id == container.id || entitled(&claim.cpus));
-        let ours = ours.map(|claim| claim.cpus);
-        let kubelet = memory.kubelet(uid, container).filter(|_| fixed);
-        let sure = |noted: &Noted| !noted.doubtful || entitled(&noted.cpus);
-        let kubelet = kubelet.filter(sure).map(|noted| noted.cpus);
-        // Of what was decided some may have gone offline while nobody looked: the container keeps the others.
-        let left = |cpus| cpus & self.topology.online();
-        match trust {
-            // CPUs that were decided and are set stay with their container even if today's policy would give it none.
-            Trust::Confirmed => {
-                let noted = |cpus: &CpuSet| [ours, kubelet].contains(&Some(*cpus));
-                let cpus = container.cpus;
-                cpus.filter(|cpus| noted(cpus) || (container.kept && entitled(cpus))).map(left)
+    /// Places a running container that should have exclusive CPUs and has none, or none that are legal: those that it
+    /// has `lost`. Who is to have none any more is told of, too.
+    fn repair(&mut self, uid: &PodUid, container: &Container, lost: Option<CpuSet>) {
+        let Some(n) = self.due(uid, container) else {
+            if let Some(lost) = lost {
+                let why = self.illegal(Some(lost), lost.len());
+                let what = What::LeftShared(format!("{why}, and it is not to have others"));
+                self.leave_shared(uid, container, what);
             }
-            // CPUs that nobody knows of count only for a container that is entitled to just as many.
-            Trust::Set => container.cpus.filter(entitled),
-            // If they are not set, the memory may be older than a resize.
-            Trust::Remembered => ours.filter(entitled).map(left),
-            Trust::Kubelet => kubelet.filter(entitled).map(left),
-        }
-    }
-
-    /// Gives a running container exclusive CPUs that `trust` names for it, if they are legal.
-    fn adopt(&mut self, uid: &PodUid, container: &Container, memory: &Memory, trust: Trust) {
-        if self.entry(uid, &container.name).is_none_or(|entry| entry.claim.is_some()) {
-            return;
-        }
-        let free = self.unclaimed();
-        let claim = self.named(uid, container, memory, trust);
-        let Some(claim) = claim.filter(|cpus| !cpus.is_empty() && cpus.is_subset(&free)) else {
             return;
         };
-        let subject = self.subject(uid, container);
-        let assigns = self.stance == Stance::Assign;
-        let online = self.topology.online();
-        let decided = memory.ours(uid, container).filter(|ours| ours.cpus & online == claim);
-        let decided = decided.map(|ours| ours.isolated);
-        // Siblings that somebody else has meanwhile cannot be idle.
-        let can = self.with_idle(&claim, true).is_subset(&free);
-        self.pods.change_entry(uid, &container.name, |entry| {
-            entry.claim = Some(claim);
-            entry.isolated = can && decided.unwrap_or(entry.terms.wishes.isolates());
-            // A quota that was written while nobody looked throttles exclusive CPUs: the same CPUs are told again,
-            // without it.
-            if assigns && container.cpu.limit.is_some() {
-                entry.told.doubt();
-            }
-        });
-        match container.cpus {
-            Some(cpus) if cpus == claim => {
-                self.notes.push(Note::new(false, subject, What::Adopted(claim)));
-            }
-            Some(cpus) if cpus & online == claim => {
-                self.moved(subject, Some(cpus), claim, Reason::Offline);
-            }
-            from => self.moved(subject, from, claim, Reason::NotSet),
-        }
-    }
-
-    /// Places a running container that should have exclusive CPUs and has none, or none that are legal.
-    fn repair(&mut self, uid: &PodUid, container: &Container) {
-        let (Some(pod), Some(n)) = (self.pods.get(uid), self.asks(uid, container)) else { return };
         let Some(entry) = self.entry(uid, &container.name) else { return };
         let wishes = entry.terms.wishes;
-        if entry.claim.is_some()
-            || self.settings.policy == Policy::None
-            || self.room(pod, pod.budget_cpus(), container, n) == Room::None
-        {
-            return;
-        }
         let supply = Supply { free: self.free(), reusable: CpuSet::EMPTY };
         let placement = wishes.settings(&self.settings.placement);
         let result = self.place(uid, &placement, &wishes, &supply, n);
@@ -340,7 +283,7 @@ impl Ledger {
                 let why = self.illegal(container.cpus, n);
                 if let Some(mut pod) = self.pods.change(uid) {
                     if wishes.shares_affinity() {
-                        pod.affinity = pod.budget_cpus().map(|total| (total, hint));
+                        pod.affinity = pod.demand().map(|total| (total, hint));
                     }
                     if let Some(entry) = pod.containers.get_mut(&container.name) {
                         (entry.claim, entry.isolated) = (Some(to), wishes.isolates());
@@ -350,13 +293,32 @@ impl Ledger {
             }
             Err(rejection) => {
                 let what = What::LeftShared(rejection.to_string());
-                self.notes.push(Note::new(true, subject, what));
+                self.leave_shared(uid, container, what);
             }
         }
     }
 
+    /// A running container shares CPUs. If its quota was lifted it has to be told, also if they are the ones that it has.
+    fn leave_shared(&mut self, uid: &PodUid, container: &Container, what: What) {
+        self.notes.push(Note::new(true, self.subject(uid, container), what));
+        self.pods.change_entry(uid, &container.name, |entry| {
+            if entry.lifted {
+                entry.told.doubt();
+            }
+        });
+    }
+
+    /// How many exclusive CPUs a running container should have that has none; `None` if it should not.
+    fn due(&self, uid: &PodUid, container: &Container) -> Option<usize> {
+        let (pod, n) = (self.pods.get(uid)?, self.asks(uid, container)?);
+        let due = self.entry(uid, &container.name)?.claim.is_none()
+            && self.settings.policy != Policy::None
+            && self.room(pod, pod.budget_cpus(), container, n) != Room::None;
+        due.then_some(n)
+    }
+
     /// How many exclusive CPUs a container asks for that has been entered.
-    fn asks(&self, uid: &PodUid, container: &Container) -> Option<usize> {
+    pub(super) fn asks(&self, uid: &PodUid, container: &Container) -> Option<usize> {
         let (pod, entry) = (self.pods.get(uid)?, self.entry(uid, &container.name)?);
         entry.terms.exclusive_cpus(pod.pod.qos, &container.cpu)
     }
@@ -384,8 +346,8 @@ impl Ledger {
     }
 
     /// Keeps the CPUs of containers that have ended but whose pod is alive: they will be restarted.
-    fn keep_for_restart(&mut self, memory: Memory) {
-        let (ours, kubelet) = memory.into_parts();
+    fn keep_for_restart(&mut self, memory: &Memory) {
+        let (ours, kubelet) = memory.parts();
         for claim in ours {
             self.keep(claim);
         }
@@ -394,7 +356,8 @@ impl Ledger {
             let (namespace, pod) = (pod.namespace.clone(), pod.name.clone());
             // The kubelet does not say which instance it was. No runtime gives such an id.
             let id = ContainerId(format!("{pod_uid}/{container}"));
-            self.keep(Claim { pod_uid, namespace, pod, container, id, cpus, isolated: false });
+            let (isolated, cpu) = (false, CpuRequest::default());
+            self.keep(Claim { pod_uid, namespace, pod, container, id, cpus, isolated, cpu });
         }
     }
 
@@ -412,7 +375,7 @@ impl Ledger {
             Some(_) => return,
             None if self.ids.contains_key(&claim.id) => return,
             None => {
-                let entry = Entry::ended(claim.id.clone(), claim.cpus, isolated);
+                let entry = Entry::ended(&claim, isolated);
                 pod.containers.insert(claim.container.clone(), entry);
                 let owner = (claim.pod_uid, claim.container.clone());
                 self.ids.insert(claim.id.clone(), owner);

@@ -70,7 +70,7 @@ impl Ledger {
                     entry.isolated = terms.wishes.isolates();
                     pod.hand_over(&self.topology, &container.name, taken);
                     if terms.wishes.shares_affinity() {
-                        pod.affinity = pod.budget_cpus().map(|total| (total, hint));
+                        pod.affinity = pod.demand().map(|total| (total, hint));
                     }
                     Some(What::Assigned { cpus, within: hint, scene })
                 }
@@ -141,6 +141,7 @@ impl Ledger {
             return Err(self.refuse(&uid, &container, rejection, None));
         }
         self.pods.change_entry(&uid, &container.name, |entry| {
+            entry.lifted &= !wanted.sets_quota;
             // What the kubelet asks for is written over what was set: its quota would throttle exclusive CPUs, its
             // CPUs are not the ones decided here.
             if wanted.cpus.is_some() || (wanted.sets_quota && entry.claim.is_some()) {

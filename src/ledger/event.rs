@@ -2,7 +2,7 @@
 
 use super::environment::Variable;
 use super::hands_off::{KubeletClaim, Stance};
-use super::model::{Container, ContainerId, CpuRequest, Pod, SandboxId};
+use super::model::{Container, ContainerId, CpuRequest, MilliCpu, Pod, SandboxId};
 use super::settings::Settings;
 use crate::cpuset::CpuSet;
 use crate::placement::NodeSet;
@@ -114,22 +114,33 @@ pub struct Pin {
     cpus: CpuSet,
     exclusive: bool,
     mems: Option<NodeSet>,
+    limit: Option<MilliCpu>,
 }
 
 impl Pin {
     /// CPUs that this container alone uses; its CFS quota is lifted.
     pub fn exclusive(cpus: CpuSet) -> Option<Pin> {
-        (!cpus.is_empty()).then_some(Pin { cpus, exclusive: true, mems: None })
+        (!cpus.is_empty()).then_some(Pin { cpus, exclusive: true, mems: None, limit: None })
     }
 
     /// CPUs used together with others.
     pub fn shared(cpus: CpuSet) -> Option<Pin> {
-        (!cpus.is_empty()).then_some(Pin { cpus, exclusive: false, mems: None })
+        (!cpus.is_empty()).then_some(Pin { cpus, exclusive: false, mems: None, limit: None })
     }
 
     /// The same with memory on these NUMA nodes only. `None`, as no nodes at all, leaves memory as it is.
     pub fn with_mems(self, mems: Option<NodeSet>) -> Pin {
         Pin { mems: mems.filter(|mems| !mems.is_empty()), ..self }
+    }
+
+    /// The same with the CFS quota of this limit set. `None` leaves the quota as it is.
+    pub fn with_limit(self, limit: Option<MilliCpu>) -> Pin {
+        Pin { limit, ..self }
+    }
+
+    /// The limit of a container that shares CPUs and had its quota lifted; `None` where nothing is said about a quota.
+    pub fn limit(&self) -> Option<MilliCpu> {
+        self.limit
     }
 
     /// The NUMA nodes for its memory, at least one; `None` where nothing is said about memory.

@@ -77,8 +77,9 @@ impl Ledger {
             Ok(chosen)
         });
         let scene = || {
-            let pod = pod.budget_cpus().filter(|_| placement.topology_manager.scope == Scope::Pod);
             let (reusable, wishes) = (room.reusable(), terms.wishes);
+            let in_pod = placement.topology_manager.scope == Scope::Pod;
+            let pod = in_pod.then(|| pod.demand_with(&Supply { free, reusable }, n)).flatten();
             Box::new(Scene { asked: n, free, reusable, pod, wishes, placement: *placement })
         };
         match chosen {
@@ -169,8 +170,9 @@ impl Ledger {
     ///
     /// A pod's affinity is chosen with its first container that has exclusive CPUs, for as many as its budget. It is
     /// chosen anew if the budget has changed, or nobody remembers it since the plugin started anew: then all NUMA nodes
-    /// on which the pod has CPUs are in it. The devices are those of the container that it is chosen with. A pod without a
-    /// known budget has none, its containers each their own.
+    /// on which the pod has CPUs are in it. The devices are those of the container that it is chosen with. A pod whose
+    /// budget is a limit, and no request, has it chosen with each container, for what it has then. A pod without a known
+    /// budget has none, its containers each their own.
     fn affinity(
         &self,
         uid: &PodUid,
@@ -180,13 +182,14 @@ impl Ledger {
         devices: NodeSet,
     ) -> Result<Hint, Rejection> {
         let pod = self.pods.get(uid).filter(|_| placement.topology_manager.scope == Scope::Pod);
-        let Some((pod, total)) = pod.and_then(|pod| Some((pod, pod.budget_cpus()?))) else {
+        let Some((pod, total)) = pod.and_then(|pod| Some((pod, pod.demand_with(supply, n)?)))
+        else {
             return affinity(&self.topology, placement, supply, n, devices);
         };
         match pod.affinity {
             Some((of, hint)) if of == total => Ok(hint),
             _ => {
-                let supply = Supply { free: self.free(), reusable: pod.held() };
+                let supply = Supply { free: self.free(), reusable: pod.held_together() };
                 affinity(&self.topology, placement, &supply, total, devices)
             }
         }

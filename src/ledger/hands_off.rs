@@ -94,7 +94,7 @@ impl Ledger {
         container: &Container,
     ) -> Result<Decision, Rejection> {
         let known = self.entry(uid, &container.name).is_some();
-        let terms = self.terms_or_none(uid, container);
+        let terms = self.standing_terms(uid, container);
         let asks = match self.grant(uid, container, &terms) {
             Ok(grant) => grant.claim().is_some(),
             Err(_) => true,
@@ -136,6 +136,7 @@ impl Ledger {
     pub(super) fn update_untouched(&mut self, uid: &PodUid, container: &Container, wanted: Wanted) {
         let changed = self.pods.change_entry(uid, &container.name, |entry| {
             entry.cpu = entry.cpu.changed_by(wanted.cpu);
+            entry.lifted &= !wanted.sets_quota;
             let cpus = wanted.cpus.filter(|cpus| entry.told != Told::Cpus(*cpus))?;
             entry.told = Told::Cpus(cpus);
             entry.claim = None;

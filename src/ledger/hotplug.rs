@@ -86,6 +86,8 @@ impl Ledger {
             None => {
                 let what = What::LeftShared("all its exclusive CPUs are offline now".to_owned());
                 self.notes.push(Note::new(true, subject, what));
+                // Also where these are the same CPUs: its quota has to be set again.
+                self.pods.change_entry(uid, name, |entry| entry.told.doubt());
             }
         }
     }

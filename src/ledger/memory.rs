@@ -65,14 +65,16 @@ impl Memory {
     }
 
     /// Ours in order of pod uid and name, and the kubelet's that have a name and are beyond doubt.
-    pub(super) fn into_parts(self) -> (Vec<Claim>, Vec<(PodUid, String, CpuSet)>) {
-        let mut ours: Vec<Claim> = self.ours.into_values().collect();
+    pub(super) fn parts(&self) -> (Vec<Claim>, Vec<(PodUid, String, CpuSet)>) {
+        let mut ours: Vec<Claim> = self.ours.values().cloned().collect();
         ours.sort_by(|a, b| (&a.pod_uid, &a.container).cmp(&(&b.pod_uid, &b.container)));
-        let named = |(of, noted): (Named, Noted)| match of {
-            Named::Container(uid, name) if !noted.doubtful => Some((uid, name, noted.cpus)),
+        let named = |(of, noted): (&Named, &Noted)| match of {
+            Named::Container(uid, name) if !noted.doubtful => {
+                Some((uid.clone(), name.clone(), noted.cpus))
+            }
             Named::Container(..) | Named::Id(_) => None,
         };
-        let mut kubelet: Vec<_> = self.kubelet.into_iter().filter_map(named).collect();
+        let mut kubelet: Vec<_> = self.kubelet.iter().filter_map(named).collect();
         kubelet.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
         (ours, kubelet)
     }

@@ -13,12 +13,13 @@ use crate::placement::memory::{all_memory, memory_of};
 impl Ledger {
     /// What a container is told about its memory; `None` leaves that as it is.
     ///
-    /// One that shares CPUs is told only if it has been told before: it had CPUs of its own, and may use all memory now.
+    /// One whose memory follows no CPUs, as it shares them or because that is no longer wanted, is told only if it has been
+    /// told before: it may use all memory now.
     pub(super) fn mems_of(&self, entry: &Entry) -> Option<NodeSet> {
-        if !self.settings.mems_follow_cpus || entry.mems_are_others {
+        if entry.mems_are_others {
             return None;
         }
-        match entry.claim {
+        match entry.claim.filter(|_| self.settings.mems_follow_cpus) {
             Some(claim) => memory_of(&self.topology, &claim),
             None => entry.mems.and_then(|_| all_memory(&self.topology)),
         }

@@ -34,6 +34,7 @@ mod settings;
 mod store;
 #[cfg(test)]
 mod tests;
+mod trust;
 pub mod wishes;
 
 pub use cgroup::CgroupPath;
@@ -73,6 +74,8 @@ pub struct Claim {
     pub cpus: CpuSet,
     /// Whether their SMT siblings are kept idle for it.
     pub isolated: bool,
+    /// What it asked for when that was heard of last; nothing if that is not known. A runtime's list may tell less.
+    pub cpu: CpuRequest,
 }
 
 impl Claim {
@@ -218,6 +221,7 @@ impl Ledger {
                     id: container.id.clone(),
                     cpus: container.claim?,
                     isolated: container.isolated,
+                    cpu: container.cpu,
                 })
             })
         });

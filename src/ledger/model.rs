@@ -72,6 +72,14 @@ impl MilliCpu {
         u64::try_from(if exact { milli } else { milli + 1 }).ok().map(MilliCpu)
     }
 
+    /// The CFS quota of a limit, and the period that it is for, in microseconds: [`MilliCpu::from_quota`] reads it back.
+    pub fn quota(self) -> (i64, u64) {
+        /// The kernel takes none below.
+        const LEAST: i64 = 1000;
+        let quota = i64::try_from(self.0.saturating_mul(100)).unwrap_or(i64::MAX);
+        (quota.max(LEAST), 100_000)
+    }
+
     /// The number of CPUs, if this is a whole number of them and not zero.
     pub fn whole_cpus(self) -> Option<usize> {
         (self.0 > 0 && self.0.is_multiple_of(1000))
@@ -201,6 +209,9 @@ pub struct Container {
     pub devices: Vec<Device>,
     /// Whether the kernel keeps everybody else off these: its control group is a partition. Runtimes do not tell.
     pub kept: bool,
+    /// Whether what the runtime says of it is older than what is set: CRI-O, once it has been restarted, lists containers
+    /// as it created them. What it asks for is of that time, too.
+    pub outdated: bool,
     /// Its control group, where the runtime tells.
     pub cgroup: Option<CgroupPath>,
     /// When it was created, in nanoseconds since 1970; `None` if the runtime does not say.
@@ -225,7 +236,9 @@ mod tests {
     #[test]
     fn quotas_read_back_exactly() {
         for milli in 10..300_000_i64 {
-            assert_eq!(MilliCpu::from_quota(milli * 100, 100_000), Some(MilliCpu(milli as u64)));
+            let amount = MilliCpu(milli as u64);
+            assert_eq!(amount.quota(), (milli * 100, 100_000));
+            assert_eq!(MilliCpu::from_quota(milli * 100, 100_000), Some(amount));
         }
         for (quota, period) in [(-1, 100_000), (0, 100_000), (1000, 0)] {
             assert_eq!(MilliCpu::from_quota(quota, period), None);

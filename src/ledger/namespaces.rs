@@ -4,7 +4,8 @@ use super::settings::Policy;
 use super::wishes::Wish;
 use crate::pattern::{Closeness, closeness, overlap};
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// What holds in one or several namespaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,7 +20,7 @@ pub struct Bounds {
 
 /// The bounds of all namespaces. One that is not named has none, and its pods may wish for nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Namespaces(Vec<(Vec<String>, Bounds)>);
+pub struct Namespaces(Arc<[(Vec<String>, Bounds)]>);
 
 /// Two patterns of which neither is the more specific one, and that can mean the same namespace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,22 +42,10 @@ impl Namespaces {
     /// # Errors
     /// If two patterns of different entries, or the same pattern twice, leave open which counts.
     pub fn new(entries: Vec<(Vec<String>, Bounds)>) -> Result<Namespaces, Tie> {
-        let mut patterns: Vec<(usize, &String)> = Vec::new();
-        for (at, (names, _)) in entries.iter().enumerate() {
-            for name in names {
-                let tie = patterns.iter().find(|(first, one)| {
-                    let as_close = Closeness::of(one) == Closeness::of(name);
-                    // Of one entry it is all the same which pattern counts.
-                    as_close && overlap(one, name) && (*first != at || *one == name)
-                });
-                if let Some((first, one)) = tie {
-                    let patterns = ((*one).clone(), name.clone());
-                    return Err(Tie { patterns, entries: (*first, at) });
-                }
-                patterns.push((at, name));
-            }
+        match tie(&entries, overlap) {
+            Some(tie) => Err(tie),
+            None => Ok(Namespaces(entries.into())),
         }
-        Ok(Namespaces(entries))
     }
 
     /// How many entries there are.
@@ -94,6 +83,37 @@ impl Namespaces {
     }
 }
 
+/// The first two patterns that leave open which counts. Only patterns that are as close as each other, and no names, are held
+/// against each other by `overlap`: there can be thousands of names.
+fn tie(
+    entries: &[(Vec<String>, Bounds)],
+    mut overlap: impl FnMut(&str, &str) -> bool,
+) -> Option<Tie> {
+    let mut seen: HashMap<&str, usize> = HashMap::new();
+    let mut patterns: HashMap<usize, Vec<(usize, &str)>> = HashMap::new();
+    let named = entries.iter().enumerate();
+    let named =
+        named.flat_map(|(at, (names, _))| names.iter().map(move |name| (at, name.as_str())));
+    for (at, name) in named {
+        let tie = |first: usize, one: &str| Tie {
+            patterns: (one.to_owned(), name.to_owned()),
+            entries: (first, at),
+        };
+        if let Some(first) = seen.insert(name, at) {
+            return Some(tie(first, name));
+        }
+        let Closeness::Pattern(literals) = Closeness::of(name) else { continue };
+        let rivals = patterns.entry(literals).or_default();
+        // Of one entry it is all the same which pattern counts.
+        let found = rivals.iter().find(|(first, one)| *first != at && overlap(one, name));
+        if let Some((first, one)) = found {
+            return Some(tie(*first, one));
+        }
+        rivals.push((at, name));
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,6 +146,29 @@ mod tests {
             let expect = at.map(|at| all.0[at].1.defaults.clone());
             assert_eq!(found, expect, "{namespace} in {entries:?}");
         }
+    }
+
+    /// What is read while containers wait is read in no time: names are not held against each other.
+    #[test]
+    fn only_patterns_as_close_as_each_other_are_compared() {
+        let names = |from: usize| (from..from + 1000).map(|at| format!("team-{at}")).collect();
+        let patterns = ["hpc-*", "web-*", "*", "hpc-prod-*"].map(str::to_owned).to_vec();
+        let entries =
+            [names(0), patterns, names(1000)].map(|names| (names, Bounds::default())).to_vec();
+        let mut compared = Vec::new();
+        let found = tie(&entries, |one, other| {
+            compared.push((one.to_owned(), other.to_owned()));
+            false
+        });
+        assert_eq!((found, compared), (None, Vec::new()));
+        let entries = [["hpc-*", "*"], ["web-*", "x-*"]].map(|names| names.map(str::to_owned));
+        let entries = entries.map(|names| (names.to_vec(), Bounds::default()));
+        let mut compared = 0;
+        tie(&entries, |_, _| {
+            compared += 1;
+            false
+        });
+        assert_eq!(compared, 1, "only hpc-* and web-* have four characters of their own");
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! What the ledger remembers of a pod and its containers.
 
+use super::Claim;
 use super::cgroup::CgroupPath;
 use super::event::Pin;
 use super::model::{Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, Qos};
 use super::settings::Exclusivity;
 use super::store::Counted;
-use super::wishes::Terms;
+use super::wishes::{Cpus, Terms};
 use crate::cpuset::CpuSet;
 use crate::placement::reserve::whole_cores;
 use crate::placement::wishes::Smt;
-use crate::placement::{Hint, NodeSet, Wishes};
+use crate::placement::{Hint, NodeSet, Supply, Wishes};
 use crate::topology::Topology;
 use std::collections::BTreeMap;
 
@@ -67,6 +68,8 @@ pub(super) struct Entry {
     pub(super) cgroup: Option<CgroupPath>,
     /// Whether CPUs of it went offline, and it has fewer than it asks for since.
     pub(super) lost: bool,
+    /// Whether its CFS quota was lifted, and nobody else has set one since: while it shares CPUs it is told its limit.
+    pub(super) lifted: bool,
 }
 
 /// Where a container is in its life, as far as it matters for CPUs.
@@ -218,9 +221,29 @@ impl PodEntry {
         self.containers.values().filter_map(named).any(|told| !told.is_disjoint(&kept))
     }
 
-    /// All CPUs that are exclusive to containers of the pod.
-    pub(super) fn held(&self) -> CpuSet {
-        self.containers.values().filter_map(|entry| entry.claim).collect()
+    /// The CPUs that are exclusive to containers of the pod which share its NUMA affinity.
+    pub(super) fn held_together(&self) -> CpuSet {
+        let together = |entry: &&Entry| entry.wishes().shares_affinity();
+        self.containers.values().filter(together).filter_map(|entry| entry.claim).collect()
+    }
+
+    /// For how many CPUs the NUMA affinity of the pod as a whole is chosen, as far as its budget tells: it does for a
+    /// Guaranteed pod, without what containers have that are placed by themselves. That of other pods is a limit.
+    pub(super) fn demand(&self) -> Option<usize> {
+        let budget = self.budget_cpus().filter(|_| self.pod.qos == Qos::Guaranteed)?;
+        let apart = self.containers.values().filter(|entry| !entry.wishes().shares_affinity());
+        let apart: usize = apart.filter_map(|entry| entry.claim).map(|claim| claim.len()).sum();
+        Some(budget.saturating_sub(apart))
+    }
+
+    /// The same when `n` CPUs of a supply are asked for: at least those, and what the pod has besides. `None` if its containers
+    /// have an affinity each.
+    pub(super) fn demand_with(&self, supply: &Supply, n: usize) -> Option<usize> {
+        let beside = (self.held_together() - supply.free - supply.reusable).len();
+        match self.pod.qos {
+            Qos::Guaranteed => Some(self.demand()?.max(beside + n)),
+            _ => Some(beside + n),
+        }
     }
 
     /// Takes `cpus` out of the claims of all containers but `name`; of whole cores, where siblings stay idle.
@@ -252,18 +275,19 @@ impl Entry {
             kept_by,
             cgroup: container.cgroup.clone(),
             lost: false,
+            lifted: false,
         }
     }
 
     /// A container that has ended and kept its CPUs.
-    pub(super) fn ended(id: ContainerId, claim: CpuSet, isolated: bool) -> Entry {
+    pub(super) fn ended(claim: &Claim, isolated: bool) -> Entry {
         Entry {
-            id,
+            id: claim.id.clone(),
             before: None,
             inherited: false,
             kind: ContainerKind::Unknown,
-            cpu: CpuRequest::default(),
-            claim: Some(claim),
+            cpu: claim.cpu,
+            claim: Some(claim.cpus),
             isolated,
             terms: Terms::default(),
             life: Life::Stopped,
@@ -275,6 +299,7 @@ impl Entry {
             kept_by: Exclusivity::Runtime,
             cgroup: None,
             lost: false,
+            lifted: false,
         }
     }
 
@@ -295,7 +320,14 @@ impl Entry {
 
     /// How many exclusive CPUs it asks for; `None` if none.
     pub(super) fn asks(&self, qos: Qos) -> Option<usize> {
-        self.terms.exclusive_cpus(qos, &self.cpu)
+        self.asks_with(qos, &self.cpu)
+    }
+
+    /// How many it asks for with this request. Who has some goes on by what it requests, whatever its pod may wish for by
+    /// now.
+    pub(super) fn asks_with(&self, qos: Qos, cpu: &CpuRequest) -> Option<usize> {
+        let by_claim = self.claim.map(|_| Cpus::Exclusive);
+        Terms { cpus: self.terms.cpus.or(by_claim), ..self.terms }.exclusive_cpus(qos, cpu)
     }
 
     /// What its CPUs were chosen by, and others beside them have to be.
@@ -314,6 +346,7 @@ impl Entry {
     pub(super) fn hear(&mut self, pin: &Pin) {
         self.told = Told::Cpus(pin.cpus());
         self.mems = pin.mems().or(self.mems);
+        self.lifted |= pin.is_exclusive();
     }
 
     /// Whether its exclusive CPUs are the shared pool's for the time being.

@@ -86,7 +86,9 @@ impl Ledger {
                 }
                 let unset = entry.told == Told::Nothing;
                 let free = self.settings.policy == Policy::None && cpus == self.topology.online();
-                if unset && free { None } else { Pin::shared(cpus) }
+                let limit = entry.cpu.limit.filter(|_| entry.lifted);
+                let pin = Pin::shared(cpus).map(|pin| pin.with_limit(limit));
+                pin.filter(|_| !(unset && free))
             }
         };
         pin.map(|pin| pin.with_mems(self.mems_of(entry)))

@@ -26,10 +26,16 @@ impl Ledger {
     ) -> Result<(), Rejection> {
         let Some(pod) = self.pods.get(uid) else { return Ok(()) };
         let Some(entry) = pod.containers.get(&container.name) else { return Ok(()) };
-        let (before, terms, qos) = (entry.cpu, entry.terms, pod.pod.qos);
+        let before = entry.cpu;
         let cpu = before.changed_by(wanted);
-        let asks = |cpu: &CpuRequest| (cpu.amount(), terms.exclusive_cpus(qos, cpu));
+        let asks = |cpu: &CpuRequest| (cpu.amount(), entry.asks_with(pod.pod.qos, cpu));
+        if cpu == before {
+            return Ok(());
+        }
         if asks(&cpu) == asks(&before) {
+            self.pods.change_entry(uid, &container.name, |entry| entry.cpu = cpu);
+            // It is in the claims.
+            self.revision += 1;
             return Ok(());
         }
         let budget = self.resized_budget(uid, before, cpu);
@@ -44,6 +50,7 @@ impl Ledger {
             }
         }
         self.give(uid, container, claim);
+        self.revision += 1;
         self.refresh_pool();
         Ok(())
     }
@@ -56,11 +63,12 @@ impl Ledger {
             return;
         };
         let Some(entry) = self.entry(uid, &container.name) else { return };
-        let asks = entry.terms.exclusive_cpus(pod.pod.qos, &container.cpu);
+        let asks = entry.asks_with(pod.pod.qos, &container.cpu);
         // What it was given by a wish, or before its pod wished for none, is no resize.
-        let silent = container.cpu.amount().is_none()
-            || pod.pod.qos == Qos::Unknown
-            || (asks.is_none() && (pod.pod.qos != Qos::Guaranteed || entry.terms.cpus.is_some()));
+        let silent = asks.is_none()
+            && (container.cpu.amount().is_none()
+                || pod.pod.qos != Qos::Guaranteed
+                || entry.terms.cpus.is_some());
         if silent || self.settings.policy == Policy::None || asks == Some(held.len()) {
             return;
         }
@@ -127,7 +135,9 @@ impl Ledger {
     ) -> Result<Option<CpuSet>, Rejection> {
         let Some(pod) = self.pods.get(uid) else { return Ok(None) };
         let Some(entry) = pod.containers.get(&container.name) else { return Ok(None) };
-        let Some(n) = entry.terms.exclusive_cpus(pod.pod.qos, &cpu) else { return Ok(None) };
+        let Some(n) = entry.asks_with(pod.pod.qos, &cpu) else {
+            return entry.terms.without_whole_cpus(pod.pod.qos, &cpu).map_or(Ok(None), Err);
+        };
         if self.settings.policy == Policy::None {
             return Ok(None);
         }
@@ -138,7 +148,9 @@ impl Ledger {
             let budget = budget.map(MilliCpu::cpus_floor);
             let (placement, room) = (any_affinity(placement), self.room(pod, budget, container, n));
             let chosen = self.choose(uid, &placement, &wishes, free, room, n)?;
-            let Some(Allocation { cpus, .. }) = chosen else { return Ok(None) };
+            let Some(Allocation { cpus, .. }) = chosen else {
+                return entry.terms.without_room().map(|()| None);
+            };
             self.keep_promises(uid, &free, &taken(&cpus))?;
             return Ok(Some(cpus));
         };

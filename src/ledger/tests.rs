@@ -8,11 +8,17 @@ mod hotplug;
 mod identity;
 mod kept;
 mod kubelet;
+mod loses;
 mod mems;
 mod orders;
+mod outdated;
+mod pod_scope;
 mod resize;
+mod takeover;
 mod unpinned;
 mod wishes;
+mod wishful_resize;
+mod withdrawn;
 
 use super::*;
 use crate::placement::{self, Options, TopologyManager};
@@ -140,6 +146,7 @@ fn container(pod: &Pod, name: &str, id: &str, milli: u64) -> Container {
         mems: None,
         devices: Vec::new(),
         kept: false,
+        outdated: false,
         created_at: None,
     }
 }
@@ -151,6 +158,7 @@ fn cpus(list: &str) -> CpuSet {
 fn claim(pod: &Pod, id: &str, list: &str) -> Claim {
     Claim {
         isolated: false,
+        cpu: CpuRequest::default(),
         pod_uid: pod.uid.clone(),
         namespace: pod.namespace.clone(),
         pod: pod.name.clone(),

@@ -8,15 +8,20 @@
 use super::Ledger;
 use super::model::{Container, CpuRequest, Pod, PodUid, Qos};
 use super::namespaces::Bounds;
+use super::pods::PodEntry;
 use super::settings::Policy;
 use crate::placement::wishes::{Numa, Smt, Uncore, Wishes};
 use crate::placement::{Reason, Rejection, TopologyPolicy};
 use crate::spelling::nearest;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::iter;
 
 /// What the annotations of this plugin end in, before what they are for.
 pub const DOMAIN: &str = ".cpu-manager.nri.io";
+
+/// What is between an annotation's key and the container that it is for.
+const ADDRESSED: &str = "/container.";
 
 /// Whether a container has CPUs of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -177,7 +182,16 @@ impl Ledger {
     /// # Errors
     /// If an annotation for it is unknown or not allowed.
     pub(super) fn terms(&self, uid: &PodUid, container: &Container) -> Result<Terms, Rejection> {
-        let mut terms = self.wished(uid, &container.name)?;
+        Ok(self.with_devices(self.wished(uid, &container.name)?, container))
+    }
+
+    /// What holds for one that runs already.
+    pub(super) fn standing_terms(&self, uid: &PodUid, container: &Container) -> Terms {
+        self.with_devices(self.standing(uid, &container.name), container)
+    }
+
+    /// The same terms, for a container with these devices.
+    fn with_devices(&self, mut terms: Terms, container: &Container) -> Terms {
         if !container.devices.is_empty() {
             // Where NUMA nodes have no say, it does not matter where devices are.
             let placement = terms.wishes.settings(&self.settings.placement);
@@ -186,7 +200,7 @@ impl Ledger {
                 terms.wishes.devices = nodes.collect();
             }
         }
-        Ok(terms)
+        terms
     }
 
     /// What is wished for the container of this name.
@@ -202,12 +216,25 @@ impl Ledger {
         resolve(pod, container, bounds.of(&pod.namespace))
     }
 
+    /// What holds for the container of this name that runs already: wishes that are no longer allowed are none, but for the
+    /// one to share CPUs. Nobody gets CPUs of his own for not being let do without.
+    fn standing(&self, uid: &PodUid, container: &str) -> Terms {
+        self.wished(uid, container).unwrap_or_else(|_| {
+            let pod = self.pods.get(uid).map(|entry| &entry.pod);
+            let shares = pod.is_some_and(|pod| shares_by_itself(pod, container));
+            Terms { cpus: shares.then_some(Cpus::Shared), ..Terms::default() }
+        })
+    }
+
     /// Takes note of whether a pod as a whole shares CPUs.
     pub(super) fn note_opting_out(&mut self, uid: &PodUid) {
-        // No container has no name.
-        let wished = || self.wished(uid, "").unwrap_or_default();
-        let opted_out = !self.settings.namespaces.is_empty() && wished().cpus == Some(Cpus::Shared);
-        if self.pods.get(uid).is_none_or(|pod| pod.opted_out == opted_out) {
+        let Some(PodEntry { pod, opted_out: before, .. }) = self.pods.get(uid) else { return };
+        let addressed = pod.annotations.iter().filter_map(|(name, _)| name.split_once(ADDRESSED));
+        // No container has no name: so all are called of which no annotation speaks.
+        let opted_out = iter::once("")
+            .chain(addressed.map(|(_, name)| name))
+            .all(|name| self.standing(uid, name).cpus == Some(Cpus::Shared));
+        if *before == opted_out {
             return;
         }
         if let Some(mut pod) = self.pods.change(uid) {
@@ -220,20 +247,15 @@ impl Ledger {
         let containers: Vec<(PodUid, String)> =
             self.entries().map(|(uid, name, _)| (uid.clone(), name.clone())).collect();
         for (uid, name) in containers {
-            let wished = self.wished(&uid, &name).unwrap_or_default();
+            let standing = self.standing(&uid, &name);
             self.pods.change_entry(&uid, &name, |entry| {
                 let devices = entry.terms.wishes.devices;
-                entry.terms = wished;
+                entry.terms = standing;
                 entry.terms.wishes.devices = devices;
             });
         }
         let pods: Vec<PodUid> = self.pods.iter().map(|(uid, _)| uid.clone()).collect();
         pods.iter().for_each(|uid| self.note_opting_out(uid));
-    }
-
-    /// What holds for one that runs already: wishes that are no longer allowed are none.
-    pub(super) fn terms_or_none(&self, uid: &PodUid, container: &Container) -> Terms {
-        self.terms(uid, container).unwrap_or_default()
     }
 }
 
@@ -259,29 +281,48 @@ impl Address {
     }
 }
 
+/// What the annotations of a pod say for a container, each by itself: its key, how close it is, and the wish.
+fn said<'a>(
+    pod: &'a Pod,
+    container: &'a str,
+) -> impl Iterator<Item = Result<(&'a str, Address, Wish), Rejection>> {
+    pod.annotations.iter().filter_map(move |(name, value)| {
+        let (prefix, whom) = match name.split_once('/') {
+            Some((prefix, whom)) => (prefix, Some(whom)),
+            None => (name.as_str(), None),
+        };
+        let key = prefix.strip_suffix(DOMAIN).unwrap_or(prefix);
+        let address = Address::parse(whom, container).transpose()?;
+        let said = address.and_then(|address| Ok((key, address, Wish::parse(key, value)?)));
+        Some(said.map_err(|why| Rejection {
+            reason: Reason::WishUnknown,
+            message: format!("annotation {name}: {why}"),
+        }))
+    })
+}
+
+/// Whether a pod says itself that a container is to share CPUs, allowed or not.
+fn shares_by_itself(pod: &Pod, container: &str) -> bool {
+    let cpus = said(pod, container).flatten().filter_map(|(_, address, wish)| match wish {
+        Wish::Cpus(cpus) => Some((address, cpus)),
+        _ => None,
+    });
+    cpus.max().is_some_and(|(_, cpus)| cpus == Cpus::Shared)
+}
+
 fn resolve(pod: &Pod, container: &str, bounds: Option<&Bounds>) -> Result<Terms, Rejection> {
     if bounds.is_some_and(|bounds| bounds.policy == Some(Policy::None)) {
         // Nobody there has CPUs of his own, so there is nothing to wish for.
         return Ok(Terms { cpus: Some(Cpus::Shared), ..Terms::default() });
     }
-    let mut said = BTreeMap::new();
-    for (name, value) in &pod.annotations {
-        let mistake = |why: String| Rejection {
-            reason: Reason::WishUnknown,
-            message: format!("annotation {name}: {why}"),
-        };
-        let (prefix, whom) = match name.split_once('/') {
-            Some((prefix, whom)) => (prefix, Some(whom)),
-            None => (name.as_str(), None),
-        };
-        let Some(address) = Address::parse(whom, container).map_err(mistake)? else { continue };
-        let key = prefix.strip_suffix(DOMAIN).unwrap_or(prefix);
-        let wish = Wish::parse(key, value).map_err(mistake)?;
-        let known = said.entry(key).or_insert((address, wish));
+    let mut by_key = BTreeMap::new();
+    for said in said(pod, container) {
+        let (key, address, wish) = said?;
+        let known = by_key.entry(key).or_insert((address, wish));
         *known = (address, wish).max(*known);
     }
     let mut own = Terms::default();
-    for (_, wish) in said.into_values() {
+    for (_, wish) in by_key.into_values() {
         if !bounds.is_some_and(|bounds| bounds.allow.contains(&wish)) {
             return Err(not_allowed(&pod.namespace, wish));
         }

@@ -82,6 +82,7 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
         devices: devices(&container.linux.devices),
         cgroup: cgroup::of_cgroups_path(&container.linux.cgroups_path),
         kept: false,
+        outdated: false,
         created_at: Some(container.created_at).filter(|&created_at| created_at > 0),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::wire;
 use crate::ledger::environment::Variable;
-use crate::ledger::{ContainerId, Pin, Update};
+use crate::ledger::{ContainerId, MilliCpu, Pin, Update};
 use protobuf::MessageField;
 use std::collections::HashSet;
 
@@ -60,7 +60,7 @@ fn update(update: &Update) -> wire::ContainerUpdate {
     }
 }
 
-/// CPUs, and no quota if they are exclusive. Memory nodes only if they are decided on: changing those of a running
+/// CPUs, and no quota if they are exclusive, or that of the limit that holds again. Memory nodes only if they are decided on: changing those of a running
 /// container moves its memory.
 fn resources(pin: &Pin) -> wire::LinuxResources {
     let mut cpu = wire::LinuxCPU {
@@ -68,9 +68,13 @@ fn resources(pin: &Pin) -> wire::LinuxResources {
         mems: pin.mems().map_or_else(String::new, |mems| mems.to_string()),
         ..Default::default()
     };
-    if pin.is_exclusive() {
-        let no_quota = wire::OptionalInt64 { value: NO_QUOTA, ..Default::default() };
-        cpu.quota = MessageField::some(no_quota);
+    let lifted = pin.is_exclusive().then_some(NO_QUOTA);
+    let (set, period) = pin.limit().map(MilliCpu::quota).unzip();
+    if let Some(value) = lifted.or(set) {
+        cpu.quota = MessageField::some(wire::OptionalInt64 { value, ..Default::default() });
+    }
+    if let Some(value) = period {
+        cpu.period = MessageField::some(wire::OptionalUInt64 { value, ..Default::default() });
     }
     wire::LinuxResources { cpu: MessageField::some(cpu), ..Default::default() }
 }
@@ -99,6 +103,11 @@ mod tests {
             assert_eq!(cpu.mems, "");
             assert!(cpu.shares.is_none() && cpu.period.is_none());
         }
+        // Its CPUs are no longer its own, so its limit holds again.
+        let pin = Pin::shared("0-1".parse().unwrap()).unwrap().with_limit(Some(MilliCpu(2500)));
+        let made = adjustment(&pin, &[]);
+        let cpu = &made.linux.resources.cpu;
+        assert_eq!((cpu.quota.value, cpu.period.value), (250_000, 100_000));
         let pin = Pin::exclusive("4".parse().unwrap()).unwrap();
         let made = adjustment(&pin.with_mems(Some([0, 3].into_iter().collect())), &[]);
         assert_eq!(made.linux.resources.cpu.mems, "0,3");

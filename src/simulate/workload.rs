@@ -186,6 +186,7 @@ impl ContainerSpec {
             mems: None,
             devices: Vec::new(),
             kept: false,
+            outdated: false,
             cgroup: None,
             created_at: None,
         }

@@ -56,6 +56,7 @@ pub fn running(name: &str, milli: u64, set: Option<CpuSet>) -> (Pod, Container) 
         mems: None,
         devices: Vec::new(),
         kept: false,
+        outdated: false,
         created_at: None,
     };
     (pod, container)

@@ -1,7 +1,8 @@
 //! A kubelet with its static policy that comes and goes.
 
-use super::Node;
 use super::wishes::opts_out;
+use super::{Node, exclusive};
+use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::ContainerId;
 use nri_cpu_manager::ledger::{Decision, Event, MilliCpu, Pin, Policy, Qos, Stance};
 
@@ -17,10 +18,14 @@ impl Node {
             if opts_out(&instance.pod) {
                 continue;
             }
-            let exclusive = n.filter(|_| instance.pod.qos == Qos::Guaranteed);
-            let taken = self.ledger.exclusive() | self.settings.placement.reserved;
+            let wanted = n.filter(|_| instance.pod.qos == Qos::Guaranteed);
+            // Nor does it know of siblings that are kept idle.
+            let claims = self.ledger.claims().map(|claim| claim.cpus);
+            let pins = self.instances.values().filter_map(|instance| exclusive(instance.pin));
+            let taken: CpuSet = claims.chain(pins).collect();
+            let taken = taken | self.settings.placement.reserved;
             let free = self.topology.online() - taken;
-            instance.pin = exclusive
+            instance.pin = wanted
                 .filter(|n| *n <= free.len())
                 .and_then(|n| Pin::exclusive((free - free.lowest(free.len() - n)).lowest(n)));
             instance.container.cpus = instance.pin.map(|pin| pin.cpus());

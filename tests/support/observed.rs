@@ -151,6 +151,7 @@ pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Event {
             mems: None,
             devices: Vec::new(),
             kept: false,
+            outdated: false,
             created_at: None,
         },
     }

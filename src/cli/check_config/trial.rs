@@ -67,6 +67,7 @@ fn found_running(claim: &Claim) -> (Pod, Container) {
         devices: Vec::new(),
         cgroup: None,
         kept: false,
+        outdated: false,
         created_at: None,
     };
     (pod, container)

@@ -103,6 +103,7 @@ fn create(id: &str) -> Event {
             mems: None,
             devices: Vec::new(),
             kept: false,
+            outdated: false,
             created_at: None,
         },
     }

@@ -77,3 +77,14 @@ fn nothing_is_said_unless_it_is_asked_for() {
     let a = guaranteed("a", 4000);
     assert_eq!(create(&mut node, &a, container(&a, "c", "a", 4000)).mems(), None);
 }
+
+/// Who was told of some nodes only would be bound to them for its life.
+#[test]
+fn memory_that_no_longer_follows_is_let_go_with_the_next_change() {
+    let mut node = node();
+    let a = guaranteed("a", 4000);
+    let pin = create(&mut node, &a, container(&a, "c", "a", 4000));
+    assert_eq!(pin.mems(), mems(&[0]));
+    node.event(Event::Settings(settings())).unwrap();
+    assert_eq!(resize(&mut node, &a, "a", 4000, 5000).mems(), mems(&[0, 1]));
+}

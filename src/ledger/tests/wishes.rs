@@ -5,11 +5,11 @@ use super::*;
 use crate::ledger::wishes::Wish;
 use crate::topology::synthetic::Machine;
 
-fn machine() -> Topology {
+pub(super) fn machine() -> Topology {
     Machine { caches: 2, cores: 8, threads: 2, ..Machine::default() }.topology().unwrap()
 }
 
-fn allowing(defaults: &[(&str, &str)]) -> Settings {
+pub(super) fn allowing(defaults: &[(&str, &str)]) -> Settings {
     let all = [
         ("cpus", "exclusive"),
         ("cpus", "shared"),
@@ -34,15 +34,15 @@ fn allowing(defaults: &[(&str, &str)]) -> Settings {
     }
 }
 
-fn node_with(settings: Settings, remembered: Vec<Claim>) -> Node {
+pub(super) fn node_with(settings: Settings, remembered: Vec<Claim>) -> Node {
     Node { ledger: Ledger::new(machine(), settings, remembered), set: BTreeMap::new() }
 }
 
-fn node() -> Node {
+pub(super) fn node() -> Node {
     node_with(allowing(&[]), Vec::new())
 }
 
-fn wishing(pod: Pod, wishes: &[(&str, &str)]) -> Pod {
+pub(super) fn wishing(pod: Pod, wishes: &[(&str, &str)]) -> Pod {
     let name = |key: &str| format!("{key}.cpu-manager.nri.io/pod");
     let annotations = wishes.iter().map(|(key, value)| (name(key), (*value).to_owned()));
     Pod { annotations: annotations.collect(), ..pod }
@@ -100,7 +100,12 @@ fn siblings_stay_idle_after_a_restart_and_after_a_resize() {
     assert_eq!(again.ledger.exclusive().to_string(), "2,4");
 }
 
-fn resize(node: &mut Node, pod: &Pod, from: u64, to: u64) -> Result<Option<Pin>, String> {
+pub(super) fn resize(
+    node: &mut Node,
+    pod: &Pod,
+    from: u64,
+    to: u64,
+) -> Result<Option<Pin>, String> {
     let amount = Some(MilliCpu(to));
     let cpu = CpuRequest { request: amount, limit: amount };
     let wanted = Wanted { cpu, sets_quota: true, cpus: None };
@@ -230,6 +235,21 @@ fn opting_out() {
     let batch = Pod { namespace: "batch".to_owned(), ..guaranteed("d", 4000) };
     let batch = wishing(batch, &[("smt", "whatever")]);
     assert_eq!(node.create(&batch, "c", "d", 4000).unwrap(), "0-15");
+}
+
+/// A pod that shares but for one container keeps CPUs free for that one.
+#[test]
+fn opting_out_but_for_one_container() {
+    let mut node = node();
+    let one = ("cpus.cpu-manager.nri.io/container.db".to_owned(), "exclusive".to_owned());
+    let mut a = wishing(guaranteed("a", 6000), &[("cpus", "shared")]);
+    a.annotations.push(one);
+    assert_eq!(node.create(&a, "web", "web", 2000).unwrap(), "0-15");
+    let refused = node.create(&guaranteed("b", 14_000), "c", "b", 14_000).unwrap_err();
+    assert!(refused.contains("available=10"), "{refused}");
+    node.create(&guaranteed("d", 10_000), "c", "d", 10_000).unwrap();
+    node.create(&a, "db", "db", 4000).unwrap();
+    assert_eq!(node.ledger.exclusive().to_string(), "2-15");
 }
 
 #[test]

@@ -403,8 +403,8 @@ fn in_group(daemon: &Daemon, name: &str, (qos, milli): (Qos, u64), set: &str) ->
 }
 
 fn set_in_group(daemon: &Daemon, name: &str) -> String {
-    let group = daemon.paths.cgroup_root.join("kubepods").join(name).join("c");
-    fs::read_to_string(group.join("cpuset.cpus")).unwrap().trim().to_owned()
+    let file = daemon.paths.cgroup_root.join("kubepods").join(name).join("c/cpuset.cpus");
+    fs::read_to_string(file).unwrap().trim().to_owned()
 }
 
 /// Somebody writes into groups: all that was found is set again, where the runtime cannot be told at once; it is told by its
@@ -420,8 +420,7 @@ async fn every_drift_of_a_look_is_repaired() {
             daemon.event(Event::Started { pod, container }).await.unwrap();
         }
         tokio::time::sleep(Duration::from_secs(15)).await;
-        let set = ["a", "b", "right"].map(|name| set_in_group(&daemon, name));
-        assert_eq!(set, ["0-15", "0-15", "0-15"]);
+        assert_eq!(["a", "b", "right"].map(|name| set_in_group(&daemon, name)), ["0-15"; 3]);
         let answer = daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
         assert_eq!(told(&answer), ["id-a 0-15", "id-b 0-15"]);
     })
@@ -436,12 +435,9 @@ async fn a_change_that_the_runtime_lost_is_made_up_for() {
         let daemon = Daemon::start();
         let web = in_group(&daemon, "web", (Qos::Burstable, 500), "0-15");
         let db = in_group(&daemon, "db", (Qos::Guaranteed, 4000), "2-5");
-        let created = |(pod, container): &(Pod, Container)| Event::Create {
-            pod: pod.clone(),
-            container: container.clone(),
-        };
-        daemon.event(created(&web)).await.unwrap();
-        let answer = daemon.event(created(&db)).await.unwrap();
+        let created = |(pod, container)| Event::Create { pod, container };
+        daemon.event(created(web.clone())).await.unwrap();
+        let answer = daemon.event(created(db.clone())).await.unwrap();
         assert_eq!(told(&answer), ["id-web 0-1,6-15"], "and lost");
         for (pod, container) in [web, db] {
             daemon.event(Event::Started { pod, container }).await.unwrap();

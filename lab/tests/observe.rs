@@ -136,10 +136,7 @@ fn somebody_wants_to_know() {
     assert_eq!(bench.allowed("web"), reserved);
     has(
         &ask(&setup, &["explain", "web"]),
-        &[
-            &format!("/web/main: shared, CPUs {reserved}\n"),
-            &format!("{found}: set again"),
-        ],
+        &[&format!("/web/main: shared, CPUs {reserved}\n"), &format!("{found}: set again")],
     );
     let text = ask(&setup, &["status"]);
     has(&text, &["ready:    yes", "containerd", "/db/main", "/late/main: refused", "troubles"]);

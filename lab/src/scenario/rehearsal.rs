@@ -12,6 +12,7 @@ use nri_cpu_manager::ledger::{
 
 use super::catalogue;
 use super::shape::Shape;
+use crate::hardware::Hardware;
 use crate::pod::{self, Pod};
 use crate::step::{Outcome, Step};
 use crate::view::{ContainerView, View};
@@ -130,11 +131,10 @@ impl Rehearsal {
             mems: String::new(),
             told: Vec::new(),
         };
+        let hardware = Hardware::of(&self.shape.topology);
         View {
-            online: self.shape.online().to_string(),
-            cores: self.shape.cores().iter().map(ToString::to_string).collect(),
-            caches: self.shape.caches().iter().map(ToString::to_string).collect(),
-            nodes: Vec::new(),
+            read: hardware.clone(),
+            hardware,
             busy: Vec::new(),
             containers: running.map(container).collect(),
         }

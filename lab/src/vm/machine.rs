@@ -11,7 +11,7 @@ mod file;
 mod madt;
 mod numbering;
 
-pub use madt::TABLES;
+pub(super) use madt::TABLES;
 pub use numbering::Level;
 
 /// A machine whose sockets are all alike.

@@ -106,6 +106,7 @@ impl Rehearsal {
             mems: None,
             devices: Vec::new(),
             kept: false,
+            outdated: false,
             cgroup: None,
             created_at: None,
         };
@@ -170,17 +171,19 @@ fn options_make_a_difference() {
         (
             "uncore",
             &[
+                "far-siblings",
                 "kep-4800",
                 "kep-4800-small",
                 "kep-4800-smt",
                 "memory-only",
+                "modules",
                 "numa",
                 "smt4",
                 "snc",
                 "two-socket",
             ][..],
         ),
-        ("kep-2902", &["memory-only", "numa", "snc", "two-socket"]),
+        ("kep-2902", &["far-siblings", "memory-only", "modules", "numa", "snc", "two-socket"]),
         ("kep-3327", &["numa", "snc", "two-socket"]),
         ("kep-3545", &["llc-as-numa", "numa", "snc", "two-socket"]),
     ] {

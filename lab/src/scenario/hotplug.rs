@@ -2,6 +2,7 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 
+use super::invariants::parse;
 use super::script::Script;
 use super::shape::Shape;
 use crate::step::Step;
@@ -37,27 +38,35 @@ pub(super) fn shared(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// A container that lost a CPU gets another one near the others, and keeps it when the old one is back.
+/// A container that lost a CPU keeps the rest and gets another one, and keeps that when the old one is back.
 pub(super) fn exclusive(shape: &Shape) -> Option<Script> {
-    let victim = last(shape.free())?;
-    let size = shape.room().checked_sub(2).filter(|size| *size > 0)?;
-    let mut script = Script::new(shape);
-    script.plugin(shape.config(""));
+    let (free, room) = (shape.free(), shape.room());
+    if room < 3 {
+        return None;
+    }
+    // At first only these two can be exclusive, so that it is on them on every machine.
+    let own = free - free.lowest(room - 2);
+    let victim = last(own)?;
+    let narrow = Shape { reserved: shape.online() - own, ..shape.clone() };
+    let mut script = Script::new(&narrow);
+    script.plugin(narrow.config(""));
     script.shared("web");
-    // Alone it is on the last CPU; two others are free.
-    script.exclusive("filler", size);
     script.exclusive("db", 2);
-    script.look();
-    script.remove("filler");
-    script.look_for(move |view| {
-        let own = super::invariants::parse(view.allowed("db"));
-        if own.contains(victim) { Ok(()) } else { Err(format!("db is not on CPU {victim}")) }
-    });
+    script.expect(&[("db", own)]);
+    script.reserve(shape.reserved);
+    script.does(Step::Reconfigure(shape.config("")));
+    script.expect(&[("db", own)]);
     script.does(Step::SetOnline(victim, false));
     script.does(Step::WaitFor(SEEN.into(), 1));
     // Its change goes along with the next answer.
     script.shared("late");
-    let repaired = script.look();
+    let repaired = script.look_for(move |view| {
+        let now = parse(view.allowed("db"));
+        match (now & own).len() {
+            1 => Ok(()),
+            _ => Err(format!("db was on {own}, lost {victim}, and is on {now}")),
+        }
+    });
     script.does(Step::SetOnline(victim, true));
     script.does(Step::WaitFor(SEEN.into(), 2));
     script.shared("later");

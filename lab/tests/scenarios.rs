@@ -26,13 +26,13 @@ fn check(machine: &str, version: Version, names: &[&str]) {
 #[test]
 fn a_server_with_holes() {
     let life = ["machine", "churn", "init-sidecar", "pod-budget", "config-swap"];
-    let later = ["containers-first", "hotplug-exclusive"];
+    let later = ["launched", "containers-first", "hotplug-exclusive"];
     check("offline", Version::V2_1, &[&life[..], &later].concat());
 }
 
 /// Four NUMA nodes, near and far: the KEPs about them, and what only the state file and the runtime know.
 #[test]
 fn a_server_with_near_and_far_nodes() {
-    let names = ["machine", "kep-2902", "kep-3327", "plugin-restart", "launched", "both-restart"];
+    let names = ["machine", "kep-2902", "kep-3327", "plugin-restart", "both-restart"];
     check("numa", Version::V1_7, &names);
 }

@@ -63,7 +63,8 @@ impl Ledger {
         let before = std::mem::replace(&mut self.stance, stance);
         self.kubelet = claims;
         if stance == Stance::Assign && before != stance && !self.pods.is_empty() {
-            self.adopt_anew(|entry| entry.told.cpus());
+            // Whatever somebody else has set since has ended the claim.
+            self.adopt_anew(|entry| entry.claim.or(entry.told.cpus()));
         }
     }
 

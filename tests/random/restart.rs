@@ -4,7 +4,7 @@ use super::wishes::opts_out;
 use super::{Instance, Node, PodSpec, exclusive};
 use nri_cpu_manager::ledger::model::ContainerId;
 use nri_cpu_manager::ledger::{
-    Claim, Container, Event, Ledger, Placed, Pod, Policy, Qos, SandboxId,
+    Claim, Container, CpuRequest, Event, Ledger, MilliCpu, Placed, Pod, Policy, Qos, SandboxId,
 };
 
 impl Node {
@@ -32,9 +32,19 @@ impl Node {
             .map(|placed| placed.subject.id)
             .collect();
         self.ledger = Ledger::new(self.topology.clone(), self.settings.clone(), memory);
+        // CRI-O lists what it created, whatever became of it by resizes; and a quota that has been lifted is in no list.
+        let outdated = remembered && self.serial.is_multiple_of(3);
+        let tells_less = |instance: &Instance| remembered && exclusive(instance.pin).is_some();
+        let listed = |instance: &Instance| match tells_less(instance) {
+            true if outdated => CpuRequest { request: Some(MilliCpu(1000)), limit: None },
+            true => CpuRequest { limit: None, ..instance.container.cpu },
+            false => instance.container.cpu,
+        };
         let report = |instance: &Instance| Container {
             cpus: instance.pin.map(|pin| pin.cpus()),
+            cpu: listed(instance),
             kept: partitions.contains(&instance.container.id),
+            outdated: outdated && tells_less(instance),
             ..instance.container.clone()
         };
         let containers: Vec<Container> =

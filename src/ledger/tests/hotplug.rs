@@ -91,3 +91,23 @@ fn another_cpu_takes_the_place_of_reserved_ones_that_are_gone() {
     node.create(&guaranteed("b", 9000), "c", "b", 9000).unwrap();
     node.check("s", "6");
 }
+
+/// Found by random histories: the plugin was not sure that the runtime had heard of the loss when the kubelet's CPU manager came and
+/// went.
+#[test]
+fn who_lost_cpus_keeps_the_others_when_the_kubelet_is_gone() {
+    let mut node = Node::new();
+    let (a, rest) = (guaranteed("a", 4000), guaranteed("rest", 10_000));
+    let creation = container(&a, "c", "a", 4000);
+    let pin = node.event(Event::Create { pod: a.clone(), container: creation }).unwrap();
+    assert_eq!(pin.unwrap().cpus(), cpus("2-5"));
+    node.create(&rest, "c", "rest", 10_000).unwrap();
+    without(&mut node, "5");
+    node.start(&a, "c", "a", 4000);
+    for stance in [Stance::Observe, Stance::Assign] {
+        node.event(Event::Kubelet { stance, claims: Vec::new() }).unwrap();
+    }
+    assert!(cpus("2-4").is_subset(&node.ledger.exclusive()));
+    node.stop("any");
+    node.check("a", "2-4");
+}

@@ -114,8 +114,8 @@ pub(super) fn runtime_restart(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// The bare program with its defaults. Launched again with NRI 0.6 it is not told what runs: shared containers of before would
-/// not make room for new exclusive ones.
+/// The bare program with its defaults. Launched again with NRI 0.6 it is told nothing of what runs, and containerd 1.7 tells
+/// it of no end of that either: shared containers of before would not make room, and no CPUs of before come back.
 pub(super) fn launched(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.launch(shape.config(""));
@@ -124,11 +124,8 @@ pub(super) fn launched(shape: &Shape) -> Option<Script> {
     script.unmoved(before);
     script.remove("web");
     script.exclusive("new", 1);
-    let with_new = script.exclusive_unmoved(before);
-    // With NRI 0.6 this is all that the new process hears of it.
-    script.remove("db");
     caught_up(&mut script);
-    script.exclusive_unmoved(with_new);
+    script.exclusive_unmoved(before);
     Some(script)
 }
 

@@ -23,7 +23,9 @@ impl Node {
             let complete = instance.wanted() == Some(was.len()) && was.is_subset(&online);
             let is = exclusive(self.instances[&id].pin);
             assert!(!complete || instance.stopped || is == Some(was), "{id} from {was} to {is:?}");
-            let halves = self.settings.placement.options.full_pcpus_only;
+            let by_cores = |(name, _): &(String, String)| name.starts_with("smt.");
+            let halves = self.settings.placement.options.full_pcpus_only
+                || instance.pod.annotations.iter().any(by_cores);
             let kept = is.is_none_or(|is| (was & online).is_subset(&is));
             assert!(kept || halves || instance.stopped, "{id} from {was} to {is:?}");
         }

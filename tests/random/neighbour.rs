@@ -53,5 +53,6 @@ impl Node {
             let stays = was.is_none() || is == was || kept && !complete;
             assert!(!fixed || stays, "{id} was moved from {was:?} to {is:?}");
         }
+        self.unclaimed_share();
     }
 }

@@ -184,8 +184,8 @@ fn options_make_a_difference() {
             ][..],
         ),
         ("kep-2902", &["far-siblings", "memory-only", "modules", "numa", "snc", "two-socket"]),
-        ("kep-3327", &["numa", "snc", "two-socket"]),
-        ("kep-3545", &["llc-as-numa", "numa", "snc", "two-socket"]),
+        ("kep-3327", &["far-siblings", "numa", "snc", "two-socket"]),
+        ("kep-3545", &["far-siblings", "llc-as-numa", "numa", "snc", "two-socket"]),
     ] {
         assert_eq!(rehearse(name), machines, "{name}");
     }

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::cgroup;
 use crate::cri::{Cri, wire};
@@ -199,6 +200,48 @@ impl Kubelet {
         cgroup::remove_pod(&running.pod)
     }
 
+    /// Starts pods at the same time: containers are made while those before them are being started. Beside what came of
+    /// it, those that there are now.
+    pub fn run_together(&self, pods: &[Pod], attempt: u32) -> (Vec<RunningPod>, Result<()>) {
+        let mut running = Vec::new();
+        for pod in pods {
+            match self.run_sandbox(pod) {
+                Ok(sandbox) => {
+                    running.push(RunningPod { pod: pod.clone(), sandbox, containers: Vec::new() });
+                }
+                Err(error) => return (running, Err(error)),
+            }
+        }
+        let started: Vec<_> = thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (at, RunningPod { pod, sandbox, .. }) in running.iter().enumerate() {
+                for container in &pod.containers {
+                    let id = self.create_container(pod, container, sandbox, attempt);
+                    let start = move || self.start_container(&id?, &container.name);
+                    threads.push((at, scope.spawn(start)));
+                }
+            }
+            threads.into_iter().map(|(at, thread)| (at, joined(thread))).collect()
+        });
+        let mut done = Ok(());
+        for (at, container) in started {
+            match (container, running.get_mut(at)) {
+                (Ok(container), Some(pod)) => pod.containers.push(container),
+                (Err(error), _) => done = done.and(Err(error)),
+                (Ok(_), None) => {}
+            }
+        }
+        (running, done)
+    }
+
+    /// Removes pods, as [`remove_pod`](Self::remove_pod), all at the same time.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses one of them; the others are removed.
+    pub fn remove_together(&self, pods: &[RunningPod]) -> Result<()> {
+        together(pods, |running| self.remove_pod(running))
+    }
+
     /// Removes a stopped sandbox, after its containers: containerd takes a lock twice to remove them itself, and locks
     /// itself up if a plugin registers in between.
     ///
@@ -211,6 +254,23 @@ impl Kubelet {
         let pod_sandbox_id = stopped.sandbox.clone();
         self.cri.remove_pod_sandbox(wire::RemovePodSandboxRequest { pod_sandbox_id }).map(|_| ())
     }
+}
+
+/// Does this with all of them at the same time, begun in their order; the first error, once all are done.
+fn together<T: Send>(
+    all: impl IntoIterator<Item = T>,
+    act: impl Fn(T) -> Result<()> + Sync,
+) -> Result<()> {
+    let act = &act;
+    thread::scope(|scope| {
+        let threads: Vec<_> = all.into_iter().map(|one| scope.spawn(move || act(one))).collect();
+        let ended: Vec<_> = threads.into_iter().map(joined).collect();
+        ended.into_iter().collect()
+    })
+}
+
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|_| bail!("a thread of the lab panicked"))
 }
 
 /// Memory of this machine in bytes: the kubelet's OOM scores depend on it.

@@ -77,6 +77,19 @@ impl Node {
         self.retry(&name)
     }
 
+    /// Starts pods at the same time, as a kubelet does.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), of any of them.
+    pub fn run_together(&mut self, pods: &[Pod]) -> Result<()> {
+        let own = |pod: &Pod| Pod { driver: self.driver, ..pod.clone() };
+        let pods: Vec<Pod> = pods.iter().map(own).collect();
+        self.attempts += 1;
+        let (running, done) = self.kubelet.run_together(&pods, self.attempts);
+        self.pods.extend(running);
+        done
+    }
+
     /// Starts what of a pod does not run: all of it, or what was refused, as the kubelet tries again.
     ///
     /// # Errors
@@ -234,16 +247,14 @@ impl Node {
         self.kubelet.remove_pod(&running)
     }
 
-    /// Removes every pod, and ends what is busy on the host.
+    /// Removes every pod, all at the same time, and ends what is busy on the host.
     ///
     /// # Errors
     /// As [`remove`](Self::remove).
     pub fn remove_all(&mut self) -> Result<()> {
         self.busy.clear();
-        while let Some(name) = self.pods.last().map(|running| running.pod.name.clone()) {
-            self.remove(&name)?;
-        }
-        Ok(())
+        let pods = std::mem::take(&mut self.pods);
+        self.kubelet.remove_together(&pods)
     }
 
     /// Starts the plugin of this program as it is installed: its image imported, these manifests applied, with no memory of

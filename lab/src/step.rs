@@ -66,8 +66,12 @@ pub enum Step {
     WaitFor(String, usize),
     /// Take a CPU of the machine offline, or online again.
     SetOnline(usize, bool),
-    /// Start a pod; refusing it is an outcome, not a failure, here and in the next three.
+    /// Start a pod; refusing it is an outcome, not a failure, here and in the next ones.
     Run(Pod),
+    /// Start pods at the same time.
+    RunTogether(Vec<Pod>),
+    /// Wait so many seconds.
+    Wait(u64),
     /// Start what of a pod was refused once more, as the kubelet does.
     Retry(String),
     /// Start one more container in a pod.
@@ -281,6 +285,8 @@ impl<'a> Player<'a> {
             Step::Stop(pod, container) => self.node.stop(pod, container)?,
             Step::End(pod, container) => self.node.end(pod, container)?,
             Step::Run(pod) => return Ok(refusal(self.node.run(pod).map(|_| ()))),
+            Step::RunTogether(pods) => return Ok(refusal(self.node.run_together(pods))),
+            Step::Wait(seconds) => std::thread::sleep(Duration::from_secs(*seconds)),
             Step::Retry(pod) => return Ok(refusal(self.node.retry(pod).map(|_| ()))),
             Step::Resize(pod, milli) => return Ok(refusal(self.node.resize(pod, "main", *milli))),
             Step::Remove(pod) => self.node.remove(pod)?,
@@ -397,6 +403,8 @@ impl Step {
             Self::Run(pod) => {
                 format!("start pod {} ({:?}, {})", pod.name, pod.qos(), pod.describe_cpus())
             }
+            Self::RunTogether(pods) => format!("start {} pods at the same time", pods.len()),
+            Self::Wait(seconds) => format!("wait for {seconds} s"),
             Self::Reconfigure(_) => "restart the plugin with another configuration".to_owned(),
             Self::Retry(pod) => format!("start pod {pod} once more"),
             Self::Resize(pod, milli) => format!("resize pod {pod} to {milli}m CPU"),

@@ -25,8 +25,8 @@ fn check(machine: &str, version: Version, names: &[&str]) {
 /// Several uncore caches, two threads a core, holes in the numbering: what has nothing to do with NUMA nodes.
 #[test]
 fn a_server_with_holes() {
-    let life = ["machine", "churn", "init-sidecar", "pod-budget", "config-swap"];
-    let later = ["launched", "containers-first", "hotplug-exclusive"];
+    let life = ["machine", "churn", "together", "init-sidecar", "pod-budget"];
+    let later = ["launched", "config-swap", "containers-first", "hotplug-exclusive"];
     check("offline", Version::V2_1, &[&life[..], &later].concat());
 }
 

@@ -77,6 +77,11 @@ pub fn all() -> Vec<Scenario> {
         ),
         scenario("churn", "to full and back to empty: nothing shared, nothing lost", life::churn),
         scenario(
+            "together",
+            "pods that start at the same time: within seconds nobody is where others are alone",
+            life::together,
+        ),
+        scenario(
             "init-sidecar",
             "init containers' CPUs are used again, sidecars' are not",
             pods::init_and_sidecar,

@@ -6,6 +6,10 @@ use super::shape::Shape;
 use crate::pod::{Container, Pod};
 use crate::step::Step;
 
+/// Seconds after which what the runtime has lost must have been made up for: two are enough for the plugin, emulated
+/// processors take their time.
+const MADE_UP: u64 = 5;
+
 /// To full in parts of different sizes, every other one away, full again with others, a restart, empty; then one that
 /// asks for everything.
 pub(super) fn churn(shape: &Shape) -> Option<Script> {
@@ -59,6 +63,21 @@ pub(super) fn churn(shape: &Shape) -> Option<Script> {
     // Nothing has been lost.
     script.exclusive("everything", room);
     script.expect(&[("everything", shape.free()), ("web", shape.reserved)]);
+    Some(script)
+}
+
+/// containerd loses what it is told of a container that is just being started, and nobody asks for anything after this.
+pub(super) fn together(shape: &Shape) -> Option<Script> {
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(""));
+    script.does(Step::RunTogether(vec![
+        super::shared("web"),
+        exclusive("db", 1),
+        super::shared("batch"),
+        exclusive("cache", 1),
+    ]));
+    script.does(Step::Wait(MADE_UP));
+    script.look();
     Some(script)
 }
 

@@ -55,6 +55,14 @@ impl Rehearsal {
                     return Some(Outcome::Refused(why));
                 }
             }
+            Step::RunTogether(pods) => {
+                for pod in pods {
+                    self.pods.push(pod.clone());
+                    if let Err(why) = self.run(pod) {
+                        return Some(Outcome::Refused(why));
+                    }
+                }
+            }
             Step::Retry(name) => {
                 let pod = self.pods.iter().find(|pod| pod.name == *name).unwrap().clone();
                 if let Err(why) = self.run(&pod) {
@@ -70,7 +78,7 @@ impl Rehearsal {
             }
             Step::Look => return Some(Outcome::View(self.view())),
             // It remembers everything anyhow.
-            Step::KillPlugin | Step::Clear => {}
+            Step::KillPlugin | Step::Wait(_) | Step::Clear => {}
             Step::KernelWarned => return Some(Outcome::KernelWarned(false)),
             _ => return None,
         }
@@ -194,7 +202,9 @@ fn options_make_a_difference() {
 /// The worked examples and others that need no more than pods that come and go.
 #[test]
 fn scripts_can_be_passed() {
-    for name in ["kep-4800", "kep-4800-kubelet", "kep-2625", "kep-4540", "kep-693", "churn"] {
+    for name in
+        ["kep-4800", "kep-4800-kubelet", "kep-2625", "kep-4540", "kep-693", "churn", "together"]
+    {
         assert!(!rehearse(name).is_empty(), "{name} makes sense nowhere");
     }
 }

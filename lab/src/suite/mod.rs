@@ -15,7 +15,7 @@ use crate::containerd::Version;
 use crate::scenario::catalogue::{self, Scenario};
 use crate::scenario::script::Script;
 use crate::scenario::shape::Shape;
-use crate::vm::{self, Machine, Software};
+use crate::vm::{self, Machine, Oci, Software};
 
 mod servers;
 mod table;
@@ -86,7 +86,8 @@ pub fn run(options: &Run) -> Result<()> {
     finish(&rows)
 }
 
-/// Runs every scenario on every machine it fits, with both generations of containerd, and prints the table.
+/// Runs every scenario on every machine it fits, with both generations of containerd (2.1 with crun, 1.7
+/// with runc), and prints the table.
 ///
 /// # Errors
 /// As [`run`].
@@ -103,7 +104,8 @@ pub fn all(options: &All) -> Result<()> {
                 continue;
             }
             let start = Instant::now();
-            let rows = on_machine(&machine, &version.into(), &catalogue::all(), &binaries)?;
+            let software = Software { oci: usual(version), ..version.into() };
+            let rows = on_machine(&machine, &software, &catalogue::all(), &binaries)?;
             servers.add(&machine.name, version, rows, start.elapsed())?;
         }
     }
@@ -113,6 +115,14 @@ pub fn all(options: &All) -> Result<()> {
         table::save(&rows, &commit, servers.time())?;
     }
     finish(&rows)
+}
+
+/// What runs the containers in a full run: each generation with another, so that both are seen.
+fn usual(version: Version) -> Oci {
+    match version {
+        Version::V2_1 => Oci::Crun,
+        Version::V1_7 => Oci::Runc,
+    }
 }
 
 /// What is checked out, `-dirty` where files differ from it.

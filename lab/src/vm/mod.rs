@@ -236,8 +236,9 @@ impl Server {
             command("qemu-system-x86_64", ["-nodefaults", "-no-reboot", "-display", "none"])
                 .args(["-accel", "tcg,thread=multi"])
                 // Several dies, each with a cache of its own, need the flag in this version of QEMU. Its emulation of
-                // cmpxchg16b sometimes spoils the flags on a busy host: the kernel's allocator panics then.
-                .args(["-cpu", "Skylake-Server,full-cpuid-auto-level=off,-cx16"])
+                // cmpxchg16b sometimes spoils the flags on a busy host: the kernel's allocator panics then. Without the
+                // promise of fast strings (erms) memory is copied in words instead of bytes, which emulation takes one by one.
+                .args(["-cpu", "Skylake-Server,full-cpuid-auto-level=off,-cx16,-erms"])
                 .args(machine.arguments())
                 .arg("-kernel")
                 .arg(&base.kernel)

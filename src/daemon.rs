@@ -174,6 +174,7 @@ impl Owner {
         self.kernel.let_go(&event).await;
         self.hear(&event);
         let started = matches!(event, Event::Started { .. });
+        let ended = matches!(event, Event::StopPod(_) | Event::RemovePod(_));
         let step = kernel::Step::of(&event);
         let result = self.ledger.handle(event);
         let notes = self.tell_notes();
@@ -203,6 +204,8 @@ impl Owner {
         if started && self.ledger.owes() {
             self.watch.doubted();
         }
+        // Their answers carry nothing.
+        self.watch.owing |= ended && self.ledger.owes();
         Ok(decision)
     }
 

@@ -149,6 +149,7 @@ impl Kernel {
         let Some(enforcer) = self.hand.clone() else { return false };
         blocking(move || match enforcer.set_cpus(&placed) {
             Ok(()) => true,
+            Err(error) if error.is_gone() => false,
             Err(error) => {
                 log::warn!("{}: {error}", placed.subject);
                 false
@@ -301,7 +302,13 @@ impl Kernel {
         let settled = self.ask(id, ledger, move |placed| enforcer.settle(placed)).await;
         let Err((placed, refused)) = settled else { return true };
         let changes = self.fall_back(placed, &refused, ledger);
-        for change in &changes {
+        self.write(&changes, ledger).await;
+        false
+    }
+
+    /// Carries changes out behind the runtime's back, as far as that is possible; it is told with its next answer.
+    pub(super) async fn write(&self, changes: &[Update], ledger: &mut Ledger) {
+        for change in changes {
             if let Some(placed) = ledger
                 .placed_one(&change.container)
                 .filter(|placed| placed.running && !placed.is_partition())
@@ -309,8 +316,7 @@ impl Kernel {
                 self.set_cpus(placed).await;
             }
         }
-        ledger.unheard(&changes);
-        false
+        ledger.unheard(changes);
     }
 
     /// Has `work` done for a container. One that does not exist needs nothing.

@@ -61,6 +61,8 @@ pub(super) enum Work {
     Found(Found),
     /// A container is not as decided, and was not at an earlier look either.
     Repair(Finding),
+    /// Something was decided that no answer could carry.
+    Tell,
     /// Changes have been sent without an event; whether the runtime heard them.
     Sent(Vec<Update>, bool),
 }
@@ -76,6 +78,8 @@ pub(super) struct Watch {
     looked: Instant,
     looking: Option<JoinHandle<Found>>,
     sending: Option<JoinHandle<(Vec<Update>, bool)>>,
+    /// Whether something is to be told that no answer could carry.
+    pub(super) owing: bool,
     /// What the last look found, and how many in a row have.
     suspects: HashMap<ContainerId, (Finding, u32)>,
     /// What is to be repaired when nothing else is to be done: one after the other, as the kernel takes its time.
@@ -107,6 +111,7 @@ impl Watch {
             looked: Instant::now(),
             looking: None,
             sending: None,
+            owing: false,
             suspects: HashMap::new(),
             confirmed: VecDeque::new(),
             again: Vec::new(),
@@ -207,6 +212,9 @@ pub(super) async fn next(owner: &mut Option<Owner>) -> Work {
     if let Some(work) = owner.kernel.next() {
         return work;
     }
+    if std::mem::take(&mut owner.watch.owing) {
+        return Work::Tell;
+    }
     if let Some(finding) = owner.watch.confirmed.pop_front() {
         return Work::Repair(finding);
     }
@@ -259,6 +267,7 @@ impl Owner {
                 self.remember_refusals();
             }
             Work::Tidy => self.kernel.tidy().await,
+            Work::Tell => self.tell_pending().await,
             Work::Machine => self.look_at_machine().await,
             Work::Config(reading) => self.follow_config(reading).await,
             Work::Kubelet(look) => {
@@ -360,11 +369,15 @@ impl Owner {
         self.send(updater, changes);
     }
 
-    /// After a decision that no answer carries: writes what must outlive the process, then tells the runtime at once, where
-    /// that is safe, what would go along with its next answer.
+    /// After a decision that no answer carries: writes what must outlive the process, then tells the runtime at once what
+    /// would go along with its next answer, or writes control groups itself where telling is not safe.
     pub(super) async fn tell_pending(&mut self) {
         if let Err(error) = self.save().await {
             log::error!("{error}");
+        }
+        if self.updater.is_none() {
+            let changes = self.ledger.take_updates();
+            return self.kernel.write(&changes, &mut self.ledger).await;
         }
         if let Some(updater) = self.idle_updater() {
             let changes = self.ledger.take_updates();

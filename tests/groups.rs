@@ -1,0 +1,214 @@
+//! What control groups say beside what was decided, and what is written to them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "support/daemon.rs"]
+mod daemon;
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "support/fake_sysfs.rs"]
+mod fake_sysfs;
+
+use daemon::{Daemon, create, in_group, local, set_in_group, told};
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::ledger::model::ContainerId;
+use nri_cpu_manager::ledger::{CgroupPath, CpuRequest, Event, MilliCpu, Qos, Wanted};
+use std::fs;
+use std::time::Duration;
+
+/// Seen with CRI-O: after its restart it lists what it set when it created a container.
+#[tokio::test]
+async fn what_the_kernel_says_is_set_counts_before_what_the_runtime_believes() {
+    local(async {
+        let daemon = Daemon::start();
+        let (mut pods, mut containers) = (Vec::new(), Vec::new());
+        for (name, believed, set) in [
+            ("stale", "2-5", Some("8-11")),
+            // What cannot be seen, or has nothing set, is as the runtime says.
+            ("unseen", "2-3", None),
+            ("unset", "4-5", Some("")),
+            ("garbage", "6-7", Some("x")),
+        ] {
+            let milli = 1000 * believed.parse::<CpuSet>().unwrap().len() as u64;
+            let Event::Create { pod, mut container } = create(name, Qos::Guaranteed, milli) else {
+                unreachable!()
+            };
+            container.cpus = Some(believed.parse().unwrap());
+            container.cpu.limit = None;
+            container.cgroup = CgroupPath::new(&format!("/kubepods/{name}"));
+            if let Some(set) = set {
+                let group = daemon.paths.cgroup_root.join("kubepods").join(name);
+                fs::create_dir_all(&group).unwrap();
+                fs::write(group.join("cpuset.cpus"), format!("{set}\n")).unwrap();
+            }
+            pods.push(pod);
+            containers.push(container);
+        }
+        let decision = daemon.event(Event::Synchronize { pods, containers }).await.unwrap();
+        assert_eq!(decision.updates, []);
+        let mut kept: Vec<String> =
+            daemon.on_disk().iter().map(|claim| format!("{} {}", claim.pod, claim.cpus)).collect();
+        kept.sort();
+        assert_eq!(kept, ["garbage 6-7", "stale 8-11", "unseen 2-3", "unset 4-5"]);
+    })
+    .await;
+}
+
+/// Seen with CRI-O: so does what it lists of an in-place resize, and of the nodes that memory is on.
+#[tokio::test]
+async fn a_list_from_before_a_resize_does_not_undo_it() {
+    local(async {
+        let daemon = Daemon::start();
+        let Event::Create { pod, mut container } = create("a", Qos::Guaranteed, 2000) else {
+            unreachable!()
+        };
+        container.cgroup = CgroupPath::new("/kubepods/a");
+        let created = Event::Create { pod: pod.clone(), container: container.clone() };
+        daemon.event(created).await.unwrap();
+        let four = Some(MilliCpu(4000));
+        let cpu = CpuRequest { request: four, limit: four };
+        let wanted = Wanted { cpu, sets_quota: true, cpus: None };
+        let (of, which) = (pod.clone(), container.clone());
+        daemon.event(Event::Update { pod: of, container: which, wanted }).await.unwrap();
+        assert_eq!(daemon.on_disk()[0].cpus.to_string(), "2-5");
+        let group = daemon.paths.cgroup_root.join("kubepods/a");
+        fs::create_dir_all(&group).unwrap();
+        fs::write(group.join("cpuset.cpus"), "2-5\n").unwrap();
+        container.cpus = Some("2-3".parse().unwrap());
+        container.cpu.limit = None;
+        let (pods, containers) = (vec![pod], vec![container]);
+        daemon.event(Event::Synchronize { pods, containers }).await.unwrap();
+        let claim = daemon.on_disk().remove(0);
+        assert_eq!((claim.cpus.to_string().as_str(), claim.cpu), ("2-5", cpu));
+    })
+    .await;
+}
+
+/// Nobody tells that a pod or a container has ended; its groups do, but only after a while, and only those that were
+/// seen.
+#[tokio::test(start_paused = true)]
+async fn ends_that_nobody_told_of() {
+    local(async {
+        let daemon = Daemon::start();
+        let group = |name: &str| daemon.paths.cgroup_root.join("kubepods").join(name).join("c");
+        daemon.create("shared", Qos::Burstable, 100).await.unwrap();
+        for name in ["pod", "container", "unseen"] {
+            let Event::Create { pod, mut container } = create(name, Qos::Guaranteed, 4000) else {
+                unreachable!()
+            };
+            container.cgroup = CgroupPath::new(&format!("/kubepods/{name}/c"));
+            daemon.event(Event::Create { pod, container }).await.unwrap();
+            if name != "unseen" {
+                fs::create_dir_all(group(name)).unwrap();
+                fs::write(group(name).join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        fs::remove_dir_all(group("pod").parent().unwrap()).unwrap();
+        fs::write(group("container").join("cgroup.events"), "populated 0\nfrozen 0\n").unwrap();
+        tokio::time::sleep(Duration::from_secs(110)).await;
+        assert_eq!(daemon.on_disk().len(), 3);
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        let left: Vec<String> = daemon.on_disk().into_iter().map(|claim| claim.pod).collect();
+        assert_eq!(left, ["container", "unseen"]);
+        // The container's CPUs are lent out, as after any end.
+        let answer = daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
+        let told: Vec<String> =
+            answer.updates.iter().map(|update| update.pin.cpus().to_string()).collect();
+        assert_eq!(told, ["0-9,14-15"]);
+    })
+    .await;
+}
+
+/// Somebody writes into groups: all that was found is set again, where the runtime cannot be told at once; it is told by its
+/// next answer.
+#[tokio::test(start_paused = true)]
+async fn every_drift_of_a_look_is_repaired() {
+    local(async {
+        let daemon = Daemon::start();
+        for (name, set) in [("a", "5"), ("b", "5"), ("right", "0-15")] {
+            let (pod, container) = in_group(&daemon, name, (Qos::Burstable, 500), set);
+            let created = Event::Create { pod: pod.clone(), container: container.clone() };
+            daemon.event(created).await.unwrap();
+            daemon.event(Event::Started { pod, container }).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        assert_eq!(["a", "b", "right"].map(|name| set_in_group(&daemon, name)), ["0-15"; 3]);
+        let answer = daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
+        assert_eq!(told(&answer), ["id-a 0-15", "id-b 0-15"]);
+    })
+    .await;
+}
+
+/// Pods that a kubelet starts at the same time: containerd loses what it is told of a container that it is still creating,
+/// and its next answer can be hours away.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_the_runtime_lost_is_made_up_for() {
+    local(async {
+        let daemon = Daemon::start();
+        let web = in_group(&daemon, "web", (Qos::Burstable, 500), "0-15");
+        let db = in_group(&daemon, "db", (Qos::Guaranteed, 4000), "2-5");
+        let created = |(pod, container)| Event::Create { pod, container };
+        daemon.event(created(web.clone())).await.unwrap();
+        let answer = daemon.event(created(db.clone())).await.unwrap();
+        assert_eq!(told(&answer), ["id-web 0-1,6-15"], "and lost");
+        for (pod, container) in [web, db] {
+            daemon.event(Event::Started { pod, container }).await.unwrap();
+        }
+        assert_eq!(set_in_group(&daemon, "web"), "0-15");
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert_eq!(["web", "db"].map(|name| set_in_group(&daemon, name)), ["0-1,6-15", "2-5"]);
+    })
+    .await;
+}
+
+/// A CPU goes offline and comes back: where the runtime cannot be told at once, control groups are written, long before a
+/// look at them would find a drift. Its next answer says the same.
+#[tokio::test(start_paused = true)]
+async fn what_changes_for_shared_containers_is_written_at_once() {
+    local(async {
+        let daemon = Daemon::start();
+        let web = in_group(&daemon, "web", (Qos::Burstable, 500), "0-1,6-15");
+        let db = in_group(&daemon, "db", (Qos::Guaranteed, 4000), "2-5");
+        for (pod, container) in [web, db] {
+            let created = Event::Create { pod: pod.clone(), container: container.clone() };
+            daemon.event(created).await.unwrap();
+            daemon.event(Event::Started { pod, container }).await.unwrap();
+        }
+        for (online, shared) in [("0-14", "0-1,6-14"), ("0-15", "0-1,6-15")] {
+            fs::write(daemon.paths.sysfs_root.join("devices/system/cpu/online"), online).unwrap();
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            assert_eq!(["web", "db"].map(|name| set_in_group(&daemon, name)), [shared, "2-5"]);
+            let answer = daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
+            assert_eq!(told(&answer), [format!("id-web {shared}")]);
+        }
+    })
+    .await;
+}
+
+/// A pod of two ends: the CPUs of the one that ended first were kept for its restart, and that the pod is gone is said by an
+/// event whose answer can carry nothing.
+#[tokio::test(start_paused = true)]
+async fn cpus_of_a_pod_that_is_gone_are_shared_at_once() {
+    local(async {
+        let daemon = Daemon::start();
+        let web = in_group(&daemon, "web", (Qos::Burstable, 500), "0-1,6-15");
+        let db = in_group(&daemon, "db", (Qos::Guaranteed, 4000), "2-5");
+        let mut side = db.clone();
+        side.1.id = ContainerId("id-side".to_owned());
+        side.1.name = "side".to_owned();
+        side.1.cpu = CpuRequest { request: Some(MilliCpu(500)), limit: Some(MilliCpu(500)) };
+        let sandbox = db.1.sandbox.clone();
+        for (pod, container) in [web, db, side] {
+            let created = Event::Create { pod: pod.clone(), container: container.clone() };
+            daemon.event(created).await.unwrap();
+            daemon.event(Event::Started { pod, container }).await.unwrap();
+        }
+        daemon.event(Event::Stop(ContainerId("id-db".to_owned()))).await.unwrap();
+        assert_eq!(set_in_group(&daemon, "web"), "0-1,6-15");
+        daemon.event(Event::StopPod(sandbox)).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(set_in_group(&daemon, "web"), "0-15");
+    })
+    .await;
+}

@@ -1,0 +1,164 @@
+//! The owner of the ledger, with a real state directory, on a described machine of 16 CPUs with a tree for control groups.
+
+use nri_cpu_manager::checkpoint;
+use nri_cpu_manager::config::{Config, NodeIdentity};
+use nri_cpu_manager::daemon::{self, Owner, Paths};
+use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
+use nri_cpu_manager::ledger::{
+    CgroupPath, Claim, Container, ContainerKind, CpuRequest, Decision, Event, MilliCpu, Pod, Qos,
+    Update,
+};
+use nri_cpu_manager::nri::{Message, Refusal, Session};
+use nri_cpu_manager::topology::synthetic::Machine;
+use std::fs;
+use tokio::sync::{mpsc, oneshot};
+
+pub(crate) const CONFIG: &str = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n";
+
+pub(crate) struct Daemon {
+    pub(crate) messages: mpsc::UnboundedSender<Message>,
+    pub(crate) paths: Paths,
+    _dir: tempfile::TempDir,
+}
+
+impl Daemon {
+    /// A daemon for a machine of 16 CPUs; to be called in a `LocalSet`.
+    pub(crate) fn start() -> Daemon {
+        Daemon::beside_kubelet("", None)
+    }
+
+    /// Beside a kubelet with this state file, `more` being added to the configuration.
+    pub(crate) fn beside_kubelet(more: &str, state: Option<&str>) -> Daemon {
+        let dir = super::fake_sysfs::scratch();
+        let kubelet = dir.path().join("kubelet");
+        fs::create_dir(dir.path().join("cgroup")).unwrap();
+        fs::write(dir.path().join("cgroup/cgroup.controllers"), "cpuset cpu\n").unwrap();
+        if let Some(state) = state {
+            fs::create_dir(&kubelet).unwrap();
+            fs::write(kubelet.join("cpu_manager_state"), state).unwrap();
+        }
+        let config = format!("{CONFIG}kubeletStateDir: {}\n{more}", kubelet.display());
+        let sysfs_root = dir.path().join("sys");
+        let machine = Machine { caches: 2, cores: 16, ..Machine::default() };
+        super::fake_sysfs::write(&sysfs_root, &super::fake_sysfs::files(&machine.facts().unwrap()));
+        let paths = Paths {
+            node: NodeIdentity::default(),
+            config: None,
+            state_dir: dir.path().join("state"),
+            sysfs_root,
+            cgroup_root: dir.path().join("cgroup"),
+            proc_root: dir.path().join("no-proc"),
+        };
+        let owner = Owner::start(&paths, &Config::parse("test", &config).unwrap()).unwrap();
+        let (messages, inbox) = mpsc::unbounded_channel();
+        let questions = nri_cpu_manager::observe::questions();
+        let for_task = paths.clone();
+        tokio::task::spawn_local(async move {
+            daemon::serve(inbox, questions, &for_task, Some(owner)).await
+        });
+        Daemon { messages, paths, _dir: dir }
+    }
+
+    pub(crate) async fn event(&self, event: Event) -> Result<Decision, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        self.messages.send(Message::Event { session: Session(0), event, reply }).unwrap();
+        answer.await.unwrap()
+    }
+
+    pub(crate) async fn create(&self, name: &str, qos: Qos, milli: u64) -> Result<String, String> {
+        let decision = self.event(create(name, qos, milli)).await.map_err(|refusal| refusal.0)?;
+        Ok(decision.pin.unwrap().cpus().to_string())
+    }
+
+    /// Creates a container for which the kubelet names these CPUs; the CPUs the answer puts in their place.
+    pub(crate) async fn named(
+        &self,
+        name: &str,
+        milli: u64,
+        cpus: &str,
+    ) -> Result<Option<String>, String> {
+        let mut event = create(name, Qos::Guaranteed, milli);
+        if let Event::Create { container, .. } = &mut event {
+            container.cpus = Some(cpus.parse().unwrap());
+        }
+        let decision = self.event(event).await.map_err(|refusal| refusal.0)?;
+        assert_eq!(decision.updates, []);
+        Ok(decision.pin.map(|pin| pin.cpus().to_string()))
+    }
+
+    /// Replaces the kubelet's state file as the kubelet does.
+    pub(crate) fn kubelet_writes(&self, state: &str) {
+        let kubelet = self.paths.state_dir.parent().unwrap().join("kubelet");
+        fs::create_dir_all(&kubelet).unwrap();
+        fs::write(kubelet.join("new"), state).unwrap();
+        fs::rename(kubelet.join("new"), kubelet.join("cpu_manager_state")).unwrap();
+    }
+
+    pub(crate) fn on_disk(&self) -> Vec<Claim> {
+        let bytes = fs::read(self.paths.state_dir.join("checkpoint.json")).unwrap();
+        checkpoint::decode(&bytes).unwrap()
+    }
+}
+
+pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Event {
+    let sandbox = SandboxId(format!("sandbox-{name}"));
+    let amount = Some(MilliCpu(milli));
+    Event::Create {
+        pod: Pod {
+            sandbox: sandbox.clone(),
+            uid: PodUid(format!("uid-{name}")),
+            namespace: "ns".to_owned(),
+            name: name.to_owned(),
+            qos,
+            budget: amount,
+            annotations: Vec::new(),
+        },
+        container: Container {
+            id: ContainerId(format!("id-{name}")),
+            sandbox,
+            name: "c".to_owned(),
+            kind: ContainerKind::Unknown,
+            cpu: CpuRequest { request: amount, limit: amount },
+            cpus: None,
+            cgroup: None,
+            mems: None,
+            devices: Vec::new(),
+            kept: false,
+            outdated: false,
+            created_at: None,
+        },
+    }
+}
+
+/// What an answer changes for others.
+pub(crate) fn told(answer: &Decision) -> Vec<String> {
+    let update = |update: &Update| format!("{} {}", update.container, update.pin.cpus());
+    answer.updates.iter().map(update).collect()
+}
+
+pub(crate) async fn local(test: impl Future<Output = ()>) {
+    tokio::task::LocalSet::new().run_until(test).await;
+}
+
+/// A container with a control group in which these CPUs are set.
+pub(crate) fn in_group(
+    daemon: &Daemon,
+    name: &str,
+    (qos, milli): (Qos, u64),
+    set: &str,
+) -> (Pod, Container) {
+    let Event::Create { pod, mut container } = create(name, qos, milli) else { unreachable!() };
+    container.cgroup = CgroupPath::new(&format!("/kubepods/{name}/c"));
+    let group = daemon.paths.cgroup_root.join("kubepods").join(name).join("c");
+    fs::create_dir_all(&group).unwrap();
+    for (file, text) in [("cpuset.cpus", set), ("cpuset.cpus.effective", set), ("cgroup.procs", "")]
+    {
+        fs::write(group.join(file), text).unwrap();
+    }
+    (pod, container)
+}
+
+pub(crate) fn set_in_group(daemon: &Daemon, name: &str) -> String {
+    let file = daemon.paths.cgroup_root.join("kubepods").join(name).join("c/cpuset.cpus");
+    fs::read_to_string(file).unwrap().trim().to_owned()
+}

@@ -173,8 +173,8 @@ impl Owner {
         machine::locate_devices(&self.machine.sysfs, &mut event);
         self.kernel.let_go(&event).await;
         self.hear(&event);
-        let started = matches!(event, Event::Started { .. });
-        let ended = matches!(event, Event::StopPod(_) | Event::RemovePod(_));
+        // What answers to these cannot carry is told on its own.
+        let mute = matches!(event, Event::Started { .. } | Event::StopPod(_) | Event::RemovePod(_));
         let step = kernel::Step::of(&event);
         let result = self.ledger.handle(event);
         let notes = self.tell_notes();
@@ -201,11 +201,7 @@ impl Owner {
         if !decision.updates.is_empty() {
             self.watch.changed(decision.updates.len());
         }
-        if started && self.ledger.owes() {
-            self.watch.doubted();
-        }
-        // Their answers carry nothing.
-        self.watch.owing |= ended && self.ledger.owes();
+        self.watch.owing |= mute && self.ledger.owes();
         Ok(decision)
     }
 

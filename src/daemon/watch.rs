@@ -171,11 +171,6 @@ impl Watch {
         self.due = self.due.max(self.carried).min(self.looked + LONGEST);
     }
 
-    /// The runtime may have lost what it was told of a container that it was just starting: that is not left for long.
-    pub(super) fn doubted(&mut self) {
-        self.due = self.due.min(self.carried.max(Instant::now() + AGAIN));
-    }
-
     /// Containers that were not as decided at the last look, nor at the one before.
     pub(super) fn drifting(&self) -> usize {
         self.suspects.values().filter(|(_, looks)| *looks > 1).count()

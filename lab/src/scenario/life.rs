@@ -6,9 +6,8 @@ use super::shape::Shape;
 use crate::pod::{Container, Pod};
 use crate::step::Step;
 
-/// Seconds after which what the runtime has lost must have been made up for: two are enough for the plugin, emulated
-/// processors take their time.
-const MADE_UP: u64 = 5;
+/// Seconds after which what the runtime has lost must have been made up for: before the next look at the groups.
+const MADE_UP: u64 = 2;
 
 /// To full in parts of different sizes, every other one away, full again with others, a restart, empty; then one that
 /// asks for everything.

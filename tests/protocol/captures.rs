@@ -2,7 +2,7 @@
 //!
 //! The recordings hold every call, at its time, but only what the edge reads of it, with ids cut short. Beside each is
 //! its story, read through by hand: a line for what the ledger hears of a call, and behind an arrow what the plugin
-//! answers, where that is more than that the call was heard.
+//! answers, where that is more than that the call was heard; `asks for` is what it asks the runtime for by itself.
 //!
 //! They were made by a plugin that wanted every event but validations and changed nothing, beside a kubelet without a
 //! CPU manager. Ours wants less, and a runtime makes no call that was not asked for: `unsent` in the story. That is
@@ -148,7 +148,7 @@ impl Replay {
             events => panic!("a call became several events: {events:?}"),
         }
         match answer {
-            Ok(payload) => self.obey(kind, container, Answer::read(kind, &payload)),
+            Ok(payload) => self.obey(kind, container, Answer::read(kind, &payload)).await,
             Err(status) => self.tell(&format!("    -> {:?} {}", status.code, status.message)),
         }
     }
@@ -163,7 +163,7 @@ impl Replay {
     }
 
     /// Does what the runtime would do about a call and its answer.
-    fn obey(&mut self, kind: Option<Kind>, container: Option<Container>, answer: Answer) {
+    async fn obey(&mut self, kind: Option<Kind>, container: Option<Container>, answer: Answer) {
         let said = answer.to_string();
         if !said.is_empty() {
             self.tell(&format!("    -> {said}"));
@@ -182,6 +182,9 @@ impl Replay {
             }
         }
         self.node.apply(answer.updates);
+        for asked in self.node.obey_unasked().await {
+            self.tell(&format!("    asks for {asked}"));
+        }
         self.node.check();
     }
 

@@ -87,7 +87,8 @@ async fn containers_that_only_a_later_event_tells_of() {
                 node.update("u", cpu(4000)).await.unwrap();
             } else {
                 node.started("u").await;
-                // A start cannot carry updates; the next answer that can does.
+                // A start cannot carry updates; where the plugin may not ask by itself, the next answer that can does.
+                node.obey_unasked().await;
                 node.tell_stop(&shared, &wire::Container { id: "?".into(), ..Default::default() })
                     .await;
             }

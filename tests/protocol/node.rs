@@ -278,6 +278,20 @@ impl Node {
         }
     }
 
+    /// Does what the plugin asks for by itself, once nothing else happens; what that is.
+    pub(crate) async fn obey_unasked(&mut self) -> Vec<String> {
+        self.runtime.idle().await;
+        let mut asked = Vec::new();
+        for request in std::mem::take(&mut self.runtime.unsolicited) {
+            for update in &request.update {
+                let cpus = &update.linux.resources.cpu.cpus;
+                asked.push(format!("{} {cpus}", update.container_id));
+            }
+            self.apply(request.update);
+        }
+        asked
+    }
+
     pub(crate) fn cpus(&self, id: &str) -> String {
         self.containers[id].cpus().to_string()
     }

@@ -4,7 +4,9 @@ use crate::go::{Message, Reader};
 use nri_cpu_manager::nri::wire;
 use protobuf::Message as _;
 use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
 use ttrpc::proto::{Code, Request, Response, Status};
 use wire::Event;
 
@@ -154,6 +156,15 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Runtime<T> {
         }
         let payload = response.write_to_bytes().unwrap();
         self.stream(RUNTIME, &Message { stream, kind: RESPONSE, payload }.bytes()).await;
+    }
+
+    /// Answers the plugin's own calls until there are no more of them.
+    pub(crate) async fn idle(&mut self) {
+        while let Ok(message) = timeout(Duration::from_millis(1), self.message()).await {
+            let (conn, message) = message.expect("silence, not the end");
+            assert_eq!(conn, RUNTIME, "an answer to nothing");
+            self.answer(&message).await;
+        }
     }
 
     /// Answers whatever the plugin calls, and remembers it.

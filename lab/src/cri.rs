@@ -22,6 +22,13 @@ pub mod wire {
 /// containers first takes minutes.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
+/// An image by its name. CRI-O wants to know how the pod named it as well.
+impl From<&str> for wire::ImageSpec {
+    fn from(name: &str) -> Self {
+        Self { image: name.to_owned(), user_specified_image: name.to_owned() }
+    }
+}
+
 /// A connection to one runtime.
 #[derive(Debug)]
 pub struct Cri {
@@ -136,7 +143,7 @@ impl Cri {
     /// The runtime's own words.
     pub fn knows_image(&self, name: &str) -> Result<bool> {
         let mut images = self.images.clone();
-        let image = Some(wire::ImageSpec { image: name.to_owned() });
+        let image = Some(name.into());
         let answer = self
             .runtime
             .block_on(async move { images.image_status(wire::ImageStatusRequest { image }).await });

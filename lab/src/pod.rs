@@ -295,7 +295,7 @@ impl Pod {
         labels.insert("io.kubernetes.container.name".to_owned(), container.name.clone());
         wire::ContainerConfig {
             metadata: Some(wire::ContainerMetadata { name: container.name.clone(), attempt }),
-            image: Some(wire::ImageSpec { image: image::lab::NAME.to_owned() }),
+            image: Some(image::lab::NAME.into()),
             command: container.command.clone(),
             mounts: container.mounts.iter().map(mount).collect(),
             labels,

@@ -76,7 +76,7 @@ pub(super) fn container(
     node_memory: i64,
 ) -> Result<wire::ContainerConfig> {
     let mut config = pod.container(&resources(spec)?, attempt, node_memory);
-    config.image = Some(wire::ImageSpec { image: spec.image.clone() });
+    config.image = Some(spec.image.as_str().into());
     config.command.clone_from(&spec.command);
     config.args.clone_from(&spec.args);
     config.envs = spec.env.iter().map(variable).collect::<Result<_>>()?;

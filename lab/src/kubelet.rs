@@ -225,10 +225,9 @@ impl Kubelet {
         });
         let mut done = Ok(());
         for (at, container) in started {
-            match (container, running.get_mut(at)) {
-                (Ok(container), Some(pod)) => pod.containers.push(container),
-                (Err(error), _) => done = done.and(Err(error)),
-                (Ok(_), None) => {}
+            match container {
+                Ok(container) => running[at].containers.push(container),
+                Err(error) => done = done.and(Err(error)),
             }
         }
         (running, done)

@@ -1,13 +1,13 @@
 //! The owner of the ledger, with a real state directory, on a described machine of 16 CPUs with a tree for control groups.
 
+#[path = "events.rs"]
+mod events;
+
+pub(crate) use events::{create, local};
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::daemon::{self, Owner, Paths};
-use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
-use nri_cpu_manager::ledger::{
-    CgroupPath, Claim, Container, ContainerKind, CpuRequest, Decision, Event, MilliCpu, Pod, Qos,
-    Update,
-};
+use nri_cpu_manager::ledger::{CgroupPath, Claim, Container, Decision, Event, Pod, Qos, Update};
 use nri_cpu_manager::nri::{Message, Refusal, Session};
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
@@ -100,44 +100,10 @@ impl Daemon {
     }
 }
 
-pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Event {
-    let sandbox = SandboxId(format!("sandbox-{name}"));
-    let amount = Some(MilliCpu(milli));
-    Event::Create {
-        pod: Pod {
-            sandbox: sandbox.clone(),
-            uid: PodUid(format!("uid-{name}")),
-            namespace: "ns".to_owned(),
-            name: name.to_owned(),
-            qos,
-            budget: amount,
-            annotations: Vec::new(),
-        },
-        container: Container {
-            id: ContainerId(format!("id-{name}")),
-            sandbox,
-            name: "c".to_owned(),
-            kind: ContainerKind::Unknown,
-            cpu: CpuRequest { request: amount, limit: amount },
-            cpus: None,
-            cgroup: None,
-            mems: None,
-            devices: Vec::new(),
-            kept: false,
-            outdated: false,
-            created_at: None,
-        },
-    }
-}
-
 /// What an answer changes for others.
 pub(crate) fn told(answer: &Decision) -> Vec<String> {
     let update = |update: &Update| format!("{} {}", update.container, update.pin.cpus());
     answer.updates.iter().map(update).collect()
-}
-
-pub(crate) async fn local(test: impl Future<Output = ()>) {
-    tokio::task::LocalSet::new().run_until(test).await;
 }
 
 /// A container with a control group in which these CPUs are set.

@@ -1,11 +1,12 @@
 //! A daemon that can be asked, on a described machine of 16 CPUs in two uncore caches and two NUMA nodes.
 
+#[path = "events.rs"]
+mod events;
+
+pub(crate) use events::{create, local};
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::daemon::{self, Owner, Paths};
-use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
-use nri_cpu_manager::ledger::{
-    Container, ContainerKind, CpuRequest, Decision, Event, MilliCpu, Pod, Qos,
-};
+use nri_cpu_manager::ledger::{Decision, Event, Qos};
 use nri_cpu_manager::nri::{Capabilities, Message, Refusal, Runtime, Session};
 use nri_cpu_manager::observe::{Observer, questions};
 use nri_cpu_manager::topology::synthetic::Machine;
@@ -125,40 +126,6 @@ impl Observed {
         let decision = self.event(create(name, qos, milli)).await.map_err(|refusal| refusal.0)?;
         Ok(decision.pin.unwrap().cpus().to_string())
     }
-}
-
-pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Event {
-    let sandbox = SandboxId(format!("sandbox-{name}"));
-    let amount = Some(MilliCpu(milli));
-    Event::Create {
-        pod: Pod {
-            sandbox: sandbox.clone(),
-            uid: PodUid(format!("uid-{name}")),
-            namespace: "ns".to_owned(),
-            name: name.to_owned(),
-            qos,
-            budget: amount,
-            annotations: Vec::new(),
-        },
-        container: Container {
-            id: ContainerId(format!("id-{name}")),
-            sandbox,
-            name: "c".to_owned(),
-            kind: ContainerKind::Unknown,
-            cpu: CpuRequest { request: amount, limit: amount },
-            cpus: None,
-            cgroup: None,
-            mems: None,
-            devices: Vec::new(),
-            kept: false,
-            outdated: false,
-            created_at: None,
-        },
-    }
-}
-
-pub(crate) async fn local(test: impl Future<Output = ()>) {
-    tokio::task::LocalSet::new().run_until(test).await;
 }
 
 /// Puts a file into a ConfigMap's volume as the kubelet does: a new directory, to which a link is then made to point.

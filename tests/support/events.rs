@@ -1,0 +1,39 @@
+//! What the tests of a daemon tell it, and where they run.
+
+use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
+use nri_cpu_manager::ledger::{Container, ContainerKind, CpuRequest, Event, MilliCpu, Pod, Qos};
+
+/// A container of a pod of its own is created, with as many thousandths of a CPU for request and limit.
+pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Event {
+    let sandbox = SandboxId(format!("sandbox-{name}"));
+    let amount = Some(MilliCpu(milli));
+    Event::Create {
+        pod: Pod {
+            sandbox: sandbox.clone(),
+            uid: PodUid(format!("uid-{name}")),
+            namespace: "ns".to_owned(),
+            name: name.to_owned(),
+            qos,
+            budget: amount,
+            annotations: Vec::new(),
+        },
+        container: Container {
+            id: ContainerId(format!("id-{name}")),
+            sandbox,
+            name: "c".to_owned(),
+            kind: ContainerKind::Unknown,
+            cpu: CpuRequest { request: amount, limit: amount },
+            cpus: None,
+            cgroup: None,
+            mems: None,
+            devices: Vec::new(),
+            kept: false,
+            outdated: false,
+            created_at: None,
+        },
+    }
+}
+
+pub(crate) async fn local(test: impl Future<Output = ()>) {
+    tokio::task::LocalSet::new().run_until(test).await;
+}

@@ -123,18 +123,13 @@ impl Node<'_> {
         for (number, (&kind, milli)) in kinds.iter().zip(sizes).enumerate() {
             let amount = Some(MilliCpu(milli));
             let container = Container {
-                id: ContainerId(format!("id-{serial}-{number}")),
-                sandbox: pod.sandbox.clone(),
-                name: format!("c{number}"),
                 kind,
-                cpu: CpuRequest { request: amount, limit: amount },
-                cpus: None,
-                cgroup: None,
-                mems: None,
-                devices: Vec::new(),
-                kept: false,
-                outdated: false,
-                created_at: None,
+                ..Container::new(
+                    ContainerId(format!("id-{serial}-{number}")),
+                    pod.sandbox.clone(),
+                    format!("c{number}"),
+                    CpuRequest { request: amount, limit: amount },
+                )
             };
             if !self.container(&pod, container) {
                 let last = self.live.len() - 1;

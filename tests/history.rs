@@ -336,18 +336,14 @@ impl Node {
         let PodSpec { pod, cpus, kinds } = self.pods.get(pod % self.pods.len().max(1))?.clone();
         let amount = Some(MilliCpu(u64::from(cpus[container]) * 500));
         let container = Container {
-            id: ContainerId(format!("id-{serial}")),
-            sandbox: pod.sandbox.clone(),
-            name: format!("c{container}"),
             kind: kinds[container],
-            cpu: CpuRequest { request: amount, limit: amount },
-            cpus: None,
-            cgroup: None,
-            mems: None,
-            devices: Vec::new(),
-            kept: false,
-            outdated: false,
             created_at: Some(serial as i64),
+            ..Container::new(
+                ContainerId(format!("id-{serial}")),
+                pod.sandbox.clone(),
+                format!("c{container}"),
+                CpuRequest { request: amount, limit: amount },
+            )
         };
         Some(Instance { pod, container, pin: None, running: false, stopped: false })
     }

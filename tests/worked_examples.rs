@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use nri_cpu_manager::ledger::{
-    Container, ContainerId, ContainerKind, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid,
-    Policy, Qos, SandboxId, Settings, Wanted,
+    Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid, Policy, Qos,
+    SandboxId, Settings, Wanted,
 };
 use nri_cpu_manager::placement::{
     self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder,
@@ -45,20 +45,12 @@ impl Node {
         let mut answers = Vec::new();
         for (number, &(request, limit)) in containers.iter().enumerate() {
             let amount = |milli: u64| (milli > 0).then_some(MilliCpu(milli));
-            let container = Container {
-                id: ContainerId(format!("{}-{number}", self.pods)),
-                sandbox: pod.sandbox.clone(),
-                name: format!("c{number}"),
-                kind: ContainerKind::Unknown,
-                cpu: CpuRequest { request: amount(request), limit: amount(limit) },
-                cpus: None,
-                cgroup: None,
-                mems: None,
-                devices: Vec::new(),
-                kept: false,
-                outdated: false,
-                created_at: None,
-            };
+            let container = Container::new(
+                ContainerId(format!("{}-{number}", self.pods)),
+                pod.sandbox.clone(),
+                format!("c{number}"),
+                CpuRequest { request: amount(request), limit: amount(limit) },
+            );
             let pod = pod.clone();
             let answer = self.ledger.handle(Event::Create { pod, container });
             answers.push(match answer.map(|decision| decision.pin.unwrap()) {
@@ -211,20 +203,12 @@ fn a_resize_is_not_refused_for_its_affinity() {
             budget: None,
             annotations: Vec::new(),
         };
-        let container = Container {
-            id: ContainerId(id.to_owned()),
-            sandbox: pod.sandbox.clone(),
-            name: format!("c{name}"),
-            kind: ContainerKind::Unknown,
-            cpu: CpuRequest::default(),
-            cpus: None,
-            cgroup: None,
-            mems: None,
-            devices: Vec::new(),
-            kept: false,
-            outdated: false,
-            created_at: None,
-        };
+        let container = Container::new(
+            ContainerId(id.to_owned()),
+            pod.sandbox.clone(),
+            format!("c{name}"),
+            CpuRequest::default(),
+        );
         let amount = Some(MilliCpu(milli));
         let cpu = CpuRequest { request: amount, limit: amount };
         let wanted = Wanted { cpu, sets_quota: true, cpus: None };

@@ -2,8 +2,8 @@
 //! taken.
 
 use nri_cpu_manager::ledger::{
-    Container, ContainerId, ContainerKind, CpuRequest, Event, Exclusivity, Ledger, MilliCpu, Pod,
-    PodUid, Policy, Qos, SandboxId, Settings,
+    Container, ContainerId, CpuRequest, Event, Exclusivity, Ledger, MilliCpu, Pod, PodUid, Policy,
+    Qos, SandboxId, Settings,
 };
 use nri_cpu_manager::placement::{self, Options, Rejection, TopologyManager, TopologyPolicy};
 use nri_cpu_manager::topology::synthetic::{DescriptionError, Machine, Numbering};
@@ -129,19 +129,11 @@ impl Node {
 
     fn container(&self, pod: &Pod, cpu: Option<MilliCpu>) -> Container {
         let limit = cpu.filter(|_| pod.qos == Qos::Guaranteed);
-        Container {
-            id: ContainerId(format!("{:064x}", u64::MAX - self.serial)),
-            sandbox: pod.sandbox.clone(),
-            name: "main".to_owned(),
-            kind: ContainerKind::Unknown,
-            cpu: CpuRequest { request: cpu, limit },
-            cpus: None,
-            cgroup: None,
-            mems: None,
-            devices: Vec::new(),
-            kept: false,
-            outdated: false,
-            created_at: None,
-        }
+        Container::new(
+            ContainerId(format!("{:064x}", u64::MAX - self.serial)),
+            pod.sandbox.clone(),
+            "main",
+            CpuRequest { request: cpu, limit },
+        )
     }
 }

@@ -231,18 +231,13 @@ impl Node {
             _ => CpuRequest::default(),
         };
         Container {
-            id: ContainerId(format!("id-{}", self.serial)),
-            sandbox: pod.sandbox.clone(),
-            name: spec.name.clone(),
             kind,
-            cpu,
-            cpus: None,
-            cgroup: None,
-            mems: None,
-            devices: Vec::new(),
-            kept: false,
-            outdated: false,
-            created_at: None,
+            ..Container::new(
+                ContainerId(format!("id-{}", self.serial)),
+                pod.sandbox.clone(),
+                spec.name.clone(),
+                cpu,
+            )
         }
     }
 }

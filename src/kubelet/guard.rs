@@ -149,7 +149,7 @@ impl Guard {
 mod tests {
     use super::*;
     use crate::ledger::model::{ContainerId, PodUid, SandboxId};
-    use crate::ledger::{Container, ContainerKind, CpuRequest, Named, Pod, Wanted};
+    use crate::ledger::{Container, CpuRequest, Named, Pod, Wanted};
 
     fn file(policy: &str, claims: usize) -> Look {
         let claim = |at: usize| KubeletClaim {
@@ -178,18 +178,8 @@ mod tests {
             annotations: Vec::new(),
         };
         let container = Container {
-            id: ContainerId("c".to_owned()),
-            sandbox,
-            name: "c".to_owned(),
-            kind: ContainerKind::Unknown,
-            cpu: CpuRequest::default(),
             cpus: if update { None } else { cpus },
-            mems: None,
-            devices: Vec::new(),
-            kept: false,
-            outdated: false,
-            created_at: None,
-            cgroup: None,
+            ..Container::new(ContainerId("c".to_owned()), sandbox, "c", CpuRequest::default())
         };
         match update {
             true => Event::Update { pod, container, wanted: Wanted { cpus, ..Wanted::default() } },

@@ -130,18 +130,17 @@ impl Ledger {
             for (name, entry) in &mut pod.containers {
                 if entry.life != Life::Stopped {
                     let container = Container {
-                        id: entry.id.clone(),
-                        sandbox: pod.pod.sandbox.clone(),
-                        name: name.clone(),
                         kind: entry.kind,
-                        cpu: entry.cpu,
                         cpus: set(entry),
                         mems: entry.mems,
-                        devices: Vec::new(),
-                        kept: false,
-                        outdated: false,
                         created_at: entry.created_at,
                         cgroup: entry.cgroup.clone(),
+                        ..Container::new(
+                            entry.id.clone(),
+                            pod.pod.sandbox.clone(),
+                            name.clone(),
+                            entry.cpu,
+                        )
                     };
                     running.push((uid.clone(), container));
                 }

@@ -218,6 +218,31 @@ pub struct Container {
     pub created_at: Option<i64>,
 }
 
+impl Container {
+    /// A container of which nothing is known but what it asks for: not its kind, and nothing is set for it.
+    pub fn new(
+        id: ContainerId,
+        sandbox: SandboxId,
+        name: impl Into<String>,
+        cpu: CpuRequest,
+    ) -> Self {
+        Self {
+            id,
+            sandbox,
+            name: name.into(),
+            kind: ContainerKind::Unknown,
+            cpu,
+            cpus: None,
+            mems: None,
+            devices: Vec::new(),
+            kept: false,
+            outdated: false,
+            cgroup: None,
+            created_at: None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

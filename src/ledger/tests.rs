@@ -135,20 +135,12 @@ fn pod(name: &str, qos: Qos, milli: u64) -> Pod {
 
 fn container(pod: &Pod, name: &str, id: &str, milli: u64) -> Container {
     let amount = Some(MilliCpu(milli));
-    Container {
-        id: ContainerId(id.to_owned()),
-        sandbox: pod.sandbox.clone(),
-        name: name.to_owned(),
-        kind: ContainerKind::Unknown,
-        cpu: CpuRequest { request: amount, limit: amount },
-        cpus: None,
-        cgroup: None,
-        mems: None,
-        devices: Vec::new(),
-        kept: false,
-        outdated: false,
-        created_at: None,
-    }
+    Container::new(
+        ContainerId(id.to_owned()),
+        pod.sandbox.clone(),
+        name,
+        CpuRequest { request: amount, limit: amount },
+    )
 }
 
 fn cpus(list: &str) -> CpuSet {

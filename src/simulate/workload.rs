@@ -176,20 +176,7 @@ impl PodSpec {
 impl ContainerSpec {
     /// The container, as a runtime tells of the instance `id`: it does not know its kind.
     pub fn told(&self, id: ContainerId, sandbox: SandboxId) -> Container {
-        Container {
-            id,
-            sandbox,
-            name: self.name.clone(),
-            kind: ContainerKind::Unknown,
-            cpu: told(self.request, self.limit),
-            cpus: None,
-            mems: None,
-            devices: Vec::new(),
-            kept: false,
-            outdated: false,
-            cgroup: None,
-            created_at: None,
-        }
+        Container::new(id, sandbox, self.name.clone(), told(self.request, self.limit))
     }
 }
 

@@ -44,20 +44,9 @@ pub fn running(name: &str, milli: u64, set: Option<CpuSet>) -> (Pod, Container) 
         budget: amount,
         annotations: Vec::new(),
     };
-    let container = Container {
-        id: ContainerId(format!("id-{name}")),
-        sandbox,
-        name: "c".to_owned(),
-        kind: ContainerKind::Unknown,
-        // The limit of a container that was pinned is lifted.
-        cpu: CpuRequest { request: amount, limit: amount.filter(|_| set.is_none()) },
-        cpus: set,
-        cgroup: None,
-        mems: None,
-        devices: Vec::new(),
-        kept: false,
-        outdated: false,
-        created_at: None,
-    };
+    // The limit of a container that was pinned is lifted.
+    let cpu = CpuRequest { request: amount, limit: amount.filter(|_| set.is_none()) };
+    let id = ContainerId(format!("id-{name}"));
+    let container = Container { cpus: set, ..Container::new(id, sandbox, "c", cpu) };
     (pod, container)
 }

@@ -1,7 +1,7 @@
 //! What the tests of a daemon tell it, and where they run.
 
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
-use nri_cpu_manager::ledger::{Container, ContainerKind, CpuRequest, Event, MilliCpu, Pod, Qos};
+use nri_cpu_manager::ledger::{Container, CpuRequest, Event, MilliCpu, Pod, Qos};
 
 /// A container of a pod of its own is created, with as many thousandths of a CPU for request and limit.
 pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Event {
@@ -17,20 +17,12 @@ pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Event {
             budget: amount,
             annotations: Vec::new(),
         },
-        container: Container {
-            id: ContainerId(format!("id-{name}")),
+        container: Container::new(
+            ContainerId(format!("id-{name}")),
             sandbox,
-            name: "c".to_owned(),
-            kind: ContainerKind::Unknown,
-            cpu: CpuRequest { request: amount, limit: amount },
-            cpus: None,
-            cgroup: None,
-            mems: None,
-            devices: Vec::new(),
-            kept: false,
-            outdated: false,
-            created_at: None,
-        },
+            "c",
+            CpuRequest { request: amount, limit: amount },
+        ),
     }
 }
 

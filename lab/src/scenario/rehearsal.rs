@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    self, ContainerId, ContainerKind, CpuRequest, Decision, Event, Ledger, MilliCpu, PodUid, Qos,
-    SandboxId,
+    self, ContainerId, CpuRequest, Decision, Event, Ledger, MilliCpu, PodUid, Qos, SandboxId,
 };
 
 use super::catalogue;
@@ -101,23 +100,12 @@ impl Rehearsal {
             budget: milli(only.cpu_request),
             annotations: Vec::new(),
         };
-        let container = ledger::Container {
-            id: ContainerId(pod.name.clone()),
-            sandbox: told.sandbox.clone(),
-            name: only.name.clone(),
-            kind: ContainerKind::Unknown,
-            cpu: CpuRequest {
-                request: milli(only.cpu_request),
-                limit: milli(only.cpu_limit).filter(|limit| limit.0 > 0),
-            },
-            cpus: None,
-            mems: None,
-            devices: Vec::new(),
-            kept: false,
-            outdated: false,
-            cgroup: None,
-            created_at: None,
+        let cpu = CpuRequest {
+            request: milli(only.cpu_request),
+            limit: milli(only.cpu_limit).filter(|limit| limit.0 > 0),
         };
+        let id = ContainerId(pod.name.clone());
+        let container = ledger::Container::new(id, told.sandbox.clone(), &only.name, cpu);
         self.tell(Event::RunPod(told.clone()))?;
         let create = Event::Create { pod: told.clone(), container: container.clone() };
         let pin = self.tell(create)?.pin.unwrap();

@@ -2,7 +2,7 @@
 
 use super::report::{AssignmentReport, Effect, Outlook};
 use crate::cpuset::CpuSet;
-use crate::ledger::model::{ContainerKind, SandboxId};
+use crate::ledger::model::SandboxId;
 use crate::ledger::{
     Claim, Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Note, Pod, Qos, Reason,
     Settings, What,
@@ -57,18 +57,13 @@ fn found_running(claim: &Claim) -> (Pod, Container) {
         annotations: Default::default(),
     };
     let container = Container {
-        id: claim.id.clone(),
-        sandbox,
-        name: claim.container.clone(),
-        kind: ContainerKind::Unknown,
-        cpu: CpuRequest { request: amount, limit: amount },
         cpus: Some(claim.cpus),
-        mems: None,
-        devices: Vec::new(),
-        cgroup: None,
-        kept: false,
-        outdated: false,
-        created_at: None,
+        ..Container::new(
+            claim.id.clone(),
+            sandbox,
+            claim.container.clone(),
+            CpuRequest { request: amount, limit: amount },
+        )
     };
     (pod, container)
 }

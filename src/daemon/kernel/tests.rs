@@ -4,7 +4,7 @@ use super::*;
 use crate::cpuset::CpuSet;
 use crate::enforce::{Hierarchy, Kind};
 use crate::ledger::{
-    Container, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId, Settings, Wanted,
+    Container, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId, Settings, Wanted,
 };
 use crate::placement;
 use crate::topology::synthetic::Machine;
@@ -93,18 +93,13 @@ fn create(id: &str) -> Event {
             annotations: Vec::new(),
         },
         container: Container {
-            id: ContainerId(id.to_owned()),
-            sandbox,
-            name: "c".to_owned(),
-            kind: ContainerKind::Unknown,
-            cpu: CpuRequest { request: amount, limit: amount },
-            cpus: None,
             cgroup: CgroupPath::new(&format!("kubepods/pod/{id}")),
-            mems: None,
-            devices: Vec::new(),
-            kept: false,
-            outdated: false,
-            created_at: None,
+            ..Container::new(
+                ContainerId(id.to_owned()),
+                sandbox,
+                "c",
+                CpuRequest { request: amount, limit: amount },
+            )
         },
     }
 }

@@ -1,7 +1,7 @@
 //! Virtual servers: booted, given a script of steps, and their outcomes collected.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -355,22 +355,8 @@ impl Server {
         }
     }
 
-    /// The guest's complete reports from the one numbered `from` on.
     fn reports(&self, from: usize) -> Result<Vec<Report>> {
-        let Ok(file) = File::open(self.directory.join("results")) else { return Ok(Vec::new()) };
-        let mut reports = Vec::new();
-        let mut line = String::new();
-        let mut reader = BufReader::new(file);
-        while reader.read_line(&mut line).context("cannot read the guest's reports")? > 0
-            && line.ends_with('\n')
-        {
-            reports.push(std::mem::take(&mut line));
-        }
-        let parse = |line: &String| {
-            serde_json::from_str(line.trim())
-                .with_context(|| format!("the guest sent a strange report: {line:?}"))
-        };
-        reports.iter().skip(from).map(parse).collect()
+        reports(&self.directory.join("results"), from)
     }
 
     fn console(&self) -> String {
@@ -387,9 +373,48 @@ impl Server {
     }
 }
 
+/// The complete reports in a file, one a line, from the one numbered `from` on. QEMU writes it byte by byte: its end can
+/// be in the middle of a character.
+fn reports(path: &Path, from: usize) -> Result<Vec<Report>> {
+    let written = match fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        written => written.context("cannot read the guest's reports")?,
+    };
+    let lines = written.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
+    let parse = |line: &[u8]| {
+        serde_json::from_slice(line).with_context(|| {
+            format!("the guest sent a strange report: {:?}", String::from_utf8_lossy(line))
+        })
+    };
+    lines.skip(from).map(parse).collect()
+}
+
 /// Nothing in the guest is worth an orderly end: its disks are snapshots.
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = process::end(&mut self.child, Signal::SIGKILL, Duration::from_secs(5));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_count_once_they_are_complete() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("results");
+        assert!(reports(&path, 0).unwrap().is_empty());
+        let all = "{\"Progress\":\"first\"}\n{\"Progress\":\"┌ second\"}\n".as_bytes();
+        for end in 0..=all.len() {
+            fs::write(&path, &all[..end]).unwrap();
+            let complete = all[..end].iter().filter(|byte| **byte == b'\n').count();
+            assert_eq!(reports(&path, 0).unwrap().len(), complete, "{end} bytes");
+        }
+        let [Report::Progress(text)] = &reports(&path, 1).unwrap()[..] else { panic!("not one") };
+        assert_eq!(text, "┌ second");
+        fs::write(&path, b"\xff\n").unwrap();
+        let error = reports(&path, 0).unwrap_err();
+        assert!(error.to_string().starts_with("the guest sent a strange report"), "{error:#}");
     }
 }

@@ -40,6 +40,17 @@ cargo_static() {
   RUSTFLAGS="-C target-feature=+crt-static" cargo "$command" --locked --profile lab --target "$target" "$@"
 }
 
+# Cargo for what ships: static, and the same bytes wherever the sources and cargo's own directory are, which otherwise
+# would be told by places in the code that messages name. Naming the target keeps the flags away from build scripts and
+# procedural macros, which cannot be static. The benchmarks share the build.
+cargo_shipped() {
+  local command=$1 target
+  shift
+  target=$(rustc --print host-tuple)
+  RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$PWD=. --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo" \
+    cargo "$command" --locked --release --target "$target" "$@"
+}
+
 # As the next one, for what starts no containers and no virtual servers.
 lab_unprivileged() {
   need_rust

@@ -1,6 +1,7 @@
 //! The programs under test and their helpers, built as they ship: static, so that they run in any container or guest.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -53,14 +54,14 @@ impl Binaries {
         Ok(Self { plugin: keep(&self.plugin)?, lab: keep(&self.lab)?, probe: keep(&self.probe)? })
     }
 
-    /// Builds the plugin alone, as it ships.
+    /// Builds the plugin alone, as it ships: with the command that users have for it.
     ///
     /// # Errors
     /// As [`build`](Self::build).
     pub fn build_plugin() -> Result<PathBuf> {
-        let plugin =
-            build(&["--release", "--package", "nri-cpu-manager", "--bin", "nri-cpu-manager"])?;
-        find(&plugin, "nri-cpu-manager")
+        let told =
+            run(in_repository(&mut command(cache::repository().join("hack/build"), [""; 0])))?;
+        Ok(cache::repository().join(told.trim()))
     }
 }
 
@@ -76,13 +77,15 @@ fn build(arguments: &[&str]) -> Result<String> {
     // Naming the target keeps the flags away from build scripts and macros, which cannot be static.
     let target = run(&mut command("rustc", ["--print", "host-tuple"]))?;
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    run(command(cargo, ["build", "--locked"])
+    run(in_repository(&mut command(cargo, ["build", "--locked"]))
         .args(arguments)
         .args(["--target", target.trim(), "--message-format", "json-render-diagnostics"])
-        .current_dir(cache::repository())
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        // Set by an outer `cargo test`, and meant for that run only.
-        .env_remove("CARGO_ENCODED_RUSTFLAGS"))
+        .env("RUSTFLAGS", "-C target-feature=+crt-static"))
+}
+
+fn in_repository(command: &mut Command) -> &mut Command {
+    // An outer `cargo test` has set its own flags, for that run only.
+    command.current_dir(cache::repository()).env_remove("CARGO_ENCODED_RUSTFLAGS")
 }
 
 fn find(messages: &str, name: &str) -> Result<PathBuf> {

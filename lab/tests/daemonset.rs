@@ -67,6 +67,18 @@ fn check_pinned(bench: &Bench) {
     assert_eq!(bench.host.node.daemon_word().unwrap().decided("db", "main").unwrap(), Some(cpus));
 }
 
+/// So that everybody who builds the same sources with the same compiler has the same image.
+#[test]
+fn what_ships_does_not_tell_where_it_was_built() {
+    let program = fs::read(&binaries().plugin).unwrap();
+    let tells = |place: &str| program.windows(place.len()).any(|bytes| bytes == place.as_bytes());
+    assert!(tells("./src/") || tells("cargo/registry"), "no places at all: what is looked for?");
+    let home = std::env::var("HOME").unwrap();
+    for place in [lab::cache::repository().to_str().unwrap(), &home] {
+        assert!(!tells(&format!("{place}/")), "the program names {place}");
+    }
+}
+
 fn the_base_pins_and_may_do_nothing_else(version: Version) {
     let mut bench = Bench::new(version);
     bench.run(&shared("web"));

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup;
 use crate::command::{command, run};
 use crate::containerd::Setup;
 use crate::node::Node;
@@ -168,6 +169,7 @@ fn set_up() -> Result<()> {
         mount(Some(kind), place, Some(kind), MsFlags::empty(), None::<&str>)
             .with_context(|| format!("cannot mount {kind} on {place}"))?;
     }
+    cgroup::keep_a_limit()?;
     // The runtime copies these into every pod.
     for (file, content) in [
         ("/etc/hosts", "127.0.0.1 localhost\n"),

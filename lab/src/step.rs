@@ -103,6 +103,8 @@ pub enum Step {
     Latency(latency::Settings),
     /// A storm of pods and of SIGKILLs to the plugin, on an empty node without a plugin.
     Storm(chaos::Settings),
+    /// End the kernel with a panic: for virtual servers only.
+    Panic,
     /// Remove every pod and end the plugin: the next step starts with an empty node.
     Clear,
 }
@@ -316,6 +318,7 @@ impl<'a> Player<'a> {
                 let summary = chaos::storm(self.node, &setup, settings, self.tell)?;
                 return Ok(Outcome::Storm(summary));
             }
+            Step::Panic => fs::write("/proc/sysrq-trigger", "c").context("the kernel goes on")?,
             Step::Clear => {
                 self.node.remove_all()?;
                 self.node.end_daemon_set()?;
@@ -427,6 +430,7 @@ impl Step {
                 "a storm of {} kills, seed {}, {} workers",
                 settings.kills, settings.seed, settings.workers
             ),
+            Self::Panic => "end the kernel".to_owned(),
             Self::Clear => "empty the node".to_owned(),
         }
     }

@@ -106,6 +106,21 @@ fn the_keps_small_node() {
     play_parts(&machine, Version::V1_7, &parts);
 }
 
+/// A kernel that dies is no failed step: the server is booted once more, and that it died again is said, with its last words.
+#[test]
+fn a_kernel_that_dies() {
+    let machine = Machine::load("small").unwrap_or_else(|error| panic!("{error:#}"));
+    let parts = [vec![Step::Look], vec![Step::Panic]];
+    let mut told = Vec::new();
+    let mut tell = |part, played: vm::Played, _| told.push((part, played.is_ok()));
+    let patience = Duration::from_secs(60);
+    let error = vm::play(&machine, Version::V2_1, &parts, binaries(), patience, &mut tell);
+    let error = format!("{:#}", error.unwrap_err());
+    assert!(error.contains("its kernel died, twice in a row"), "{error}");
+    assert!(error.contains("Kernel panic - not syncing: sysrq triggered crash"), "{error}");
+    assert_eq!(told, [(0, true)], "what the dead kernel played was told");
+}
+
 /// The plugin is killed between the pods, and their CPUs are what they would have been.
 fn killed_between_pods() -> Part {
     let mut steps =

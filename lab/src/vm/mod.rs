@@ -76,7 +76,7 @@ pub type Played = Result<Vec<Outcome>, String>;
 
 /// Boots the machine, carries out the steps in it and returns what came of each.
 ///
-/// A machine that does not boot is tried once more, and that is reported; a failing step is not.
+/// A machine that does not boot, or whose kernel dies, is tried once more, and that is reported; a failing step is not.
 ///
 /// # Errors
 /// When it boots neither time, or a step fails: the error names the step and ends with the guest's last words.
@@ -97,10 +97,11 @@ pub fn run(
 /// Boots the machine and plays several parts in it, each on an empty node. `tell` hears what came of each, by its number,
 /// and how long it took. One that fails hides no other: where the guest cannot go on after it, it is booted anew.
 ///
-/// `patience` is for one part. A machine that does not boot is tried once more, and that is reported.
+/// `patience` is for one part. A machine that does not boot, or whose kernel dies, is tried once more, and that is
+/// reported: emulated processors make mistakes on a busy host.
 ///
 /// # Errors
-/// When it boots neither time.
+/// When that happens twice in a row.
 pub fn play(
     machine: &Machine,
     software: impl Into<Software>,
@@ -135,14 +136,14 @@ pub fn play(
         failures += 1;
         if failures > 1 {
             bail!(
-                "the virtual server {} did not boot twice in a row: the machine this runs on may be overloaded. \
-                 The guest's last words:\n{}",
+                "the virtual server {} did not boot, or its kernel died, twice in a row: the machine this runs on may \
+                 be overloaded. The guest's last words:\n{}",
                 machine.name,
-                last_lines(&server.console(), 15)
+                server.last_words()
             );
         }
         progress(format!(
-            "{}: did NOT boot ({}); trying once more",
+            "{}: did NOT boot, or its kernel died ({}); trying once more",
             machine.name,
             last_lines(&server.console(), 3).replace('\n', " | ")
         ));
@@ -260,7 +261,7 @@ impl Server {
     }
 
     /// Tells what came of each part, until all are done or the guest cannot go on. Whether at least one was told: if
-    /// none was, the guest never got as far as a running containerd.
+    /// none was, the guest never got as far as a running containerd, or its kernel died.
     fn play(
         &mut self,
         lengths: &[usize],
@@ -324,12 +325,13 @@ impl Server {
                 format!("the guest {what} after {} steps and {seconds:.0} s", outcomes.len())
             });
             let what = self.with_last_words(what);
-            // What happened between two parts says nothing of the later one: it gets a boot of its own.
-            if done > 0 && outcomes.is_empty() {
+            // What happened between two parts says nothing of the later one, and a kernel's death nothing of the plugin,
+            // which is an ordinary process: the part gets a boot of its own.
+            if self.kernel_died() || (done > 0 && outcomes.is_empty()) {
                 progress(what);
-            } else {
-                tell(Err(what), start.elapsed());
+                return Ok(done > 0);
             }
+            tell(Err(what), start.elapsed());
             return Ok(true);
         }
         Ok(true)
@@ -368,8 +370,17 @@ impl Server {
         format!("{}{}", String::from_utf8_lossy(&text), errors.join("\n"))
     }
 
+    fn kernel_died(&self) -> bool {
+        self.console().contains("Kernel panic")
+    }
+
+    /// A dead kernel names the cause first, and then the many places where it was.
+    fn last_words(&self) -> String {
+        last_lines(&self.console(), if self.kernel_died() { 80 } else { 20 })
+    }
+
     fn with_last_words(&self, what: String) -> String {
-        format!("{what}\nthe guest's console ends with:\n{}", last_lines(&self.console(), 20))
+        format!("{what}\nthe guest's console ends with:\n{}", self.last_words())
     }
 }
 

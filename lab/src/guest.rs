@@ -3,6 +3,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
@@ -15,6 +17,8 @@ use crate::node::Node;
 use crate::shell;
 use crate::step::{Outcome, Player, Step};
 use crate::vm::{Oci, Software, images};
+
+mod watch;
 
 /// What a guest is to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -55,50 +59,52 @@ const RUN: &str = "/lab";
 const REPORTS: &str = "/dev/ttyS1";
 const SHELL: &str = "/dev/ttyS2";
 const MEMORY: &str = "/run/lab";
+/// What is said of a step that takes longer than `LONG`: few do, and these are none the worse for some lines more.
+const LOGS: [&str; 2] = ["/run/lab/run/containerd.log", "/run/lab/node/plugin/plugin.log"];
+const LONG: Duration = Duration::from_secs(90);
 
 /// Plays the job. To be called in a guest only: it mounts file systems over `/run`, `/tmp` and others.
 ///
 /// # Errors
 /// When the host cannot be reached; failures of the job itself are reported to it.
 pub fn main() -> Result<()> {
-    let mut reports = open_line(REPORTS)?;
-    match play(&mut reports) {
+    let host = Host(Mutex::new(open_line(REPORTS)?));
+    match play(&host) {
         Ok(()) => Ok(()),
-        Err(error) => report(&mut reports, &Report::Broken(format!("{error:#}"))),
+        Err(error) => host.hears(&Report::Broken(format!("{error:#}"))),
     }
 }
 
-fn play(reports: &mut File) -> Result<()> {
+fn play(host: &Host) -> Result<()> {
     set_up()?;
     let job = fs::read_to_string(Path::new(RUN).join("job.json"))
         .context("the run's image has no job")?;
     let job: Job = serde_json::from_str(&job).context("the job cannot be understood")?;
     set_online(&job.offline)?;
-    report(reports, &Report::Progress("starting containerd".to_owned()))?;
+    host.hears(&Report::Progress("starting containerd".to_owned()))?;
     let mut node = start_node(job.software)?;
-    report(reports, &Report::Booted { uptime: uptime()? })?;
+    host.hears(&Report::Booted { uptime: uptime()? })?;
     let program = Path::new(RUN).join("nri-cpu-manager");
-    let mut line = reports.try_clone().context("cannot use the line to the host twice")?;
     // Progress that cannot be told is no reason to stop.
-    let mut tell = |text: &str| drop(report(&mut line, &Report::Progress(text.to_owned())));
+    let mut tell = |text: &str| drop(host.hears(&Report::Progress(text.to_owned())));
     let mut player = Player::new(&mut node, &program, &mut tell);
     for (number, part) in job.parts.iter().enumerate() {
         if number > 0 {
             player.play(&Step::Clear)?;
             set_online(&job.offline)?;
         }
-        if let Err(error) = play_part(&mut player, part, reports) {
-            report(reports, &Report::Failed(format!("{error:#}")))?;
+        if let Err(error) = play_part(&mut player, part, host) {
+            host.hears(&Report::Failed(format!("{error:#}")))?;
         }
     }
     if let Some(config) = job.shell {
         player.play(&Step::StartPlugin(config))?;
         let line = open_line(SHELL)?;
-        report(reports, &Report::Prompt)?;
+        host.hears(&Report::Prompt)?;
         shell::serve(&mut player, BufReader::new(&line), &line)?;
     }
     // Clearing away is not worth the time: the machine is switched off.
-    report(reports, &Report::Progress("done".to_owned()))?;
+    host.hears(&Report::Progress("done".to_owned()))?;
     std::process::exit(0)
 }
 
@@ -121,11 +127,12 @@ fn set_online(offline: &[usize]) -> Result<()> {
     Ok(())
 }
 
-fn play_part(player: &mut Player<'_>, part: &[Step], reports: &mut File) -> Result<()> {
+fn play_part(player: &mut Player<'_>, part: &[Step], host: &Host) -> Result<()> {
     for step in part {
-        report(reports, &Report::Progress(step.describe()))?;
-        let outcome = player.play(step)?;
-        report(reports, &Report::Outcome(outcome))?;
+        host.hears(&Report::Progress(step.describe()))?;
+        let tell = |text| drop(host.hears(&Report::Progress(text)));
+        let outcome = watch::watched(LONG, &LOGS, tell, || player.play(step))?;
+        host.hears(&Report::Outcome(outcome))?;
     }
     Ok(())
 }
@@ -196,10 +203,16 @@ fn raw(line: &File) -> Result<()> {
     Ok(())
 }
 
-fn report(reports: &mut File, report: &Report) -> Result<()> {
-    let mut line = serde_json::to_string(report).context("cannot write a report")?;
-    line.push('\n');
-    reports.write_all(line.as_bytes()).context("cannot report to the host")?;
-    // The server may be switched off right after the last one.
-    nix::sys::termios::tcdrain(reports).context("cannot wait until the host has the report")
+/// The line for reports. Several threads may speak, one at a time.
+struct Host(Mutex<File>);
+
+impl Host {
+    fn hears(&self, report: &Report) -> Result<()> {
+        let mut text = serde_json::to_string(report).context("cannot write a report")?;
+        text.push('\n');
+        let mut line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        line.write_all(text.as_bytes()).context("cannot report to the host")?;
+        // The server may be switched off right after the last one.
+        nix::sys::termios::tcdrain(&*line).context("cannot wait until the host has the report")
+    }
 }

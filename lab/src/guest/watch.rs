@@ -1,0 +1,97 @@
+//! What a step that takes long is waiting for: a guest that hangs is switched off, and its logs with it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use crate::command::last_lines;
+use crate::process;
+
+/// Does the work. Should it take longer than this, `tell` hears once what goes on meanwhile.
+pub(super) fn watched<T>(
+    long: Duration,
+    logs: &[impl AsRef<Path> + Sync],
+    tell: impl FnOnce(String) + Send,
+    work: impl FnOnce() -> T,
+) -> T {
+    thread::scope(|scope| {
+        let (done, is_done) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            if is_done.recv_timeout(long) == Err(RecvTimeoutError::Timeout) {
+                tell(goings_on(logs));
+            }
+        });
+        let result = work();
+        drop(done);
+        result
+    })
+}
+
+fn goings_on(logs: &[impl AsRef<Path>]) -> String {
+    let mut text = "this takes long; threads, and what they wait for in the kernel:".to_owned();
+    // Writing to a string cannot fail.
+    for (thread, count) in threads() {
+        let _ = write!(text, "\n  {count} x {thread}");
+    }
+    for log in logs.iter().map(AsRef::as_ref) {
+        let bytes = fs::read(log).unwrap_or_default();
+        let end = last_lines(&String::from_utf8_lossy(&bytes), 15);
+        let _ = write!(text, "\n{} ends with:\n{end}", log.display());
+    }
+    text
+}
+
+/// All threads but the kernel's, those of the same name, state and place together.
+fn threads() -> BTreeMap<String, usize> {
+    let mut threads = BTreeMap::new();
+    // The kernel's have no program.
+    let pids =
+        process::all().into_iter().filter(|pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok());
+    for task in pids.flat_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten())
+    {
+        // Whoever ends meanwhile is told with what could still be read.
+        let Ok(task) = task else { continue };
+        let read = |file| fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let stat = read("stat");
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('?');
+        *threads
+            .entry(format!("{} {state} {}", read("comm").trim(), read("wchan")))
+            .or_default() += 1;
+    }
+    threads
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_takes_long_is_told() {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        fs::write(log.path(), "first\nlast\n").unwrap();
+        let watch = |long, time| {
+            let mut told = None;
+            let worked = watched(
+                Duration::from_millis(long),
+                &[log.path()],
+                |text| told = Some(text),
+                || {
+                    thread::sleep(Duration::from_millis(time));
+                    "done"
+                },
+            );
+            assert_eq!(worked, "done");
+            told
+        };
+        assert_eq!(watch(60_000, 0), None);
+        let told = watch(1, 500).unwrap();
+        assert!(told.ends_with("ends with:\nfirst\nlast"), "{told}");
+        // This very thread, asleep.
+        let own = fs::read_to_string("/proc/thread-self/comm").unwrap();
+        assert!(told.contains(&format!("x {} S ", own.trim())), "{told}");
+    }
+}

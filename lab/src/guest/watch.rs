@@ -51,16 +51,17 @@ fn threads() -> BTreeMap<String, usize> {
     // The kernel's have no program.
     let pids =
         process::all().into_iter().filter(|pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok());
-    for task in pids.flat_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten())
-    {
+    let tasks = pids
+        .flat_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten());
+    for task in tasks {
+        let Some(id) = task.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
         // Whoever ends meanwhile is told with what could still be read.
-        let Ok(task) = task else { continue };
-        let read = |file| fs::read_to_string(task.path().join(file)).unwrap_or_default();
-        let stat = read("stat");
-        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('?');
-        *threads
-            .entry(format!("{} {state} {}", read("comm").trim(), read("wchan")))
-            .or_default() += 1;
+        let field = |name| process::status_field(id, name).unwrap_or_default();
+        let place = fs::read_to_string(task.path().join("wchan")).unwrap_or_default();
+        let thread = format!("{} {:.1} {place}", field("Name"), field("State"));
+        *threads.entry(thread).or_default() += 1;
     }
     threads
 }

@@ -304,7 +304,9 @@ impl Containerd {
         Ok(())
     }
 
-    fn log_path(&self) -> PathBuf {
+    /// Where it logs to.
+    #[must_use]
+    pub fn log_path(&self) -> PathBuf {
         self.setup.run.join("containerd.log")
     }
 }

@@ -59,8 +59,7 @@ const RUN: &str = "/lab";
 const REPORTS: &str = "/dev/ttyS1";
 const SHELL: &str = "/dev/ttyS2";
 const MEMORY: &str = "/run/lab";
-/// What is said of a step that takes longer than `LONG`: few do, and these are none the worse for some lines more.
-const LOGS: [&str; 2] = ["/run/lab/run/containerd.log", "/run/lab/node/plugin/plugin.log"];
+/// Of a step that takes longer it is said what it waits for: few do, and these are none the worse for some lines more.
 const LONG: Duration = Duration::from_secs(90);
 
 /// Plays the job. To be called in a guest only: it mounts file systems over `/run`, `/tmp` and others.
@@ -131,7 +130,7 @@ fn play_part(player: &mut Player<'_>, part: &[Step], host: &Host) -> Result<()> 
     for step in part {
         host.hears(&Report::Progress(step.describe()))?;
         let tell = |text| drop(host.hears(&Report::Progress(text)));
-        let outcome = watch::watched(LONG, &LOGS, tell, || player.play(step))?;
+        let outcome = watch::watched(LONG, &player.logs(), tell, || player.play(step))?;
         host.hears(&Report::Outcome(outcome))?;
     }
     Ok(())

@@ -45,10 +45,10 @@ impl Launched {
         Ok(launched)
     }
 
-    /// What it says: only its state. It logs to the system's log, which the lab does not keep.
+    /// What it says: only its state.
     #[must_use]
     pub fn word(&self) -> Word {
-        Word::at(PathBuf::new(), self.state.clone())
+        Word::at(None, self.state.clone())
     }
 
     /// Takes it away: a runtime that starts from now on does not launch it.

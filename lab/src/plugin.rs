@@ -59,7 +59,11 @@ impl Setup {
     /// What plugins of this setup logged, over all starts.
     #[must_use]
     pub fn log(&self) -> String {
-        fs::read_to_string(self.directory.join("plugin.log")).unwrap_or_default()
+        fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.directory.join("plugin.log")
     }
 }
 
@@ -73,7 +77,8 @@ pub struct Plugin {
 /// What a plugin itself says, however it was started: its log and its state file.
 #[derive(Debug, Clone)]
 pub struct Word {
-    log: PathBuf,
+    /// None if it logs to the system's log, which the lab does not keep.
+    log: Option<PathBuf>,
     /// Where this start's part of the log begins.
     start: usize,
     /// The directory of the state file.
@@ -121,7 +126,7 @@ impl Plugin {
         let state = setup.directory.join("state");
         fs::create_dir_all(&state).with_context(|| format!("cannot make {}", state.display()))?;
         setup.write_config()?;
-        let log_path = setup.directory.join("plugin.log");
+        let log_path = setup.log_path();
         let log = File::options()
             .create(true)
             .append(true)
@@ -136,7 +141,7 @@ impl Plugin {
             .stderr(log)
             .spawn()
             .with_context(|| format!("cannot start {}", setup.program.display()))?;
-        Ok(Self { child, word: Word { log: log_path, start, state } })
+        Ok(Self { child, word: Word { log: Some(log_path), start, state } })
     }
 
     /// Waits until the log of this start has said `text` at least `count` times.
@@ -228,16 +233,22 @@ impl Plugin {
 }
 
 impl Word {
-    /// Of a plugin that logs to `log`, a file of its own, and has its state in the directory `state`.
+    /// Of a plugin that logs to `log`, a file of its own, or to the system's log, and has its state in the directory `state`.
     #[must_use]
-    pub fn at(log: PathBuf, state: PathBuf) -> Self {
+    pub fn at(log: Option<PathBuf>, state: PathBuf) -> Self {
         Self { log, start: 0, state }
     }
 
-    /// What was logged since this start.
+    /// The file it logs to, if it does.
+    #[must_use]
+    pub fn log_path(&self) -> Option<&Path> {
+        self.log.as_deref()
+    }
+
+    /// What was logged since this start, as far as the lab keeps it.
     #[must_use]
     pub fn log(&self) -> String {
-        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let text = self.log_path().and_then(|log| fs::read_to_string(log).ok()).unwrap_or_default();
         text.get(self.start..).unwrap_or_default().to_owned()
     }
 

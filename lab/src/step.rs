@@ -174,6 +174,13 @@ impl<'a> Player<'a> {
         self.word().map_or_else(String::new, Word::log)
     }
 
+    /// The logs of the runtime and, if there is one that keeps its own, of the plugin.
+    #[must_use]
+    pub fn logs(&self) -> Vec<PathBuf> {
+        let plugin = self.word().and_then(Word::log_path).map(Path::to_path_buf);
+        std::iter::once(self.node.containerd().log_path()).chain(plugin).collect()
+    }
+
     /// Carries out one step.
     ///
     /// # Errors

@@ -69,7 +69,7 @@ impl DaemonPod {
         volumes::set_up(manifests, place)?;
         let id = kubelet.run_sandbox_as(&pod, sandbox.clone())?;
         let running = RunningPod { pod, sandbox: id, containers: Vec::new() };
-        let word = Word::at(log_path(&logs, main, 0), state(manifests, main, place)?);
+        let word = Word::at(Some(log_path(&logs, main, 0)), state(manifests, main, place)?);
         let manifests = manifests.clone();
         let mut daemon =
             Self { manifests, place: place.clone(), sandbox, running, attempts: 0, word };
@@ -96,7 +96,7 @@ impl DaemonPod {
         let main = self.manifests.pod().containers[0].clone();
         let container = self.create(kubelet, &main, self.attempts)?;
         let path = log_path(&self.logs(), &main, self.attempts);
-        self.word = Word::at(path, state(&self.manifests, &main, &self.place)?);
+        self.word = Word::at(Some(path), state(&self.manifests, &main, &self.place)?);
         self.attempts += 1;
         self.running.containers.push(container);
         Ok(())

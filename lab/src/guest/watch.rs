@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::process;
 /// Does the work. Should it take longer than this, `tell` hears once what goes on meanwhile.
 pub(super) fn watched<T>(
     long: Duration,
-    logs: &[impl AsRef<Path> + Sync],
+    logs: &[PathBuf],
     tell: impl FnOnce(String) + Send,
     work: impl FnOnce() -> T,
 ) -> T {
@@ -31,13 +31,13 @@ pub(super) fn watched<T>(
     })
 }
 
-fn goings_on(logs: &[impl AsRef<Path>]) -> String {
+fn goings_on(logs: &[PathBuf]) -> String {
     let mut text = "this takes long; threads, and what they wait for in the kernel:".to_owned();
     // Writing to a string cannot fail.
     for (thread, count) in threads() {
         let _ = write!(text, "\n  {count} x {thread}");
     }
-    for log in logs.iter().map(AsRef::as_ref) {
+    for log in logs {
         let bytes = fs::read(log).unwrap_or_default();
         let end = last_lines(&String::from_utf8_lossy(&bytes), 15);
         let _ = write!(text, "\n{} ends with:\n{end}", log.display());
@@ -78,7 +78,7 @@ mod tests {
             let mut told = None;
             let worked = watched(
                 Duration::from_millis(long),
-                &[log.path()],
+                &[log.path().to_owned()],
                 |text| told = Some(text),
                 || {
                     thread::sleep(Duration::from_millis(time));

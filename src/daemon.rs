@@ -7,6 +7,7 @@
 //! A decision is on disk before the runtime hears it. The disk is waited for outside the thread that serves the
 //! connection, and only if what must outlive the process has changed: never for a shared container.
 
+mod absent;
 mod action;
 mod answer;
 mod kernel;
@@ -82,6 +83,8 @@ pub struct Owner {
     /// The kubelet, which may assign CPUs itself.
     neighbour: Neighbour,
     watch: Watch,
+    /// When containers that are away have been so for some time.
+    lull: Instant,
     machine: Machine,
     /// The configuration, which may change.
     live: Live,
@@ -139,6 +142,7 @@ impl Owner {
             kernel,
             neighbour,
             watch,
+            lull: absent::next_lull(),
             machine,
             live,
             updater: None,
@@ -169,12 +173,17 @@ impl Owner {
         if created.is_some() || matches!(event, Event::Synchronize { .. }) {
             self.look_at_machine().await;
         }
+        if created.is_some() {
+            self.end_deserted().await;
+        }
         let mut event = self.watch.witness(event).await;
         machine::locate_devices(&self.machine.sysfs, &mut event);
         self.kernel.let_go(&event).await;
         self.hear(&event);
         // What answers to these cannot carry is told on its own.
-        let mute = matches!(event, Event::Started { .. } | Event::StopPod(_) | Event::RemovePod(_));
+        let removed = matches!(event, Event::Remove(_));
+        let mute = removed
+            || matches!(event, Event::Started { .. } | Event::StopPod(_) | Event::RemovePod(_));
         let step = kernel::Step::of(&event);
         let result = self.ledger.handle(event);
         let notes = self.tell_notes();
@@ -200,6 +209,9 @@ impl Owner {
         self.kernel.hold_back(&mut decision.updates, &mut self.ledger).await;
         if !decision.updates.is_empty() {
             self.watch.changed(decision.updates.len());
+        }
+        if removed {
+            self.end_deserted().await;
         }
         self.watch.owing |= mute && self.ledger.owes();
         Ok(decision)

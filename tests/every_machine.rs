@@ -117,6 +117,7 @@ impl Node<'_> {
             qos,
             budget: budget.map(MilliCpu),
             annotations: Vec::new(),
+            cgroup: None,
         };
         self.event(Event::RunPod(pod.clone())).unwrap();
         self.live.push(Live { pod: pod.clone(), containers: Vec::new() });

@@ -9,7 +9,7 @@ use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
 use nri_cpu_manager::ledger::{
     Claim, Container, ContainerKind, CpuRequest, Decision, Event, Ledger, MilliCpu, Pin, Pod, Qos,
-    Settings, Update, Wanted,
+    Settings, Wanted,
 };
 use nri_cpu_manager::topology::Topology;
 use proptest::prelude::*;
@@ -95,6 +95,8 @@ mod invariants;
 mod machines;
 #[path = "random/neighbour.rs"]
 mod neighbour;
+#[path = "random/order.rs"]
+mod order;
 #[path = "random/resize.rs"]
 mod resize;
 #[path = "random/restart.rs"]
@@ -208,23 +210,31 @@ impl Node {
     /// Hands an event to the ledger and does what it answers. `None`: refused.
     fn event(&mut self, event: Event) -> Option<Decision> {
         self.last = Some(event.clone());
+        // The runtime changes the container last that it was asked to change.
+        let last = match &event {
+            Event::Update { container, .. } => Some(container.id.clone()),
+            _ => None,
+        };
         let decision = self.ledger.handle(event).ok()?;
-        self.carry_out(&decision.updates);
+        self.carry_out(&decision.updates, last.as_ref());
         Some(decision)
     }
 
-    fn carry_out(&mut self, changes: &[Update]) {
-        let mut told = std::collections::HashSet::new();
-        for update in changes {
-            assert!(
-                told.insert(update.container.clone()),
-                "{} is told twice in one answer",
-                update.container
-            );
-            if let Some(instance) = self.instances.get_mut(&update.container.0) {
-                instance.pin = Some(update.pin);
+    /// What no answer carries: told or written, until nothing waits.
+    fn carry_out_pending(&mut self) {
+        for round in 0.. {
+            let changes = match self.serial % 2 {
+                0 => self.ledger.take_updates(),
+                _ => self.ledger.take_writes(),
+            };
+            self.carry_out(&changes, None);
+            if !self.ledger.waits() {
+                break;
             }
+            assert!(round < 4, "containers wait for ever");
         }
+        let changes = self.ledger.take_updates();
+        self.carry_out(&changes, None);
     }
 
     fn run(&mut self, op: &Op) {
@@ -239,6 +249,7 @@ impl Node {
                     qos: if qos > 1 { Qos::Guaranteed } else { Qos::Burstable },
                     budget: (qos != 4).then(|| MilliCpu(u64::from(cpus[0] + cpus[1]) * 500)),
                     annotations: wishes::annotations(wishes),
+                    cgroup: None,
                 };
                 self.event(Event::RunPod(pod.clone()));
                 let kinds = match kinds {
@@ -313,8 +324,7 @@ impl Node {
             Op::Refusal { container } => {
                 let Some(id) = self.pick(container) else { return };
                 self.ledger.fall_back(&ContainerId(id));
-                let changes = self.ledger.take_updates();
-                self.carry_out(&changes);
+                self.carry_out_pending();
             }
             Op::Restart { memory } => self.restart(memory),
             Op::Away { pod, container } => {

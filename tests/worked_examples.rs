@@ -40,6 +40,7 @@ impl Node {
             qos,
             budget: (total > 0).then_some(MilliCpu(total)),
             annotations: Vec::new(),
+            cgroup: None,
         };
         self.ledger.handle(Event::RunPod(pod.clone())).unwrap();
         let mut answers = Vec::new();
@@ -202,6 +203,7 @@ fn a_resize_is_not_refused_for_its_affinity() {
             qos: Qos::Guaranteed,
             budget: None,
             annotations: Vec::new(),
+            cgroup: None,
         };
         let container = Container::new(
             ContainerId(id.to_owned()),

@@ -68,9 +68,11 @@ impl Step {
             Event::Update { container, .. } => Step::Update(container.id.clone()),
             Event::Synchronize { .. } | Event::Machine(_) | Event::Settings(_) => Step::All,
             Event::StopPod(_) | Event::RemovePod(_) | Event::Remove(_) => Step::Tidy,
-            Event::RunPod(_) | Event::UpdatePod(_) | Event::Stop(_) | Event::Kubelet { .. } => {
-                Step::None
-            }
+            Event::RunPod(_)
+            | Event::UpdatePod(_)
+            | Event::Stop(_)
+            | Event::Lull
+            | Event::Kubelet { .. } => Step::None,
         }
     }
 }

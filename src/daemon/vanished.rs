@@ -37,7 +37,7 @@ pub(super) struct Vanished {
 /// Looks at them all.
 pub(super) fn look(verifier: &Verifier, holders: Vec<Holder>) -> Vec<Sighting> {
     let presence = |holder: Holder| {
-        let presence = verifier.presence(&holder.group);
+        let presence = verifier.presence(&holder);
         (holder, presence)
     };
     holders.into_iter().map(presence).collect()
@@ -69,8 +69,8 @@ impl Vanished {
 }
 
 impl Owner {
-    /// Makes up for an end as if the runtime had told of it; what changes for others goes with the next answer.
-    pub(super) async fn end(&mut self, end: End) {
+    /// Makes up for an end as if the runtime had told of it.
+    pub(super) fn end(&mut self, end: End) {
         let (event, what) = match end {
             End::Container(id) => {
                 let what = format!("container {id}: its control group has ended");
@@ -86,10 +86,6 @@ impl Owner {
             GONE.as_secs()
         );
         *self.watch.drifts.entry(KIND).or_default() += 1;
-        // Ends are never refused.
-        let decision = self.ledger.handle(event).unwrap_or_default();
-        self.ledger.unheard(&decision.updates);
-        self.tell_notes();
-        self.tell_pending().await;
+        self.note(event);
     }
 }

@@ -53,6 +53,8 @@ pub(super) enum Work {
     Tidy,
     /// It is time to look which CPUs are online.
     Machine,
+    /// Some time has passed.
+    Lull,
     /// The configuration file has changed.
     Config(Reading),
     /// The kubelet's state file has changed.
@@ -171,6 +173,11 @@ impl Watch {
         self.due = self.due.max(self.carried).min(self.looked + LONGEST);
     }
 
+    /// What looks at the groups, where they can be seen.
+    pub(super) fn verifier(&self) -> Option<Verifier> {
+        self.verifier.clone()
+    }
+
     /// Containers that were not as decided at the last look, nor at the one before.
     pub(super) fn drifting(&self) -> usize {
         self.suspects.values().filter(|(_, looks)| *looks > 1).count()
@@ -219,6 +226,7 @@ pub(super) async fn next(owner: &mut Option<Owner>) -> Work {
         look = owner.neighbour.next() => Work::Kubelet(look),
         reading = owner.live.next() => Work::Config(reading),
         () = sleep_until(owner.machine.due) => Work::Machine,
+        () = sleep_until(owner.lull) => Work::Lull,
         sent = finished(sending) => Work::Sent(sent.0, sent.1),
         found = async {
             if looking.is_none() {
@@ -264,6 +272,7 @@ impl Owner {
             Work::Tidy => self.kernel.tidy().await,
             Work::Tell => self.tell_pending().await,
             Work::Machine => self.look_at_machine().await,
+            Work::Lull => self.lull().await,
             Work::Config(reading) => self.follow_config(reading).await,
             Work::Kubelet(look) => {
                 self.look(look);
@@ -288,8 +297,10 @@ impl Owner {
                 found.retain(|finding| self.is_decided(&finding.placed));
                 self.watch.confirm(found);
                 for end in self.watch.vanished.note(sightings, Instant::now()) {
-                    self.end(end).await;
+                    self.end(end);
                 }
+                self.end_deserted().await;
+                self.tell_owed().await;
             }
             Work::Repair(Finding { placed, drift }) => {
                 for drift in drift {

@@ -4,7 +4,7 @@ use super::affinity;
 use super::hierarchy::{FileError, Hierarchy, Version};
 use super::partition::{self, Kind};
 use crate::cpuset::CpuSet;
-use crate::ledger::{CgroupPath, Placed};
+use crate::ledger::{CgroupPath, Holder, Placed};
 use crate::placement::NodeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -133,15 +133,19 @@ impl Verifier {
         Some(InForce { cpus, mems: mems.map(|nodes| nodes.iter().collect()), kept })
     }
 
+    /// Whether a group is there.
+    pub fn has(&self, group: &CgroupPath) -> bool {
+        self.on.directory(group).is_dir()
+    }
+
     /// Whether a container's group still has somebody in it.
-    pub fn presence(&self, group: &CgroupPath) -> Presence {
-        let is_there = |group: &CgroupPath| self.on.directory(group).is_dir();
-        if !is_there(group) {
-            return match group.parent().is_some_and(|pod| is_there(&pod)) {
-                true => Presence::Ended,
-                false => Presence::PodGone,
-            };
+    pub fn presence(&self, holder: &Holder) -> Presence {
+        if !self.has(&holder.pod_group) {
+            return Presence::PodGone;
         }
+        let Some(group) = holder.group.as_ref().filter(|group| self.has(group)) else {
+            return Presence::Ended;
+        };
         // Groups within it count as well. The older interface does not tell.
         match self.on.read(group, "cgroup.events") {
             Ok(events) if events.lines().any(|line| line == "populated 0") => Presence::Ended,

@@ -176,6 +176,7 @@ mod tests {
             qos,
             budget: None,
             annotations: Vec::new(),
+            cgroup: None,
         };
         let container = Container {
             cpus: if update { None } else { cpus },

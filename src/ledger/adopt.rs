@@ -4,16 +4,17 @@
 //! noted third; placing anew is the last resort. Every legal assignment is adopted before any container is placed, so
 //! that nobody is moved to make room for somebody who has no CPUs yet. Where two hold the same CPUs, the fewest move.
 
+use super::entry::{Entry, Life};
 use super::event::Decision;
 use super::hands_off::Stance;
 use super::memory::Memory;
 use super::model::{Container, ContainerId, CpuRequest, MilliCpu, Pod, PodUid, SandboxId};
 use super::note::{Note, Reason, Subject, What};
-use super::pods::{Entry, Life, Room};
+use super::pods::Room;
 use super::trust::Trust;
 use super::{Claim, Exclusivity, Ledger, Policy};
 use crate::cpuset::CpuSet;
-use crate::placement::{Allocation, Supply};
+use crate::placement::Allocation;
 use std::collections::{HashMap, HashSet};
 
 /// What was followed event by event, and is not in a runtime's list.
@@ -51,7 +52,13 @@ impl Ledger {
             let lifted = cpu.limit != container.cpu.limit;
             container.cpu = cpu;
             self.enter(uid, container);
-            self.pods.change_entry(uid, &container.name, |entry| entry.lifted = lifted);
+            let alone = container.cpus.is_some_and(|set| memory.names(uid, container, &set));
+            self.pods.change_entry(uid, &container.name, |entry| {
+                entry.lifted = lifted;
+                if let Some(applied) = &mut entry.applied {
+                    applied.exclusive = alone || container.kept;
+                }
+            });
         }
         self.take_up(followed);
         self.settle(&containers, memory);
@@ -61,6 +68,9 @@ impl Ledger {
     /// Gives containers that have been entered their CPUs. While somebody else assigns them, only what is set counts,
     /// and nobody is moved.
     pub(super) fn settle(&mut self, containers: &[(PodUid, Container)], memory: Memory) {
+        let entitled = |(uid, container): &(PodUid, Container)| self.asks(uid, container).is_some();
+        let sharing = containers.iter().filter(|container| !entitled(container));
+        let memory = memory.with_pools(sharing.filter_map(|(_, container)| container.cpus));
         let sources: &[&[Trust]] = match self.stance {
             Stance::Assign => &[Trust::SET, Trust::NOTED],
             Stance::Refuse | Stance::Observe => &[Trust::SET],
@@ -89,7 +99,10 @@ impl Ledger {
             }
         }
         // A pod that has only a sandbox may be a dead one that is still listed: it keeps nothing free for itself.
-        self.pods.change_all(|_, pod| pod.refused = pod.containers.is_empty());
+        self.pods.change_all(|_, pod| {
+            pod.refused = pod.containers.is_empty();
+            pod.lend_if_quiet();
+        });
         self.revision += 1;
         self.refresh_pool();
         self.pending = true;
@@ -263,7 +276,7 @@ impl Ledger {
     /// Places a running container that should have exclusive CPUs and has none, or none that are legal: those that it
     /// has `lost`. Who is to have none any more is told of, too.
     fn repair(&mut self, uid: &PodUid, container: &Container, lost: Option<CpuSet>) {
-        let Some(n) = self.due(uid, container) else {
+        let Some((n, room)) = self.due(uid, container) else {
             if let Some(lost) = lost {
                 let why = self.illegal(Some(lost), lost.len());
                 let what = What::LeftShared(format!("{why}, and it is not to have others"));
@@ -273,14 +286,15 @@ impl Ledger {
         };
         let Some(entry) = self.entry(uid, &container.name) else { return };
         let wishes = entry.terms.wishes;
-        let supply = Supply { free: self.free(), reusable: CpuSet::EMPTY };
         let placement = wishes.settings(&self.settings.placement);
-        let result = self.place(uid, &placement, &wishes, &supply, n);
+        let chosen = self.choose(uid, &placement, &wishes, self.free(), room, n);
         let subject = self.subject(uid, container);
-        match result {
-            Ok(Allocation { cpus: to, hint }) => {
+        match chosen {
+            Ok(Some(Allocation { cpus: to, hint })) => {
                 let why = self.illegal(container.cpus, n);
+                let taken = self.with_idle(&to, wishes.isolates());
                 if let Some(mut pod) = self.pods.change(uid) {
+                    pod.hand_over(&self.topology, &container.name, taken);
                     if wishes.shares_affinity() {
                         pod.affinity = pod.demand().map(|total| (total, hint));
                     }
@@ -290,6 +304,7 @@ impl Ledger {
                 }
                 self.moved(subject, container.cpus, to, why);
             }
+            Ok(None) => {}
             Err(rejection) => {
                 let what = What::LeftShared(rejection.to_string());
                 self.leave_shared(uid, container, what);
@@ -302,18 +317,27 @@ impl Ledger {
         self.notes.push(Note::new(true, self.subject(uid, container), what));
         self.pods.change_entry(uid, &container.name, |entry| {
             if entry.lifted {
-                entry.told.doubt();
+                entry.doubt();
             }
         });
     }
 
-    /// How many exclusive CPUs a running container should have that has none; `None` if it should not.
-    fn due(&self, uid: &PodUid, container: &Container) -> Option<usize> {
+    /// How many exclusive CPUs a running container should have that has none, and how they fit its pod's budget; `None` if
+    /// it should not.
+    ///
+    /// One that has been pinned and shares did not fit in: it gets no CPUs of another one that has just ended.
+    fn due(&self, uid: &PodUid, container: &Container) -> Option<(usize, Room)> {
         let (pod, n) = (self.pods.get(uid)?, self.asks(uid, container)?);
+        let room = self.room(pod, pod.budget_cpus(), container, n);
+        let fits = match room {
+            Room::Fresh(_) => true,
+            Room::Reuse(_) => container.cpus.is_none(),
+            Room::None => false,
+        };
         let due = self.entry(uid, &container.name)?.claim.is_none()
             && self.settings.policy != Policy::None
-            && self.room(pod, pod.budget_cpus(), container, n) != Room::None;
-        due.then_some(n)
+            && fits;
+        due.then_some((n, room))
     }
 
     /// How many exclusive CPUs a container asks for that has been entered.

@@ -1,12 +1,13 @@
 //! The life of a container, event by event.
 
 use super::Ledger;
+use super::entry::{Entry, Life};
 use super::event::{Decision, Wanted};
 use super::grant::Grant;
 use super::hands_off::Stance;
 use super::model::{Container, ContainerId, Pod, PodUid, SandboxId};
 use super::note::{Note, Subject, What};
-use super::pods::{Entry, Life, PodEntry};
+use super::pods::PodEntry;
 use super::scene::{Refused, Scene};
 use crate::cpuset::CpuSet;
 use crate::placement::{Allocation, Rejection};
@@ -26,6 +27,7 @@ impl Ledger {
     pub(super) fn create(&mut self, pod: Pod, container: Container) -> Result<Decision, Rejection> {
         let uid = self.upsert_pod(pod);
         self.recall(&uid, &container.name);
+        let kept = self.pods.get(&uid).map(PodEntry::kept_by_kernel).unwrap_or_default();
         if self.stance != Stance::Assign {
             return self.create_untouched(&uid, &container);
         }
@@ -88,7 +90,8 @@ impl Ledger {
         }
         self.refresh_pool();
         let pod = self.pods.get(&uid);
-        self.pending |= pod.is_some_and(PodEntry::is_in_its_own_way);
+        self.pending |= pod
+            .is_some_and(|pod| pod.is_in_its_own_way() || !kept.is_subset(&pod.kept_by_kernel()));
         let pin = pod.and_then(|pod| self.wish(pod, pod.containers.get(&container.name)?));
         // The new container is not among the updates: what it is told is the pin itself.
         if let Some(pin) = &pin {
@@ -113,7 +116,7 @@ impl Ledger {
             }
             // An update before this moment may have changed the runtime's books only: say it again.
             if entry.life == (Life::Created { updated: true }) {
-                entry.told.doubt();
+                entry.doubt();
                 self.pending = true;
             }
             entry.life = Life::Running;
@@ -145,45 +148,47 @@ impl Ledger {
             // What the kubelet asks for is written over what was set: its quota would throttle exclusive CPUs, its
             // CPUs are not the ones decided here.
             if wanted.cpus.is_some() || (wanted.sets_quota && entry.claim.is_some()) {
-                entry.told.doubt();
+                entry.doubt();
                 self.pending = true;
             }
         });
-        Ok(Decision { updates: self.take_updates(), ..Decision::default() })
+        let updates = self.take_updates_with(Some(&container.id));
+        Ok(Decision { updates, ..Decision::default() })
     }
 
     pub(super) fn stop(&mut self, id: &ContainerId) {
         let Some((uid, name)) = self.ids.get(id) else { return };
-        self.pods.change_entry(uid, name, |entry| entry.life = Life::Stopped);
+        if let Some(mut pod) = self.pods.change(uid) {
+            pod.end(name);
+        }
         self.refresh_pool();
     }
 
-    /// A container is gone for good, not only between two instances: its CPUs are free. With its last container its pod
-    /// is over: of pods that are older than the runtime's last start containerd tells no end.
-    ///
-    /// Not so one that could not be created: it comes back, and has to find the CPUs that its name had before.
+    /// An instance is gone for good, or was never created. Its exclusive CPUs stay its name's for the life of its pod,
+    /// as the kubelet has it: creations can fail several times in a row, and old instances are removed between them.
     pub(super) fn remove(&mut self, id: &ContainerId) {
-        let Some((uid, name)) = self.ids.remove(id) else { return self.forget_claim(id) };
-        let Some(mut entry) = self.pods.change(&uid) else { return };
-        let gone = entry.containers.get_mut(&name);
-        if let Some(before) = gone.and_then(Entry::fall_back_to_before) {
-            drop(entry);
-            self.ids.insert(before, (uid, name));
-            self.revision += 1;
-            return self.refresh_pool();
+        let Some((uid, name)) = self.ids.get(id).cloned() else { return self.forget_claim(id) };
+        let Some(mut pod) = self.pods.change(&uid) else { return };
+        pod.end(&name);
+        match pod.containers.get_mut(&name) {
+            Some(entry) if entry.claim.is_some() => entry.removed = true,
+            _ => {
+                pod.containers.remove(&name);
+                self.ids.remove(id);
+            }
         }
-        let removed = entry.containers.remove(&name);
-        let (over, pod) = (entry.containers.is_empty(), entry.pod.clone());
-        drop(entry);
+        let (over, sandbox) = (pod.containers.is_empty(), pod.pod.sandbox.clone());
+        drop(pod);
         if over {
-            self.sandboxes.remove(&pod.sandbox);
+            self.sandboxes.remove(&sandbox);
             self.pods.remove(&uid);
         }
-        if let Some(entry) = removed {
-            // Where the kernel kept its CPUs the others of its pod did without them.
-            self.pending |= !over && entry.claim.is_some();
-            self.released(&pod, name, entry);
-        }
+        self.refresh_pool();
+    }
+
+    /// Some time has passed: what containers that stay away have for themselves is lent to the shared pool.
+    pub(super) fn lull(&mut self) {
+        self.pods.change_all(|_, pod| pod.lull());
         self.refresh_pool();
     }
 

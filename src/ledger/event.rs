@@ -56,12 +56,15 @@ pub enum Event {
     },
     /// A container's process has ended, or its creation failed.
     Stop(ContainerId),
-    /// A container is gone for good.
+    /// An instance of a container is gone for good, or never came to be. Its pod may go on, and so may its name.
     Remove(ContainerId),
     /// All containers of a pod have been stopped.
     StopPod(SandboxId),
     /// A pod is gone for good.
     RemovePod(SandboxId),
+    /// Some time has passed, half a minute or so. What has not happened meanwhile counts, too: a container that is still
+    /// away lends its CPUs.
+    Lull,
     /// CPUs of the machine have gone offline or come online: it is this one now.
     Machine(Topology),
     /// The administrator has decided otherwise: these settings are in force from now on.
@@ -90,6 +93,7 @@ impl Event {
             Event::Remove(_) => "remove",
             Event::StopPod(_) => "stop_pod",
             Event::RemovePod(_) => "remove_pod",
+            Event::Lull => "lull",
             Event::Kubelet { .. } => "kubelet",
             Event::Machine(_) => "machine",
             Event::Settings(_) => "settings",
@@ -136,6 +140,11 @@ impl Pin {
     /// The same with the CFS quota of this limit set. `None` leaves the quota as it is.
     pub fn with_limit(self, limit: Option<MilliCpu>) -> Pin {
         Pin { limit, ..self }
+    }
+
+    /// The same on other CPUs. `None` if these are none.
+    pub(super) fn on(self, cpus: CpuSet) -> Option<Pin> {
+        (!cpus.is_empty()).then_some(Pin { cpus, ..self })
     }
 
     /// The limit of a container that shares CPUs and had its quota lifted; `None` where nothing is said about a quota.

@@ -3,10 +3,10 @@
 //! While it stands back the ledger changes nothing, but follows: what the kubelet sets is taken note of like what is
 //! found at the start. So taking over needs no list from the runtime, and moves nobody whose CPUs are legal.
 
+use super::entry::{Applied, Entry, Life, Told};
 use super::event::{Decision, Wanted};
 use super::model::{Container, ContainerId, PodUid};
 use super::note::{Note, What};
-use super::pods::{Entry, Life, Told};
 use super::{Event, Ledger};
 use crate::cpuset::CpuSet;
 use crate::placement::{Reason, Rejection};
@@ -140,6 +140,7 @@ impl Ledger {
             entry.lifted &= !wanted.sets_quota;
             let cpus = wanted.cpus.filter(|cpus| entry.told != Told::Cpus(*cpus))?;
             entry.told = Told::Cpus(cpus);
+            entry.applied = Some(Applied { cpus, exclusive: false, sure: true });
             entry.claim = None;
             Some(Container { cpus: Some(cpus), cpu: entry.cpu, ..container.clone() })
         });

@@ -5,10 +5,10 @@
 //! gets the nearest free ones beside them. Where there are none it goes on with what it has, and is completed with the
 //! next change of the machine.
 
+use super::entry::Life;
 use super::hands_off::Stance;
 use super::model::PodUid;
 use super::note::{Note, Reason, Subject, What};
-use super::pods::Life;
 use super::{Ledger, Policy};
 use crate::cpuset::CpuSet;
 use crate::placement::resize::grow;
@@ -87,7 +87,7 @@ impl Ledger {
                 let what = What::LeftShared("all its exclusive CPUs are offline now".to_owned());
                 self.notes.push(Note::new(true, subject, what));
                 // Also where these are the same CPUs: its quota has to be set again.
-                self.pods.change_entry(uid, name, |entry| entry.told.doubt());
+                self.pods.change_entry(uid, name, |entry| entry.doubt());
             }
         }
     }

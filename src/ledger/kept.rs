@@ -2,11 +2,12 @@
 
 use super::cgroup::CgroupPath;
 use super::containers::Instance;
+use super::entry::{Entry, Life};
 use super::event::{Pin, Update};
 use super::hands_off::Stance;
 use super::model::{Container, ContainerId, MilliCpu, Pod, PodUid, SandboxId};
 use super::note::Subject;
-use super::pods::{Entry, Life, PodEntry};
+use super::pods::PodEntry;
 use super::{Exclusivity, Ledger};
 use crate::cpuset::CpuSet;
 
@@ -44,10 +45,23 @@ pub struct Holder {
     pub id: ContainerId,
     /// The sandbox of its pod.
     pub sandbox: SandboxId,
-    /// The control group of that instance.
-    pub group: CgroupPath,
+    /// The control group of that instance, where known.
+    pub group: Option<CgroupPath>,
+    /// That of its pod.
+    pub pod_group: CgroupPath,
     /// Whether it has ended, as far as was told.
     pub ended: bool,
+}
+
+/// A pod that has exclusive CPUs and no instance of any container: either it is over, and the runtime does not say so
+/// (containerd does not of pods that are older than its last start), or its containers are between two tries to create
+/// them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deserted {
+    /// Its sandbox.
+    pub sandbox: SandboxId,
+    /// Its control group, which is there as long as the pod is; `None` where the runtime does not tell.
+    pub group: Option<CgroupPath>,
 }
 
 impl Ledger {
@@ -55,13 +69,22 @@ impl Ledger {
     pub fn holders(&self) -> impl Iterator<Item = Holder> {
         self.entries().filter_map(|(uid, _, entry)| {
             entry.claim?;
+            let pod = self.pods.get(uid)?;
             Some(Holder {
                 id: entry.id.clone(),
-                sandbox: self.pods.get(uid)?.pod.sandbox.clone(),
-                group: entry.cgroup.clone()?,
+                sandbox: pod.pod.sandbox.clone(),
+                group: entry.cgroup.clone(),
+                pod_group: pod.group()?,
                 ended: entry.life == Life::Stopped,
             })
         })
+    }
+
+    /// Pods whose end has to be looked for, as there is nothing left of which the runtime could tell it.
+    pub fn deserted(&self) -> impl Iterator<Item = Deserted> {
+        self.pods
+            .deserted()
+            .map(|pod| Deserted { sandbox: pod.pod.sandbox.clone(), group: pod.group() })
     }
 
     /// All containers that exist and are told anything here, in order of pod uid and container name.
@@ -82,6 +105,8 @@ impl Ledger {
         }
         let pod = self.pods.get(uid)?;
         let pin = self.wish(pod, entry)?;
+        let by_now = entry.applied.filter(|_| entry.waits);
+        let pin = by_now.and_then(|applied| pin.on(applied.cpus)).unwrap_or(pin);
         Some(Placed {
             subject: Subject {
                 namespace: pod.pod.namespace.clone(),
@@ -91,7 +116,7 @@ impl Ledger {
             },
             cgroup: entry.cgroup.clone(),
             pin,
-            runs_on: entry.claim.unwrap_or_else(|| self.left_of(pin.cpus())),
+            runs_on: if pin.is_exclusive() { pin.cpus() } else { self.left_of(pin.cpus()) },
             kept_by: entry.kept_by,
             running: entry.life == Life::Running,
             lifts_pod_quota: pod.lifts_quota(),
@@ -136,7 +161,7 @@ impl Ledger {
     pub fn drifted(&mut self, containers: &[ContainerId]) {
         for id in containers {
             let Some((uid, name)) = self.ids.get(id) else { continue };
-            if self.pods.change_entry(uid, name, |entry| entry.told.doubt()).is_some() {
+            if self.pods.change_entry(uid, name, |entry| entry.doubt()).is_some() {
                 self.pending = true;
             }
         }
@@ -144,6 +169,12 @@ impl Ledger {
 }
 
 impl PodEntry {
+    /// Its control group: as the runtime tells, or the one that its containers are in.
+    fn group(&self) -> Option<CgroupPath> {
+        let of_container = |entry: &Entry| entry.cgroup.as_ref()?.parent();
+        self.pod.cgroup.clone().or_else(|| self.containers.values().find_map(of_container))
+    }
+
     /// As the kubelet: with any exclusive container; in a pod with resources of its own, if all are. Such a pod shows by
     /// its containers having more in sum than the pod, as those without any inherit the pod's limit.
     fn lifts_quota(&self) -> bool {

@@ -11,6 +11,8 @@ use std::collections::HashMap;
 pub(super) struct Memory {
     ours: HashMap<(PodUid, String), Claim>,
     kubelet: HashMap<Named, Noted>,
+    /// What is set for running containers that are entitled to no exclusive CPUs.
+    pools: Vec<CpuSet>,
 }
 
 /// What the kubelet noted for a container.
@@ -49,12 +51,45 @@ impl Memory {
                     (of, Noted { cpus, doubtful: !cpus.is_disjoint(&twice_in_pod) })
                 })
                 .collect(),
+            pools: Vec::new(),
         }
+    }
+
+    /// The same, with what is set for running containers that are entitled to no exclusive CPUs: pools that they share.
+    pub(super) fn with_pools(mut self, sets: impl Iterator<Item = CpuSet>) -> Memory {
+        for set in sets {
+            if !self.pools.contains(&set) {
+                self.pools.push(set);
+            }
+        }
+        self
+    }
+
+    /// Whether a container that is entitled to no exclusive CPUs has just these.
+    pub(super) fn is_pool(&self, cpus: &CpuSet) -> bool {
+        self.pools.contains(cpus)
+    }
+
+    /// Whether these CPUs were exclusive to this very container: what is set for it was decided, here or by the kubelet.
+    pub(super) fn names(&self, uid: &PodUid, container: &Container, set: &CpuSet) -> bool {
+        let ours = self.ours(uid, container).filter(|claim| claim.id == container.id);
+        let kubelet = self.kubelet(uid, container).filter(|noted| !noted.doubtful);
+        ours.is_some_and(|claim| claim.cpus == *set) || kubelet.is_some_and(|n| n.cpus == *set)
+    }
+
+    /// Whether anything was decided here for a container of this pod.
+    pub(super) fn knows(&self, uid: &PodUid) -> bool {
+        self.ours.keys().any(|(pod, _)| pod == uid)
     }
 
     /// What was decided here for a container of this name.
     pub(super) fn ours(&self, uid: &PodUid, container: &Container) -> Option<&Claim> {
-        self.ours.get(&(uid.clone(), container.name.clone()))
+        self.of_name(uid, &container.name)
+    }
+
+    /// The same by the container's name.
+    pub(super) fn of_name(&self, uid: &PodUid, name: &str) -> Option<&Claim> {
+        self.ours.get(&(uid.clone(), name.to_owned()))
     }
 
     /// What the kubelet noted for a container.

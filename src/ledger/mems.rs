@@ -5,8 +5,8 @@
 //! for the container's life.
 
 use super::Ledger;
+use super::entry::Entry;
 use super::model::Container;
-use super::pods::Entry;
 use crate::placement::NodeSet;
 use crate::placement::memory::{all_memory, memory_of};
 

@@ -12,6 +12,7 @@ mod adopt;
 pub mod cgroup;
 mod conflicts;
 mod containers;
+mod entry;
 pub mod environment;
 pub mod event;
 mod grant;
@@ -24,6 +25,7 @@ mod mems;
 pub mod model;
 pub mod namespaces;
 pub mod note;
+mod order;
 mod pods;
 mod pool;
 mod reconfigure;
@@ -40,7 +42,7 @@ pub mod wishes;
 pub use cgroup::CgroupPath;
 pub use event::{Decision, Event, Pin, Update, Wanted};
 pub use hands_off::{KubeletClaim, Named, Stance};
-pub use kept::{Holder, Placed};
+pub use kept::{Deserted, Holder, Placed};
 pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, Qos,
     SandboxId,
@@ -109,6 +111,8 @@ pub struct Ledger {
     open: CpuSet,
     /// Whether containers that exist may have to be told something.
     pending: bool,
+    /// Whether containers wait for CPUs that others were told to leave.
+    waits: bool,
     /// Counts changes of claims.
     revision: u64,
     notes: Vec<Note>,
@@ -133,6 +137,7 @@ impl Ledger {
             pool: CpuSet::EMPTY,
             open: CpuSet::EMPTY,
             pending: false,
+            waits: false,
             revision: 0,
             notes: Vec::new(),
         };
@@ -179,6 +184,10 @@ impl Ledger {
             }
             Event::StopPod(sandbox) | Event::RemovePod(sandbox) => {
                 self.end_pod(&sandbox);
+                Ok(Decision::default())
+            }
+            Event::Lull => {
+                self.lull();
                 Ok(Decision::default())
             }
             Event::Machine(topology) => {

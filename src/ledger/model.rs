@@ -156,6 +156,8 @@ pub struct Pod {
     /// The annotations that are meant for this plugin, names and values as they stand, see
     /// [`wishes`](super::wishes).
     pub annotations: Vec<(String, String)>,
+    /// Its control group, which is there as long as the pod is; `None` if the event does not say.
+    pub cgroup: Option<CgroupPath>,
 }
 
 /// What a container asks for in CPU time.

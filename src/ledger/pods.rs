@@ -1,16 +1,12 @@
-//! What the ledger remembers of a pod and its containers.
+//! What the ledger remembers of a pod.
 
-use super::Claim;
-use super::cgroup::CgroupPath;
-use super::event::Pin;
-use super::model::{Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, Qos};
+use super::entry::{Entry, Life, Loan};
+use super::model::{Container, ContainerKind, MilliCpu, Pod, Qos};
 use super::settings::Exclusivity;
 use super::store::Counted;
-use super::wishes::{Cpus, Terms};
 use crate::cpuset::CpuSet;
 use crate::placement::reserve::whole_cores;
-use crate::placement::wishes::Smt;
-use crate::placement::{Hint, NodeSet, Supply, Wishes};
+use crate::placement::{Hint, Supply};
 use crate::topology::Topology;
 use std::collections::BTreeMap;
 
@@ -33,68 +29,6 @@ pub(super) struct PodEntry {
     pub(super) opted_out: bool,
     /// What of it is in the sums of all pods.
     pub(super) counted: Counted,
-}
-
-/// A container that exists, or will be restarted.
-#[derive(Debug, Clone)]
-pub(super) struct Entry {
-    /// The runtime's id of the present or last instance.
-    pub(super) id: ContainerId,
-    /// The instance before this one. Events of it may still come, and are no news.
-    pub(super) before: Option<ContainerId>,
-    /// Whether its exclusive CPUs are those of the instance before, and it has not run yet: if it fails to be created they
-    /// stay its name's.
-    pub(super) inherited: bool,
-    pub(super) kind: ContainerKind,
-    pub(super) cpu: CpuRequest,
-    /// CPUs that are this container's alone for the life of its pod.
-    pub(super) claim: Option<CpuSet>,
-    /// Whether the SMT siblings of these are kept idle for it.
-    pub(super) isolated: bool,
-    /// What its pod wishes for it.
-    pub(super) terms: Terms,
-    pub(super) life: Life,
-    /// Whether an earlier instance has ended: its CPUs are no longer lent out, it will be back soon.
-    pub(super) restarted: bool,
-    pub(super) told: Told,
-    /// The NUMA nodes that are set for its memory; `None` if none are.
-    pub(super) mems: Option<NodeSet>,
-    /// Whether somebody else set those, the kubelet's memory manager for one: they are left alone.
-    pub(super) mems_are_others: bool,
-    /// When it was created, as the runtime says.
-    pub(super) created_at: Option<i64>,
-    /// Who keeps others off its exclusive CPUs.
-    pub(super) kept_by: Exclusivity,
-    pub(super) cgroup: Option<CgroupPath>,
-    /// Whether CPUs of it went offline, and it has fewer than it asks for since.
-    pub(super) lost: bool,
-    /// Whether its CFS quota was lifted, and nobody else has set one since: while it shares CPUs it is told its limit.
-    pub(super) lifted: bool,
-}
-
-/// Where a container is in its life, as far as it matters for CPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Life {
-    /// Created; its process may not run yet. An update at this point may reach only the runtime's books.
-    Created {
-        /// Whether an update was sent since it was created, see above: it is sent again once the process runs.
-        updated: bool,
-    },
-    /// Its process runs.
-    Running,
-    /// Its process has ended.
-    Stopped,
-}
-
-/// What is set for a container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
-    /// Nothing, by anybody.
-    Nothing,
-    /// These CPUs, as far as is known.
-    Cpus(CpuSet),
-    /// CPUs were set, and they may be others than those decided by now: whatever is decided has to be told.
-    Unsure,
 }
 
 /// How a container of a pod can get exclusive CPUs within the pod's budget.
@@ -128,6 +62,7 @@ impl PodEntry {
         // The first budget told counts: later events repeat it, whatever became of it by resizes.
         let budget = self.pod.budget.or(pod.budget);
         let qos = if pod.qos == Qos::Unknown { self.pod.qos } else { pod.qos };
+        let cgroup = pod.cgroup.or(self.pod.cgroup.take());
         let Pod { mut sandbox, mut namespace, mut name, uid, mut annotations, .. } = pod;
         if annotations.is_empty() {
             std::mem::swap(&mut annotations, &mut self.pod.annotations);
@@ -141,12 +76,49 @@ impl PodEntry {
                 new.clone_from(known);
             }
         }
-        self.pod = Pod { sandbox, uid, namespace, name, qos, budget, annotations };
+        self.pod = Pod { sandbox, uid, namespace, name, qos, budget, annotations, cgroup };
     }
 
     /// Whether no container of the pod is alive: it is ending, or between an init container and the next.
     pub(super) fn is_quiet(&self) -> bool {
         self.containers.values().all(|entry| entry.life == Life::Stopped)
+    }
+
+    /// A container has ended.
+    ///
+    /// With the last one the pod is ending, or between an init container and the next. The answer to this end is the last
+    /// one that can carry updates before the pod's end.
+    pub(super) fn end(&mut self, name: &str) {
+        let Some(entry) = self.containers.get_mut(name) else { return };
+        if entry.life != Life::Stopped {
+            (entry.life, entry.loan) = (Life::Stopped, Loan::Awaited);
+        }
+        self.lend_if_quiet();
+    }
+
+    /// Where no container of the pod is alive the pool gets the CPUs of all that have not come back before.
+    pub(super) fn lend_if_quiet(&mut self) {
+        if self.is_quiet() {
+            for entry in self.containers.values_mut().filter(|entry| !entry.restarted) {
+                entry.loan = Loan::Lent;
+            }
+        }
+    }
+
+    /// Some time has passed. The CPUs of containers that have ended, and have not come back since the last time, are lent.
+    pub(super) fn lull(&mut self) {
+        let ended = self.containers.values_mut().filter(|entry| entry.life == Life::Stopped);
+        for entry in ended {
+            entry.loan = match entry.loan {
+                Loan::Awaited => Loan::Overdue,
+                Loan::Overdue | Loan::Lent => Loan::Lent,
+            };
+        }
+    }
+
+    /// Whether none of its containers has an instance. It may be over, or between two tries to create one.
+    pub(super) fn is_deserted(&self) -> bool {
+        self.containers.values().all(|entry| entry.removed)
     }
 
     /// CPUs that the pod keeps free, by count, for containers of its own that have not been seen yet.
@@ -251,151 +223,6 @@ impl PodEntry {
         for (_, entry) in self.containers.iter_mut().filter(|(other, _)| *other != name) {
             let cut = if entry.isolated { whole_cores(topology, &cpus) } else { cpus };
             entry.claim = entry.claim.map(|claim| claim - cut).filter(|rest| !rest.is_empty());
-        }
-    }
-}
-
-impl Entry {
-    pub(super) fn new(container: &Container, life: Life, kept_by: Exclusivity) -> Entry {
-        Entry {
-            id: container.id.clone(),
-            before: None,
-            inherited: false,
-            kind: container.kind,
-            cpu: container.cpu,
-            claim: None,
-            isolated: false,
-            terms: Terms::default(),
-            life,
-            restarted: false,
-            told: container.cpus.map_or(Told::Nothing, Told::Cpus),
-            mems: container.mems,
-            mems_are_others: container.mems.is_some(),
-            created_at: container.created_at,
-            kept_by,
-            cgroup: container.cgroup.clone(),
-            lost: false,
-            lifted: false,
-        }
-    }
-
-    /// A container that has ended and kept its CPUs.
-    pub(super) fn ended(claim: &Claim, isolated: bool) -> Entry {
-        Entry {
-            id: claim.id.clone(),
-            before: None,
-            inherited: false,
-            kind: ContainerKind::Unknown,
-            cpu: claim.cpu,
-            claim: Some(claim.cpus),
-            isolated,
-            terms: Terms::default(),
-            life: Life::Stopped,
-            restarted: false,
-            told: Told::Nothing,
-            mems: None,
-            mems_are_others: false,
-            created_at: None,
-            kept_by: Exclusivity::Runtime,
-            cgroup: None,
-            lost: false,
-            lifted: false,
-        }
-    }
-
-    /// What of its pod's budget is its own. Of one that was found with exclusive CPUs no amount may be known, because it
-    /// has ended or has more than shares can tell.
-    fn counts(&self) -> Option<MilliCpu> {
-        let whole = |claim: CpuSet| MilliCpu(claim.len() as u64 * 1000);
-        self.cpu.amount().or_else(|| self.claim.map(whole))
-    }
-
-    /// It is gone. If it was never created its name goes on as the instance before, which this returns: ended, with the
-    /// CPUs it had.
-    pub(super) fn fall_back_to_before(&mut self) -> Option<ContainerId> {
-        self.id = self.before.take().filter(|_| self.inherited)?;
-        (self.life, self.inherited, self.told) = (Life::Stopped, false, Told::Nothing);
-        Some(self.id.clone())
-    }
-
-    /// How many exclusive CPUs it asks for; `None` if none.
-    pub(super) fn asks(&self, qos: Qos) -> Option<usize> {
-        self.asks_with(qos, &self.cpu)
-    }
-
-    /// How many it asks for with this request. Who has some goes on by what it requests, whatever its pod may wish for by
-    /// now.
-    pub(super) fn asks_with(&self, qos: Qos, cpu: &CpuRequest) -> Option<usize> {
-        let by_claim = self.claim.map(|_| Cpus::Exclusive);
-        Terms { cpus: self.terms.cpus.or(by_claim), ..self.terms }.exclusive_cpus(qos, cpu)
-    }
-
-    /// What its CPUs were chosen by, and others beside them have to be.
-    ///
-    /// That may be more or less than is wished: who found no idle siblings when it was taken over goes on without.
-    pub(super) fn wishes(&self) -> Wishes {
-        let smt = match self.terms.wishes.smt {
-            _ if self.isolated => Some(Smt::Isolate),
-            Some(Smt::Isolate) if self.claim.is_some() => None,
-            smt => smt,
-        };
-        Wishes { smt, ..self.terms.wishes }
-    }
-
-    /// Takes note of what the runtime is told to set.
-    pub(super) fn hear(&mut self, pin: &Pin) {
-        self.told = Told::Cpus(pin.cpus());
-        self.mems = pin.mems().or(self.mems);
-        self.lifted |= pin.is_exclusive();
-    }
-
-    /// Whether its exclusive CPUs are the shared pool's for the time being.
-    ///
-    /// They are when nothing of the pod runs, which is the moment before it ends: so the CPUs come back with the last
-    /// answer that can carry updates. Not for a container that has already come back once: shared containers would be
-    /// moved to and fro by each of its crashes.
-    pub(super) fn is_lent(&self, pod_is_quiet: bool) -> bool {
-        pod_is_quiet && self.life == Life::Stopped && !self.restarted
-    }
-}
-
-impl Told {
-    /// The CPUs that are set, where they are known.
-    pub(super) fn cpus(self) -> Option<CpuSet> {
-        match self {
-            Told::Cpus(cpus) => Some(cpus),
-            Told::Nothing | Told::Unsure => None,
-        }
-    }
-
-    /// What is set has to be told again. Where nothing is there is nothing to repeat.
-    pub(super) fn doubt(&mut self) {
-        if *self != Told::Nothing {
-            *self = Told::Unsure;
-        }
-    }
-}
-
-impl CpuRequest {
-    /// What it is after a change that names only what changes.
-    ///
-    /// Shares cannot tell requests from 256 CPUs on: beside such a limit none means as much as that, not the old one.
-    pub(super) fn changed_by(self, wanted: CpuRequest) -> CpuRequest {
-        let untold = wanted.limit.is_some_and(|limit| limit >= MilliCpu::SHARES_END);
-        CpuRequest {
-            request: if untold { wanted.request } else { wanted.request.or(self.request) },
-            limit: wanted.limit.or(self.limit),
-        }
-    }
-
-    /// The amount asked for, where request and limit do not differ.
-    ///
-    /// One of them suffices: without CFS quotas the kubelet sends no limit, and the limit of an exclusive container has
-    /// been lifted.
-    pub(super) fn amount(&self) -> Option<MilliCpu> {
-        match (self.request, self.limit) {
-            (Some(request), Some(limit)) => (request == limit).then_some(limit),
-            (request, limit) => limit.or(request),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! The sums: the shared pool, what is free, what must hold.
 
+use super::entry::{Entry, Life, Told};
 use super::event::{Pin, Update};
 use super::hands_off::Stance;
 use super::model::ContainerId;
-use super::pods::{Entry, Life, PodEntry, Told};
+use super::order::{Change, Step, in_order};
+use super::pods::PodEntry;
 use super::{Ledger, Policy};
 use crate::cpuset::CpuSet;
 use crate::placement::reserve::whole_cores;
@@ -120,38 +122,77 @@ impl Ledger {
         self.pending
     }
 
-    /// Everything that containers which exist must be told now, each thing once.
+    /// Everything that containers which exist must be told now, each thing once, in the order in which it must be done.
     ///
-    /// Shared containers come first: they leave CPUs before somebody else is put there. Who takes them has to see that the
-    /// runtime hears them, or say that it did not: [`unheard`](Self::unheard).
+    /// Who takes them has to see that the runtime hears them, or say that it did not: [`unheard`](Self::unheard).
     pub fn take_updates(&mut self) -> Vec<Update> {
+        self.take_updates_with(None)
+    }
+
+    /// The same for the answer to a change of this container, which the runtime makes after all others.
+    pub(super) fn take_updates_with(&mut self, last: Option<&ContainerId>) -> Vec<Update> {
         if self.stance != Stance::Assign || !std::mem::take(&mut self.pending) {
             return Vec::new();
         }
-        let mut updates: Vec<Update> = self
+        let steps = self.steps(|entry, pin| entry.told != Told::Cpus(pin.cpus()), last);
+        self.carry(steps, Entry::hear_again)
+    }
+
+    /// What has to be written into the groups of running containers, where no answer can carry it, in the order in which it
+    /// must be done. It stays to be told with the next answer.
+    ///
+    /// Who takes them has to write them, or say which could not be written: [`unheard`](Self::unheard). Until there are none
+    /// any more: some wait until others are written.
+    pub fn take_writes(&mut self) -> Vec<Update> {
+        if self.stance != Stance::Assign || !self.pending {
+            return Vec::new();
+        }
+        let due = |entry: &Entry, pin: &Pin| entry.life == Life::Running && !entry.is_applied(pin);
+        let steps = self.steps(due, None);
+        let writes = self.carry(steps, |entry, pin| {
+            entry.doubt();
+            entry.apply(pin);
+        });
+        self.pending = true;
+        writes
+    }
+
+    /// Whether containers wait for CPUs that others were told to leave.
+    pub fn waits(&self) -> bool {
+        self.waits
+    }
+
+    fn steps(&self, due: impl Fn(&Entry, &Pin) -> bool, last: Option<&ContainerId>) -> Vec<Step> {
+        let entries = self
             .pods
             .values()
-            .flat_map(|pod| pod.containers.values().map(move |entry| (pod, entry)))
+            .flat_map(|pod| pod.containers.values().map(move |entry| (pod, entry)));
+        let changes = entries
             .filter(|(_, entry)| entry.life != Life::Stopped)
-            .filter_map(|(pod, entry)| Some((entry, self.wish(pod, entry)?)))
-            .filter(|(entry, pin)| entry.told != Told::Cpus(pin.cpus()))
-            .map(|(entry, pin)| Update { container: entry.id.clone(), pin })
-            .collect();
-        updates.sort_by_key(|update| update.pin.is_exclusive());
-        for update in &updates {
-            self.mark_told(update);
-        }
-        updates
+            .filter_map(|(pod, entry)| Some(Change { entry, pin: self.wish(pod, entry)? }))
+            .filter(|Change { entry, pin }| due(entry, pin));
+        in_order(changes.collect(), last)
+    }
+
+    /// Takes note of what is told or written now, and what waits.
+    fn carry(&mut self, steps: Vec<Step>, note: impl Fn(&mut Entry, &Pin)) -> Vec<Update> {
+        self.waits = steps.iter().any(|step| step.waits);
+        self.pending |= self.waits;
+        let carry = |Step { update, waits }: Step| {
+            if let Some((uid, name)) = self.ids.get(&update.container) {
+                self.pods.change_entry(uid, name, |entry| {
+                    note(entry, &update.pin);
+                    entry.waits = waits;
+                });
+            }
+            update
+        };
+        steps.into_iter().map(carry).collect()
     }
 
     pub(super) fn mark_told(&mut self, update: &Update) {
         let Some((uid, name)) = self.ids.get(&update.container) else { return };
-        self.pods.change_entry(uid, name, |entry| {
-            entry.hear(&update.pin);
-            if let Life::Created { updated } = &mut entry.life {
-                *updated = true;
-            }
-        });
+        self.pods.change_entry(uid, name, |entry| entry.hear_again(&update.pin));
     }
 
     /// The runtime has not heard these changes: they go along with the next answer that can carry them.
@@ -159,8 +200,8 @@ impl Ledger {
         for update in updates {
             let Some((uid, name)) = self.ids.get(&update.container) else { continue };
             self.pods.change_entry(uid, name, |entry| {
-                if entry.told == Told::Cpus(update.pin.cpus()) {
-                    entry.told = Told::Unsure;
+                if entry.applied.is_some_and(|applied| applied.cpus == update.pin.cpus()) {
+                    entry.unapply();
                     self.pending = true;
                 }
             });

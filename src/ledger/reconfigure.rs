@@ -6,9 +6,9 @@
 //! hear, of this only those for whom something changes.
 
 use super::Ledger;
+use super::entry::{Applied, Entry, Told};
 use super::model::ContainerId;
 use super::note::What;
-use super::pods::{Entry, Told};
 use super::settings::Settings;
 use crate::cpuset::CpuSet;
 use std::collections::BTreeMap;
@@ -17,13 +17,15 @@ use std::collections::BTreeMap;
 struct Had {
     claim: Option<CpuSet>,
     told: Told,
+    applied: Option<Applied>,
 }
 
 impl Ledger {
     /// These settings are in force now.
     pub(super) fn reconfigure(&mut self, settings: Settings) {
         self.settings = settings;
-        let had = |entry: &Entry| Had { claim: entry.claim, told: entry.told };
+        let had =
+            |entry: &Entry| Had { claim: entry.claim, told: entry.told, applied: entry.applied };
         let before: BTreeMap<ContainerId, Had> =
             self.entries().map(|(_, _, entry)| (entry.id.clone(), had(entry))).collect();
         // It was chosen under the settings before; as after a restart nobody remembers it.
@@ -45,7 +47,7 @@ impl Ledger {
         self.pods.change_all(|_, pod| {
             for entry in pod.containers.values_mut() {
                 if let Some(had) = before.get(&entry.id).filter(|had| had.claim == entry.claim) {
-                    entry.told = had.told;
+                    (entry.told, entry.applied) = (had.told, had.applied);
                 }
             }
         });

@@ -91,7 +91,7 @@ impl Ledger {
             entry.isolated = isolates && claim.is_some();
             if claim != held {
                 // Its quota comes with the same request: it has to be told in any case.
-                entry.told.doubt();
+                entry.doubt();
                 self.pending = true;
                 self.revision += 1;
                 let what = What::Resized { from: held, to: claim };

@@ -1,8 +1,9 @@
 //! What there is to see of a container from outside, for people.
 
+use super::entry::{Entry, Life};
 use super::hands_off::Stance;
 use super::model::{ContainerId, CpuRequest, Pod};
-use super::pods::{Entry, Life, PodEntry};
+use super::pods::PodEntry;
 use super::wishes::Cpus;
 use super::{Exclusivity, Ledger};
 use crate::cpuset::CpuSet;

@@ -4,8 +4,9 @@
 //! the pods as they are, and no decision has to go through all containers for them.
 
 use super::Exclusivity;
+use super::entry::{Entry, Life};
 use super::model::{Pod, PodUid};
-use super::pods::{Entry, Life, PodEntry};
+use super::pods::PodEntry;
 use crate::cpuset::CpuSet;
 use std::collections::btree_map::Entry as MapEntry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +29,6 @@ pub(super) struct Held {
 
 impl Held {
     fn of(pod: &PodEntry) -> Held {
-        let quiet = pod.is_quiet();
         let mut held = Held::default();
         for entry in pod.containers.values() {
             let Some(claim) = entry.claim else { continue };
@@ -37,7 +37,7 @@ impl Held {
             if entry.kept_by == Exclusivity::Kernel && entry.life == Life::Running {
                 held.by_kernel |= claim;
             }
-            if !entry.is_lent(quiet) {
+            if !entry.is_lent() {
                 held.used |= claim;
                 if entry.kept_by == Exclusivity::Runtime {
                     held.by_runtime |= claim;
@@ -68,6 +68,8 @@ impl Counted {
 pub(super) struct Sums {
     held: Held,
     isolating: BTreeSet<PodUid>,
+    /// Pods with exclusive CPUs and without an instance of any container, see [`PodEntry::is_deserted`].
+    deserted: BTreeSet<PodUid>,
     /// Promises are as large as somebody says they are; as many as there can be pods fit in here.
     promised: u128,
 }
@@ -87,6 +89,9 @@ impl Sums {
             if held.isolated {
                 self.isolating.insert(pod.pod.uid.clone());
             }
+            if pod.is_deserted() {
+                self.deserted.insert(pod.pod.uid.clone());
+            }
         }
         self.promised += promise as u128;
         pod.counted = Counted { held, promise };
@@ -102,6 +107,7 @@ impl Sums {
             if held.isolated {
                 self.isolating.remove(&pod.pod.uid);
             }
+            self.deserted.remove(&pod.pod.uid);
         }
         self.promised -= promise as u128;
     }
@@ -201,14 +207,16 @@ impl Pods {
         usize::try_from(self.sums.promised - own as u128).unwrap_or(usize::MAX)
     }
 
+    /// Pods with exclusive CPUs and without an instance of any container.
+    pub(super) fn deserted(&self) -> impl Iterator<Item = &PodEntry> {
+        self.sums.deserted.iter().filter_map(|uid| self.pods.get(uid))
+    }
+
     /// Containers for which SMT siblings are kept idle, and whether their CPUs are lent.
     pub(super) fn isolated(&self) -> impl Iterator<Item = (&Entry, bool)> {
         let pods = self.sums.isolating.iter().filter_map(|uid| self.pods.get(uid));
-        pods.flat_map(|pod| {
-            let quiet = pod.is_quiet();
-            let isolated = pod.containers.values().filter(|entry| entry.isolated);
-            isolated.map(move |entry| (entry, entry.is_lent(quiet)))
-        })
+        let isolated = pods.flat_map(|pod| pod.containers.values().filter(|entry| entry.isolated));
+        isolated.map(|entry| (entry, entry.is_lent()))
     }
 
     /// Whether the sums are those of the pods.

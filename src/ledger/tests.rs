@@ -1,6 +1,7 @@
 //! Histories of one small machine: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
 
 mod anew;
+mod budget;
 mod devices;
 mod environment;
 mod grant;
@@ -8,8 +9,10 @@ mod hotplug;
 mod identity;
 mod kept;
 mod kubelet;
+mod life;
 mod loses;
 mod mems;
+mod order;
 mod orders;
 mod outdated;
 mod pod_scope;
@@ -96,6 +99,18 @@ impl Node {
         self.set.remove(id);
     }
 
+    fn remove(&mut self, id: &str) {
+        self.event(Event::Remove(ContainerId(id.to_owned()))).unwrap();
+        self.set.remove(id);
+    }
+
+    /// What no answer has carried is told.
+    fn tell(&mut self) {
+        for update in self.ledger.take_updates() {
+            self.set.insert(update.container.0, update.pin.cpus());
+        }
+    }
+
     fn stop_pod(&mut self, pod: &Pod) {
         self.event(Event::StopPod(pod.sandbox.clone())).unwrap();
     }
@@ -130,6 +145,7 @@ fn pod(name: &str, qos: Qos, milli: u64) -> Pod {
         qos,
         budget: Some(MilliCpu(milli)),
         annotations: Vec::new(),
+        cgroup: None,
     }
 }
 
@@ -401,22 +417,6 @@ fn the_kubelets_own_writes_are_put_right_in_the_answer() {
     node.event(Event::Update { pod: a.clone(), container: container(&a, "c", "a", 4000), wanted })
         .unwrap();
     node.check("a", "2-5");
-}
-
-/// Seen with containerd: it tells no end of pods that are older than its own last start, only of their containers.
-#[test]
-fn a_pod_is_over_when_its_last_container_is_removed() {
-    let mut node = Node::new();
-    let a = guaranteed("a", 14_000);
-    node.create(&a, "one", "1", 7000).unwrap();
-    node.create(&a, "two", "2", 7000).unwrap();
-    for (id, free) in [("1", 7), ("2", 14)] {
-        node.stop(id);
-        node.event(Event::Remove(ContainerId(id.to_owned()))).unwrap();
-        assert_eq!(14 - node.ledger.exclusive().len(), free);
-    }
-    assert_eq!(node.ledger.pod_count(), 0);
-    assert_eq!(node.create(&guaranteed("b", 14_000), "c", "b", 14_000).unwrap(), "2-15");
 }
 
 #[test]

@@ -74,12 +74,30 @@ impl Ledger {
                 let cpus = container.cpus;
                 cpus.filter(|cpus| noted(cpus) || (container.kept && entitled(cpus))).map(left)
             }
-            // CPUs that nobody knows of count only for a container that is entitled to just as many.
-            Trust::Set => container.cpus.filter(entitled),
+            // CPUs that nobody knows of count only for a container that is entitled to just as many. A shared pool can have
+            // that size by chance: what others have that are entitled to none is one.
+            Trust::Set => container.cpus.filter(|cpus| {
+                entitled(cpus) && !memory.is_pool(cpus) && self.fits_budget(uid, container, memory)
+            }),
             // If they are not set, the memory may be older than a resize.
             Trust::Remembered => ours.filter(entitled).map(left),
             Trust::Kubelet => kubelet.filter(entitled).map(left),
         }
+    }
+
+    /// Whether a container that asks for exclusive CPUs has room for them in its pod's budget, beside what other containers
+    /// of the pod have that run, or had when they were last heard of.
+    fn fits_budget(&self, uid: &PodUid, container: &Container, memory: &Memory) -> bool {
+        let (Some(pod), Some(n)) = (self.pods.get(uid), self.asks(uid, container)) else {
+            return false;
+        };
+        // Where nothing of the pod is remembered, neither is a resize of it.
+        let budget = pod.budget_cpus().filter(|_| memory.knows(uid));
+        let Some(budget) = budget else { return true };
+        let others = pod.containers.iter().filter(|(name, _)| **name != container.name);
+        let remembered = |name| memory.of_name(uid, name).map(|claim| claim.cpus);
+        let held = others.filter_map(|(name, entry)| entry.claim.or_else(|| remembered(name)));
+        held.map(|cpus| cpus.len()).sum::<usize>() + n <= budget
     }
 
     /// Gives a running container exclusive CPUs that `trust` names for it, if they are legal.
@@ -103,10 +121,13 @@ impl Ledger {
         let online = self.topology.online();
         self.pods.change_entry(uid, &container.name, |entry| {
             entry.claim = Some(claim);
+            if let Some(applied) = entry.applied.as_mut().filter(|applied| applied.cpus == claim) {
+                applied.exclusive = true;
+            }
             // A quota that was written while nobody looked throttles exclusive CPUs: the same CPUs are told again,
             // without it.
             if assigns && container.cpu.limit.is_some() && !entry.lifted {
-                entry.told.doubt();
+                entry.doubt();
             }
         });
         match container.cpus {

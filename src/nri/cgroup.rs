@@ -19,6 +19,13 @@ pub(super) fn of_cgroups_path(path: &str) -> Option<CgroupPath> {
     CgroupPath::new(&format!("{}/{unit}", expand(last)?))
 }
 
+/// The control group behind a pod's `cgroup_parent`, which with systemd's driver is a slice, its whole path or its name;
+/// `None` if it says nothing or is no path.
+pub(super) fn of_cgroup_parent(parent: &str) -> Option<CgroupPath> {
+    let last = parent.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    if last.ends_with(".slice") { CgroupPath::new(&expand(last)?) } else { CgroupPath::new(parent) }
+}
+
 /// Where systemd puts a slice.
 fn expand(slice: &str) -> Option<String> {
     let name = match slice {
@@ -77,6 +84,22 @@ mod tests {
                 expected,
                 "{path:?}"
             );
+        }
+    }
+
+    #[test]
+    fn pods() {
+        let slice = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poda1_b2.slice";
+        for (parent, expected) in [
+            ("/kubepods/burstable/poda1-b2", Some("kubepods/burstable/poda1-b2")),
+            ("kubepods-burstable-poda1_b2.slice", Some(slice)),
+            (&*format!("/{slice}"), Some(slice)),
+            ("", None),
+            ("/", None),
+            ("a--b.slice", None),
+        ] {
+            let found = of_cgroup_parent(parent);
+            assert_eq!(found.as_ref().map(CgroupPath::as_str), expected, "{parent:?}");
         }
     }
 }

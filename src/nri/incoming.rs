@@ -50,6 +50,7 @@ pub(super) fn pod(pod: &wire::PodSandbox, container: Option<&wire::Container>) -
         qos: qos::of_cgroup_parent(&pod.linux.cgroup_parent),
         budget: resources.and_then(budget),
         annotations: wishes(&pod.annotations),
+        cgroup: cgroup::of_cgroup_parent(&pod.linux.cgroup_parent),
     }
 }
 
@@ -359,6 +360,7 @@ mod tests {
                 qos: Qos::Guaranteed,
                 budget: Some(MilliCpu(4000)),
                 annotations: Vec::new(),
+                cgroup: crate::ledger::CgroupPath::new("kubepods/poduid"),
             }
         );
     }

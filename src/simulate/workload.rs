@@ -169,6 +169,7 @@ impl PodSpec {
             qos: self.qos,
             budget: told(self.request(), self.peak(|one| one.limit)).budget(),
             annotations: self.wishes.clone(),
+            cgroup: None,
         }
     }
 }

@@ -43,6 +43,7 @@ pub fn running(name: &str, milli: u64, set: Option<CpuSet>) -> (Pod, Container) 
         qos: Qos::Guaranteed,
         budget: amount,
         annotations: Vec::new(),
+        cgroup: None,
     };
     // The limit of a container that was pinned is lifted.
     let cpu = CpuRequest { request: amount, limit: amount.filter(|_| set.is_none()) };

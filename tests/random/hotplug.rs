@@ -16,8 +16,7 @@ impl Node {
         self.topology = machines::with_online(&self.whole, online);
         let before = self.instances.clone();
         self.event(Event::Machine(self.topology.clone()));
-        let changes = self.ledger.take_updates();
-        self.carry_out(&changes);
+        self.carry_out_pending();
         for (id, instance) in before {
             let Some(was) = exclusive(instance.pin) else { continue };
             let complete = instance.wanted() == Some(was.len()) && was.is_subset(&online);

@@ -12,8 +12,7 @@ impl Node {
         self.settings = settings.clone();
         let before = self.instances.clone();
         self.event(Event::Settings(settings));
-        let changes = self.ledger.take_updates();
-        self.carry_out(&changes);
+        self.carry_out_pending();
         self.unclaimed_share();
         for (id, instance) in before.iter().filter(|(_, instance)| !instance.stopped) {
             let Some(was) = exclusive(instance.pin) else { continue };

@@ -16,6 +16,7 @@ pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Event {
             qos,
             budget: amount,
             annotations: Vec::new(),
+            cgroup: None,
         },
         container: Container::new(
             ContainerId(format!("id-{name}")),

@@ -55,6 +55,7 @@ fn found_running(claim: &Claim) -> (Pod, Container) {
         budget: None,
         // They are not in the state file either: who runs keeps its CPUs, whatever was wished for.
         annotations: Default::default(),
+        cgroup: None,
     };
     let container = Container {
         cpus: Some(claim.cpus),

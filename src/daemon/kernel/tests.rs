@@ -91,6 +91,7 @@ fn create(id: &str) -> Event {
             qos: Qos::Guaranteed,
             budget: amount,
             annotations: Vec::new(),
+            cgroup: None,
         },
         container: Container {
             cgroup: CgroupPath::new(&format!("kubepods/pod/{id}")),
@@ -200,7 +201,11 @@ async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
     let files =
         [("", "0,3-7"), (".exclusive", ""), (".effective", "0,3-7"), (".partition", "member")];
     write(&root, "kubepods/pod/s", files);
-    node.ledger.handle(Event::Remove(ContainerId("c".to_owned()))).unwrap();
+    // It came back without CPUs of its own, and has gone.
+    for event in [shared("c"), Event::Remove(ContainerId("c".to_owned()))] {
+        let updates = node.ledger.handle(event).unwrap().updates;
+        node.ledger.unheard(&updates);
+    }
     let kept = |group: &str, cpus: &str| {
         let files = [
             ("", ""),

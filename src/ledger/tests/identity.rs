@@ -12,6 +12,7 @@ fn stub(pod: &Pod) -> Pod {
         qos: Qos::Unknown,
         budget: None,
         annotations: Vec::new(),
+        cgroup: None,
     }
 }
 

@@ -87,34 +87,3 @@ fn late_events_of_a_replaced_instance_are_no_news() {
     node.stop("2");
     node.check("s", "0-15");
 }
-
-/// A container comes back, and the runtime cannot create it: it undoes what it has begun. Its name keeps its CPUs, and the
-/// next try finds them.
-#[test]
-fn a_creation_that_fails_takes_nothing_from_the_instance_before() {
-    let mut node = Node::new();
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 10_000));
-    node.create(&a, "c", "1", 4000).unwrap();
-    node.stop("1");
-    for (id, told) in [("2", true), ("3", false)] {
-        node.event(Event::Create { pod: a.clone(), container: container(&a, "c", id, 4000) })
-            .unwrap();
-        if told {
-            node.stop(id);
-        }
-        node.event(Event::Remove(ContainerId(id.to_owned()))).unwrap();
-        assert_eq!(node.ledger.exclusive().to_string(), "2-5", "after {id}");
-        assert_eq!(node.ledger.check(), Ok(()));
-    }
-    assert_eq!(node.create(&b, "c", "b", 10_000).unwrap(), "6-15");
-    assert_eq!(node.create(&a, "c", "4", 4000).unwrap(), "2-5");
-    // One that has run is gone for good when it is removed; and so is its name, if nobody knows the one before.
-    node.stop("4");
-    node.event(Event::Remove(ContainerId("4".to_owned()))).unwrap();
-    assert_eq!(node.ledger.exclusive().to_string(), "6-15");
-    let c = guaranteed("c", 4000);
-    node.event(Event::Create { pod: c.clone(), container: container(&c, "c", "c1", 4000) })
-        .unwrap();
-    node.event(Event::Remove(ContainerId("c1".to_owned()))).unwrap();
-    assert_eq!(node.ledger.exclusive().to_string(), "6-15");
-}

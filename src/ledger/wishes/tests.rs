@@ -27,6 +27,7 @@ fn resolved(annotations: &[(&str, &str)], bounds: Option<&Bounds>) -> String {
         qos: Qos::Guaranteed,
         budget: None,
         annotations: annotations.collect(),
+        cgroup: None,
     };
     match resolve(&pod, "db", bounds) {
         Ok(Terms { cpus, wishes, .. }) => {

@@ -1,0 +1,121 @@
+//! The order in which containers are told where they run from now on.
+//!
+//! A container leaves CPUs before another one is let on them, if either has them for itself: at no moment are they in the
+//! sets of both. One message changes a container once only. So a container that has to leave CPUs and also gets some that
+//! another one has still to leave is told in two steps, and waits for the second one until the next message.
+
+use super::entry::Entry;
+use super::event::{Pin, Update};
+use super::model::ContainerId;
+use super::settings::Exclusivity;
+use crate::cpuset::CpuSet;
+
+/// A container that is told where it runs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Change<'a> {
+    pub(super) entry: &'a Entry,
+    /// Where it is to run in the end.
+    pub(super) pin: Pin,
+}
+
+/// What a container is told now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) update: Update,
+    /// Whether it gets the rest of its CPUs later.
+    pub(super) waits: bool,
+}
+
+impl Change<'_> {
+    /// The CPUs that are set, as far as is known.
+    fn before(&self) -> Option<CpuSet> {
+        self.entry.applied.map(|applied| applied.cpus)
+    }
+
+    /// The CPUs that it gets and does not have. Where nothing is set it has all there are.
+    fn gains(&self) -> CpuSet {
+        self.before().map_or(CpuSet::EMPTY, |before| self.pin.cpus() - before)
+    }
+
+    /// The CPUs that it has for itself and has to leave. The kernel takes those that it keeps by itself.
+    fn leaves(&self) -> CpuSet {
+        let alone = self.entry.applied.filter(|applied| applied.exclusive);
+        let alone = alone.filter(|_| self.entry.kept_by == Exclusivity::Runtime);
+        alone.map_or(CpuSet::EMPTY, |applied| applied.cpus - self.pin.cpus())
+    }
+
+    fn step(&self) -> Step {
+        self.step_to(self.pin)
+    }
+
+    fn step_to(&self, pin: Pin) -> Step {
+        let update = Update { container: self.entry.id.clone(), pin };
+        Step { update, waits: pin != self.pin }
+    }
+
+    /// A step to all of its CPUs but these. `None` if none are left.
+    fn step_without(&self, cpus: &CpuSet) -> Option<Step> {
+        Some(self.step_to(self.pin.on(self.pin.cpus() - *cpus)?))
+    }
+
+    /// A step of a container that shares CPUs, where all that it gets have still to be left by others: it makes room for them
+    /// and keeps what it can, one CPU at least.
+    fn step_aside(&self, wanted: &CpuSet) -> Step {
+        let before = self.before().unwrap_or_default();
+        let rest = before - *wanted;
+        let rest = if rest.is_empty() { before.lowest(1) } else { rest };
+        self.pin.on(rest).map_or_else(|| self.step(), |pin| self.step_to(pin))
+    }
+}
+
+/// The steps of one message, in their order. The runtime changes the container `last` after all others, wherever it stands.
+pub(super) fn in_order(changes: Vec<Change<'_>>, last: Option<&ContainerId>) -> Vec<Step> {
+    let (exclusive, shared): (Vec<_>, Vec<_>) =
+        changes.into_iter().partition(|change| change.pin.is_exclusive());
+    let all = || shared.iter().chain(&exclusive);
+    let left: CpuSet = all().map(Change::leaves).collect();
+    if left.is_empty() && exclusive.len() < 2 {
+        return all().map(Change::step).collect();
+    }
+    let late: CpuSet = all().filter(|c| Some(&c.entry.id) == last).map(Change::leaves).collect();
+    let wanted: CpuSet = exclusive.iter().map(|change| change.pin.cpus()).collect();
+    let mut steps = Vec::with_capacity(shared.len() + exclusive.len());
+    let mut widened = Vec::new();
+    for change in &shared {
+        match change.before().is_some_and(|cpus| cpus.is_subset(&change.pin.cpus())) {
+            true => widened.push(change),
+            false => {
+                steps.push(change.step_without(&left).unwrap_or_else(|| change.step_aside(&wanted)))
+            }
+        }
+    }
+    let shared_now: CpuSet = steps.iter().map(|step| step.update.pin.cpus()).collect();
+    steps.extend(exclusive_in_order(exclusive, &shared_now));
+    let widen = |change: &&Change<'_>| change.step_without(&late).unwrap_or_else(|| change.step());
+    steps.extend(widened.iter().map(widen));
+    steps
+}
+
+/// Containers with exclusive CPUs: each after those that have to leave CPUs that it gets. Of a ring one goes ahead with the
+/// CPUs that it can have by now; only where it can have none at all two meet.
+fn exclusive_in_order(mut waiting: Vec<Change<'_>>, shared: &CpuSet) -> Vec<Step> {
+    let mut steps = Vec::with_capacity(waiting.len());
+    while !waiting.is_empty() {
+        let blocked = |(at, change): (usize, &Change<'_>)| -> CpuSet {
+            let others = waiting.iter().enumerate().filter(|(other, _)| *other != at);
+            let others: CpuSet = others.filter_map(|(_, other)| other.before()).collect();
+            (others | *shared) & change.gains()
+        };
+        let blocked: Vec<CpuSet> = waiting.iter().enumerate().map(blocked).collect();
+        let whole = blocked.iter().position(CpuSet::is_empty);
+        let in_part = || {
+            let mut parts = waiting.iter().zip(&blocked).enumerate();
+            parts.find_map(|(at, (change, cpus))| Some((at, change.step_without(cpus)?)))
+        };
+        let next = whole.and_then(|at| Some((at, waiting.get(at)?.step()))).or_else(in_part);
+        let (at, step) = next.unwrap_or_else(|| (0, waiting[0].step()));
+        steps.push(step);
+        waiting.remove(at);
+    }
+    steps
+}

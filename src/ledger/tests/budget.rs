@@ -1,0 +1,84 @@
+//! What is found running, and the budget of its pod.
+
+use super::*;
+
+/// A pod of three containers with 2 CPUs each, of which its budget of 5 has room for two; and a shared pool of two CPUs.
+fn pool_of_two() -> (Node, Vec<Pod>) {
+    let mut strict = settings();
+    strict.placement.options.strict_cpu_reservation = true;
+    let mut node = Node::with(strict, Vec::new());
+    let (a, rest, s) =
+        (guaranteed("a", 5000), guaranteed("rest", 8000), pod("s", Qos::Burstable, 100));
+    node.create(&s, "c", "s", 100).unwrap();
+    for (name, cpus) in [("one", "2-3"), ("two", "4-5"), ("three", "6-15")] {
+        assert_eq!(node.create(&a, name, name, 2000).unwrap(), cpus);
+    }
+    node.create(&rest, "c", "rest", 8000).unwrap();
+    node.check("three", "6-7");
+    node.check("s", "6-7");
+    (node, vec![a, rest, s])
+}
+
+fn restarted(node: &Node, remembered: bool, listed: &[(&Pod, &str, &str, u64)]) -> Node {
+    let memory = if remembered { node.ledger.claims().collect() } else { Vec::new() };
+    let mut next = Node::with(node.ledger.settings().clone(), memory);
+    next.set.clone_from(&node.set);
+    next.event(node.running(listed)).unwrap();
+    next
+}
+
+#[test]
+fn a_shared_pool_of_the_size_that_a_container_asks_for_is_not_its_own() {
+    let (node, pods) = pool_of_two();
+    let [a, rest, s] = pods.as_slice() else { unreachable!() };
+    let all = [
+        (a, "one", "one", 2000),
+        (a, "two", "two", 2000),
+        (a, "three", "three", 2000),
+        (rest, "c", "rest", 8000),
+        (s, "c", "s", 100),
+    ];
+    // With a checkpoint also where no shared container of another pod tells that they are a pool.
+    for (remembered, listed) in [(true, &all[..]), (true, &all[..4]), (false, &all[..])] {
+        let next = restarted(&node, remembered, listed);
+        assert_eq!(next.set, node.set);
+        assert_eq!(next.ledger.exclusive(), node.ledger.exclusive());
+    }
+    // And nor does a change of the configuration give it to one of them.
+    let mut node = node;
+    let settings = Settings { mems_follow_cpus: true, ..node.ledger.settings().clone() };
+    node.event(Event::Settings(settings)).unwrap();
+    assert_eq!(node.ledger.exclusive().to_string(), "2-5,8-15");
+}
+
+/// One of the two has just ended, and comes back: its CPUs are no room for the third one.
+#[test]
+fn an_ended_containers_share_of_the_budget_is_its_own() {
+    let (mut node, pods) = pool_of_two();
+    let [a, rest, s] = pods.as_slice() else { unreachable!() };
+    node.stop("two");
+    let listed = [
+        (a, "one", "one", 2000),
+        (a, "three", "three", 2000),
+        (rest, "c", "rest", 8000),
+        (s, "c", "s", 100),
+    ];
+    let mut next = restarted(&node, true, &listed);
+    assert_eq!(next.ledger.exclusive().to_string(), "2-5,8-15");
+    next.check("three", "6-7");
+    assert_eq!(next.create(a, "two", "again", 2000).unwrap(), "4-5");
+}
+
+/// Where nothing else is known, what others have that ask for no exclusive CPUs is a shared pool.
+#[test]
+fn what_a_container_has_that_asks_for_none_is_a_pool() {
+    let (a, s) = (guaranteed("a", 2000), pod("s", Qos::Burstable, 100));
+    for (others, expect) in [("8-9", "2-3"), ("10-11", "8-9")] {
+        let mut node = Node::new();
+        node.set.insert("a".to_owned(), cpus("8-9"));
+        node.set.insert("s".to_owned(), cpus(others));
+        node.event(node.running(&[(&a, "c", "a", 2000), (&s, "c", "s", 100)])).unwrap();
+        node.tell();
+        node.check("a", expect);
+    }
+}

@@ -1,0 +1,146 @@
+//! The order of the changes of a decision.
+
+use super::super::entry::{Applied, Entry, Life};
+use super::super::order::{Change, in_order};
+use super::hotplug::machine_without;
+use super::resize::resize;
+use super::*;
+
+fn told(updates: Vec<Update>) -> Vec<String> {
+    let text = |update: Update| format!("{} {}", update.container, update.pin.cpus());
+    updates.into_iter().map(text).collect()
+}
+
+fn reserving(list: &str) -> Event {
+    let mut settings = settings();
+    settings.placement.reserved = cpus(list);
+    Event::Settings(settings)
+}
+
+/// Two exclusive containers on 2-3 and 4-5, and a shared one.
+fn busy() -> Node {
+    let mut node = Node::new();
+    node.create(&pod("s", Qos::Burstable, 100), "c", "s", 100).unwrap();
+    assert_eq!(node.create(&guaranteed("a", 2000), "c", "a", 2000).unwrap(), "2-3");
+    assert_eq!(node.create(&guaranteed("b", 2000), "c", "b", 2000).unwrap(), "4-5");
+    node
+}
+
+/// Seen on a real cluster: shared containers were let onto 2-3 before the one that had them for itself had left.
+#[test]
+fn who_has_to_leave_leaves_before_others_are_let_on() {
+    let mut node = busy();
+    node.event(reserving("0-3")).unwrap();
+    assert_eq!(told(node.ledger.take_updates()), ["s 0-1,8-15", "a 6-7"]);
+    assert!(node.ledger.waits() && node.ledger.owes());
+    let placed = |node: &Node, id: &str| node.ledger.placed_one(&ContainerId(id.to_owned()));
+    assert_eq!(placed(&node, "s").unwrap().pin.cpus().to_string(), "0-1,8-15");
+    assert_eq!(told(node.ledger.take_updates()), ["s 0-3,8-15"]);
+    assert!(!node.ledger.waits() && !node.ledger.owes());
+    assert_eq!(placed(&node, "s").unwrap().pin.cpus().to_string(), "0-3,8-15");
+}
+
+#[test]
+fn the_same_for_what_is_written() {
+    let mut node = busy();
+    node.event(reserving("0-3")).unwrap();
+    assert_eq!(told(node.ledger.take_writes()), ["s 0-1,8-15", "a 6-7"]);
+    assert_eq!(told(node.ledger.take_writes()), ["s 0-3,8-15"]);
+    assert_eq!(told(node.ledger.take_writes()), [""; 0]);
+    // The runtime is told of all of it with its next answer.
+    assert!(node.ledger.owes());
+    assert_eq!(told(node.ledger.take_updates()), ["s 0-3,8-15", "a 6-7"]);
+    assert!(!node.ledger.owes());
+}
+
+#[test]
+fn what_could_not_be_written_is_written_again() {
+    let mut node = busy();
+    node.event(reserving("0-3")).unwrap();
+    let writes = node.ledger.take_writes();
+    node.ledger.unheard(&writes[1..]);
+    assert_eq!(told(node.ledger.take_writes()), ["a 6-7", "s 0-3,8-15"]);
+}
+
+/// It is told to leave 3 in the answer itself, which the runtime carries out after all else.
+#[test]
+fn what_a_resized_container_leaves_others_get_with_the_next_message() {
+    let mut node = busy();
+    resize(&mut node, &guaranteed("a", 2000), "c", "a", 2000, 1000).unwrap();
+    node.check("a", "2");
+    node.check("s", "0-1,6-15");
+    assert_eq!(told(node.ledger.take_updates()), ["s 0-1,3,6-15"]);
+    resize(&mut node, &guaranteed("a", 2000), "c", "a", 1000, 2000).unwrap();
+    node.check("s", "0-1,6-15");
+}
+
+/// Who only gets CPUs is told in the same message, after those that leave them.
+#[test]
+fn who_only_gets_cpus_comes_last() {
+    let mut strict = settings();
+    strict.placement.options.strict_cpu_reservation = true;
+    let mut node = Node::with(strict, Vec::new());
+    node.create(&pod("s", Qos::Burstable, 100), "c", "s", 100).unwrap();
+    node.create(&guaranteed("a", 2000), "c", "a", 2000).unwrap();
+    node.create(&guaranteed("b", 10_000), "c", "b", 10_000).unwrap();
+    node.check("s", "6-7");
+    let mut settings = settings();
+    settings.placement.reserved = cpus("2-3");
+    node.event(Event::Settings(settings)).unwrap();
+    assert_eq!(told(node.ledger.take_updates()), ["a 0-1", "s 2-3,6-7"]);
+    assert!(!node.ledger.waits());
+}
+
+/// A container that has CPUs, and is told others.
+fn entry(id: &str, has: &str, exclusive: bool) -> Entry {
+    let owner = guaranteed(id, 2000);
+    let life = Life::Running;
+    let mut entry = Entry::new(&container(&owner, "c", id, 2000), life, Exclusivity::Runtime);
+    entry.applied = Some(Applied { cpus: cpus(has), exclusive, sure: true });
+    entry
+}
+
+/// Each step until all are where they are to be; of each message one line.
+fn steps(containers: &[(&str, &str, &str, bool)]) -> Vec<String> {
+    let mut entries: Vec<(Entry, Pin)> = Vec::new();
+    for (id, has, to, exclusive) in containers {
+        let pin = if *exclusive { Pin::exclusive(cpus(to)) } else { Pin::shared(cpus(to)) };
+        entries.push((entry(id, has, *exclusive), pin.unwrap()));
+    }
+    let mut messages = Vec::new();
+    for _ in 0..4 {
+        let there = |(entry, pin): &&(Entry, Pin)| !entry.is_applied(pin);
+        let changes = entries.iter().filter(there);
+        let changes = changes.map(|(entry, pin)| Change { entry, pin: *pin }).collect();
+        let updates: Vec<Update> =
+            in_order(changes, None).into_iter().map(|step| step.update).collect();
+        for update in &updates {
+            let mut all = entries.iter_mut().map(|(entry, _)| entry);
+            all.find(|entry| entry.id == update.container).unwrap().apply(&update.pin);
+        }
+        messages.extend((!updates.is_empty()).then(|| told(updates).join(", ")));
+    }
+    messages
+}
+
+#[test]
+fn rings_are_gone_round_in_steps() {
+    // All that the shared containers get has still to be left by the one that gets what they have.
+    let ring = [("s", "6-7", "2-3", false), ("t", "6-7", "2-3", false), ("a", "2-3", "6-7", true)];
+    assert_eq!(steps(&ring), ["s 6, t 6, a 7", "s 2-3, t 2-3, a 6-7"]);
+    let ring = [("a", "2-3", "3-4", true), ("b", "4-5", "5,2", true)];
+    assert_eq!(steps(&ring), ["a 3, b 2,5", "a 3-4"]);
+    let chain = [("a", "2-3", "4-5", true), ("b", "4-5", "6-7", true), ("s", "6-8", "8", false)];
+    assert_eq!(steps(&chain), ["s 8, b 6-7, a 4-5"]);
+    // Without a single CPU to go to there is no way round.
+    assert_eq!(steps(&[("a", "2", "3", true), ("b", "3", "2", true)]), ["a 3, b 2"]);
+}
+
+#[test]
+fn one_that_loses_a_cpu_gets_another_after_others_have_left_it() {
+    let mut node = busy();
+    node.event(Event::Machine(machine_without("3"))).unwrap();
+    assert_eq!(told(node.ledger.take_updates()), ["s 0-1,7-15", "a 2,6"]);
+    node.event(Event::Machine(machine_without(""))).unwrap();
+    assert_eq!(told(node.ledger.take_updates()), ["s 0-1,3,7-15"]);
+}

@@ -1,0 +1,56 @@
+//! The order in which containers get to their CPUs.
+
+use super::{Instance, Node, exclusive};
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::ledger::model::ContainerId;
+use nri_cpu_manager::ledger::{Exclusivity, Pin, Update};
+use std::collections::{BTreeMap, HashSet};
+
+impl Node {
+    /// Does what an answer says, one change after the other, `last` after all others. No container comes onto a CPU that
+    /// another one has and that one of the two has for itself.
+    pub(super) fn carry_out(&mut self, changes: &[Update], last: Option<&ContainerId>) {
+        let holders = self.kept_by_runtime();
+        let (own, others): (Vec<_>, Vec<_>) =
+            changes.iter().partition(|update| Some(&update.container) == last);
+        let mut told = HashSet::new();
+        for update in others.into_iter().chain(own) {
+            assert!(
+                told.insert(update.container.clone()),
+                "{} is told twice in one answer",
+                update.container
+            );
+            self.check_gain(update, &holders);
+            if let Some(instance) = self.instances.get_mut(&update.container.0) {
+                instance.pin = Some(update.pin);
+            }
+        }
+    }
+
+    /// Containers that have exclusive CPUs, and that the runtime keeps others off.
+    fn kept_by_runtime(&self) -> HashSet<String> {
+        let kept: BTreeMap<String, Exclusivity> =
+            self.ledger.placed().map(|placed| (placed.subject.id.0, placed.kept_by)).collect();
+        let holders = self.claims().into_iter().map(|claim| claim.id.0);
+        holders.filter(|id| kept.get(id) == Some(&Exclusivity::Runtime)).collect()
+    }
+
+    fn check_gain(&self, update: &Update, holders: &HashSet<String>) {
+        let Some(instance) = self.instances.get(&update.container.0) else { return };
+        let Some(before) = instance.pin.as_ref().map(Pin::cpus) else { return };
+        let gains = update.pin.cpus() - before;
+        let alone = update.pin.is_exclusive() && holders.contains(&update.container.0);
+        let running = |instance: &&Instance| !instance.stopped;
+        for other in self.instances.values().filter(running) {
+            let id = &other.container.id;
+            let Some(has) = other.pin.map(|pin| pin.cpus()) else { continue };
+            let own = exclusive(other.pin).is_some() && holders.contains(&id.0);
+            let both: CpuSet = gains & has;
+            assert!(
+                *id == update.container || !(alone || own) || both.is_empty(),
+                "{} comes onto CPUs {both}, which {id} has not left",
+                update.container
+            );
+        }
+    }
+}

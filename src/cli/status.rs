@@ -103,6 +103,9 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     if let Some(error) = &node.checkpoint_error {
         writeln!(f, "state:    not written: {error}")?;
     }
+    if let Some(error) = &node.cgroups_error {
+        writeln!(f, "groups:   {error}")?;
+    }
     let cpus = &node.cpus;
     writeln!(
         f,

@@ -56,6 +56,8 @@ impl Owner {
             repairs: self.watch.repairs.clone(),
             drifting: self.watch.drifting(),
             kernel_refusals: self.kernel.refusals(),
+            cannot_write_groups: self.kernel.cannot_write().cloned(),
+            group_write_errors: self.kernel.write_errors(),
             checkpoint_error: self.save_error.clone(),
             ..NodeFigures::of(&self.ledger)
         }

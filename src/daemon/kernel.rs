@@ -3,10 +3,12 @@
 use super::watch::Work;
 use super::{Paths, StartError};
 use crate::config::{Config, WantedExclusivity};
-use crate::enforce::{Enforcer, Hierarchy, Refused, WhyNot, probe};
+use crate::enforce::{Enforcer, Refused, WhyNot, probe, writable};
 use crate::ledger::{
     CgroupPath, ContainerId, Event, Exclusivity, Ledger, Placed, Policy, Settings, Subject, Update,
 };
+use crate::observe::cannot_write_groups;
+use crate::spelling::count;
 use std::collections::{BTreeSet, VecDeque};
 
 /// The groups that kubelets put all pods in, with either cgroup driver: what an earlier life left there has to go even if
@@ -26,8 +28,8 @@ enum Way {
 #[derive(Debug)]
 pub(super) struct Kernel {
     way: Way,
-    /// Sets CPUs behind the runtime's back, where groups can be written to.
-    hand: Option<Enforcer>,
+    /// Sets CPUs behind the runtime's back; or why groups cannot be written here.
+    hand: Result<Enforcer, WhyNot>,
     /// Containers whose groups have to be looked at, and are when nothing else is to be done.
     unsettled: VecDeque<ContainerId>,
     /// Whether containers have gone, and may have left something above them.
@@ -36,6 +38,8 @@ pub(super) struct Kernel {
     tops: BTreeSet<CgroupPath>,
     /// How often the kernel refused a container since the start.
     refusals: u64,
+    /// How often a group could not be written since the start.
+    write_errors: u64,
     /// Refusals that nobody has been told of yet.
     untold: Vec<(Subject, String)>,
 }
@@ -106,22 +110,25 @@ impl Kernel {
             Way::Kernel(_) => Exclusivity::Kernel,
             Way::Runtime(_) => Exclusivity::Runtime,
         };
-        let mut kernel = Kernel::new(way);
-        if kernel.hand.is_none() {
-            let hierarchy = Hierarchy::open(&paths.cgroup_root).filter(Hierarchy::is_writable);
-            kernel.hand = hierarchy.map(|groups| Enforcer::new(groups, config.partition()));
+        let hand = writable(&paths.cgroup_root);
+        let hand = hand.map(|hierarchy| Enforcer::new(hierarchy, config.partition()));
+        if let Err(why) = &hand {
+            log::warn!("{}", cannot_write_groups(why));
         }
-        Ok(kernel)
+        Ok(Kernel::new(way, hand))
     }
 
-    fn new(way: Way) -> Kernel {
-        let unsettled = VecDeque::new();
-        let tops = KUBEPODS.iter().filter_map(|name| CgroupPath::new(name)).collect();
-        let hand = match &way {
-            Way::Kernel(enforcer) | Way::Runtime(Ok(enforcer)) => Some(enforcer.clone()),
-            Way::Runtime(Err(_)) => None,
-        };
-        Kernel { way, hand, unsettled, untidy: false, tops, refusals: 0, untold: Vec::new() }
+    fn new(way: Way, hand: Result<Enforcer, WhyNot>) -> Kernel {
+        Kernel {
+            way,
+            hand,
+            unsettled: VecDeque::new(),
+            untidy: false,
+            tops: KUBEPODS.iter().filter_map(|name| CgroupPath::new(name)).collect(),
+            refusals: 0,
+            write_errors: 0,
+            untold: Vec::new(),
+        }
     }
 
     fn enforcer(&self) -> Option<Enforcer> {
@@ -146,25 +153,48 @@ impl Kernel {
         self.refusals
     }
 
+    /// Why groups cannot be written here; `None` if they can.
+    pub(super) fn cannot_write(&self) -> Option<&WhyNot> {
+        self.hand.as_ref().err()
+    }
+
+    /// How often a group could not be written since the start.
+    pub(super) fn write_errors(&self) -> u64 {
+        self.write_errors
+    }
+
     /// Sets a container's CPUs behind the runtime's back. Says whether that was possible.
-    pub(super) async fn set_cpus(&self, placed: Placed) -> bool {
-        let Some(enforcer) = self.hand.clone() else { return false };
-        blocking(move || match enforcer.set_cpus(&placed) {
-            Ok(()) => true,
-            Err(error) if error.is_gone() => false,
-            Err(error) => {
-                log::warn!("{}: {error}", placed.subject);
+    pub(super) async fn set_cpus(&mut self, placed: Placed) -> bool {
+        self.by_hand(placed, Enforcer::set_cpus).await
+    }
+
+    /// Writes something for a container behind the runtime's back. Says whether that was possible. What the kernel refuses
+    /// is logged and counted; a group that is gone is no failure.
+    async fn by_hand<E: Into<Refused> + Send + 'static>(
+        &mut self,
+        placed: Placed,
+        write: impl FnOnce(&Enforcer, &Placed) -> Result<(), E> + Send + 'static,
+    ) -> bool {
+        let Ok(enforcer) = self.hand.clone() else { return false };
+        let subject = placed.subject.clone();
+        match blocking(move || Some(write(&enforcer, &placed).map_err(Into::into))).await {
+            Some(Ok(())) => true,
+            Some(Err(refused)) => {
+                if !Refused::is_gone(&refused) {
+                    self.write_errors += 1;
+                    log::warn!("{subject}: {refused}");
+                }
                 false
             }
-        })
-        .await
+            None => false,
+        }
     }
 
     /// Where the runtime keeps exclusivity, ends the partitions that listed containers still are: nobody would see to them, and
     /// what the runtime writes later into such a group or one beside it would not do what it should.
     ///
     /// Others can come onto their CPUs until the runtime has carried out the answer to the list.
-    pub(super) async fn let_go(&self, event: &Event) {
+    pub(super) async fn let_go(&mut self, event: &Event) {
         let (Way::Runtime(able), Event::Synchronize { pods, containers }) = (&self.way, event)
         else {
             return;
@@ -182,7 +212,7 @@ impl Kernel {
             _ if partitions.is_empty() => {}
             Ok(enforcer) => {
                 let enforcer = enforcer.clone();
-                blocking(move || enforcer.release(&partitions)).await;
+                self.write_errors += blocking(move || enforcer.release(&partitions)).await;
             }
             Err(why) => {
                 let names: Vec<String> = partitions.into_iter().map(|(name, _)| name).collect();
@@ -225,8 +255,7 @@ impl Kernel {
                 }
             }
             Step::Update(id) => {
-                let settled = self.ask(&id, ledger, move |placed| enforcer.settle(placed)).await;
-                match settled {
+                match self.settle_group(enforcer, &id, ledger).await {
                     // It keeps what it has. Its own change waits with the others that are too early.
                     Err((_, Refused::Withheld(_))) => self.unsettled.push_back(id),
                     Err((placed, refused)) => return Ok(self.fall_back(placed, &refused, ledger)),
@@ -301,22 +330,40 @@ impl Kernel {
     /// at once, behind the runtime's back; the runtime is told with its next answer. Says whether it is so now.
     pub(super) async fn settle(&mut self, id: &ContainerId, ledger: &mut Ledger) -> bool {
         let Some(enforcer) = self.enforcer() else { return false };
-        let settled = self.ask(id, ledger, move |placed| enforcer.settle(placed)).await;
+        let settled = self.settle_group(enforcer, id, ledger).await;
         let Err((placed, refused)) = settled else { return true };
         let changes = self.fall_back(placed, &refused, ledger);
         self.write(&changes, ledger).await;
         false
     }
 
+    /// Makes a container's group what it should be, and its pod's quota, which is not worth a refusal.
+    async fn settle_group(
+        &mut self,
+        enforcer: Enforcer,
+        id: &ContainerId,
+        ledger: &Ledger,
+    ) -> Result<(), (Placed, Refused)> {
+        let settled = self.ask(id, ledger, move |placed| enforcer.settle(placed)).await;
+        if let Some(placed) = ledger.placed_one(id) {
+            self.by_hand(placed, Enforcer::settle_pod_quota).await;
+        }
+        settled
+    }
+
     /// Carries changes out behind the runtime's back, as far as that is possible; it is told with its next answer.
-    pub(super) async fn write(&self, changes: &[Update], ledger: &mut Ledger) {
-        for change in changes {
-            if let Some(placed) = ledger
-                .placed_one(&change.container)
-                .filter(|placed| placed.running && !placed.is_partition())
-            {
-                self.set_cpus(placed).await;
-            }
+    pub(super) async fn write(&mut self, changes: &[Update], ledger: &mut Ledger) {
+        let placed = changes.iter().filter_map(|change| ledger.placed_one(&change.container));
+        let placed: Vec<Placed> =
+            placed.filter(|placed| placed.running && !placed.is_partition()).collect();
+        if self.hand.is_err() && !placed.is_empty() {
+            let who = count(placed.len(), "container");
+            log::info!(
+                "the CPUs of {who} are set with the next answer to the runtime: control groups cannot be written"
+            );
+        }
+        for placed in placed {
+            self.set_cpus(placed).await;
         }
         ledger.unheard(changes);
     }
@@ -339,6 +386,7 @@ impl Kernel {
     fn fall_back(&mut self, placed: Placed, refused: &Refused, ledger: &mut Ledger) -> Vec<Update> {
         let subject = &placed.subject;
         if !placed.is_partition() {
+            self.write_errors += 1;
             log::warn!("{subject}: its control group is not as it should be: {refused}");
             return Vec::new();
         }

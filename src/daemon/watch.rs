@@ -100,12 +100,6 @@ impl Watch {
         let verifier = Hierarchy::open(&paths.cgroup_root).map(|hierarchy| {
             Verifier::new(hierarchy, &paths.proc_root, kernel.then(|| config.partition()))
         });
-        if verifier.is_none() {
-            log::info!(
-                "{} is not the host's control groups: what was decided is not verified",
-                paths.cgroup_root.display()
-            );
-        }
         Watch {
             verifier,
             due: Instant::now() + PERIOD,

@@ -82,9 +82,13 @@ impl Hierarchy {
         self.version
     }
 
-    /// Whether groups can be written to: not where it is mounted read-only.
-    pub fn is_writable(&self) -> bool {
-        rustix::fs::access(&self.root, rustix::fs::Access::WRITE_OK).is_ok()
+    /// Whether this process can write groups. A file is asked, by opening it: the directory's own mode says nothing, as it
+    /// is read-only for everybody on many hosts, and opening asks the mount and security modules as well.
+    ///
+    /// # Errors
+    /// What the kernel says if not.
+    pub fn check_writable(&self) -> io::Result<()> {
+        fs::OpenOptions::new().write(true).open(self.root.join("cgroup.procs")).map(drop)
     }
 
     /// Where a group's files are.

@@ -1,6 +1,6 @@
 //! How a decision reaches the kernel where the runtime's way is not enough, and whether it did.
 //!
-//! * [`probe()`] says whether the kernel can keep exclusivity here, and why not.
+//! * [`writable()`] says whether groups can be written here, [`probe()`] whether the kernel can keep exclusivity; and why not.
 //! * [`Enforcer`] makes it so: cpuset partitions ([`partition`]), the pods' quotas (`quota`).
 //! * [`verify`] compares what was decided with what the kernel's files and the processes say.
 //!
@@ -17,7 +17,7 @@ pub mod verify;
 
 pub use hierarchy::{FileError, Hierarchy};
 pub use partition::{Kind, Refused};
-pub use probe::{WhyNot, probe};
+pub use probe::{WhyNot, probe, writable};
 pub use verify::{Drift, InForce, Presence, Verifier};
 
 use crate::ledger::{CgroupPath, Placed};
@@ -79,8 +79,8 @@ impl Enforcer {
         }
     }
 
-    /// Makes a container's group what it should be, by now or again: a partition of its CPUs or an ordinary group. Lifts
-    /// or restores its pod's quota, too. A group that is gone needs nothing.
+    /// Makes a container's group what it should be, by now or again: a partition of its CPUs or an ordinary group. A group
+    /// that is gone needs nothing.
     ///
     /// # Errors
     /// If the kernel refuses a partition. Others may run on the container's CPUs then.
@@ -90,29 +90,37 @@ impl Enforcer {
             true => partition::keep(&self.on, group, placed.pin.cpus(), self.kind),
             false => partition::release(&self.on, group).map_err(Refused::from),
         };
-        self.settle_quota(placed, group);
         match result {
             Err(refused) if refused.is_gone() => Ok(()),
             result => result,
         }
     }
 
-    /// Makes groups ordinary ones that an earlier life made partitions, and names them in the log.
-    pub fn release(&self, partitions: &[(String, CgroupPath)]) {
+    /// Makes groups ordinary ones that an earlier life made partitions, and names them in the log. Says how many could not be
+    /// written.
+    pub fn release(&self, partitions: &[(String, CgroupPath)]) -> u64 {
+        let mut failed = 0;
         for (name, group) in partitions {
             match partition::release(&self.on, group) {
                 Ok(()) => log::info!("{name}: its group is no cpuset partition any more"),
                 Err(error) if error.is_gone() => {}
-                Err(error) => log::error!("{name}: its group stays a cpuset partition: {error}"),
+                Err(error) => {
+                    failed += 1;
+                    log::error!("{name}: its group stays a cpuset partition: {error}");
+                }
             }
         }
         let tops: BTreeSet<_> = partitions.iter().filter_map(|(_, group)| group.top()).collect();
         tops.iter().for_each(|top| self.tidy(top));
+        failed
     }
 
-    /// A pod's quota is not worth refusing anything for.
-    fn settle_quota(&self, placed: &Placed, group: &CgroupPath) {
-        let Some(pod) = group.parent() else { return };
+    /// Lifts the CFS quota of a container's pod, or puts it back, by now or again.
+    ///
+    /// # Errors
+    /// If the kernel refuses. That is not worth refusing anything for.
+    pub fn settle_pod_quota(&self, placed: &Placed) -> Result<(), FileError> {
+        let Some(pod) = placed.cgroup.as_ref().and_then(CgroupPath::parent) else { return Ok(()) };
         let (done, result) = match placed.lifts_pod_quota {
             true => ("lifted", quota::lift(&self.on, &pod)),
             false => ("put back", quota::restore(&self.on, &pod)),
@@ -121,17 +129,16 @@ impl Enforcer {
             Ok(true) => log::info!("{}: its pod's CFS quota is {done}", placed.subject),
             Ok(false) => {}
             Err(error) if error.is_gone() => {}
-            Err(error) => {
-                log::warn!("{}: its pod's CFS quota is not {done}: {error}", placed.subject)
-            }
+            Err(error) => return Err(error),
         }
+        Ok(())
     }
 
     /// Sets a container's CPUs without the runtime, which keeps believing what it was last told. For want of a better
     /// way only.
     ///
     /// # Errors
-    /// If the kernel refuses, or keeps some of them for a group that is gone.
+    /// If the kernel refuses, the group is gone, or some of them are kept for one that is.
     pub fn set_cpus(&self, placed: &Placed) -> Result<(), Refused> {
         let Some(group) = &placed.cgroup else { return Ok(()) };
         self.await_added(placed, partition::deadline())?;

@@ -1,8 +1,7 @@
-//! Whether the kernel can keep exclusivity on this node.
+//! What this process can do with the node's control groups: write them, and have the kernel keep exclusivity.
 
 use super::hierarchy::{Hierarchy, Version};
 use crate::ledger::CgroupPath;
-use rustix::fs::Access;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +10,7 @@ const FIRST_LINUX: (u32, u32) = (6, 7);
 /// The capability without which the kernel makes no partition (`linux/capability.h`).
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// Why it cannot.
+/// Why it cannot do that.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WhyNot {
     /// There is no hierarchy.
@@ -24,7 +23,7 @@ pub enum WhyNot {
     #[error("cpuset partitions in pods need Linux 6.7 or newer, and this is {0}")]
     OldLinux(String),
     /// It can only be read.
-    #[error("{} cannot be written: {error}. The host's cgroup file system has to be mounted read-write", root.display())]
+    #[error("control groups in {} cannot be written: {error}. The host's cgroup file system has to be mounted there read-write", root.display())]
     ReadOnly {
         /// Where it is mounted.
         root: PathBuf,
@@ -34,6 +33,18 @@ pub enum WhyNot {
     /// Privileges are missing.
     #[error("the capability SYS_ADMIN is missing")]
     NoCapability,
+}
+
+/// The hierarchy below `root`, if groups can be written in it.
+///
+/// # Errors
+/// The reason if not.
+pub fn writable(root: &Path) -> Result<Hierarchy, WhyNot> {
+    let hierarchy = Hierarchy::open(root).ok_or_else(|| WhyNot::NoHierarchy(root.to_owned()))?;
+    match hierarchy.check_writable() {
+        Ok(()) => Ok(hierarchy),
+        Err(error) => Err(WhyNot::ReadOnly { root: root.to_owned(), error: error.to_string() }),
+    }
 }
 
 /// The hierarchy below `root`, if partitions can be made in it.
@@ -49,10 +60,7 @@ pub fn probe(root: &Path) -> Result<Hierarchy, WhyNot> {
     if !offers_exclusive(&hierarchy, root) && !is_new(&release) {
         return Err(WhyNot::OldLinux(release));
     }
-    let control = root.join("cgroup.subtree_control");
-    if let Err(error) = rustix::fs::access(&control, Access::WRITE_OK) {
-        return Err(WhyNot::ReadOnly { root: root.to_owned(), error: error.to_string() });
-    }
+    let hierarchy = writable(root)?;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     if !has_capability(&status, CAP_SYS_ADMIN) {
         return Err(WhyNot::NoCapability);
@@ -87,6 +95,8 @@ fn has_capability(status: &str, capability: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::thread::CapabilitySet;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn versions() {
@@ -132,5 +142,41 @@ mod tests {
         fs::write(root.join("kubepods/cpuset.cpus.exclusive"), "\n").unwrap();
         // No such file to write.
         assert!(matches!(probe(root), Err(WhyNot::ReadOnly { .. })));
+        assert!(writable(root).unwrap_err().to_string().contains("No such file"));
+    }
+
+    /// As on a host with systemd, to a process that may not ignore modes: the directory is read-only, its files are not.
+    #[test]
+    fn a_file_is_asked_and_not_the_directory() {
+        let root = tempfile::tempdir().unwrap();
+        let file = |name: &str, mode| {
+            let path = root.path().join(name);
+            fs::write(&path, "cpuset\n").unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        file("cgroup.controllers", 0o444);
+        let asked = || {
+            let mode = fs::Permissions::from_mode(0o555);
+            fs::set_permissions(root.path(), mode).unwrap();
+            let asked = without_overriding_modes(|| writable(root.path()));
+            fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
+            asked
+        };
+        file("cgroup.procs", 0o644);
+        assert!(asked().is_ok());
+        file("cgroup.procs", 0o444);
+        let why = asked().unwrap_err().to_string();
+        assert!(why.contains("cannot be written: Permission denied"), "{why}");
+    }
+
+    /// In a thread of its own: capabilities are a thread's.
+    fn without_overriding_modes<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+        let work = || {
+            let mut sets = rustix::thread::capabilities(None).unwrap();
+            sets.effective.remove(CapabilitySet::DAC_OVERRIDE);
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            work()
+        };
+        std::thread::scope(|scope| scope.spawn(work).join().unwrap())
     }
 }

@@ -4,7 +4,7 @@ use super::config_state::ConfigState;
 use super::counters::Counters;
 use super::time::Moment;
 use crate::cpuset::CpuSet;
-use crate::enforce::Kind;
+use crate::enforce::{Kind, WhyNot};
 use crate::ledger::{Ledger, Reason, Settings, Stance};
 use crate::nri::{Runtime, Session};
 use crate::topology::Tally;
@@ -108,6 +108,10 @@ pub struct NodeFigures {
     pub drifting: usize,
     /// How often the kernel refused to keep others off a container's CPUs.
     pub kernel_refusals: u64,
+    /// Why control groups cannot be written; `None` if they can.
+    pub cannot_write_groups: Option<WhyNot>,
+    /// How often a control group could not be written.
+    pub group_write_errors: u64,
     /// Why the last write of the checkpoint failed; `None` if it did not.
     pub checkpoint_error: Option<String>,
     /// Pods.
@@ -180,6 +184,8 @@ impl NodeFigures {
             repairs: BTreeMap::new(),
             drifting: 0,
             kernel_refusals: 0,
+            cannot_write_groups: None,
+            group_write_errors: 0,
             checkpoint_error: None,
             pods: ledger.pod_count(),
             containers: ledger.container_counts(),

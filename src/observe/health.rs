@@ -2,6 +2,7 @@
 
 use super::config_state::{cannot_be_used, needs_restart};
 use super::figures::Figures;
+use crate::enforce::WhyNot;
 use crate::ledger::{Policy, Stance};
 
 /// Everything that keeps containers from being placed as configured, a sentence each; empty if nothing does.
@@ -45,7 +46,22 @@ pub fn warnings(figures: &Figures) -> Vec<String> {
     let Ok(node) = &figures.node else { return Vec::new() };
     let fault = node.config.fault.as_ref().map(cannot_be_used);
     let waiting = &node.config.waiting;
-    fault.into_iter().chain((!waiting.is_empty()).then(|| needs_restart(waiting))).collect()
+    let restart = (!waiting.is_empty()).then(|| needs_restart(waiting));
+    let groups = node.cannot_write_groups.as_ref().map(cannot_write_groups);
+    [fault, restart, groups].into_iter().flatten().collect()
+}
+
+/// What follows from control groups that cannot be written.
+pub fn cannot_write_groups(why: &WhyNot) -> String {
+    match why {
+        WhyNot::NoHierarchy(_) => {
+            format!("what was decided is neither verified nor repaired, because {why}")
+        }
+        _ => format!(
+            "{why}. The runtime alone sets CPUs: before NRI 0.12.1 a drift waits for the next answer to it, and so does what it \
+             loses of a container that it is starting; a CFS quota that it does not lift stays"
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -120,6 +136,22 @@ mod tests {
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("stays in force: config.yaml, line 3: no"), "{found:?}");
         assert!(found[1].ends_with("follow it in strict"), "{found:?}");
+    }
+
+    #[test]
+    fn groups_that_cannot_be_written_are_a_warning_and_what_it_means() {
+        let root = std::path::PathBuf::from("/sys/fs/cgroup");
+        let read_only = WhyNot::ReadOnly { root: root.clone(), error: "no".into() };
+        for (why, said) in [
+            (read_only, ["/sys/fs/cgroup cannot be written: no.", "waits for the next answer"]),
+            (WhyNot::NoHierarchy(root), ["neither verified nor repaired", "/sys/fs/cgroup has no"]),
+        ] {
+            let node = NodeFigures { cannot_write_groups: Some(why), ..node(Policy::Static) };
+            let figures = Figures { link: linked(2), node: Ok(node) };
+            assert_eq!(obstacles(&figures), [""; 0]);
+            let [found] = &warnings(&figures)[..] else { panic!("not one warning") };
+            assert!(said.iter().all(|said| found.contains(said)), "{found}");
+        }
     }
 
     #[test]

@@ -236,6 +236,16 @@ impl Families {
             "Times that the kernel refused to keep others off a container's CPUs; the runtime does so instead.",
             node.kernel_refusals,
         );
+        self.gauge(
+            "nri_cpu_manager_cgroups_writable",
+            "Whether control groups can be written; if not, the runtime alone can repair drifts.",
+            node.cannot_write_groups.is_none().into(),
+        );
+        self.counter(
+            "nri_cpu_manager_cgroup_write_errors_total",
+            "Times that a control group could not be written.",
+            node.group_write_errors,
+        );
         self.counter(
             "nri_cpu_manager_checkpoint_errors_total",
             "Times that the checkpoint could not be written.",

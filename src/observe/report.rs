@@ -11,7 +11,7 @@ pub use own::OwnSettings;
 
 use super::figures::{Domain, Figures, Link, NodeFigures};
 use super::fragmentation::fragmentation;
-use super::health::obstacles;
+use super::health::{cannot_write_groups, obstacles};
 use super::history::{Happened, History, Record};
 use super::time::Moment;
 use crate::cpuset::CpuSet;
@@ -96,6 +96,9 @@ pub struct NodeStatus {
     pub kernel_refusals: u64,
     /// Why the checkpoint could not be written the last time; `null` if it could.
     pub checkpoint_error: Option<String>,
+    /// Why control groups cannot be written, and what that means; `null` if they can.
+    #[serde(default)]
+    pub cgroups_error: Option<String>,
 }
 
 /// CPUs by use, as lists.
@@ -299,6 +302,7 @@ impl NodeStatus {
                 .collect(),
             kernel_refusals: figures.kernel_refusals,
             checkpoint_error: figures.checkpoint_error.clone(),
+            cgroups_error: figures.cannot_write_groups.as_ref().map(cannot_write_groups),
         }
     }
 }

@@ -33,6 +33,7 @@ impl Daemon {
         let kubelet = dir.path().join("kubelet");
         fs::create_dir(dir.path().join("cgroup")).unwrap();
         fs::write(dir.path().join("cgroup/cgroup.controllers"), "cpuset cpu\n").unwrap();
+        fs::write(dir.path().join("cgroup/cgroup.procs"), "").unwrap();
         if let Some(state) = state {
             fs::create_dir(&kubelet).unwrap();
             fs::write(kubelet.join("cpu_manager_state"), state).unwrap();

@@ -38,7 +38,8 @@ impl Node {
             write(root.path(), group, files("0,3-7", "member"));
         }
         let hierarchy = Hierarchy::open(root.path()).unwrap();
-        let kernel = Kernel::new(Way::Kernel(Enforcer::new(hierarchy, Kind::Root)));
+        let enforcer = Enforcer::new(hierarchy, Kind::Root);
+        let kernel = Kernel::new(Way::Kernel(enforcer.clone()), Ok(enforcer));
         let machine = Machine { caches: 1, cores: 8, ..Machine::default() };
         let settings = Settings {
             policy: Policy::Static,
@@ -256,10 +257,11 @@ async fn partitions_of_an_earlier_life_are_ended_where_the_runtime_keeps_exclusi
         Way::Runtime(Ok(Enforcer::new(hierarchy, Kind::Root)))
     };
     let in_force = node.kernel;
-    for (kernel, left) in [
+    let by_runtime = |way| Kernel::new(way, Err(WhyNot::NoCapability));
+    for (mut kernel, left) in [
         (in_force, ["1-2\n", "root\n", "1-2\n"]),
-        (Kernel::new(unable()), ["1-2\n", "root\n", "1-2\n"]),
-        (Kernel::new(able()), ["\n", "member\n", "\n"]),
+        (by_runtime(unable()), ["1-2\n", "root\n", "1-2\n"]),
+        (by_runtime(able()), ["\n", "member\n", "\n"]),
     ] {
         write(root, "kubepods/pod/c", files("1-2", "root"));
         fs::write(root.join("kubepods/cpuset.cpus.exclusive"), "1-2\n").unwrap();
@@ -297,4 +299,34 @@ async fn all_changes_of_an_answer_wait_together() {
     assert_eq!(changes, []);
     let waited = start.elapsed().as_millis();
     assert!(waited < 1500, "{waited} ms");
+}
+
+/// What the kernel refuses is counted, and goes along with the next answer; a group that is gone is no failure.
+#[tokio::test]
+async fn a_write_that_fails_is_counted_and_made_up_for() {
+    let mut node = Node::new();
+    fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0-7\n").unwrap();
+    node.create("c").await.1.unwrap();
+    let Event::Create { pod, container } = create("c") else { unreachable!() };
+    node.ledger.handle(Event::Started { pod, container }).unwrap();
+    let id = ContainerId("c".to_owned());
+    node.ledger.fall_back(&id);
+    let changes = node.ledger.changes_of(std::slice::from_ref(&id));
+    let cpus = node.root.path().join("kubepods/pod/c/cpuset.cpus");
+    let mut tried = Vec::new();
+    let mut write = async |node: &mut Node| {
+        node.kernel.write(&changes, &mut node.ledger).await;
+        tried.push((node.kernel.write_errors(), node.ledger.take_updates().len()));
+    };
+    write(&mut node).await;
+    // A kernel would refuse the value: here a file that cannot be written.
+    fs::create_dir_all(&cpus).unwrap();
+    write(&mut node).await;
+    fs::remove_dir(&cpus).unwrap();
+    fs::write(&cpus, "").unwrap();
+    write(&mut node).await;
+    assert_eq!(fs::read_to_string(&cpus).unwrap(), "1-2\n");
+    node.kernel.hand = Err(WhyNot::NoCapability);
+    write(&mut node).await;
+    assert_eq!(tried, [(0, 1), (1, 1), (1, 1), (1, 1)]);
 }

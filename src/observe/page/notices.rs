@@ -92,7 +92,8 @@ fn of_node(node: &NodeStatus) -> impl Iterator<Item = Notice> {
         };
         warning("Drift", format!("{who} not run where it was decided, in spite of repairs"))
     });
-    [rejected, restart, stance, drift].into_iter().flatten()
+    let groups = node.cgroups_error.clone().map(|error| warning("Control groups", error));
+    [rejected, restart, stance, drift, groups].into_iter().flatten()
 }
 
 /// What is wrong with the file. Who may not know the pods' names is told the line: the text may quote names.

@@ -168,6 +168,11 @@ impl Kernel {
         self.by_hand(placed, Enforcer::set_cpus).await
     }
 
+    /// Lifts an exclusive container's CFS quota behind the runtime's back. Says whether that was possible.
+    pub(super) async fn lift_quota(&mut self, placed: Placed) -> bool {
+        self.by_hand(placed, Enforcer::lift_quota).await
+    }
+
     /// Writes something for a container behind the runtime's back. Says whether that was possible. What the kernel refuses
     /// is logged and counted; a group that is gone is no failure.
     async fn by_hand<E: Into<Refused> + Send + 'static>(

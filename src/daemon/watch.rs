@@ -336,10 +336,12 @@ impl Owner {
                 }
                 if written { Action::Written } else { Action::Deferred }
             }
-            Drift::Set(_) if self.updater.is_some() => {
-                self.watch.again.push(id.clone());
-                Action::Told
-            }
+            // The runtime was told to do it. Where it did not, and cannot be helped, it is told once more.
+            Drift::OwnQuota(_) => match self.kernel.lift_quota(placed.clone()).await {
+                true => Action::Written,
+                false => self.told_again(id),
+            },
+            Drift::Set(_) if self.updater.is_some() => self.told_again(id),
             // Its next answer may be hours away: until then the runtime's books are wrong, and nothing else.
             Drift::Set(_) => {
                 let written = self.kernel.set_cpus(placed.clone()).await;
@@ -357,6 +359,16 @@ impl Owner {
                 Action::Nothing
             }
         }
+    }
+
+    /// The runtime shall be told of a container once more: when all is repaired, or with its next answer.
+    fn told_again(&mut self, id: &ContainerId) -> Action {
+        if self.updater.is_some() {
+            self.watch.again.push(id.clone());
+            return Action::Told;
+        }
+        self.ledger.drifted(std::slice::from_ref(id));
+        Action::Deferred
     }
 
     /// Tells the runtime of containers once more: at once where that is safe, with its next answer else.

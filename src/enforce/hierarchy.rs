@@ -91,6 +91,14 @@ impl Hierarchy {
         fs::OpenOptions::new().write(true).open(self.root.join("cgroup.procs")).map(drop)
     }
 
+    /// Where the same groups are for the CPU controller: the older interface has a hierarchy for each controller.
+    pub(super) fn of_cpu(&self) -> Hierarchy {
+        match self.version {
+            Version::V1 => Hierarchy { root: self.root.with_file_name("cpu"), ..*self },
+            Version::V2 => self.clone(),
+        }
+    }
+
     /// Where a group's files are.
     pub fn directory(&self, group: &CgroupPath) -> PathBuf {
         self.root.join(group.as_str())

@@ -1,7 +1,7 @@
 //! How a decision reaches the kernel where the runtime's way is not enough, and whether it did.
 //!
 //! * [`writable()`] says whether groups can be written here, [`probe()`] whether the kernel can keep exclusivity; and why not.
-//! * [`Enforcer`] makes it so: cpuset partitions ([`partition`]), the pods' quotas (`quota`).
+//! * [`Enforcer`] makes it so: cpuset partitions ([`partition`]), the quotas of containers and pods (`quota`).
 //! * [`verify`] compares what was decided with what the kernel's files and the processes say.
 //!
 //! Nothing here remembers anything: what holds is read from the kernel each time, so that a restart, a lost event or
@@ -143,6 +143,17 @@ impl Enforcer {
         let Some(group) = &placed.cgroup else { return Ok(()) };
         self.await_added(placed, partition::deadline())?;
         Ok(self.on.write(group, "cpuset.cpus", &placed.pin.cpus().to_string())?)
+    }
+
+    /// Lifts an exclusive container's own CFS quota without the runtime, which was told to and did not.
+    ///
+    /// # Errors
+    /// If the kernel refuses, or the group is gone.
+    pub fn lift_quota(&self, placed: &Placed) -> Result<(), FileError> {
+        match &placed.cgroup {
+            Some(group) if placed.pin.is_exclusive() => quota::end(&self.on, group),
+            _ => Ok(()),
+        }
     }
 
     /// Takes what ended containers have left out of a group and those in it.

@@ -1,10 +1,11 @@
-//! A pod's own CFS quota, which throttles its exclusive containers although theirs is lifted.
+//! CFS quotas, which throttle exclusive CPUs: the container's own, and that of its pod.
 //!
-//! The kubelet gives a pod's group the sum of its containers' limits. Exclusive CPUs are all that such a container can
-//! use, so the quota can only harm: rounding and bookkeeping between CPUs throttle it while it uses no more than its own.
-//! The kubelet lifts it under its static policy (kubernetes/kubernetes#127525), and does not know that it should here.
+//! Exclusive CPUs are all that such a container can use, so a quota can only harm: rounding and bookkeeping between CPUs
+//! throttle it while it uses no more than its own. The runtime is told to lift the container's; not every one does so for
+//! a container that runs. The pod's no runtime knows: the kubelet gives a pod's group the sum of its containers' limits.
+//! It lifts that under its static policy (kubernetes/kubernetes#127525), and does not know that it should here.
 
-use super::hierarchy::{FileError, Hierarchy};
+use super::hierarchy::{FileError, Hierarchy, Version};
 use crate::ledger::CgroupPath;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -14,6 +15,36 @@ const MAX: &str = "cpu.max";
 const REMEMBERED: &str = "user.nri-cpu-manager.cpu.max";
 /// No quota, with the period left as it is.
 const NONE: &str = "max";
+
+/// The file of a quota, by either interface, and what is in it without one.
+fn file(version: Version) -> (&'static str, &'static str) {
+    match version {
+        Version::V1 => ("cpu.cfs_quota_us", "-1"),
+        Version::V2 => (MAX, NONE),
+    }
+}
+
+/// A group's quota, if it has one. Where the CPU controller is not in use there is none.
+///
+/// # Errors
+/// If it cannot be read.
+pub(super) fn of(on: &Hierarchy, group: &CgroupPath) -> Result<Option<String>, FileError> {
+    let (file, none) = file(on.version());
+    match on.of_cpu().read(group, file) {
+        Ok(quota) => Ok(Some(quota).filter(|quota| !quota.starts_with(none))),
+        Err(error) if error.is_gone() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Ends a container's own quota. What it was nobody needs to remember here: the runtime sets another one by its limit.
+///
+/// # Errors
+/// If it cannot be written.
+pub(super) fn end(on: &Hierarchy, group: &CgroupPath) -> Result<(), FileError> {
+    let (file, none) = file(on.version());
+    on.of_cpu().write(group, file, none)
+}
 
 /// Lifts a group's quota and remembers it. Says whether there was one.
 ///

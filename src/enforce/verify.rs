@@ -3,6 +3,7 @@
 use super::affinity;
 use super::hierarchy::{FileError, Hierarchy, Version};
 use super::partition::{self, Kind};
+use super::quota;
 use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, Holder, Placed};
 use crate::placement::NodeSet;
@@ -28,6 +29,8 @@ pub enum Drift {
     Process(u32, CpuSet),
     /// Its pod has a CFS quota, which throttles exclusive CPUs.
     Quota(String),
+    /// It has a CFS quota of its own, though it has exclusive CPUs.
+    OwnQuota(String),
     /// The container's first process may not run on all of its CPUs, because whoever started it may not either.
     Inherited(u32, CpuSet),
 }
@@ -56,8 +59,15 @@ pub enum Presence {
 
 impl Drift {
     /// All kinds.
-    pub const KINDS: [&str; 6] =
-        ["cpuset", "partition", "effective", "process", "quota", "inherited_affinity"];
+    pub const KINDS: [&str; 7] = [
+        "cpuset",
+        "partition",
+        "effective",
+        "process",
+        "quota",
+        "container_quota",
+        "inherited_affinity",
+    ];
 
     /// What to call it in statistics.
     pub fn kind(&self) -> &'static str {
@@ -67,6 +77,7 @@ impl Drift {
             Drift::Effective(_) => "effective",
             Drift::Process(..) => "process",
             Drift::Quota(_) => "quota",
+            Drift::OwnQuota(_) => "container_quota",
             Drift::Inherited(..) => "inherited_affinity",
         }
     }
@@ -81,6 +92,7 @@ impl fmt::Display for Drift {
             Drift::Effective(cpus) => write!(f, "the kernel lets its group run on CPUs {cpus}"),
             Drift::Process(pid, cpus) => write!(f, "its process {pid} may run on CPUs {cpus}"),
             Drift::Quota(quota) => write!(f, "its pod has the CFS quota {quota:?}"),
+            Drift::OwnQuota(quota) => write!(f, "it has the CFS quota {quota:?}"),
             Drift::Inherited(pid, cpus) => write!(
                 f,
                 "its process {pid} may run on CPUs {cpus} only: it inherited the affinity of the runtime that started it"
@@ -165,9 +177,9 @@ impl Verifier {
             if state != expected {
                 drift.push(Drift::Partition(state));
             }
-            if let Some(quota) = self.quota(group, placed)? {
-                drift.push(Drift::Quota(quota));
-            }
+            let pod = group.parent().filter(|_| placed.lifts_pod_quota);
+            let quota = pod.map_or(Ok(None), |pod| quota::of(&self.on, &pod))?;
+            drift.extend(quota.map(Drift::Quota));
         }
         let effective = self.on.cpus(
             group,
@@ -181,9 +193,12 @@ impl Verifier {
             // The kernel takes CPUs for another one from it a moment before that one runs.
             false => effective.is_subset(&placed.runs_on),
         };
-        // Another drift explains this one.
+        // Another drift explains this one, of those above.
         if drift.is_empty() && !is_right {
             drift.push(Drift::Effective(effective));
+        }
+        if placed.pin.is_exclusive() {
+            drift.extend(quota::of(&self.on, group)?.map(Drift::OwnQuota));
         }
         for (index, pid) in self.processes_of(group, PROCESSES)?.into_iter().enumerate() {
             let Some(status) = self.status(pid) else { continue };
@@ -231,12 +246,6 @@ impl Verifier {
             }
         }
         Ok(())
-    }
-
-    /// The quota of a container's pod, if there should be none.
-    fn quota(&self, group: &CgroupPath, placed: &Placed) -> Result<Option<String>, FileError> {
-        let Some(pod) = group.parent().filter(|_| placed.lifts_pod_quota) else { return Ok(None) };
-        Ok(Some(self.on.read(&pod, "cpu.max")?).filter(|quota| !quota.starts_with("max")))
     }
 
     /// A process may give itself fewer CPUs, and that is its own business. If they are just those that the process above

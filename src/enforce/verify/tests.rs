@@ -38,6 +38,11 @@ impl Machine {
         self.file("kubepods/poda/cpu.max", "max 100000\n");
     }
 
+    fn lift(&self, placed: &Placed) {
+        let on = Hierarchy::open(self.0.path()).unwrap();
+        crate::enforce::Enforcer::new(on, Kind::Root).lift_quota(placed).unwrap();
+    }
+
     fn look(&self, placed: &Placed, kind: Option<Kind>) -> Vec<String> {
         let on = Hierarchy::open(self.0.path()).unwrap();
         let drift = Verifier::new(on, &self.0.path().join("proc"), kind).look(placed);
@@ -129,6 +134,9 @@ fn every_drift_is_seen() {
     let keeps = Placed { lifts_pod_quota: false, ..placed.clone() };
     assert_eq!(machine.look(&keeps, Some(Kind::Root)), [""; 0]);
     machine.file("kubepods/poda/cpu.max", "max 100000\n");
+    machine.file("kubepods/poda/c/cpu.max", "300000 100000\n");
+    assert_eq!(machine.look(&placed, Some(Kind::Root)), ["it has the CFS quota \"300000 100000\""]);
+    machine.file("kubepods/poda/c/cpu.max", "max 100000\n");
     machine.process(12, 11, "4-5");
     assert_eq!(
         machine.look(&placed, Some(Kind::Root)),
@@ -216,4 +224,33 @@ fn the_old_interface() {
     assert_eq!(machine.look(&placed, None), [""; 0]);
     file("cpuset.cpus", "0-15\n");
     assert_eq!(machine.look(&placed, None), ["CPUs 0-15 are set for its group"]);
+    file("cpuset.cpus", "4-7\n");
+    let quota = "cpu/kubepods/poda/c/cpu.cfs_quota_us";
+    machine.file(quota, "300000\n");
+    assert_eq!(machine.look(&placed, None), ["it has the CFS quota \"300000\""]);
+    machine.lift(&placed);
+    assert_eq!(fs::read_to_string(machine.0.path().join(quota)).unwrap(), "-1\n");
+    assert_eq!(machine.look(&placed, None), [""; 0]);
+}
+
+/// Some runtimes do not lift it for a container that runs. Whoever keeps exclusivity, it is seen and can be lifted.
+#[test]
+fn a_quota_of_an_exclusive_container() {
+    let machine = Machine::new();
+    machine.group("4-7", "4-7", "member", "");
+    let placed = exclusive("4-7", Exclusivity::Runtime);
+    let own = "kubepods/poda/c/cpu.max";
+    // The controller is not in use.
+    assert_eq!(machine.look(&placed, None), [""; 0]);
+    machine.file(own, "300000 100000\n");
+    // The pod's is not ours to lift in this mode.
+    machine.file("kubepods/poda/cpu.max", "300000 100000\n");
+    assert_eq!(machine.look(&placed, None), ["it has the CFS quota \"300000 100000\""]);
+    let shared = Placed { pin: Pin::shared(placed.runs_on).unwrap(), ..placed.clone() };
+    assert_eq!(machine.look(&shared, None), [""; 0]);
+    machine.lift(&shared);
+    assert_eq!(machine.look(&placed, None).len(), 1, "a shared container keeps its own");
+    machine.lift(&placed);
+    assert_eq!(machine.look(&placed, None), [""; 0]);
+    assert_eq!(fs::read_to_string(machine.0.path().join(own)).unwrap(), "max\n");
 }

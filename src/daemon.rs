@@ -14,8 +14,10 @@ mod kernel;
 mod live;
 mod machine;
 mod neighbour;
+mod pace;
 mod refuse;
 mod strict;
+mod suspects;
 mod vanished;
 mod watch;
 
@@ -184,6 +186,9 @@ impl Owner {
         let removed = matches!(event, Event::Remove(_));
         let mute = removed
             || matches!(event, Event::Started { .. } | Event::StopPod(_) | Event::RemovePod(_));
+        // The runtime makes the changes of its answer, and then what it asks for here: it calls again as soon as it has.
+        let goes_on = matches!(event, Event::Create { .. } | Event::Update { .. });
+        let listed = matches!(event, Event::Synchronize { .. });
         let step = kernel::Step::of(&event);
         let result = self.ledger.handle(event);
         let notes = self.tell_notes();
@@ -207,8 +212,9 @@ impl Owner {
         self.remember_refusals();
         decision.updates.extend(more);
         self.kernel.hold_back(&mut decision.updates, &mut self.ledger).await;
-        if !decision.updates.is_empty() {
-            self.watch.changed(decision.updates.len());
+        self.watch.pace.answered(&decision.updates, goes_on, Instant::now());
+        if listed {
+            self.watch.look_soon();
         }
         if removed {
             self.end_deserted().await;
@@ -314,6 +320,7 @@ pub async fn serve(
                 };
                 let result = result.map(|known| {
                     let owner = owner.insert(Owner { updater, ..known });
+                    owner.watch.pace.reconnected();
                     listening = listening || listen_locally(paths, &observer);
                     owner.promise(&capabilities);
                     Wishes { before_start: owner.kernel.is_on(), validation: owner.strict }
@@ -326,6 +333,7 @@ pub async fn serve(
             }
             Message::Event { session, event, reply } => {
                 let Some(owner) = owner.as_mut().filter(|_| session == current) else { continue };
+                owner.watch.pace.went_on(Instant::now());
                 let synchronized = matches!(event, Event::Synchronize { .. });
                 let answer = owner.handle(event).await;
                 if synchronized && let Ok(decision) = &answer {
@@ -334,11 +342,17 @@ pub async fn serve(
                 }
                 if let Err(Ok(unheard)) = reply.send(answer) {
                     owner.ledger.unheard(&unheard.updates);
+                    owner.watch.pace.unheard();
                 }
             }
             Message::Validate { session, container, cpus, reply } => {
                 let Some(owner) = owner.as_mut().filter(|_| session == current) else { continue };
                 let _ = reply.send(owner.validate(&container, cpus));
+            }
+            Message::WentOn { session } => {
+                if let Some(owner) = owner.as_mut().filter(|_| session == current) {
+                    owner.watch.pace.went_on(Instant::now());
+                }
             }
             Message::Disconnected { session } => {
                 log::debug!("{session} has ended");

@@ -13,6 +13,7 @@ use daemon::{Daemon, create, in_group, local, set_in_group, told};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::ContainerId;
 use nri_cpu_manager::ledger::{CgroupPath, CpuRequest, Event, MilliCpu, Qos, Wanted};
+use nri_cpu_manager::nri::{Message, Session};
 use std::fs;
 use std::time::Duration;
 
@@ -209,6 +210,72 @@ async fn cpus_of_a_pod_that_is_gone_are_shared_at_once() {
         daemon.event(Event::StopPod(sandbox)).await.unwrap();
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(set_in_group(&daemon, "web"), "0-15");
+    })
+    .await;
+}
+
+/// A runtime takes its time for twenty changes and loses the last one; meanwhile somebody writes another group by hand. What
+/// is only late is left to the runtime, what has drifted is not.
+#[tokio::test(start_paused = true)]
+async fn what_is_late_is_waited_for_and_hides_nothing_else() {
+    local(async {
+        let daemon = Daemon::start();
+        let start = async |name: &str, asks, set| {
+            let (pod, container) = in_group(&daemon, name, asks, set);
+            let created = Event::Create { pod: pod.clone(), container: container.clone() };
+            let answer = daemon.event(created).await.unwrap();
+            daemon.event(Event::Started { pod, container }).await.unwrap();
+            answer
+        };
+        start("by-hand", (Qos::Guaranteed, 4000), "2-5").await;
+        let names: Vec<String> = (0..20).map(|i| format!("w{i:02}")).collect();
+        for name in &names {
+            start(name, (Qos::Burstable, 100), "0-1,6-15").await;
+        }
+        let (pod, container) = in_group(&daemon, "db", (Qos::Guaranteed, 4000), "6-9");
+        let answer = daemon.event(Event::Create { pod, container }).await.unwrap();
+        assert_eq!(answer.updates.len(), 20);
+        let write = |name: &str, set: &str| {
+            let group = daemon.paths.cgroup_root.join("kubepods").join(name).join("c");
+            fs::write(group.join("cpuset.cpus"), set).unwrap();
+            fs::write(group.join("cpuset.cpus.effective"), set).unwrap();
+        };
+        write("by-hand", "0-15");
+        for (i, name) in names[..19].iter().enumerate() {
+            tokio::time::sleep(Duration::from_millis(900)).await;
+            let before = if i == 0 { "0-1,6-15" } else { "0-1,10-15" };
+            assert_eq!(set_in_group(&daemon, &names[i.saturating_sub(1)]), before);
+            assert_eq!(
+                set_in_group(&daemon, name),
+                "0-1,6-15",
+                "{name} is the runtime's to change"
+            );
+            write(name, "0-1,10-15");
+            if i == 16 {
+                assert_eq!(set_in_group(&daemon, "by-hand"), "2-5", "after 15 seconds");
+            }
+        }
+        daemon.messages.send(Message::WentOn { session: Session(0) }).unwrap();
+        assert_eq!(set_in_group(&daemon, "w19"), "0-1,6-15");
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        assert_eq!(set_in_group(&daemon, "w19"), "0-1,10-15");
+    })
+    .await;
+}
+
+/// Seen with CRI-O and crun: the quota of a container that ran before the plugin came stays, though its CPUs are set.
+#[tokio::test(start_paused = true)]
+async fn a_quota_of_a_container_from_before_is_lifted_soon() {
+    local(async {
+        let daemon = Daemon::start();
+        let (pod, mut container) = in_group(&daemon, "db", (Qos::Guaranteed, 4000), "2-5");
+        container.cpus = Some("2-5".parse().unwrap());
+        let quota = daemon.paths.cgroup_root.join("kubepods/db/c/cpu.max");
+        fs::write(&quota, "400000 100000\n").unwrap();
+        let list = Event::Synchronize { pods: vec![pod], containers: vec![container] };
+        assert_eq!(told(&daemon.event(list).await.unwrap()), ["id-db 2-5"], "in vain");
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(fs::read_to_string(quota).unwrap(), "max\n");
     })
     .await;
 }

@@ -6,7 +6,7 @@
 mod support;
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab::cgroup;
 use lab::containerd::Version;
@@ -41,6 +41,37 @@ fn a_cpuset_that_somebody_wrote() {
     bench.run(&shared("another"));
     assert_eq!(bench.allowed("web"), reserved);
     assert_eq!(bench.allowed("db"), bench.assignable());
+}
+
+/// A container that ran before the plugin came; its quota is back again after that was lifted, as systemd or another runtime
+/// than this one leaves it.
+#[test]
+fn a_quota_of_a_container_from_before() {
+    let mut bench = Bench::new(Version::V2_1);
+    bench.run(&exclusive("db"));
+    let pid = pid(&bench, "db");
+    let group = cgroup::of_process(pid, "cpu").unwrap();
+    let (file, quota) = match cgroup::is_v2() {
+        true => (group.join("cpu.max"), "100000 100000"),
+        false => (group.join("cpu.cfs_quota_us"), "100000"),
+    };
+    assert_eq!(cgroup::quota(pid).unwrap(), Some(100_000));
+    let mut plugin = bench.plugin();
+    lifted_within(pid, Duration::from_secs(5));
+    fs::write(&file, quota).unwrap();
+    let found = format!("but it has the CFS quota {quota:?}: set again");
+    plugin.wait_for(&found, 1, Duration::from_secs(15)).unwrap();
+    lifted_within(pid, Duration::ZERO);
+    assert_eq!(plugin.log().matches("but ").count(), 1, "{}", plugin.log());
+}
+
+#[track_caller]
+fn lifted_within(pid: u32, patience: Duration) {
+    let end = Instant::now() + patience;
+    while cgroup::quota(pid).unwrap().is_some() {
+        assert!(Instant::now() < end, "the quota is still there after {patience:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// The runtime itself may not run everywhere, and what it starts inherits that.

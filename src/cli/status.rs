@@ -133,6 +133,16 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
         let who = count(node.drifting, "container");
         writeln!(f, "drifting: {who}, not where it was decided in spite of repairs")?;
     }
+    if node.late > 0 {
+        let who = count(node.late, "container");
+        let takes = node.runtime_change_seconds;
+        let takes = takes.map(|takes| format!(", which takes {takes:.2} s for each"));
+        writeln!(
+            f,
+            "late:     {who}, about to be changed by the runtime{}",
+            takes.unwrap_or_default()
+        )?;
+    }
     if !node.moves.is_empty() {
         let moves: Vec<String> =
             node.moves.iter().map(|(reason, count)| format!("{count} {reason}")).collect();

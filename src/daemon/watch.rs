@@ -1,9 +1,10 @@
 //! Looks every now and then whether what was decided is really so, and repairs what is not by the next safe way.
 //!
-//! The looking is done beside everything else; a drift counts only if it is still there at a second look, as answers take
-//! their time to be carried out.
+//! The looking is done beside everything else; what it finds is a drift only if it is no delay ([`Suspects`]).
 
 use super::action::Action;
+use super::pace::Pace;
+use super::suspects::{AGAIN, Finding, PERIOD, Suspects};
 use super::vanished::{self, Sighting, Vanished};
 use super::{Owner, Paths};
 use crate::config::{Config, Reading};
@@ -12,30 +13,11 @@ use crate::enforce::{Drift, Hierarchy, InForce, Verifier};
 use crate::kubelet::Look;
 use crate::ledger::{ContainerId, Event, Holder, Placed, Update};
 use crate::nri::Updater;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
 use std::io;
-use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
-
-/// How long after a look the next one is.
-const PERIOD: Duration = Duration::from_secs(10);
-/// How long after a look that found something the next one is.
-const AGAIN: Duration = Duration::from_secs(1);
-/// How long the runtime may take to carry out one change; usually it is a third of it.
-const CHANGE: Duration = Duration::from_millis(150);
-/// The longest time without a look, however many changes are being made.
-const LONGEST: Duration = Duration::from_secs(60);
-/// A drift that nothing helps against is said and tried again at each so many looks.
-const PATIENCE: u32 = 30;
-
-/// A container that is not as it was decided, at the time of the look.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Finding {
-    placed: Placed,
-    drift: Vec<Drift>,
-}
 
 /// What a look found.
 #[derive(Debug, Default)]
@@ -61,7 +43,7 @@ pub(super) enum Work {
     Kubelet(Look),
     /// A look has ended.
     Found(Found),
-    /// A container is not as decided, and was not at an earlier look either.
+    /// A container is not as decided, and that is no delay.
     Repair(Finding),
     /// Something was decided that no answer could carry.
     Tell,
@@ -73,17 +55,16 @@ pub(super) enum Work {
 #[derive(Debug)]
 pub(super) struct Watch {
     verifier: Option<Verifier>,
+    /// When to look next.
     due: Instant,
-    /// When the runtime has carried out what it was told, as far as can be known.
-    carried: Instant,
-    /// When it looked last.
-    looked: Instant,
     looking: Option<JoinHandle<Found>>,
     sending: Option<JoinHandle<(Vec<Update>, bool)>>,
     /// Whether something is to be told that no answer could carry.
     pub(super) owing: bool,
-    /// What the last look found, and how many in a row have.
-    suspects: HashMap<ContainerId, (Finding, u32)>,
+    /// Which changes the runtime is about to make.
+    pub(super) pace: Pace,
+    /// What the last look found.
+    pub(super) suspects: Suspects,
     /// What is to be repaired when nothing else is to be done: one after the other, as the kernel takes its time.
     confirmed: VecDeque<Finding>,
     /// Containers of which the runtime has to be told when all is repaired.
@@ -103,12 +84,11 @@ impl Watch {
         Watch {
             verifier,
             due: Instant::now() + PERIOD,
-            carried: Instant::now(),
-            looked: Instant::now(),
             looking: None,
             sending: None,
             owing: false,
-            suspects: HashMap::new(),
+            pace: Pace::default(),
+            suspects: Suspects::default(),
             confirmed: VecDeque::new(),
             again: Vec::new(),
             vanished: Vanished::default(),
@@ -160,21 +140,14 @@ impl Watch {
         tokio::task::spawn_blocking(move || verifier.widen(&placed, mask)).await?
     }
 
-    /// The runtime has been told of changes, and takes its time.
-    pub(super) fn changed(&mut self, changes: usize) {
-        let changes = u32::try_from(changes).unwrap_or(u32::MAX);
-        self.carried = Instant::now() + AGAIN + CHANGE.saturating_mul(changes);
-        self.due = self.due.max(self.carried).min(self.looked + LONGEST);
-    }
-
     /// What looks at the groups, where they can be seen.
     pub(super) fn verifier(&self) -> Option<Verifier> {
         self.verifier.clone()
     }
 
-    /// Containers that were not as decided at the last look, nor at the one before.
-    pub(super) fn drifting(&self) -> usize {
-        self.suspects.values().filter(|(_, looks)| *looks > 1).count()
+    /// Much may have changed at once: nobody waits a whole period for the first look.
+    pub(super) fn look_soon(&mut self) {
+        self.due = self.due.min(Instant::now() + AGAIN);
     }
 
     fn count(&mut self, drift: &Drift, action: Action) {
@@ -182,23 +155,11 @@ impl Watch {
         *self.repairs.entry((drift.kind(), action.name())).or_default() += 1;
     }
 
-    /// Of what a look found, what an earlier one found as well is to be acted on now.
-    fn confirm(&mut self, found: Vec<Finding>) {
-        let mut before = std::mem::take(&mut self.suspects);
-        for finding in found {
-            let id = finding.placed.subject.id.clone();
-            let looks = match before.remove(&id) {
-                Some((same, looks)) if same == finding => looks.saturating_add(1),
-                _ => 1,
-            };
-            if looks == 2 || looks % PATIENCE == 0 {
-                self.confirmed.push_back(finding.clone());
-            }
-            self.suspects.insert(id, (finding, looks));
-        }
-        let waits = self.suspects.values().any(|(_, looks)| *looks == 1);
-        self.looked = Instant::now();
-        self.due = self.looked + if waits { AGAIN } else { PERIOD };
+    /// A look has ended.
+    fn note(&mut self, found: Vec<Finding>) {
+        let now = Instant::now();
+        self.confirmed.extend(self.suspects.note(found, &self.pace, now));
+        self.due = self.suspects.next_look(&self.pace, now);
     }
 }
 
@@ -273,6 +234,9 @@ impl Owner {
                 self.tell_pending().await;
             }
             Work::Sent(changes, heard) => {
+                if heard {
+                    self.watch.pace.returned(Instant::now());
+                }
                 // What was decided meanwhile may have been carried out before, and count for nothing now.
                 let stale = changes.into_iter().filter(|change| {
                     let now = self.ledger.placed_one(&change.container);
@@ -289,7 +253,8 @@ impl Owner {
             }
             Work::Found(Found { findings: mut found, sightings }) => {
                 found.retain(|finding| self.is_decided(&finding.placed));
-                self.watch.confirm(found);
+                self.watch.note(found);
+                self.history.late = self.watch.suspects.late().cloned().collect();
                 for end in self.watch.vanished.note(sightings, Instant::now()) {
                     self.end(end);
                 }
@@ -404,7 +369,7 @@ impl Owner {
     }
 
     fn send(&mut self, updater: Updater, changes: Vec<Update>) {
-        self.watch.changed(changes.len());
+        self.watch.pace.called(&changes, Instant::now());
         let early = self.kernel.too_early(&changes, &self.ledger);
         self.watch.sending = Some(tokio::spawn(async move {
             if !early.await.is_empty() {

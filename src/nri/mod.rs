@@ -97,6 +97,12 @@ pub enum Message {
         /// A refusal fails the creation.
         reply: oneshot::Sender<Result<(), Refusal>>,
     },
+    /// Something happened that other events tell as well, or that decides nothing. It still tells that the runtime has done
+    /// what the last answer asked for: it makes one call after the other.
+    WentOn {
+        /// The connection.
+        session: Session,
+    },
     /// The connection has ended. Nothing that belongs to it comes after this.
     Disconnected {
         /// The connection.

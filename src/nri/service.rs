@@ -305,8 +305,11 @@ impl Service {
             }
             Kind::STOP_CONTAINER => id().map(Event::Stop),
             Kind::REMOVE_CONTAINER => id().map(Event::Remove),
-            // Nothing in them that other events do not tell, or a later protocol's.
-            _ => return nothing(),
+            // Nothing else in them that other events do not tell, or a later protocol's.
+            _ => {
+                self.tell(Message::WentOn { session: self.session });
+                return nothing();
+            }
         };
         let outcome = if kind == Kind::STOP_CONTAINER { Outcome::Stop } else { Outcome::Heard };
         match event {

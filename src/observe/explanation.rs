@@ -155,6 +155,7 @@ impl Case<'_> {
                 count(repairs, "time")
             ));
         }
+        why.extend(self.seen.and_then(|seen| self.history.delay_of(seen.id)));
         let (namespace, pod, container) = self.name.clone();
         Explanation {
             namespace,

@@ -9,6 +9,7 @@ use crate::ledger::{Ledger, Reason, Settings, Stance};
 use crate::nri::{Runtime, Session};
 use crate::topology::Tally;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// All figures.
 #[derive(Debug, Clone)]
@@ -106,6 +107,12 @@ pub struct NodeFigures {
     pub repairs: BTreeMap<(&'static str, &'static str), u64>,
     /// Containers that are not as they were decided at this moment, in spite of all.
     pub drifting: usize,
+    /// Containers that the last look found with a change that the runtime is still about to make.
+    pub late: usize,
+    /// How often a look found one.
+    pub times_late: u64,
+    /// How long the runtime takes for a change of a container; `None` before one was measured.
+    pub change_takes: Option<Duration>,
     /// How often the kernel refused to keep others off a container's CPUs.
     pub kernel_refusals: u64,
     /// Why control groups cannot be written; `None` if they can.
@@ -183,6 +190,9 @@ impl NodeFigures {
             drifts: BTreeMap::new(),
             repairs: BTreeMap::new(),
             drifting: 0,
+            late: 0,
+            times_late: 0,
+            change_takes: None,
             kernel_refusals: 0,
             cannot_write_groups: None,
             group_write_errors: 0,

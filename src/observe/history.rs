@@ -3,8 +3,8 @@
 use super::picture::Badges;
 use super::time::Moment;
 use crate::cpuset::CpuSet;
-use crate::ledger::{Note, Subject, What};
-use std::collections::{BTreeMap, VecDeque};
+use crate::ledger::{ContainerId, Note, Subject, What};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The most containers with exclusive CPUs that there can be: one for each CPU.
 const MAX_LIVING: usize = crate::cpuset::MAX_CPUS;
@@ -73,6 +73,8 @@ pub struct History {
     living: BTreeMap<Name, VecDeque<Record>>,
     /// How they are told from each other in pictures.
     pub badges: Badges,
+    /// Containers that the last look found with a change that the runtime is still about to make.
+    pub late: BTreeSet<ContainerId>,
     refusals: VecDeque<Record>,
     troubles: VecDeque<Record>,
 }
@@ -161,6 +163,12 @@ impl History {
         self.living.get(&name(subject)).into_iter().flatten()
     }
 
+    /// That a container is not as decided because the runtime takes its time, in words; `None` if it is not so.
+    pub fn delay_of(&self, container: &ContainerId) -> Option<String> {
+        let text = "The runtime is still about to set that, within the time that it takes for such changes.";
+        self.late.contains(container).then(|| text.to_owned())
+    }
+
     /// Everything there is, of anybody, the oldest first.
     pub fn all(&self) -> Vec<&Record> {
         let living = self.living.values().flatten();
@@ -184,7 +192,6 @@ fn name(subject: &Subject) -> Name {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::ContainerId;
 
     fn subject(pod: &str, id: usize) -> Subject {
         Subject {

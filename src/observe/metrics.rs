@@ -231,6 +231,22 @@ impl Families {
             "Containers that were not as decided at the last look.",
             node.drifting,
         );
+        self.gauge(
+            "nri_cpu_manager_late_containers",
+            "Containers that were not as decided at the last look, as the runtime is still about to change them.",
+            node.late,
+        );
+        self.counter(
+            "nri_cpu_manager_late_total",
+            "Times that a look found a container which the runtime was still about to change.",
+            node.times_late,
+        );
+        let takes = node.change_takes.unwrap_or_default();
+        self.gauges(
+            "nri_cpu_manager_runtime_change_seconds",
+            "How long the runtime takes to change a container, on the average of late; 0 before that was measured.",
+            [gauge(&[], takes.as_secs_f64())],
+        );
         self.counter(
             "nri_cpu_manager_kernel_refusals_total",
             "Times that the kernel refused to keep others off a container's CPUs; the runtime does so instead.",

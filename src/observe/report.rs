@@ -90,6 +90,12 @@ pub struct NodeStatus {
     /// Containers that are not as they were decided at this moment, in spite of all.
     #[serde(default)]
     pub drifting: usize,
+    /// Containers that are not as decided because the runtime is still about to change them.
+    #[serde(default)]
+    pub late: usize,
+    /// How long the runtime takes to change a container, in seconds; `null` before that was measured.
+    #[serde(default)]
+    pub runtime_change_seconds: Option<f64>,
     /// Containers moved while they ran, by reason.
     pub moves: BTreeMap<String, u64>,
     /// Times that the kernel refused to keep others off.
@@ -294,6 +300,8 @@ impl NodeStatus {
             refusals: history.refusals().map(RecordStatus::of).collect(),
             troubles: history.troubles().map(RecordStatus::of).collect(),
             drifting: figures.drifting,
+            late: figures.late,
+            runtime_change_seconds: figures.change_takes.map(|takes| takes.as_secs_f64()),
             moves: figures
                 .moves
                 .iter()

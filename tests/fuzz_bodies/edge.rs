@@ -195,7 +195,7 @@ async fn own(mut inbox: mpsc::UnboundedReceiver<Message>) {
                 let answer = approved.then_some(()).ok_or(Refusal("not as decided".into()));
                 drop(reply.send(answer));
             }
-            Message::Disconnected { .. } => {}
+            Message::WentOn { .. } | Message::Disconnected { .. } => {}
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Events: each becomes what the ledger understands, by whichever call it came; answers, refusals, lateness.
 
-use crate::owner::{at_once, connect, content, refuse, shared};
+use crate::owner::{Told, at_once, connect, content, refuse, shared};
 use crate::runtime::{ALL, Generation, container, cpu, of, pod};
 use nri_cpu_manager::ledger::{
     ContainerId, CpuRequest, Decision, Event, MilliCpu, Pin, Qos, SandboxId, Wanted,
@@ -40,6 +40,10 @@ async fn a_pods_life() {
         runtime.tell(Kind::REMOVE_POD_SANDBOX, &pod, None).await.unwrap();
         assert_eq!(runtime.fallbacks, 0, "{generation:?}");
 
+        // What other events tell as well says that the runtime has gone on.
+        let told = plugin.log.told();
+        let went_on = told.iter().filter(|told| matches!(told, Told::WentOn(_))).count();
+        assert_eq!(went_on, 3, "{told:?}");
         let events = plugin.log.events();
         let [
             Event::Synchronize { .. },

@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 pub(crate) enum Told {
     Configure { session: Session, runtime: String, config: String, updater: bool },
     Event { session: Session, event: Event, in_time: bool },
+    WentOn(Session),
     Disconnected(Session),
 }
 
@@ -89,6 +90,7 @@ pub(crate) fn owner(mut script: impl FnMut(&Event) -> Answer + Send + 'static) -
                     seen.push(Told::Event { session, event, in_time });
                 }
                 Message::Validate { reply, .. } => drop(reply.send(Ok(()))),
+                Message::WentOn { session } => seen.push(Told::WentOn(session)),
                 Message::Disconnected { session } => seen.push(Told::Disconnected(session)),
             }
         }

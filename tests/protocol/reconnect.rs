@@ -76,6 +76,7 @@ async fn comes_back_to_a_new_socket() {
             Told::Configure { session, .. } => (session.0, "configure"),
             Told::Event { session, event: Event::Synchronize { .. }, .. } => (session.0, "sync"),
             Told::Event { session, .. } => (session.0, "event"),
+            Told::WentOn(session) => (session.0, "on"),
             Told::Disconnected(session) => (session.0, "end"),
         })
         .collect();

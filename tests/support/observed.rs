@@ -49,16 +49,20 @@ impl Observed {
         let volume = dir.path().join("config");
         swap(&volume, config);
         let file = volume.join("config.yaml");
-        let sysfs_root = dir.path().join("sys");
+        let (sysfs_root, cgroup_root) = (dir.path().join("sys"), dir.path().join("cgroup"));
         super::fake_sysfs::write(&sysfs_root, &super::fake_sysfs::files(&machine.facts().unwrap()));
         let paths = Paths {
             node: NodeIdentity { name: Some("node".to_owned()), labels: None },
             config: follow.then(|| file.clone()),
             state_dir: dir.path().join("state"),
             sysfs_root,
-            cgroup_root: dir.path().join("no-cgroup"),
+            cgroup_root: cgroup_root.clone(),
             proc_root: dir.path().join("no-proc"),
         };
+        // The older interface: groups can be written, and the kernel keeps no exclusivity, whatever this machine can do.
+        fs::create_dir_all(cgroup_root.join("cpuset")).unwrap();
+        fs::write(cgroup_root.join("cpuset/cpuset.cpus"), "0-15\n").unwrap();
+        fs::write(cgroup_root.join("cpuset/cgroup.procs"), "").unwrap();
         let owner = Owner::start(&paths, &Config::read(&file).unwrap()).unwrap();
         let (messages, inbox) = mpsc::unbounded_channel();
         let asked = questions();

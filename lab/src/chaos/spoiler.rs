@@ -41,7 +41,7 @@ async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
         match message {
             Message::Configure { reply, .. } => drop(reply.send(Ok(Wishes::default()))),
             Message::Validate { reply, .. } => drop(reply.send(Ok(()))),
-            Message::Disconnected { .. } => {}
+            Message::WentOn { .. } | Message::Disconnected { .. } => {}
             Message::Event { event, reply, .. } => {
                 let of_a_worker = matches!(&event, Event::Create { pod, .. } if pod.name != NUDGE);
                 let spoils = of_a_worker && rng.u32(0..ONE_IN) == 0;

@@ -1,0 +1,154 @@
+//! Looks in the order in which a watcher would make them.
+
+use super::*;
+use crate::ledger::{Exclusivity, Pin, Subject, Update};
+
+fn finding(name: &str, set: &str) -> Finding {
+    let cpus = "4-7".parse().unwrap();
+    let subject = Subject {
+        namespace: "ns".into(),
+        pod: name.into(),
+        container: "c".into(),
+        id: ContainerId(name.into()),
+    };
+    let placed = Placed {
+        subject,
+        cgroup: None,
+        pin: Pin::shared(cpus).unwrap(),
+        runs_on: cpus,
+        kept_by: Exclusivity::Runtime,
+        running: true,
+        lifts_pod_quota: false,
+    };
+    Finding { placed, drift: vec![Drift::Set(set.parse().unwrap())] }
+}
+
+fn changes(count: usize) -> Vec<Update> {
+    let pin = Pin::shared("4-7".parse().unwrap()).unwrap();
+    (0..count).map(|i| Update { container: ContainerId(i.to_string()), pin }).collect()
+}
+
+/// A watcher with its clock.
+struct Watcher {
+    suspects: Suspects,
+    pace: Pace,
+    now: Instant,
+    start: Instant,
+}
+
+impl Watcher {
+    fn new() -> Watcher {
+        let now = Instant::now();
+        Watcher { suspects: Suspects::default(), pace: Pace::default(), now, start: now }
+    }
+
+    /// Looks, and waits for the next look; how many drifts were confirmed.
+    fn look(&mut self, found: Vec<Finding>) -> usize {
+        let confirmed = self.suspects.note(found, &self.pace, self.now).len();
+        self.now = self.suspects.next_look(&self.pace, self.now);
+        confirmed
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.now - self.start
+    }
+}
+
+#[test]
+fn a_drift_counts_at_the_second_look_and_is_tried_again_ever_less_often() {
+    let mut watcher = Watcher::new();
+    assert_eq!(watcher.look(vec![finding("a", "0-3")]), 0);
+    assert_eq!((watcher.elapsed(), watcher.suspects.drifting()), (AGAIN, 0));
+    // Something else is found: what, is not certain yet.
+    assert_eq!(watcher.look(vec![finding("a", "0-2")]), 0);
+    assert_eq!(watcher.look(vec![finding("a", "0-2")]), 1);
+    assert_eq!((watcher.elapsed(), watcher.suspects.drifting()), (AGAIN * 2 + PERIOD, 1));
+    let tried: Vec<usize> =
+        (3..100).filter(|_| watcher.look(vec![finding("a", "0-2")]) > 0).collect();
+    assert_eq!(tried, [4, 8, 16, 30, 32, 60, 64, 90]);
+    assert_eq!(watcher.look(vec![]), 0);
+    assert_eq!(watcher.suspects.drifting(), 0);
+}
+
+/// 400 ms for each of fifty changes, from the first one on.
+#[test]
+fn a_slow_runtime_is_late_and_nothing_has_drifted() {
+    let mut watcher = Watcher::new();
+    for prompt in [true, true, false] {
+        watcher.start = watcher.now;
+        watcher.pace.answered(&changes(50), prompt, watcher.now);
+        let mut looks = 0;
+        while watcher.elapsed() < Duration::from_secs(20) {
+            let made = usize::try_from(watcher.elapsed().as_millis() / 400).unwrap();
+            let found: Vec<Finding> = (made..50).map(|i| finding(&i.to_string(), "0-3")).collect();
+            let late = found.len();
+            assert_eq!(watcher.look(found), 0);
+            assert_eq!((watcher.suspects.late().len(), watcher.suspects.drifting()), (late, 0));
+            looks += 1;
+        }
+        watcher.pace.went_on(watcher.now);
+        assert_eq!((watcher.look(vec![]), watcher.suspects.late().len()), (0, 0));
+        assert!((2..25).contains(&looks), "{looks} looks");
+    }
+    assert_eq!(watcher.suspects.times_late, 150);
+}
+
+#[test]
+fn a_change_that_never_comes_is_a_drift_when_its_time_is_over() {
+    let mut watcher = Watcher::new();
+    // A second for each, as long as nothing was measured.
+    watcher.pace.answered(&changes(5), false, watcher.now);
+    while watcher.look(vec![finding("4", "0-3")]) == 0 {}
+    let found = watcher.elapsed() - PERIOD;
+    assert_eq!(found, Duration::from_secs(5) + AGAIN);
+    // The runtime goes on: it has made all of them.
+    let mut watcher = Watcher::new();
+    watcher.pace.answered(&changes(50), true, watcher.now);
+    assert_eq!(watcher.look(vec![finding("49", "0-3")]), 0);
+    watcher.pace.went_on(watcher.now);
+    assert_eq!(watcher.look(vec![finding("49", "0-3")]), 0);
+    assert_eq!(watcher.look(vec![finding("49", "0-3")]), 1);
+    assert_eq!(watcher.elapsed(), PERIOD + AGAIN + PERIOD);
+}
+
+/// Whoever writes a group by hand while the runtime is busy with others.
+#[test]
+fn a_drift_beside_changes_under_way_is_found_in_time() {
+    let mut watcher = Watcher::new();
+    watcher.pace.answered(&changes(60), false, watcher.now);
+    watcher.now += PERIOD;
+    let found = || vec![finding("59", "0-3"), finding("by hand", "0-3")];
+    assert_eq!(watcher.look(found()), 0);
+    let confirmed = watcher.suspects.note(found(), &watcher.pace, watcher.now);
+    assert_eq!(confirmed, [finding("by hand", "0-3")]);
+    assert!(watcher.elapsed() < Duration::from_secs(15));
+}
+
+/// It changes a container again and again, and never makes the change.
+#[test]
+fn a_busy_runtime_hides_nothing_for_ever() {
+    let mut watcher = Watcher::new();
+    loop {
+        watcher.pace.answered(&changes(20), false, watcher.now);
+        if watcher.look(vec![finding("19", "0-3")]) > 0 {
+            break;
+        }
+        assert!(watcher.elapsed() < LATE + PERIOD * 3, "still hidden");
+    }
+    assert!(watcher.elapsed() >= LATE);
+    assert_eq!(watcher.suspects.times_late, 1);
+}
+
+/// What was told once more and has drifted all the same is no news until it has had its time.
+#[test]
+fn a_drift_of_which_the_runtime_was_told_again_stays_one() {
+    let mut watcher = Watcher::new();
+    let found = || vec![finding("0", "0-3")];
+    assert_eq!((watcher.look(found()), watcher.look(found())), (0, 1));
+    watcher.now -= PERIOD;
+    watcher.pace.called(&changes(1), watcher.now);
+    assert_eq!(watcher.look(found()), 0);
+    assert_eq!((watcher.suspects.drifting(), watcher.suspects.late().len()), (1, 1));
+    watcher.pace.returned(watcher.now);
+    assert_eq!((watcher.look(found()), watcher.look(found())), (0, 1));
+}

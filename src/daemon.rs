@@ -219,7 +219,7 @@ impl Owner {
         if removed {
             self.end_deserted().await;
         }
-        self.watch.owing |= mute && self.ledger.owes();
+        self.watch.owing |= (mute || self.ledger.waits()) && self.ledger.owes();
         Ok(decision)
     }
 

@@ -213,6 +213,7 @@ impl Node {
             },
             budget: Some(MilliCpu(spec.budget() as u64 * 1000)),
             annotations: Vec::new(),
+            cgroup: None,
         })
     }
 

@@ -8,12 +8,14 @@ use crate::ledger::{
     CgroupPath, ContainerId, Event, Exclusivity, Ledger, Placed, Policy, Settings, Subject, Update,
 };
 use crate::observe::cannot_write_groups;
-use crate::spelling::count;
 use std::collections::{BTreeSet, VecDeque};
 
 /// The groups that kubelets put all pods in, with either cgroup driver: what an earlier life left there has to go even if
 /// no pod is left to tell where it was.
 const KUBEPODS: [&str; 2] = ["kubepods", "kubepods.slice"];
+
+/// Writes of one container in a row at most: it leaves CPUs, gets some, and gets the rest. What fails is left to the watcher.
+const ROUNDS: usize = 4;
 
 /// Who keeps others off exclusive CPUs.
 #[derive(Debug)]
@@ -255,7 +257,10 @@ impl Kernel {
                 let reserved = self.ask(&id, ledger, move |placed| enforcer.reserve(placed)).await;
                 match reserved {
                     Err((_, refused @ Refused::Withheld(_))) => return Err(refused),
-                    Err((placed, refused)) => return Ok(self.fall_back(placed, &refused, ledger)),
+                    Err((placed, refused)) => {
+                        self.fall_back(placed, &refused, ledger);
+                        return Ok(ledger.take_updates());
+                    }
                     Ok(()) => {}
                 }
             }
@@ -263,7 +268,10 @@ impl Kernel {
                 match self.settle_group(enforcer, &id, ledger).await {
                     // It keeps what it has. Its own change waits with the others that are too early.
                     Err((_, Refused::Withheld(_))) => self.unsettled.push_back(id),
-                    Err((placed, refused)) => return Ok(self.fall_back(placed, &refused, ledger)),
+                    Err((placed, refused)) => {
+                        self.fall_back(placed, &refused, ledger);
+                        return Ok(ledger.take_updates());
+                    }
                     Ok(()) => {}
                 }
             }
@@ -337,8 +345,8 @@ impl Kernel {
         let Some(enforcer) = self.enforcer() else { return false };
         let settled = self.settle_group(enforcer, id, ledger).await;
         let Err((placed, refused)) = settled else { return true };
-        let changes = self.fall_back(placed, &refused, ledger);
-        self.write(&changes, ledger).await;
+        self.fall_back(placed, &refused, ledger);
+        self.write_pending(ledger).await;
         false
     }
 
@@ -356,21 +364,29 @@ impl Kernel {
         settled
     }
 
-    /// Carries changes out behind the runtime's back, as far as that is possible; it is told with its next answer.
-    pub(super) async fn write(&mut self, changes: &[Update], ledger: &mut Ledger) {
-        let placed = changes.iter().filter_map(|change| ledger.placed_one(&change.container));
-        let placed: Vec<Placed> =
-            placed.filter(|placed| placed.running && !placed.is_partition()).collect();
-        if self.hand.is_err() && !placed.is_empty() {
-            let who = count(placed.len(), "container");
-            log::info!(
-                "the CPUs of {who} are set with the next answer to the runtime: control groups cannot be written"
-            );
+    /// Writes into groups what no answer can carry, in an order in which a container leaves CPUs before another one is let on
+    /// them. The runtime is told with its next answer, as it is of all of it where groups cannot be written.
+    pub(super) async fn write_pending(&mut self, ledger: &mut Ledger) {
+        if self.hand.is_err() {
+            return;
         }
-        for placed in placed {
-            self.set_cpus(placed).await;
+        for _ in 0..ROUNDS {
+            let writes = ledger.take_writes();
+            if writes.is_empty() {
+                return;
+            }
+            let mut failed = false;
+            for write in writes {
+                let Some(placed) = ledger.placed_one(&write.container) else { continue };
+                if !self.set_cpus(placed).await {
+                    ledger.unheard(std::slice::from_ref(&write));
+                    failed = true;
+                }
+            }
+            if failed {
+                return;
+            }
         }
-        ledger.unheard(changes);
     }
 
     /// Has `work` done for a container. One that does not exist needs nothing.
@@ -387,13 +403,13 @@ impl Kernel {
     }
 
     /// The kernel refused something for this container: the runtime has to keep others off its CPUs, if it has any of its
-    /// own, by these changes.
-    fn fall_back(&mut self, placed: Placed, refused: &Refused, ledger: &mut Ledger) -> Vec<Update> {
+    /// own. What follows for them is the ledger's to tell.
+    fn fall_back(&mut self, placed: Placed, refused: &Refused, ledger: &mut Ledger) {
         let subject = &placed.subject;
         if !placed.is_partition() {
             self.write_errors += 1;
             log::warn!("{subject}: its control group is not as it should be: {refused}");
-            return Vec::new();
+            return;
         }
         self.refusals += 1;
         log::warn!(
@@ -402,7 +418,6 @@ impl Kernel {
         );
         ledger.fall_back(&subject.id);
         self.untold.push((placed.subject, refused.to_string()));
-        ledger.take_updates()
     }
 }
 

@@ -158,7 +158,10 @@ impl Watch {
     /// A look has ended.
     fn note(&mut self, found: Vec<Finding>) {
         let now = Instant::now();
-        self.confirmed.extend(self.suspects.note(found, &self.pace, now));
+        let mut confirmed = self.suspects.note(found, &self.pace, now);
+        // Who shares leaves before others come back to their own CPUs.
+        confirmed.sort_by_key(|finding| finding.placed.pin.is_exclusive());
+        self.confirmed.extend(confirmed);
         self.due = self.suspects.next_look(&self.pace, now);
     }
 }
@@ -253,12 +256,16 @@ impl Owner {
             }
             Work::Found(Found { findings: mut found, sightings }) => {
                 found.retain(|finding| self.is_decided(&finding.placed));
+                let all_as_told = found.is_empty();
                 self.watch.note(found);
                 self.history.late = self.watch.suspects.late().cloned().collect();
                 for end in self.watch.vanished.note(sightings, Instant::now()) {
                     self.end(end);
                 }
                 self.end_deserted().await;
+                if all_as_told && self.ledger.waits() && self.updater.is_none() {
+                    self.kernel.write_pending(&mut self.ledger).await;
+                }
                 self.tell_owed().await;
             }
             Work::Repair(Finding { placed, drift }) => {
@@ -353,8 +360,13 @@ impl Owner {
             log::error!("{error}");
         }
         if self.updater.is_none() {
-            let changes = self.ledger.take_updates();
-            return self.kernel.write(&changes, &mut self.ledger).await;
+            // Where containers wait for others, these may not have left yet: the runtime was told, and a look shows when
+            // it is so.
+            match self.ledger.waits() {
+                true => self.watch.look_soon(),
+                false => self.kernel.write_pending(&mut self.ledger).await,
+            }
+            return;
         }
         if let Some(updater) = self.idle_updater() {
             let changes = self.ledger.take_updates();

@@ -6,7 +6,7 @@ use super::hands_off::Stance;
 use super::model::ContainerId;
 use super::order::{Change, Step, in_order};
 use super::pods::PodEntry;
-use super::{Ledger, Policy};
+use super::{Exclusivity, Ledger, Policy};
 use crate::cpuset::CpuSet;
 use crate::placement::reserve::whole_cores;
 
@@ -147,7 +147,12 @@ impl Ledger {
         if self.stance != Stance::Assign || !self.pending {
             return Vec::new();
         }
-        let due = |entry: &Entry, pin: &Pin| entry.life == Life::Running && !entry.is_applied(pin);
+        // What a partition is the kernel's way sees to.
+        let kept =
+            |entry: &Entry, pin: &Pin| pin.is_exclusive() && entry.kept_by == Exclusivity::Kernel;
+        let due = |entry: &Entry, pin: &Pin| {
+            entry.life == Life::Running && !kept(entry, pin) && !entry.is_applied(pin)
+        };
         let steps = self.steps(due, None);
         let writes = self.carry(steps, |entry, pin| {
             entry.doubt();

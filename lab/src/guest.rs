@@ -83,10 +83,11 @@ fn play(host: &Host) -> Result<()> {
     host.hears(&Report::Progress("starting containerd".to_owned()))?;
     let mut node = start_node(job.software)?;
     host.hears(&Report::Booted { uptime: uptime()? })?;
-    let program = Path::new(RUN).join("nri-cpu-manager");
+    let [program, manifests] =
+        ["nri-cpu-manager", "manifests"].map(|name| Path::new(RUN).join(name));
     // Progress that cannot be told is no reason to stop.
     let mut tell = |text: &str| drop(host.hears(&Report::Progress(text.to_owned())));
-    let mut player = Player::new(&mut node, &program, &mut tell);
+    let mut player = Player::new(&mut node, &program, &manifests, &mut tell);
     for (number, part) in job.parts.iter().enumerate() {
         if number > 0 {
             player.play(&Step::Clear)?;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 
@@ -150,12 +151,21 @@ impl Kubelet {
         Ok(RunningContainer { name: name.to_owned(), id: id.to_owned(), pid })
     }
 
-    /// Stops a container.
+    /// Stops a container at once.
     ///
     /// # Errors
     /// The runtime's words when it refuses.
     pub fn stop_container(&self, id: &str) -> Result<()> {
-        let request = wire::StopContainerRequest { container_id: id.to_owned(), timeout: 0 };
+        self.stop_container_within(id, Duration::ZERO)
+    }
+
+    /// Asks a container to end. It is killed if it has not after this time.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses.
+    pub fn stop_container_within(&self, id: &str, grace: Duration) -> Result<()> {
+        let timeout = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
+        let request = wire::StopContainerRequest { container_id: id.to_owned(), timeout };
         self.cri.stop_container(request).map(|_| ())
     }
 

@@ -5,10 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::Signal;
 use nri_cpu_manager::checkpoint::StateDir;
 
 use crate::cache;
+use crate::instance::Instance;
+use crate::node::Node;
 use crate::plugin::Word;
 
 /// How long it may take to end with its connection, on emulated CPUs too.
@@ -20,6 +23,8 @@ pub struct Launched {
     executable: PathBuf,
     config: PathBuf,
     state: PathBuf,
+    /// Only its state: it logs to the system's log.
+    word: Word,
 }
 
 impl Launched {
@@ -33,11 +38,9 @@ impl Launched {
             executable: root.join("opt/nri/plugins/90-cpu-manager"),
             config: root.join("etc/nri/conf.d/cpu-manager.conf"),
             state: state.to_path_buf(),
+            word: Word::at(None, state.to_path_buf()),
         };
         cache::remove(state)?;
-        let write = |path: &Path, content: &[u8]| {
-            fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
-        };
         write(&launched.config, config.as_bytes())?;
         write(&launched.executable, executable)?;
         fs::set_permissions(&launched.executable, fs::Permissions::from_mode(0o755))
@@ -45,17 +48,11 @@ impl Launched {
         Ok(launched)
     }
 
-    /// What it says: only its state.
-    #[must_use]
-    pub fn word(&self) -> Word {
-        Word::at(None, self.state.clone())
-    }
-
     /// Takes it away: a runtime that starts from now on does not launch it.
     ///
     /// # Errors
     /// When the files cannot be removed.
-    pub fn remove(&self) -> Result<()> {
+    pub fn uninstall(&self) -> Result<()> {
         cache::remove(&self.executable)?;
         cache::remove(&self.config)
     }
@@ -75,4 +72,50 @@ impl Launched {
         }
         Ok(())
     }
+}
+
+/// It starts and ends with the runtime: what is done to it alone elsewhere makes no sense here.
+impl Instance for Launched {
+    fn start(&mut self, node: &mut Node) -> Result<()> {
+        node.restart_runtime()
+    }
+
+    fn end(&mut self, _: &mut Node, signal: Signal) -> Result<()> {
+        bail!("the plugin ends with the runtime that launched it, and gets no {signal} of its own")
+    }
+
+    fn configure(&mut self, config: &str) -> Result<()> {
+        write(&self.config, config.as_bytes())
+    }
+
+    fn remove(&mut self, node: &mut Node) -> Result<()> {
+        self.uninstall()?;
+        node.restart_runtime()?;
+        self.wait_for_end()
+    }
+
+    fn ended(&mut self, _: &Node) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    fn pid(&self) -> Result<u32> {
+        bail!("the process that the runtime has launched is not known")
+    }
+
+    fn word(&self) -> &Word {
+        &self.word
+    }
+
+    fn log(&self) -> String {
+        self.word.log()
+    }
+
+    /// A runtime that is ready has synchronised with what it launched.
+    fn wait_for_synchronisation(&mut self, _: &Node, _: usize, _: Duration) -> Result<Duration> {
+        Ok(Duration::ZERO)
+    }
+}
+
+fn write(path: &Path, content: &[u8]) -> Result<()> {
+    fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
 }

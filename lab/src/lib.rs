@@ -4,16 +4,18 @@
 //! |---|---|
 //! | [`command`], [`process`], [`cache`] | running programs, looking at processes, what is kept in `target/lab` |
 //! | [`debian`], [`binaries`], [`image`] | Debian's packages, the static programs, the containers' image |
-//! | [`containerd`], [`plugin`], [`launched`] | the two programs under test, as processes; the second launched by the first |
+//! | [`containerd`], [`plugin`] | the two programs under test, as processes |
 //! | [`cri`], [`pod`], [`cgroup`], [`kubelet`] | the lab in the kubelet's place |
 //! | [`manifests`], [`daemonset`] | the plugin as it is installed: `manifests/` composed, and run as a pod from its image |
+//! | [`bare`], [`launched`], [`instance`] | the plugin as a program alone, or launched by the runtime; what all ways have in common |
 //! | [`node`], [`busy`] | a runtime with pods; processes that never rest |
-//! | [`step`], [`view`], [`hardware`] | what happens on a node, as data, and what it looks like then |
+//! | [`step`], [`view`], [`hardware`], [`overlap`] | what happens on a node, as data, and what it looks like then and meanwhile |
 //! | [`scenario`], [`picture`] | the scripts of demo and tests, and a node drawn for people |
 //! | [`suite`] | every scenario on every machine, and the table of it |
 //! | [`shell`] | a prompt on a virtual server |
 //! | [`demo`], [`measure`], [`chaos`], [`latency`] | the command's subcommands |
 //! | [`host`], [`vm`], [`guest`] | such a node on this machine, and in a virtual server |
+pub mod bare;
 pub mod binaries;
 pub mod busy;
 pub mod cache;
@@ -29,6 +31,7 @@ pub mod guest;
 pub mod hardware;
 pub mod host;
 pub mod image;
+pub mod instance;
 pub mod kernel;
 pub mod kubelet;
 pub mod latency;
@@ -36,6 +39,7 @@ pub mod launched;
 pub mod manifests;
 pub mod measure;
 pub mod node;
+pub mod overlap;
 pub mod picture;
 pub mod plugin;
 pub mod pod;

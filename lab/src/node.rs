@@ -20,15 +20,25 @@ use crate::{cgroup, image, plugin, process};
 /// How long a runtime may take to notice that a container's process has ended; it takes a moment.
 const EXIT: Duration = Duration::from_secs(30);
 
+/// A container that was made and does not run yet.
+#[derive(Debug)]
+struct Created {
+    pod: String,
+    name: String,
+    id: String,
+}
+
 /// A machine's container runtime with the pods that run on it.
 #[derive(Debug)]
 pub struct Node {
     kubelet: Kubelet,
     pods: Vec<RunningPod>,
+    /// Containers that were made and not started yet.
+    created: Vec<Created>,
     /// What is always busy.
     busy: Vec<Busy>,
-    /// The plugin, where it was started as a pod.
-    daemon: Option<DaemonPod>,
+    /// Whether the runtime knows the plugin's image.
+    ships: bool,
     driver: Driver,
     /// Containers that were started: no two of one name may have the same number.
     attempts: u32,
@@ -53,8 +63,9 @@ impl Node {
         let node = Self {
             kubelet,
             pods: Vec::new(),
+            created: Vec::new(),
             busy: Vec::new(),
-            daemon: None,
+            ships: false,
             driver,
             attempts: 0,
             directory: directory.to_path_buf(),
@@ -75,6 +86,40 @@ impl Node {
         let name = pod.name.clone();
         self.pods.push(RunningPod { pod, sandbox, containers: Vec::new() });
         self.retry(&name)
+    }
+
+    /// Starts a pod's sandbox and makes its containers; [`start_created`](Self::start_created) starts these.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn create(&mut self, pod: &Pod) -> Result<()> {
+        let pod = Pod { driver: self.driver, ..pod.clone() };
+        let sandbox = self.kubelet.run_sandbox(&pod)?;
+        self.pods.push(RunningPod {
+            pod: pod.clone(),
+            sandbox: sandbox.clone(),
+            containers: vec![],
+        });
+        for container in &pod.containers {
+            self.attempts += 1;
+            let id = self.kubelet.create_container(&pod, container, &sandbox, self.attempts)?;
+            let (pod, name) = (pod.name.clone(), container.name.clone());
+            self.created.push(Created { pod, name, id });
+        }
+        Ok(())
+    }
+
+    /// Starts the containers of a pod that were made before.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses; or when there is no such pod.
+    pub fn start_created(&mut self, pod: &str) -> Result<()> {
+        let index = self.index(pod)?;
+        for Created { id, name, .. } in self.created.extract_if(.., |created| created.pod == pod) {
+            let started = self.kubelet.start_container(&id, &name)?;
+            self.pods[index].containers.push(started);
+        }
+        Ok(())
     }
 
     /// Starts pods at the same time, as a kubelet does.
@@ -244,6 +289,7 @@ impl Node {
         };
         let running = self.pods.remove(index);
         self.busy.retain(|busy| busy.name != name);
+        self.created.retain(|created| created.pod != name);
         self.kubelet.remove_pod(&running)
     }
 
@@ -253,51 +299,36 @@ impl Node {
     /// As [`remove`](Self::remove).
     pub fn remove_all(&mut self) -> Result<()> {
         self.busy.clear();
+        self.created.clear();
         let pods = std::mem::take(&mut self.pods);
         self.kubelet.remove_together(&pods)
     }
 
     /// Starts the plugin of this program as it is installed: its image imported, these manifests applied, with no memory of
-    /// earlier runs. Does not wait for what it does.
+    /// earlier runs. Does not wait for what it does. The image is imported once: the program stays the same.
     ///
     /// # Errors
     /// When its image or its pod cannot be made.
-    pub fn start_daemon_set(&mut self, program: &Path, manifests: &Manifests) -> Result<()> {
-        self.end_daemon_set()?;
-        let archive = self.directory.join("nri-cpu-manager.tar");
-        image::shipped::write(&archive, program)?;
-        self.containerd.import(&archive, image::shipped::NAME)?;
+    pub fn install(&mut self, program: &Path, manifests: &Manifests) -> Result<DaemonPod> {
+        if !self.ships {
+            let archive = self.directory.join("nri-cpu-manager.tar");
+            image::shipped::write(&archive, program)?;
+            self.containerd.import(&archive, image::shipped::NAME)?;
+            self.ships = true;
+        }
         let place = Place {
             root: self.containerd.root().to_path_buf(),
             directory: self.directory.join("daemonset"),
             driver: self.driver,
         };
         crate::cache::remove(&place.root.join("var/lib/nri-cpu-manager"))?;
-        self.daemon = Some(DaemonPod::start(&self.kubelet, manifests, &place)?);
-        Ok(())
+        DaemonPod::start(&self.kubelet, manifests, &place)
     }
 
-    /// The plugin's pod, and the kubelet that it needs to do anything.
-    ///
-    /// # Errors
-    /// When the plugin was not started that way.
-    pub fn daemon(&mut self) -> Result<(&mut DaemonPod, &Kubelet)> {
-        let daemon = self.daemon.as_mut().context("the plugin was not started as a pod")?;
-        Ok((daemon, &self.kubelet))
-    }
-
-    /// What the plugin says that was started as a pod.
+    /// The kubelet's connection to the runtime, until that is restarted.
     #[must_use]
-    pub fn daemon_word(&self) -> Option<&plugin::Word> {
-        self.daemon.as_ref().map(DaemonPod::word)
-    }
-
-    /// Removes the plugin's pod, if there is one.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
-    pub fn end_daemon_set(&mut self) -> Result<()> {
-        self.daemon.take().map_or(Ok(()), |daemon| daemon.remove(&self.kubelet))
+    pub fn kubelet(&self) -> &Kubelet {
+        &self.kubelet
     }
 
     /// The pods that were started, in their order.
@@ -337,9 +368,9 @@ impl Node {
         done.with_context(|| format!("cannot change {}", path.display()))
     }
 
-    /// Where the plugin finds the kubelet's state file: never the directory of a kubelet on this machine.
+    /// Where the plugin finds the kubelet's state file, as a pod or by itself: never the directory of a kubelet on this machine.
     fn kubelet_directory(&self) -> PathBuf {
-        self.directory.join("kubelet")
+        self.containerd.root().join("var/lib/kubelet")
     }
 
     /// A kubelet with a connection of its own. What it starts, it has to remove.
@@ -421,7 +452,7 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         let pods: Vec<Pod> = self.pods.iter().map(|running| running.pod.clone()).collect();
-        if let Err(error) = self.remove_all().and_then(|()| self.end_daemon_set()) {
+        if let Err(error) = self.remove_all() {
             crate::command::progress(format!("pods were not removed in order: {error:#}"));
             for pod in pods {
                 let _ = cgroup::remove_pod(&pod);

@@ -39,15 +39,6 @@ pub struct Setup {
 const CONFIG: &str = "config/config.yaml";
 
 impl Setup {
-    /// What `nri-cpu-manager status` says.
-    ///
-    /// # Errors
-    /// When it fails.
-    pub fn status(&self) -> Result<String> {
-        let state = self.directory.join("state");
-        run(command(&self.program, ["status", "--state-dir"]).arg(state))
-    }
-
     /// Writes the configuration as the kubelet changes a mounted ConfigMap.
     ///
     /// # Errors
@@ -149,11 +140,17 @@ impl Plugin {
     /// # Errors
     /// When the plugin ends before, or does not say so in time.
     pub fn wait_for(&mut self, text: &str, count: usize, patience: Duration) -> Result<Duration> {
-        let Self { child, word } = self;
-        word.wait_for(text, count, patience, || {
-            let ended = child.try_wait().context("cannot look after the plugin")?;
-            Ok(ended.map(|status| status.to_string()))
-        })
+        let word = self.word.clone();
+        word.wait_for(text, count, patience, || self.ended())
+    }
+
+    /// How it has ended, if it has.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    pub fn ended(&mut self) -> Result<Option<String>> {
+        let ended = self.child.try_wait().context("cannot look after the plugin")?;
+        Ok(ended.map(|status| status.to_string()))
     }
 
     /// How often it has synchronised with a runtime since this start.
@@ -243,6 +240,14 @@ impl Word {
     #[must_use]
     pub fn log_path(&self) -> Option<&Path> {
         self.log.as_deref()
+    }
+
+    /// What this program says of it as `nri-cpu-manager status`, run on the node.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn status(&self, program: &Path) -> Result<String> {
+        run(command(program, ["status", "--state-dir"]).arg(&self.state))
     }
 
     /// What was logged since this start, as far as the lab keeps it.

@@ -4,24 +4,30 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
+use crate::bare::Bare;
 use crate::daemonset::Confinement;
+use crate::instance::Instance;
 use crate::launched::Launched;
 use crate::manifests::Manifests;
 use crate::node::Node;
-use crate::plugin::{self, Plugin, Word};
+use crate::overlap::{self, Watched};
+use crate::plugin;
 use crate::pod::{Container, Pod};
 use crate::process;
-use crate::view::View;
+use crate::view::{self, ContainerView, View};
 use crate::{cgroup, chaos, kernel, latency};
 
 /// How long the plugin may take to see something: two looks ten seconds apart, on an emulated machine.
 const SAYS: Duration = Duration::from_secs(90);
+
+/// How long it may take to be back after the runtime.
+const BACK: Duration = Duration::from_secs(30);
 
 /// Where the plugin keeps its state unless told otherwise.
 const STATE: &str = "/var/lib/nri-cpu-manager";
@@ -29,16 +35,19 @@ const STATE: &str = "/var/lib/nri-cpu-manager";
 /// One thing to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Step {
-    /// Start the plugin with this configuration and no memory of earlier runs.
+    /// Start the plugin as it ships, with this configuration and no memory of earlier runs: as the pod of the base or, where
+    /// the configuration has the kernel keep exclusivity, of the overlay for that.
     StartPlugin(String),
-    /// Start the plugin as it is installed: as the pod of these manifests, from its image, with no memory of earlier runs.
+    /// As [`StartPlugin`](Self::StartPlugin), but the pod of these manifests.
     StartDaemonSet(Box<Manifests>),
+    /// As [`StartPlugin`](Self::StartPlugin), but the program alone, with all that root may do.
+    StartBare(String),
     /// Put the plugin with this configuration into the runtime's directories and restart the runtime, which launches it,
     /// with no memory of earlier runs. Its state is where it is by default: for virtual servers only.
     Launch(String),
     /// Look how the process in the plugin's pod is confined.
     Confinement,
-    /// What the plugin has logged since its start.
+    /// What the plugin has logged, over all its starts.
     Log,
     /// Kill the plugin with SIGKILL and start it again, with the memory it has.
     KillPlugin,
@@ -70,6 +79,14 @@ pub enum Step {
     Run(Pod),
     /// Start pods at the same time.
     RunTogether(Vec<Pod>),
+    /// Start a pod's sandbox and make its containers, without starting them.
+    Create(Pod),
+    /// Start the containers of a pod that were made before.
+    StartCreated(String),
+    /// Wait until all containers' processes are as decided, for so many seconds at most.
+    Settle(u64),
+    /// Carry these steps out, and look meanwhile whether containers meet on a CPU that one of them has for itself.
+    Watch(Vec<Step>),
     /// Wait so many seconds.
     Wait(u64),
     /// Start what of a pod was refused once more, as the kubelet does.
@@ -131,6 +148,10 @@ pub enum Outcome {
     Reconnected(u64),
     /// What the node looks like.
     View(View),
+    /// Whether the node has come to be as decided.
+    Settled(Settled),
+    /// What was seen while other steps were carried out.
+    Watched(Watched),
     /// What a file or the plugin's log says.
     Text(String),
     /// What the process in the plugin's pod may do.
@@ -152,32 +173,49 @@ pub enum Outcome {
     Storm(chaos::Summary),
 }
 
+/// How a node has come to be as decided.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Settled {
+    /// After how many milliseconds it was; or that the time was over.
+    pub millis: u64,
+    /// What was not as decided at the first look, in words.
+    pub first: Vec<String>,
+    /// What was not at the last one.
+    pub last: Vec<String>,
+}
+
 /// Carries out steps on a node, with one plugin at most.
 pub struct Player<'a> {
     node: &'a mut Node,
     program: &'a Path,
-    plugin: Option<(plugin::Setup, Plugin)>,
-    launched: Option<(Launched, Word)>,
+    manifests: &'a Path,
+    plugin: Option<Box<dyn Instance>>,
     tell: &'a mut dyn FnMut(&str),
 }
 
 impl<'a> Player<'a> {
-    /// On this node, with the plugin of this program. `tell` hears how long steps go.
+    /// On this node, with the plugin of this program and a copy of the directory `manifests`. `tell` hears how long steps go.
     #[must_use]
-    pub fn new(node: &'a mut Node, program: &'a Path, tell: &'a mut dyn FnMut(&str)) -> Self {
-        Self { node, program, plugin: None, launched: None, tell }
+    pub fn new(
+        node: &'a mut Node,
+        program: &'a Path,
+        manifests: &'a Path,
+        tell: &'a mut dyn FnMut(&str),
+    ) -> Self {
+        Self { node, program, manifests, plugin: None, tell }
     }
 
-    /// What the plugin has logged since it was started.
+    /// What the plugin has logged, over all its starts.
     #[must_use]
     pub fn plugin_log(&self) -> String {
-        self.word().map_or_else(String::new, Word::log)
+        self.plugin.as_ref().map_or_else(String::new, |plugin| plugin.log())
     }
 
     /// The logs of the runtime and, if there is one that keeps its own, of the plugin.
     #[must_use]
     pub fn logs(&self) -> Vec<PathBuf> {
-        let plugin = self.word().and_then(Word::log_path).map(Path::to_path_buf);
+        let plugin = self.plugin.as_ref().and_then(|plugin| plugin.word().log_path());
+        let plugin = plugin.map(Path::to_path_buf);
         std::iter::once(self.node.containerd().log_path()).chain(plugin).collect()
     }
 
@@ -187,64 +225,74 @@ impl<'a> Player<'a> {
     /// When the lab, the runtime or the plugin fails at it.
     pub fn play(&mut self, step: &Step) -> Result<Outcome> {
         let what = step.describe();
-        self.act(step).with_context(|| format!("step failed: {what}")).map_err(|error| {
-            match self.word() {
-                Some(word) => error.context(format!(
-                    "the plugin's last words:\n{}",
-                    crate::command::last_lines(&word.log(), 10)
-                )),
-                None => error,
-            }
+        self.act(step).with_context(|| format!("step failed: {what}")).map_err(|error| match &self
+            .plugin
+        {
+            Some(plugin) => error.context(format!(
+                "the plugin's last words:\n{}",
+                crate::command::last_lines(&plugin.word().log(), 10)
+            )),
+            None => error,
         })
     }
 
-    /// What the plugin says, if there is one.
-    fn word(&self) -> Option<&Word> {
-        let process = self.plugin.as_ref().map(|(_, plugin)| plugin.word());
-        let launched = || self.launched.as_ref().map(|(_, word)| word);
-        process.or_else(launched).or_else(|| self.node.daemon_word())
+    /// The plugin, and the node that it is on.
+    fn plugin(&mut self) -> Result<(&mut dyn Instance, &mut Node)> {
+        let plugin = self.plugin.as_deref_mut().context("there is no plugin on the node")?;
+        Ok((plugin, self.node))
+    }
+
+    /// Puts the plugin on the node, as a pod, in place of one that is there.
+    fn install(&mut self, manifests: &Manifests) -> Result<()> {
+        self.uninstall()?;
+        let daemon = self.node.install(self.program, manifests)?;
+        self.plugin.insert(Box::new(daemon)).wait_until_ready(self.node)
+    }
+
+    /// Starts the plugin again.
+    fn start(&mut self) -> Result<()> {
+        let (plugin, node) = self.plugin()?;
+        plugin.start(node)?;
+        plugin.wait_until_ready(node)
+    }
+
+    fn uninstall(&mut self) -> Result<()> {
+        self.plugin.take().map_or(Ok(()), |mut plugin| plugin.remove(self.node))
     }
 
     fn act(&mut self, step: &Step) -> Result<Outcome> {
         match step {
             Step::StartPlugin(config) => {
-                self.plugin = None;
-                let setup = self.node.plugin(self.program, config)?;
-                let plugin = Plugin::start(&setup)?;
-                self.plugin = Some((setup, plugin));
+                let manifests = Manifests::for_config(self.manifests, config)?;
+                self.install(&manifests)?;
             }
-            Step::StartDaemonSet(manifests) => {
-                self.plugin = None;
-                self.node.start_daemon_set(self.program, manifests)?;
-                let (daemon, kubelet) = self.node.daemon()?;
-                daemon.wait_until_ready(kubelet)?;
+            Step::StartDaemonSet(manifests) => self.install(manifests)?,
+            Step::StartBare(config) => {
+                self.uninstall()?;
+                let bare = Bare::install(self.node, self.program, config)?;
+                self.plugin.insert(Box::new(bare)).wait_until_ready(self.node)?;
             }
             Step::Launch(config) => {
+                self.uninstall()?;
                 let program = fs::read(self.program)
                     .with_context(|| format!("cannot read {}", self.program.display()))?;
                 let root = self.node.containerd().root();
                 let launched = Launched::install(root, &program, config, Path::new(STATE))?;
-                let word = launched.word();
-                self.launched = Some((launched, word));
+                self.plugin = Some(Box::new(launched));
                 self.node.restart_runtime()?;
             }
             Step::Confinement => {
-                return self.node.daemon()?.0.confinement().map(Outcome::Confinement);
+                return Confinement::of(self.plugin()?.0.pid()?).map(Outcome::Confinement);
             }
-            Step::Log => {
-                let word =
-                    self.word().context("there is no plugin that could have said anything")?;
-                return Ok(Outcome::Text(word.log()));
-            }
+            Step::Log => return Ok(Outcome::Text(self.plugin()?.0.log())),
             Step::KillPlugin => {
-                let (setup, plugin) = self.plugin.take().context("there is no plugin to kill")?;
-                plugin.end(Signal::SIGKILL)?;
-                let plugin = Plugin::start(&setup)?;
-                self.plugin = Some((setup, plugin));
+                let (plugin, node) = self.plugin()?;
+                plugin.end(node, Signal::SIGKILL)?;
+                self.start()?;
             }
             Step::EndPlugin => {
-                let (_, plugin) = self.plugin.take().context("there is no plugin to kill")?;
-                plugin.end(Signal::SIGKILL)?;
+                let (plugin, node) = self.plugin()?;
+                plugin.end(node, Signal::SIGKILL)?;
             }
             Step::RunBusy(pod) => return Ok(refusal(self.node.run_busy(pod))),
             Step::RunBusyOnHost(name) => self.node.run_busy_on_host(name)?,
@@ -255,35 +303,28 @@ impl<'a> Player<'a> {
                 return Ok(Outcome::Latency(rows));
             }
             Step::Reconfigure(config) => {
-                let (setup, plugin) = self.plugin.take().context("there is no plugin to stop")?;
-                plugin.end(Signal::SIGTERM)?;
-                let setup = plugin::Setup { config: config.clone(), ..setup };
-                let plugin = Plugin::start(&setup)?;
-                self.plugin = Some((setup, plugin));
+                let (plugin, node) = self.plugin()?;
+                plugin.end(node, Signal::SIGTERM)?;
+                plugin.configure(config)?;
+                self.start()?;
             }
             Step::KillRuntime => return self.kill_runtime(),
             Step::KillBoth => {
-                let (setup, plugin) = self.plugin.take().context("there is no plugin to kill")?;
-                plugin.end(Signal::SIGKILL)?;
-                self.node.kill_runtime()?;
-                self.node.restart_runtime()?;
-                let plugin = Plugin::start(&setup)?;
-                self.plugin = Some((setup, plugin));
+                let (plugin, node) = self.plugin()?;
+                plugin.end(node, Signal::SIGKILL)?;
+                node.kill_runtime()?;
+                node.restart_runtime()?;
+                self.start()?;
             }
-            Step::SwapConfig(config) => {
-                let (setup, _) = self.plugin.as_mut().context("there is no plugin to configure")?;
-                setup.config.clone_from(config);
-                setup.write_config()?;
-            }
+            Step::SwapConfig(config) => self.plugin()?.0.configure(config)?,
             Step::Status => {
-                let (setup, _) = self.plugin.as_ref().context("there is no plugin to ask")?;
-                return setup.status().map(Outcome::Text);
+                let program = self.program;
+                return self.plugin()?.0.word().status(program).map(Outcome::Text);
             }
             Step::Fetch(path) => return plugin::fetch(path).map(Outcome::Text),
             Step::WaitFor(text, count) => {
-                let (_, plugin) =
-                    self.plugin.as_mut().context("there is no plugin to listen to")?;
-                plugin.wait_for(text, *count, Duration::from_secs(60))?;
+                let (plugin, node) = self.plugin()?;
+                plugin.wait_for(node, text, *count, SAYS)?;
             }
             Step::SetOnline(cpu, online) => {
                 let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
@@ -295,6 +336,17 @@ impl<'a> Player<'a> {
             Step::End(pod, container) => self.node.end(pod, container)?,
             Step::Run(pod) => return Ok(refusal(self.node.run(pod).map(|_| ()))),
             Step::RunTogether(pods) => return Ok(refusal(self.node.run_together(pods))),
+            Step::Create(pod) => return Ok(refusal(self.node.create(pod))),
+            Step::StartCreated(pod) => return Ok(refusal(self.node.start_created(pod))),
+            Step::Settle(seconds) => {
+                return self.settle(Duration::from_secs(*seconds)).map(Outcome::Settled);
+            }
+            Step::Watch(steps) => {
+                let (plugin, node) = self.plugin()?;
+                let members = overlap::members(node, plugin.word())?;
+                let watched = overlap::watch(&members, || self.play_all(steps))?;
+                return Ok(Outcome::Watched(watched));
+            }
             Step::Wait(seconds) => std::thread::sleep(Duration::from_secs(*seconds)),
             Step::Retry(pod) => return Ok(refusal(self.node.retry(pod).map(|_| ()))),
             Step::Resize(pod, milli) => return Ok(refusal(self.node.resize(pod, "main", *milli))),
@@ -312,13 +364,15 @@ impl<'a> Player<'a> {
                 return Ok(Outcome::Text(text.trim().to_owned()));
             }
             Step::Await(text) => {
-                let (_, plugin) = self.plugin.as_mut().context("there is no plugin to log")?;
-                plugin.wait_for(text, 1, SAYS)?;
+                let (plugin, node) = self.plugin()?;
+                plugin.wait_for(node, text, 1, SAYS)?;
             }
-            Step::Look => return View::of(self.node, self.word()).map(Outcome::View),
+            Step::Look => {
+                let word = self.plugin.as_ref().map(|plugin| plugin.word());
+                return View::of(self.node, word).map(Outcome::View);
+            }
             Step::Measure => {
-                let (_, plugin) = self.plugin.as_ref().context("there is no plugin to measure")?;
-                return process::resident_kib(plugin.pid()).map(Outcome::Resident);
+                return process::resident_kib(self.plugin()?.0.pid()?).map(Outcome::Resident);
             }
             Step::Storm(settings) => {
                 let setup = self.node.plugin(self.program, &settings.config)?;
@@ -328,16 +382,7 @@ impl<'a> Player<'a> {
             Step::Panic => fs::write("/proc/sysrq-trigger", "c").context("the kernel goes on")?,
             Step::Clear => {
                 self.node.remove_all()?;
-                self.node.end_daemon_set()?;
-                if let Some((_, plugin)) = self.plugin.take() {
-                    let status = plugin.end(Signal::SIGTERM)?;
-                    ensure!(status.code().is_some(), "the plugin had to be killed: it did not end");
-                }
-                if let Some((launched, _)) = self.launched.take() {
-                    launched.remove()?;
-                    self.node.restart_runtime()?;
-                    launched.wait_for_end()?;
-                }
+                self.uninstall()?;
             }
         }
         Ok(Outcome::Done)
@@ -357,6 +402,38 @@ impl<'a> Player<'a> {
         Ok(parent.filter(|_| above).unwrap_or(directory))
     }
 
+    fn play_all(&mut self, steps: &[Step]) -> Result<()> {
+        for step in steps {
+            if let Outcome::Refused(why) = self.play(step)? {
+                bail!("{} was refused: {why}", step.describe());
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, most: Duration) -> Result<Settled> {
+        let start = Instant::now();
+        let mut first = None;
+        loop {
+            let last = self.disagreements()?;
+            let first = first.get_or_insert_with(|| last.clone());
+            if last.is_empty() || start.elapsed() >= most {
+                let millis = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+                return Ok(Settled { millis, first: std::mem::take(first), last });
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// What is not as decided, in words.
+    fn disagreements(&mut self) -> Result<Vec<String>> {
+        let (plugin, node) = self.plugin()?;
+        let online = fs::read_to_string("/sys/devices/system/cpu/online")
+            .context("cannot read the online CPUs")?;
+        let online = online.trim().parse().context("the list of online CPUs is strange")?;
+        Ok(view::disagreements(online, &ContainerView::all(node, Some(plugin.word()))?))
+    }
+
     fn throttling(&self, name: &str, seconds: u64) -> Result<Outcome> {
         let busy = self.node.busy().iter().find(|busy| busy.name == name);
         let pid = busy.with_context(|| format!("{name} is not busy"))?.pid;
@@ -367,17 +444,11 @@ impl<'a> Player<'a> {
     }
 
     fn kill_runtime(&mut self) -> Result<Outcome> {
-        if self.launched.is_some() {
-            self.node.kill_runtime()?;
-            self.node.restart_runtime()?;
-            return Ok(Outcome::Done);
-        }
-        let (_, plugin) =
-            self.plugin.as_mut().context("there is no plugin that could come back")?;
-        let before = plugin.synchronisations();
-        self.node.kill_runtime()?;
-        self.node.restart_runtime()?;
-        let waited = plugin.wait_for_synchronisation(before + 1, Duration::from_secs(30))?;
+        let (plugin, node) = self.plugin()?;
+        let before = plugin.word().synchronisations();
+        node.kill_runtime()?;
+        node.restart_runtime()?;
+        let waited = plugin.wait_for_synchronisation(node, before + 1, BACK)?;
         Ok(Outcome::Reconnected(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX)))
     }
 }
@@ -392,7 +463,10 @@ impl Step {
     pub fn describe(&self) -> String {
         match self {
             Self::StartPlugin(_) => "start the plugin".to_owned(),
-            Self::StartDaemonSet(_) => "start the plugin as a DaemonSet's pod".to_owned(),
+            Self::StartDaemonSet(_) => {
+                "start the plugin as the pod of changed manifests".to_owned()
+            }
+            Self::StartBare(_) => "start the plugin's bare program".to_owned(),
             Self::Launch(_) => "have containerd launch the plugin".to_owned(),
             Self::Confinement => "look how the plugin is confined".to_owned(),
             Self::Log => "read the plugin's log".to_owned(),
@@ -414,6 +488,15 @@ impl Step {
                 format!("start pod {} ({:?}, {})", pod.name, pod.qos(), pod.describe_cpus())
             }
             Self::RunTogether(pods) => format!("start {} pods at the same time", pods.len()),
+            Self::Create(pod) => {
+                format!("make pod {} ({:?}, {})", pod.name, pod.qos(), pod.describe_cpus())
+            }
+            Self::StartCreated(pod) => format!("start what was made of pod {pod}"),
+            Self::Settle(seconds) => format!("wait until all is as decided, {seconds} s at most"),
+            Self::Watch(steps) => {
+                let steps: Vec<String> = steps.iter().map(Self::describe).collect();
+                format!("look whether containers meet while these are done: {}", steps.join(", "))
+            }
             Self::Wait(seconds) => format!("wait for {seconds} s"),
             Self::Reconfigure(_) => "restart the plugin with another configuration".to_owned(),
             Self::Retry(pod) => format!("start pod {pod} once more"),

@@ -68,6 +68,35 @@ pub struct ContainerView {
     pub told: Vec<String>,
 }
 
+impl ContainerView {
+    /// Looks at every running container of a node, beside the word of its plugin. Without one nothing is decided.
+    ///
+    /// # Errors
+    /// When a container does not run, or the plugin's state file cannot be read.
+    pub fn all(node: &Node, plugin: Option<&Word>) -> Result<Vec<Self>> {
+        let mut containers = Vec::new();
+        for running in node.pods() {
+            for container in &running.containers {
+                let (pod, name) = (&running.pod.name, &container.name);
+                let wanted = running.pod.containers.iter().find(|c| c.name == *name);
+                let decided = plugin.map(|p| p.decided(pod, name)).transpose()?.flatten();
+                containers.push(Self {
+                    quota: cgroup::quota(container.pid)?,
+                    pod: pod.clone(),
+                    container: name.clone(),
+                    qos: running.pod.qos(),
+                    request: wanted.map_or(0, |c| c.cpu_request),
+                    allowed: node.allowed(pod, name)?.to_string(),
+                    decided: decided.map(|cpus| cpus.to_string()),
+                    mems: process::mems(container.pid)?,
+                    told: process::environment(container.pid, "NRI_CPU_MANAGER_")?,
+                });
+            }
+        }
+        Ok(containers)
+    }
+}
+
 impl View {
     /// Looks at a node, beside the word of its plugin. Without one nothing is decided.
     ///
@@ -87,25 +116,7 @@ impl View {
                 set: cgroup::set_cpus(process.pid)?,
             });
         }
-        let mut containers = Vec::new();
-        for running in node.pods() {
-            for container in &running.containers {
-                let (pod, name) = (&running.pod.name, &container.name);
-                let wanted = running.pod.containers.iter().find(|c| c.name == *name);
-                let decided = plugin.map(|p| p.decided(pod, name)).transpose()?.flatten();
-                containers.push(ContainerView {
-                    quota: cgroup::quota(container.pid)?,
-                    pod: pod.clone(),
-                    container: name.clone(),
-                    qos: running.pod.qos(),
-                    request: wanted.map_or(0, |c| c.cpu_request),
-                    allowed: node.allowed(pod, name)?.to_string(),
-                    decided: decided.map(|cpus| cpus.to_string()),
-                    mems: process::mems(container.pid)?,
-                    told: process::environment(container.pid, "NRI_CPU_MANAGER_")?,
-                });
-            }
-        }
+        let containers = ContainerView::all(node, plugin)?;
         Ok(Self { hardware: Hardware::read(sys)?, read: Hardware::of(&topology), busy, containers })
     }
 
@@ -130,37 +141,45 @@ impl View {
             .map_or(("(not there)", ""), |b| (&b.allowed, &b.ran))
     }
 
-    /// Every place where a process and a decision do not agree, in words; empty when all is well.
-    ///
-    /// An exclusive container has to run on exactly the CPUs decided for it, every other one on exactly those that
-    /// nobody has for himself.
+    /// Every place where a process and a decision do not agree: as [`disagreements`].
     #[must_use]
     pub fn disagreements(&self) -> Vec<String> {
-        let parse = |text: &str| text.parse::<CpuSet>().unwrap_or_default();
-        let mut shared = parse(&self.hardware.online);
-        let mut found = Vec::new();
-        for container in &self.containers {
-            let decided = container.decided.as_deref().map(parse).unwrap_or_default();
-            if !(decided - shared).is_empty() {
-                found.push(format!(
-                    "{}: CPUs {} are given out twice",
-                    container.pod,
-                    decided - shared
-                ));
-            }
-            shared -= decided;
-        }
-        for container in &self.containers {
-            let expected = container.decided.as_deref().map_or(shared, parse);
-            if parse(&container.allowed) != expected {
-                found.push(format!(
-                    "{}: the process may run on {}, decided was {expected}",
-                    container.pod, container.allowed
-                ));
-            }
-        }
-        found
+        disagreements(self.hardware.online.parse().unwrap_or_default(), &self.containers)
     }
+}
+
+/// Every place where a process and a decision do not agree, in words; empty when all is well.
+///
+/// An exclusive container has to run on exactly the CPUs decided for it and without a quota, every other one on exactly those
+/// of the online CPUs that nobody has for himself.
+#[must_use]
+pub fn disagreements(online: CpuSet, containers: &[ContainerView]) -> Vec<String> {
+    let parse = |text: &str| text.parse::<CpuSet>().unwrap_or_default();
+    let mut shared = online;
+    let mut found = Vec::new();
+    for container in containers {
+        let decided = container.decided.as_deref().map(parse).unwrap_or_default();
+        if !(decided - shared).is_empty() {
+            found.push(format!("{}: CPUs {} are given out twice", container.pod, decided - shared));
+        }
+        shared -= decided;
+    }
+    for container in containers {
+        let expected = container.decided.as_deref().map_or(shared, parse);
+        if parse(&container.allowed) != expected {
+            found.push(format!(
+                "{}: the process may run on {}, decided was {expected}",
+                container.pod, container.allowed
+            ));
+        }
+        if let (Some(_), Some(quota)) = (&container.decided, container.quota) {
+            found.push(format!(
+                "{}: it has CPUs for itself, and a quota of {quota}m",
+                container.pod
+            ));
+        }
+    }
+    found
 }
 
 #[cfg(test)]
@@ -196,5 +215,14 @@ mod tests {
         let twice =
             view(vec![container("a", "2-3", Some("2-3")), container("b", "3-4", Some("3-4"))]);
         assert_eq!(twice.disagreements(), ["b: CPUs 3 are given out twice"]);
+        let limited =
+            |decided| ContainerView { quota: Some(2000), ..container("a", "2-3", decided) };
+        let throttled = view(vec![limited(Some("2-3"))]);
+        let told = "a: it has CPUs for itself, and a quota of 2000m";
+        assert_eq!(throttled.disagreements(), [told]);
+        assert_eq!(
+            view(vec![limited(Some("2-3")), container("b", "0-1,4-7", None)]).disagreements(),
+            [told]
+        );
     }
 }

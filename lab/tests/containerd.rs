@@ -11,6 +11,7 @@ mod support;
 use std::time::Duration;
 
 use lab::containerd::Version;
+use lab::instance::Instance as _;
 use lab::launched::Launched;
 use lab::pod::{Container, Pod};
 use lab::process;
@@ -226,7 +227,7 @@ fn the_runtime_can_launch_it(version: Version) {
     bench.host.node.remove("db").unwrap();
     assert_eq!(bench.allowed("web"), bench.online());
 
-    launched.remove().unwrap();
+    launched.uninstall().unwrap();
     bench.host.node.kill_runtime().unwrap();
     bench.host.node.restart_runtime().unwrap();
     launched.wait_for_end().unwrap();

@@ -12,8 +12,10 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use lab::cgroup;
 use lab::containerd::Version;
 use lab::daemonset::{Confinement, refuses_writes};
+use lab::instance::Instance as _;
 use lab::manifests::Manifests;
 use lab::manifests::types::Container;
 use lab::process;
@@ -21,8 +23,9 @@ use lab::scenario;
 use lab::step::{Outcome, Step};
 use lab::vm::{self, Machine};
 use nix::mount::{MsFlags, mount};
+use nix::sys::signal::Signal;
 use nri_cpu_manager::cpuset::CpuSet;
-use support::{Bench, binaries, eventually, exclusive, set_affinity, shared};
+use support::{Bench, binaries, exclusive, set_affinity, shared};
 
 /// Two of the plugin's looks at the node, and the time until the first one.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -47,16 +50,15 @@ fn take_away(capability: &str, manifests: &mut Manifests) {
 
 /// Installs it and waits until it has taken over the node and its probes succeed.
 fn install(bench: &mut Bench, manifests: &Manifests) {
-    let node = &mut bench.host.node;
-    let done = node.start_daemon_set(&binaries().plugin, manifests).and_then(|()| {
-        let (daemon, kubelet) = node.daemon()?;
-        daemon.wait_until_ready(kubelet)
+    let done = bench.install(manifests).and_then(|()| {
+        let (daemon, node) = bench.daemon();
+        daemon.wait_until_ready(node)
     });
     done.unwrap_or_else(|error| panic!("{error:#}"));
 }
 
 fn log(bench: &Bench) -> String {
-    bench.host.node.daemon_word().unwrap().log()
+    bench.daemon.as_ref().unwrap().word().log()
 }
 
 /// An exclusive container has its CPU, a shared one the rest, and that is what the plugin says, too.
@@ -64,7 +66,8 @@ fn log(bench: &Bench) -> String {
 fn check_pinned(bench: &Bench) {
     let cpus = bench.allowed("db");
     assert_eq!((cpus.len(), bench.allowed("web")), (1, bench.online() - cpus));
-    assert_eq!(bench.host.node.daemon_word().unwrap().decided("db", "main").unwrap(), Some(cpus));
+    let word = bench.daemon.as_ref().unwrap().word();
+    assert_eq!(word.decided("db", "main").unwrap(), Some(cpus));
 }
 
 /// So that everybody who builds the same sources with the same compiler has the same image.
@@ -88,10 +91,11 @@ fn the_base_pins_and_may_do_nothing_else(version: Version) {
     check_pinned(&bench);
     let before = bench.allowed("db");
 
-    let (daemon, kubelet) = bench.host.node.daemon().unwrap();
-    let pid = daemon.container().unwrap().pid;
-    let found = daemon.confinement().unwrap();
+    let pid = bench.daemon().0.pid().unwrap();
+    let found = Confinement::of(pid).unwrap();
     println!("{found:?}");
+    // Where this machine has the unified hierarchy its root is as on every host: nobody may write to the directory.
+    assert!(!cgroup::is_v2() || found.cgroup_mode == 0o555, "{:o}", found.cgroup_mode);
     let below_cgroup = |point: &String| point.starts_with("/sys/fs/cgroup");
     let (cgroups, others): (Vec<_>, Vec<_>) =
         found.writable.iter().cloned().partition(below_cgroup);
@@ -101,6 +105,7 @@ fn the_base_pins_and_may_do_nothing_else(version: Version) {
         bounding: 0,
         no_new_privileges: true,
         seccomp: 2,
+        cgroup_mode: found.cgroup_mode,
         writable: vec!["/var/lib/nri-cpu-manager".to_owned()],
     };
     assert_eq!(Confinement { writable: others, ..found }, expected);
@@ -111,18 +116,20 @@ fn the_base_pins_and_may_do_nothing_else(version: Version) {
     assert!(!refuses_writes(pid, "/var/lib/nri-cpu-manager").unwrap(), "the trial proves nothing");
 
     // It is killed, and its container started again; then the runtime is.
-    daemon.kill(kubelet).unwrap();
-    daemon.wait_until_ready(kubelet).unwrap();
+    let (daemon, node) = bench.daemon();
+    daemon.end(node, Signal::SIGKILL).unwrap();
+    daemon.start(node).unwrap();
+    daemon.wait_until_ready(node).unwrap();
     check_pinned(&bench);
-    bench.host.node.kill_runtime().unwrap();
-    bench.host.node.restart_runtime().unwrap();
-    let twice = || bench.host.node.daemon_word().unwrap().synchronisations() == 2;
-    assert!(eventually(twice), "{}", log(&bench));
+    let (daemon, node) = bench.daemon();
+    node.kill_runtime().unwrap();
+    node.restart_runtime().unwrap();
+    daemon.wait_for_synchronisation(node, 2, PATIENCE).unwrap();
     check_pinned(&bench);
     assert_eq!(bench.allowed("db"), before);
 
     // Removed: containers keep what they have.
-    bench.host.node.end_daemon_set().unwrap();
+    bench.uninstall().unwrap();
     assert_eq!(bench.allowed("db"), before);
 }
 
@@ -142,12 +149,11 @@ fn the_overlay_for_crio() {
 fn the_overlay_for_moving_nodes() {
     let mut bench = Bench::new(Version::V2_1);
     let manifests = overlay("migrate", bench.reserved());
-    let node = &mut bench.host.node;
-    let error = node.start_daemon_set(&binaries().plugin, &manifests).unwrap_err();
+    let error = bench.install(&manifests).unwrap_err();
     let error = format!("{error:#}");
     assert!(error.contains("volume kubelet") && error.contains("is not there"), "{error}");
 
-    let directory = node.containerd().root().join("var/lib/kubelet");
+    let directory = bench.host.node.containerd().root().join("var/lib/kubelet");
     fs::create_dir_all(&directory).unwrap();
     let online = bench.online();
     let state = format!(r#"{{"policyName":"static","defaultCpuSet":"{online}","checksum":0}}"#);
@@ -156,15 +162,14 @@ fn the_overlay_for_moving_nodes() {
     let volume = directory.join("pods");
     fs::create_dir(&volume).unwrap();
     mount(Some("tmpfs"), &volume, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
-    let node = &mut bench.host.node;
-    node.start_daemon_set(&binaries().plugin, &manifests).unwrap();
-    let (daemon, kubelet) = node.daemon().unwrap();
-    daemon.wait_until_synchronised(kubelet).unwrap();
+    bench.install(&manifests).unwrap();
+    let (daemon, node) = bench.daemon();
+    daemon.wait_for_synchronisation(node, 1, PATIENCE).unwrap();
     let unready = format!("{:#}", daemon.probe().unwrap_err());
     assert!(unready.contains("readinessProbe") && unready.contains("503"), "{unready}");
-    let pid = daemon.container().unwrap().pid;
+    let pid = daemon.pid().unwrap();
     assert!(refuses_writes(pid, "/var/lib/kubelet").unwrap());
-    let recursive = kubelet.has_recursive_read_only().unwrap();
+    let recursive = node.kubelet().has_recursive_read_only().unwrap();
     assert_eq!(refuses_writes(pid, "/var/lib/kubelet/pods").unwrap(), recursive);
     let log = log(&bench);
     assert!(log.contains("the kubelet's own CPU manager is active"), "{log}");
@@ -183,8 +188,8 @@ fn containerd_1_7_gets_nri_switched_on() {
     let config = node.containerd().config_path();
     let before = fs::read_to_string(&config).unwrap();
 
-    node.start_daemon_set(&binaries().plugin, &manifests).unwrap_or_else(|e| panic!("{e:#}"));
-    let (daemon, kubelet) = node.daemon().unwrap();
+    bench.install(&manifests).unwrap_or_else(|error| panic!("{error:#}"));
+    let (daemon, node) = bench.daemon();
     let said = daemon.init_log("enable-nri").unwrap();
     print!("{said}");
     assert!(said.contains("systemctl restart containerd"), "{said}");
@@ -192,20 +197,19 @@ fn containerd_1_7_gets_nri_switched_on() {
     assert_eq!(after, before.replace("disable = true", "disable = false"));
     assert_ne!(after, before);
     // The plugin says what is missing, until containerd is restarted.
-    assert_eq!(daemon.wait_for_end(kubelet).unwrap(), 1);
+    assert_eq!(daemon.wait_for_end(node.kubelet()).unwrap(), 1);
     assert!(daemon.word().log().contains("Is NRI enabled"), "{}", daemon.word().log());
 
     node.restart_runtime().unwrap();
-    let (daemon, kubelet) = node.daemon().unwrap();
-    daemon.restart(kubelet).unwrap();
-    daemon.wait_until_ready(kubelet).unwrap();
+    daemon.start(node).unwrap();
+    daemon.wait_until_ready(node).unwrap();
     bench.run(&shared("web"));
     bench.run(&exclusive("db"));
     check_pinned(&bench);
 
     // Once more, as after every restart of the pod.
     install(&mut bench, &manifests);
-    let said = bench.host.node.daemon().unwrap().0.init_log("enable-nri").unwrap();
+    let said = bench.daemon().0.init_log("enable-nri").unwrap();
     assert!(said.contains("nothing was changed"), "{said}");
     assert_eq!(fs::read_to_string(&config).unwrap(), after);
 }
@@ -263,13 +267,13 @@ fn affinity_needs_the_hosts_processes_and_sys_nice() {
         let pid = bench.run(&pod).containers[0].pid;
         // Seen by everybody: that the watcher has looked twice.
         let witness = bench.run(&shared("witness")).containers[0].pid;
-        let group = lab::cgroup::of_process(witness, "cpuset").unwrap();
+        let group = cgroup::of_process(witness, "cpuset").unwrap();
         set_affinity(process::parent(pid).unwrap(), reserved);
         set_affinity(pid, reserved);
         fs::write(group.join("cpuset.cpus"), reserved.to_string()).unwrap();
-        let word = bench.host.node.daemon_word().unwrap();
         let drifted = format!("but CPUs {reserved} are set for its group");
-        word.wait_for(&drifted, 1, PATIENCE, || Ok(None)).unwrap();
+        let (daemon, node) = bench.daemon();
+        daemon.wait_for(node, &drifted, 1, PATIENCE).unwrap();
         let log = log(&bench);
         assert_eq!(log.contains(FOUND), found, "{log}");
         assert_eq!(log.contains(": widened"), repaired, "{log}");
@@ -338,6 +342,8 @@ fn partitions_need_sys_admin_and_writable_groups() {
         assert_eq!(view.busy("service").0, *service, "{log}");
         assert!(log.contains(says), "{log}");
         assert!(confinement.no_new_privileges && confinement.seccomp == 2, "{confinement:?}");
+        // As on every host with the unified hierarchy: files in it can be written, the directory cannot.
+        assert_eq!(confinement.cgroup_mode, 0o555, "{:o}", confinement.cgroup_mode);
         assert_eq!(
             (confinement.capabilities, confinement.bounding),
             (*capabilities, *capabilities)

@@ -9,6 +9,7 @@ mod support;
 use std::time::Duration;
 
 use lab::containerd::Version;
+use lab::manifests::Manifests;
 use lab::pod::{Container, Pod};
 use lab::scenario::{
     Order, config, exclusive, kep_4800, numa, refusals, resizes, shared, views, whole_cores,
@@ -262,9 +263,10 @@ fn near_numa_nodes() {
     check_view(far, &[("node-1", "4-7"), ("node-2", "8-11"), ("large", "1-3,12-14"), ("web", "0")]);
 }
 
-/// A node of a kubelet with its static policy, taken over without a move; placed as no algorithm of ours would.
+/// A node of a kubelet with its static policy, taken over with the overlay for that and without a move; placed as no algorithm of ours would.
 fn a_kubelets_node() -> Part {
     const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
+    let moving = Manifests::compose("migrate").unwrap();
     let on = |name: &str, milli, cpus| {
         Step::Run(Pod::new(name, [Container::guaranteed("main", milli).on(cpus)]))
     };
@@ -273,7 +275,7 @@ fn a_kubelets_node() -> Part {
         on("cache", 2000, "6-7"),
         on("web", 500, "0-2,4,8,10,12-15"),
         Step::KubeletState(NONE.to_owned()),
-        Step::StartPlugin(config(Order::Numerical, true)),
+        Step::StartDaemonSet(Box::new(moving.configured(&config(Order::Numerical, true)))),
         Step::Look,
         Step::Run(exclusive("new", 4)),
         Step::Look,

@@ -10,6 +10,7 @@ use crate::binaries::Binaries;
 use crate::cache;
 use crate::command::progress;
 use crate::host::Host;
+use crate::manifests;
 use crate::step::{Outcome, Player, Step};
 use crate::vm::{self, Machine, Software};
 
@@ -125,7 +126,8 @@ fn let_loose(options: &Options, binaries: &Binaries) -> Result<Summary> {
             }
             let mut host = Host::start(options.software.version, binaries)?;
             let mut tell = |text: &str| progress(text);
-            Player::new(&mut host.node, &binaries.plugin, &mut tell).play(&step)?
+            Player::new(&mut host.node, &binaries.plugin, &manifests::directory(), &mut tell)
+                .play(&step)?
         }
         Place::Server => {
             let machine = Machine { memory: 4096, ..Machine::single("chaos", 2, options.cpus / 2) };

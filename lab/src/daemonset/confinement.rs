@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,8 @@ pub struct Confinement {
     pub no_new_privileges: bool,
     /// 2 is a filter of system calls.
     pub seccomp: u32,
+    /// The permissions of the directory of the control groups, as it sees it.
+    pub cgroup_mode: u32,
     /// Mount points it can write to, outside of `/proc` and `/dev`, which every container has.
     pub writable: Vec<String>,
 }
@@ -40,6 +43,9 @@ impl Confinement {
         // Real, effective, saved and file system user.
         let users = field("Uid")?;
         let user = users.split_whitespace().nth(1).and_then(|user| user.parse().ok());
+        let cgroups = format!("/proc/{pid}/root/sys/fs/cgroup");
+        let cgroups =
+            fs::metadata(&cgroups).with_context(|| format!("{cgroups} cannot be looked at"))?;
         let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo"))
             .with_context(|| format!("cannot read the mounts of process {pid}"))?;
         Ok(Self {
@@ -48,6 +54,7 @@ impl Confinement {
             bounding: bits("CapBnd")?,
             no_new_privileges: field("NoNewPrivs")? == "1",
             seccomp: field("Seccomp")?.parse().context("the seccomp mode is a number")?,
+            cgroup_mode: cgroups.permissions().mode() & 0o7777,
             writable: mounts.lines().filter_map(writable).collect(),
         })
     }

@@ -14,9 +14,11 @@ use nix::sys::signal::Signal;
 use crate::cgroup::Driver;
 use crate::command::last_lines;
 use crate::cri::wire;
+use crate::instance::Instance;
 use crate::kubelet::{Kubelet, RunningContainer, RunningPod, node_memory};
 use crate::manifests::Manifests;
 use crate::manifests::types::Container;
+use crate::node::Node;
 use crate::plugin::Word;
 use crate::{cache, process};
 
@@ -29,6 +31,9 @@ pub use confinement::{Confinement, refuses_writes};
 
 /// How long a container of the plugin may take for its work, on emulated CPUs too.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a pod has to end by itself, unless it says otherwise.
+const GRACE: Duration = Duration::from_secs(30);
 
 /// The node, as far as a DaemonSet's pod touches it.
 #[derive(Debug, Clone)]
@@ -74,7 +79,7 @@ impl DaemonPod {
         let mut daemon =
             Self { manifests, place: place.clone(), sandbox, running, attempts: 0, word };
         if let Err(error) = daemon.start_containers(kubelet) {
-            daemon.remove(kubelet)?;
+            daemon.delete(kubelet)?;
             return Err(error);
         }
         Ok(daemon)
@@ -125,25 +130,6 @@ impl DaemonPod {
         Ok(kubelet.started(&id, &spec.name).unwrap_or(ended))
     }
 
-    /// Waits until the plugin has taken over the node. Its probes must succeed then.
-    ///
-    /// # Errors
-    /// As [`wait_until_synchronised`](Self::wait_until_synchronised) and [`probe`](Self::probe).
-    pub fn wait_until_ready(&self, kubelet: &Kubelet) -> Result<()> {
-        self.wait_until_synchronised(kubelet)?;
-        self.probe()
-    }
-
-    /// Waits until the plugin has taken over the node.
-    ///
-    /// # Errors
-    /// When it ends before, or does not do so in time; the error ends with the last lines of its log.
-    pub fn wait_until_synchronised(&self, kubelet: &Kubelet) -> Result<()> {
-        let id = &self.container()?.id;
-        let ended = || Ok(kubelet.exit_code(id)?.map(|code| format!("exit code {code}")));
-        self.word.wait_for_synchronisation(1, PATIENCE, ended).map(|_| ())
-    }
-
     /// Makes each of its probes once.
     ///
     /// # Errors
@@ -163,30 +149,11 @@ impl DaemonPod {
         })
     }
 
-    /// Starts the container again, as a kubelet does that has seen it end.
-    ///
-    /// # Errors
-    /// When it still runs, or the runtime refuses.
-    pub fn restart(&mut self, kubelet: &Kubelet) -> Result<()> {
-        ensure!(kubelet.exit_code(&self.container()?.id)?.is_some(), "the plugin still runs");
-        self.start_main(kubelet)
-    }
-
-    /// Kills the plugin's process and starts the container again.
-    ///
-    /// # Errors
-    /// When it does not end, or the runtime refuses.
-    pub fn kill(&mut self, kubelet: &Kubelet) -> Result<()> {
-        process::signal(self.container()?.pid, Signal::SIGKILL);
-        self.wait_for_end(kubelet)?;
-        self.restart(kubelet)
-    }
-
-    /// Stops and removes the pod.
+    /// Removes the pod, with whatever of it still runs.
     ///
     /// # Errors
     /// The runtime's words when it refuses.
-    pub fn remove(&self, kubelet: &Kubelet) -> Result<()> {
+    pub fn delete(&self, kubelet: &Kubelet) -> Result<()> {
         kubelet.remove_pod(&self.running)
     }
 
@@ -206,12 +173,6 @@ impl DaemonPod {
         Confinement::of(self.container()?.pid)
     }
 
-    /// What the plugin says.
-    #[must_use]
-    pub fn word(&self) -> &Word {
-        &self.word
-    }
-
     /// What an init container logged.
     ///
     /// # Errors
@@ -223,6 +184,68 @@ impl DaemonPod {
 
     fn logs(&self) -> PathBuf {
         self.place.directory.join("logs")
+    }
+}
+
+impl Instance for DaemonPod {
+    /// As a kubelet does once the runtime says that the container has ended.
+    fn start(&mut self, node: &mut Node) -> Result<()> {
+        self.wait_for_end(node.kubelet())?;
+        self.start_main(node.kubelet())
+    }
+
+    /// Who kills it does not ask whether the runtime knows already.
+    fn end(&mut self, node: &mut Node, signal: Signal) -> Result<()> {
+        let container = self.container()?;
+        if signal == Signal::SIGKILL {
+            process::signal(container.pid, signal);
+            return wait(|| Ok((!process::is_alive(container.pid)).then_some(())));
+        }
+        node.kubelet().stop_container_within(&container.id, GRACE)?;
+        let code = self.wait_for_end(node.kubelet())?;
+        ensure!(code == 0, "the plugin was asked to end and ended with {code}");
+        Ok(())
+    }
+
+    /// As a kubelet brings what somebody has changed in the cluster.
+    fn configure(&mut self, config: &str) -> Result<()> {
+        self.manifests = self.manifests.clone().configured(config);
+        volumes::write_config(&self.manifests, &self.place)
+    }
+
+    fn remove(&mut self, node: &mut Node) -> Result<()> {
+        if self.ended(node)?.is_none() {
+            self.end(node, Signal::SIGTERM)?;
+        }
+        self.delete(node.kubelet())
+    }
+
+    fn ended(&mut self, node: &Node) -> Result<Option<String>> {
+        let code = node.kubelet().exit_code(&self.container()?.id)?;
+        Ok(code.map(|code| format!("exit code {code}")))
+    }
+
+    /// Its probes must succeed then.
+    fn wait_until_ready(&mut self, node: &Node) -> Result<()> {
+        self.wait_for_synchronisation(node, 1, PATIENCE)?;
+        self.probe()
+    }
+
+    fn pid(&self) -> Result<u32> {
+        Ok(self.container()?.pid)
+    }
+
+    fn word(&self) -> &Word {
+        &self.word
+    }
+
+    /// As `kubectl logs` shows it: without what the runtime puts before each line.
+    fn log(&self) -> String {
+        let main = &self.manifests.pod().containers[0];
+        let logs = (0..self.attempts).map(|attempt| log_path(&self.logs(), main, attempt));
+        let text: String = logs.filter_map(|log| fs::read_to_string(log).ok()).collect();
+        let lines = text.lines().map(|line| line.splitn(4, ' ').nth(3).unwrap_or(line));
+        lines.map(|line| format!("{line}\n")).collect()
     }
 }
 

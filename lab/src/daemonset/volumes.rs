@@ -17,18 +17,21 @@ use crate::manifests::types::{
 /// Makes and checks what the pod's volumes need to be there.
 pub(super) fn set_up(manifests: &Manifests, place: &Place) -> Result<()> {
     for volume in &manifests.pod().volumes {
-        let path = of_volume(place, volume);
-        match &volume.host_path {
-            Some(host_path) => check(host_path, &path),
-            None => config_map::write(&path, files(manifests)),
+        if let Some(host_path) = &volume.host_path {
+            check(host_path, &of_volume(place, volume))
+                .with_context(|| format!("volume {} cannot be mounted", volume.name))?;
         }
-        .with_context(|| format!("volume {} cannot be mounted", volume.name))?;
     }
-    Ok(())
+    write_config(manifests, place)
 }
 
-fn files(manifests: &Manifests) -> impl Iterator<Item = (&str, &str)> {
-    manifests.config_map.data.iter().map(|(name, text)| (name.as_str(), text.as_str()))
+/// Writes the ConfigMap's files to the volumes that show it, at first or once more.
+pub(super) fn write_config(manifests: &Manifests, place: &Place) -> Result<()> {
+    let volumes = manifests.pod().volumes.iter().filter(|volume| volume.config_map.is_some());
+    volumes.map(|volume| of_volume(place, volume)).try_for_each(|path| {
+        let data = &manifests.config_map.data;
+        config_map::write(&path, data.iter().map(|(name, text)| (name.as_str(), text.as_str())))
+    })
 }
 
 /// The mounts of one container.
@@ -144,7 +147,7 @@ mod tests {
         let volume = manifests.pod().volume("config").unwrap();
         let path = of_volume(&place, volume);
         for _ in 0..2 {
-            config_map::write(&path, files(&manifests)).unwrap();
+            write_config(&manifests, &place).unwrap();
         }
         let text = fs::read_to_string(path.join("config.yaml")).unwrap();
         assert_eq!(text, manifests.config_map.data["config.yaml"]);

@@ -22,18 +22,49 @@ pub struct Manifests {
     pub config_map: ConfigMap,
 }
 
-fn directory(name: &str) -> PathBuf {
-    let root = cache::repository().join("manifests");
-    if name == "base" { root.join("base") } else { root.join("overlays").join(name) }
+/// The directory `manifests` of the repository.
+#[must_use]
+pub fn directory() -> PathBuf {
+    cache::repository().join("manifests")
 }
 
+/// Where the base, or an overlay, is in that directory or a copy of it.
+fn part(root: &Path, name: &str) -> PathBuf {
+    if name == "base" { root.join(name) } else { root.join("overlays").join(name) }
+}
+
+/// The configuration's file in the ConfigMap.
+const CONFIG: &str = "config.yaml";
+
 impl Manifests {
-    /// Composes `manifests/base`, or `manifests/overlays/OVERLAY`.
+    /// Composes `manifests/base`, or `manifests/overlays/OVERLAY`, of the repository.
     ///
     /// # Errors
     /// When a file has anything the lab does not understand, or they do not fit together.
     pub fn compose(name: &str) -> Result<Self> {
-        Self::read(&directory(name))
+        Self::read(&part(&directory(), name))
+    }
+
+    /// What ships for this configuration, out of a copy of the directory `manifests`: the base, or the overlay for
+    /// exclusivity that the kernel keeps where that is asked for.
+    ///
+    /// # Errors
+    /// As [`compose`](Self::compose), or when the configuration is no YAML.
+    pub fn for_config(root: &Path, config: &str) -> Result<Self> {
+        let yaml: Value =
+            serde_yaml::from_str(config).context("the plugin's configuration is no YAML")?;
+        let name = match yaml["exclusivity"].as_str() {
+            None | Some("runtime") => "base",
+            Some(_) => "kernel-exclusivity",
+        };
+        Ok(Self::read(&part(root, name))?.configured(config))
+    }
+
+    /// The same with this configuration.
+    #[must_use]
+    pub fn configured(mut self, config: &str) -> Self {
+        self.config_map.data.insert(CONFIG.to_owned(), config.to_owned());
+        self
     }
 
     fn read(directory: &Path) -> Result<Self> {

@@ -54,6 +54,22 @@ fn overlays_add_to_the_base_and_take_nothing_away() {
     assert_eq!(label.r#type, "spc_t");
 }
 
+#[test]
+fn a_configuration_goes_with_the_privileges_that_it_needs() {
+    for (config, capabilities) in [
+        ("cpuManagerPolicy: static\n", &[][..]),
+        ("cpuManagerPolicy: static\nexclusivity: runtime\n", &[]),
+        ("exclusivity: kernel\n", &["SYS_ADMIN", "SYS_NICE"]),
+        ("exclusivity: auto\n", &["SYS_ADMIN", "SYS_NICE"]),
+    ] {
+        let manifests = Manifests::for_config(&directory(), config).unwrap();
+        let security = &manifests.pod().containers[0].security_context;
+        assert_eq!(security.capabilities.add, capabilities, "{config}");
+        assert_eq!(manifests.config_map.data["config.yaml"], config);
+    }
+    assert!(Manifests::for_config(&directory(), "{").is_err());
+}
+
 /// Composes a copy of the manifests with one text replaced in a file.
 fn with(file: &str, from: &str, to: &str) -> Result<Manifests> {
     let copy = tempfile::tempdir().unwrap();
@@ -173,7 +189,7 @@ fn unordered(value: Value) -> Value {
 #[test]
 fn kustomize_itself_says_the_same() {
     for name in OVERLAYS {
-        let directory = directory(name);
+        let directory = part(&directory(), name);
         let Some(theirs) = kustomized(&directory) else {
             println!("skipped: kustomize itself over the manifests: kubectl is not installed");
             return;

@@ -11,6 +11,7 @@ use crate::command::{command, progress, run};
 use crate::containerd::Version;
 use crate::debian::Debian;
 use crate::image;
+use crate::manifests;
 use crate::vm::machine::{Machine, TABLES};
 
 /// Paths of everything that stays the same from run to run.
@@ -102,7 +103,8 @@ fn current(images: &Path, prefix: &str, content: &str) -> Result<PathBuf> {
     Ok(images.join(name))
 }
 
-/// The image that carries what changes: the programs under test, the containers' image, and what to do.
+/// The image that carries what changes: the programs under test and the manifests that go with them, the containers' image,
+/// and what to do.
 pub(super) fn make_run(
     base: &Base,
     binaries: &Binaries,
@@ -116,6 +118,7 @@ pub(super) fn make_run(
     {
         fs::copy(from, tree.join(to)).with_context(|| format!("cannot copy {}", from.display()))?;
     }
+    run(command("cp", ["-r"]).arg(manifests::directory()).arg(&tree))?;
     image::lab::write(&tree.join("image.tar"), &base.busybox, &binaries.probe)?;
     fs::write(tree.join("job.json"), job).context("cannot write the job")?;
     let path = directory.join("run.ext4");

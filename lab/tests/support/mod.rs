@@ -15,8 +15,12 @@ use std::time::{Duration, Instant};
 
 use lab::binaries::Binaries;
 use lab::containerd::Version;
+use lab::daemonset::DaemonPod;
 use lab::host::Host;
+use lab::instance::Instance as _;
 use lab::kubelet::RunningPod;
+use lab::manifests::Manifests;
+use lab::node::Node;
 use lab::plugin::{Plugin, Setup};
 use lab::pod::{Container, Pod};
 use lab::step::{Outcome, Step};
@@ -45,12 +49,14 @@ const OUT: &str = "/out";
 /// one of them, so that a second exclusive CPU cannot be had.
 pub struct Bench {
     pub host: Host,
+    /// The plugin as it is installed, once it was.
+    pub daemon: Option<DaemonPod>,
 }
 
 impl Bench {
     pub fn new(version: Version) -> Self {
         let host = Host::start(version, binaries()).unwrap_or_else(|error| panic!("{error:#}"));
-        let bench = Self { host };
+        let bench = Self { host, daemon: None };
         assert!(bench.online().len() >= 2, "these tests need two CPUs");
         bench
     }
@@ -65,6 +71,23 @@ impl Bench {
         let setup = self.host.node.plugin(&binaries().plugin, &self.config()).unwrap();
         let plugin = Plugin::start(&setup).unwrap_or_else(|error| panic!("{error:#}"));
         (setup, plugin)
+    }
+
+    /// Installs the plugin, in place of one that is there. Does not wait for what it does.
+    pub fn install(&mut self, manifests: &Manifests) -> anyhow::Result<()> {
+        self.uninstall()?;
+        self.daemon = Some(self.host.node.install(&binaries().plugin, manifests)?);
+        Ok(())
+    }
+
+    /// Removes the plugin's pod, if there is one.
+    pub fn uninstall(&mut self) -> anyhow::Result<()> {
+        self.daemon.take().map_or(Ok(()), |mut daemon| daemon.remove(&mut self.host.node))
+    }
+
+    /// The plugin's pod, and the node it is on.
+    pub fn daemon(&mut self) -> (&mut DaemonPod, &mut Node) {
+        (self.daemon.as_mut().unwrap(), &mut self.host.node)
     }
 
     /// The plugin's configuration.
@@ -107,6 +130,15 @@ impl Bench {
             .mounting(reports.display().to_string(), OUT);
         self.run(&Pod::new(name, [container]).with_host_pid());
         First::read(&wait_for(&path))
+    }
+}
+
+/// The plugin's pod goes before the runtime that has it.
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if let Err(error) = self.uninstall() {
+            eprintln!("the plugin's pod was not removed in order: {error:#}");
+        }
     }
 }
 

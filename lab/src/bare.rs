@@ -1,0 +1,78 @@
+//! The program alone, as root starts it, with all capabilities: for what the shipped pod cannot show.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+
+use crate::instance::Instance;
+use crate::node::Node;
+use crate::plugin::{Plugin, Setup, Word};
+
+/// A plugin that is a process of the lab's own.
+#[derive(Debug)]
+pub struct Bare {
+    setup: Setup,
+    /// None while it is ended.
+    process: Option<Plugin>,
+    word: Word,
+}
+
+impl Bare {
+    /// Starts the program with this configuration and no memory of earlier runs. Does not wait for what it does.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn install(node: &Node, program: &Path, config: &str) -> Result<Self> {
+        let setup = node.plugin(program, config)?;
+        let process = Plugin::launch(&setup)?;
+        let word = process.word().clone();
+        Ok(Self { setup, process: Some(process), word })
+    }
+}
+
+impl Instance for Bare {
+    fn start(&mut self, _: &mut Node) -> Result<()> {
+        ensure!(self.process.is_none(), "the plugin still runs");
+        let process = Plugin::launch(&self.setup)?;
+        self.word = process.word().clone();
+        self.process = Some(process);
+        Ok(())
+    }
+
+    fn end(&mut self, _: &mut Node, signal: Signal) -> Result<()> {
+        let process = self.process.take().context("the plugin does not run")?;
+        let status = process.end(signal)?;
+        let killed = signal != Signal::SIGKILL && status.code().is_none();
+        ensure!(!killed, "the plugin had to be killed: it did not end");
+        Ok(())
+    }
+
+    fn configure(&mut self, config: &str) -> Result<()> {
+        config.clone_into(&mut self.setup.config);
+        self.setup.write_config()
+    }
+
+    fn remove(&mut self, node: &mut Node) -> Result<()> {
+        if self.process.is_some() { self.end(node, Signal::SIGTERM) } else { Ok(()) }
+    }
+
+    fn ended(&mut self, _: &Node) -> Result<Option<String>> {
+        match &mut self.process {
+            Some(process) => process.ended(),
+            None => Ok(Some("ended by the lab".to_owned())),
+        }
+    }
+
+    fn pid(&self) -> Result<u32> {
+        Ok(self.process.as_ref().context("the plugin does not run")?.pid())
+    }
+
+    fn word(&self) -> &Word {
+        &self.word
+    }
+
+    fn log(&self) -> String {
+        self.setup.log()
+    }
+}

@@ -1,0 +1,169 @@
+//! Whether containers met on a CPU that one of them has for itself, while something else happened: the kernel is asked over
+//! and over where each may run.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use nri_cpu_manager::cpuset::CpuSet;
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup;
+use crate::node::Node;
+use crate::plugin::Word;
+
+/// From one look to the next.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// What was seen.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watched {
+    /// How often all containers were looked at.
+    pub looks: u64,
+    /// The longest time between two looks, in milliseconds.
+    pub longest: u64,
+    /// The first time that two containers met, in words: who, and where both might run.
+    pub met: Option<String>,
+}
+
+/// A running container.
+#[derive(Debug)]
+pub struct Member {
+    name: String,
+    /// Whether it has CPUs for itself.
+    exclusive: bool,
+    /// Where the kernel says on which CPUs its processes may run.
+    effective: PathBuf,
+}
+
+/// The running containers of a node with cgroup v2, with what the plugin has decided for them.
+///
+/// # Errors
+/// When one does not run any more, or the plugin's state cannot be read.
+pub fn members(node: &Node, plugin: &Word) -> Result<Vec<Member>> {
+    let mut members = Vec::new();
+    for running in node.pods() {
+        for container in &running.containers {
+            let (pod, name) = (&running.pod.name, &container.name);
+            members.push(Member {
+                name: format!("{pod}/{name}"),
+                exclusive: plugin.decided(pod, name)?.is_some(),
+                effective: cgroup::of_process(container.pid, "")?.join("cpuset.cpus.effective"),
+            });
+        }
+    }
+    Ok(members)
+}
+
+/// Does the work, and looks at the containers until it is done.
+///
+/// # Errors
+/// Those of the work.
+pub fn watch(members: &[Member], work: impl FnOnce() -> Result<()>) -> Result<Watched> {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let looking = scope.spawn(|| look_until(members, &over));
+        let worked = work();
+        over.store(true, Ordering::Relaxed);
+        let watched = looking.join().map_err(|_| anyhow!("the watcher broke off"))?;
+        worked.map(|()| watched).context("watched meanwhile")
+    })
+}
+
+fn look_until(members: &[Member], over: &AtomicBool) -> Watched {
+    let mut watched = Watched::default();
+    let (mut before, mut last) = (look(members), Instant::now());
+    while !over.load(Ordering::Relaxed) {
+        thread::sleep(PAUSE);
+        let now = look(members);
+        if watched.met.is_none() {
+            watched.met = met(members, &before, &now);
+        }
+        watched.looks += 1;
+        let passed = u64::try_from(last.elapsed().as_millis()).unwrap_or(u64::MAX);
+        watched.longest = watched.longest.max(passed);
+        (before, last) = (now, Instant::now());
+    }
+    watched
+}
+
+/// Nothing for a container that has ended.
+fn look(members: &[Member]) -> Vec<Option<CpuSet>> {
+    let read = |member: &Member| fs::read_to_string(&member.effective).ok()?.trim().parse().ok();
+    members.iter().map(read).collect()
+}
+
+/// Containers are looked at one after the other, so what two of them say need not have been true at one moment. It was where
+/// one of them says the same before and after the other.
+fn met(members: &[Member], before: &[Option<CpuSet>], now: &[Option<CpuSet>]) -> Option<String> {
+    let owners = members.iter().enumerate().filter(|(_, member)| member.exclusive);
+    for (at, owner) in owners {
+        let Some(own) = before[at].filter(|own| now[at] == Some(*own)) else { continue };
+        for (other_at, other) in members.iter().enumerate().filter(|(other, _)| *other != at) {
+            let between = if other_at > at { before[other_at] } else { now[other_at] };
+            let Some(others) = between.filter(|others| !others.is_disjoint(&own)) else { continue };
+            return Some(format!(
+                "{} has CPUs {own} for itself, and {} might run on {others} meanwhile",
+                owner.name, other.name
+            ));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_so_at_one_moment_counts() {
+        let member = |name: &str, exclusive| Member {
+            name: name.to_owned(),
+            exclusive,
+            effective: PathBuf::new(),
+        };
+        let parse = |lists: [&str; 2]| lists.map(|list| list.parse::<CpuSet>().ok());
+        let met = |names: [(&str, bool); 2], before, now| {
+            let members = names.map(|(name, exclusive)| member(name, exclusive));
+            met(&members, &parse(before), &parse(now))
+        };
+        let db_first = [("db", true), ("web", false)];
+        let web_first = [("web", false), ("db", true)];
+        // The owner leaves, and then the other one comes: seen as if both had been there.
+        assert_eq!(met(db_first, ["2-3", "0-3"], ["4-5", "0-3"]), None);
+        assert_eq!(met(web_first, ["0-1", "2-3"], ["0-3", "4-5"]), None);
+        // It stays.
+        let told =
+            Some("db has CPUs 2-3 for itself, and web might run on 0-3 meanwhile".to_owned());
+        assert_eq!(met(db_first, ["2-3", "0-3"], ["2-3", "0-1"]), told);
+        assert_eq!(met(web_first, ["0-1", "2-3"], ["0-3", "2-3"]), told);
+        // Those who share may meet, and who has ended meets nobody.
+        assert_eq!(met([("a", false), ("b", false)], ["0", "0"], ["0", "0"]), None);
+        assert_eq!(met(db_first, ["2-3", "gone"], ["2-3", "gone"]), None);
+    }
+
+    #[test]
+    fn what_happens_during_the_work_is_seen() {
+        let files =
+            [tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap()];
+        let [db, web] = &files;
+        fs::write(db.path(), "2-3\n").unwrap();
+        fs::write(web.path(), "0-1\n").unwrap();
+        let members = [("db", db, true), ("web", web, false)].map(|(name, file, exclusive)| {
+            Member { name: name.to_owned(), exclusive, effective: file.path().to_owned() }
+        });
+        let write = |file: &tempfile::NamedTempFile, list: &str| -> Result<()> {
+            fs::write(file.path(), list)?;
+            thread::sleep(Duration::from_millis(50));
+            Ok(())
+        };
+        let watched = watch(&members, || write(web, "0-3\n")).unwrap();
+        assert!(watched.looks > 1 && watched.met.is_some(), "{watched:?}");
+        fs::write(web.path(), "0-1\n").unwrap();
+        let watched = watch(&members, || write(db, "4-5\n").and_then(|()| write(web, "0-3\n")));
+        assert_eq!(watched.unwrap().met, None);
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::script::Script;
 use super::shape::Shape;
-use super::{hotplug, life, options, pods, reconfigure, wishes, worked};
+use super::{drift, hotplug, life, options, pods, reconfigure, wishes, worked};
 
 /// A script for machines that fit it.
 #[derive(Clone, Copy)]
@@ -109,6 +109,26 @@ pub fn all() -> Vec<Scenario> {
             "config-swap-restart",
             "the ConfigMap changes, the plugin is restarted: nobody exclusive moves",
             reconfigure::restart,
+        ),
+        scenario(
+            "reserved-change",
+            "an exclusive container's CPUs become reserved: it leaves before others come",
+            reconfigure::reserved,
+        ),
+        scenario(
+            "drift",
+            "containers' CPUs are changed by hand: within seconds they are as decided",
+            drift::by_hand,
+        ),
+        scenario(
+            "lost-update",
+            "the runtime loses a change of a container that is not started yet: it is made up for",
+            drift::lost_update,
+        ),
+        scenario(
+            "quota",
+            "no quota for exclusive CPUs: of before the plugin, or set by hand",
+            drift::quota,
         ),
         scenario(
             "containers-first",

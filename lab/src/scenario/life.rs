@@ -7,7 +7,7 @@ use crate::pod::{Container, Pod};
 use crate::step::Step;
 
 /// Seconds after which what the runtime has lost must have been made up for: before the next look at the groups.
-const MADE_UP: u64 = 2;
+const MADE_UP: u64 = 5;
 
 /// To full in parts of different sizes, every other one away, full again with others, a restart, empty; then one that
 /// asks for everything.
@@ -62,6 +62,7 @@ pub(super) fn churn(shape: &Shape) -> Option<Script> {
     // Nothing has been lost.
     script.exclusive("everything", room);
     script.expect(&[("everything", shape.free()), ("web", shape.reserved)]);
+    script.quiet();
     Some(script)
 }
 

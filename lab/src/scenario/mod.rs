@@ -1,6 +1,7 @@
 //! Scenarios: the scripts that the demo shows, the tests assert and `hack/lab` runs on every machine.
 
 pub mod catalogue;
+mod drift;
 mod hotplug;
 mod invariants;
 mod life;

@@ -31,6 +31,7 @@ pub(super) fn init_and_sidecar(shape: &Shape) -> Option<Script> {
     script.remove("db");
     script.exclusive("after", 3);
     script.look();
+    script.quiet();
     Some(script)
 }
 
@@ -57,6 +58,7 @@ pub(super) fn budget(shape: &Shape) -> Option<Script> {
     });
     script.exclusive("rest", shape.room() - 2);
     script.exclusive_unmoved(look);
+    script.quiet();
     Some(script)
 }
 
@@ -77,5 +79,6 @@ pub(super) fn resize(shape: &Shape) -> Option<Script> {
     script.refused(Step::Resize("db".into(), milli(shape.room() + 1)), "UnexpectedAdmissionError");
     script.does(Step::KillPlugin);
     script.look();
+    script.quiet();
     Some(script)
 }

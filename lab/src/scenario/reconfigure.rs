@@ -1,9 +1,16 @@
 //! The configuration changes, as the kubelet changes a mounted ConfigMap.
 
+use super::invariants::parse;
 use super::life::{caught_up, some_pods};
 use super::script::{Script, exclusive};
 use super::shape::Shape;
 use crate::step::Step;
+
+/// What the plugin says when it follows another configuration.
+const CHANGED: &str = "the configuration was changed; in force: ";
+
+/// Seconds within which everything has moved to where a changed configuration wants it.
+const FOLLOWED: u64 = 30;
 
 const STRICT: &str = "cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}";
 
@@ -24,7 +31,7 @@ pub(super) fn live(shape: &Shape) -> Option<Script> {
     script.plugin(shape.config(""));
     let before = some_pods(&mut script);
     script.does(Step::SwapConfig(tight.clone()));
-    script.does(Step::Await("the configuration was changed; in force: ".to_owned()));
+    script.does(Step::Await(CHANGED.to_owned()));
     caught_up(&mut script);
     script.reserve(reserved);
     script.strict();
@@ -60,7 +67,7 @@ pub(super) fn live(shape: &Shape) -> Option<Script> {
     let with_new = script.exclusive_unmoved(before);
 
     script.does(Step::SwapConfig(tight));
-    script.does(Step::WaitFor("the configuration was changed; in force: ".to_owned(), 2));
+    script.does(Step::WaitFor(CHANGED.to_owned(), 2));
     script.says(Step::Fetch("/healthz".to_owned()), &["200 OK", "\r\n\r\nok\n"]);
     let repaired = ["nri_cpu_manager_config_last_reload_successful 1\n", &reloads("unchanged", 1)];
     script.says(Step::Fetch("/metrics".to_owned()), &repaired);
@@ -81,5 +88,41 @@ pub(super) fn restart(shape: &Shape) -> Option<Script> {
     script.remove("cache");
     script.exclusive("new", 1);
     script.exclusive_unmoved(before);
+    Some(script)
+}
+
+/// The CPUs of a busy exclusive container become reserved while it runs: it has to leave them before shared ones come, and
+/// these have to leave those that it gets.
+pub(super) fn reserved(shape: &Shape) -> Option<Script> {
+    let size = (shape.room() / 2).min(2);
+    if size == 0 {
+        return None;
+    }
+    // At first only these can be exclusive, so that it is on them on every machine.
+    let own = shape.free() - shape.free().lowest(shape.room() - size);
+    let reserving = |reserved| Shape { reserved, ..shape.clone() };
+    let (narrow, wide) = (reserving(shape.online() - own), reserving(shape.reserved | own));
+    let mut script = Script::new(&narrow);
+    script.plugin(narrow.config(""));
+    script.shared("web");
+    script.does(Step::RunBusy(exclusive("db", size)));
+    script.reserve(shape.reserved);
+    script.does(Step::SwapConfig(shape.config("")));
+    script.does(Step::WaitFor(CHANGED.to_owned(), 1));
+    script.expect(&[("db", own)]);
+    script.reserve(wide.reserved);
+    script.watches(vec![
+        Step::SwapConfig(wide.config("")),
+        Step::WaitFor(CHANGED.to_owned(), 2),
+        Step::Settle(FOLLOWED),
+    ]);
+    script.look_for(|view| {
+        let (allowed, ran) = view.busy("db");
+        let (allowed, ran) = (parse(allowed), parse(ran));
+        if !ran.is_empty() && ran.is_subset(&allowed) {
+            return Ok(());
+        }
+        Err(format!("db may run on {allowed}, and runs on {ran}"))
+    });
     Some(script)
 }

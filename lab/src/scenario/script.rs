@@ -6,9 +6,16 @@ use nri_cpu_manager::cpuset::CpuSet;
 
 use super::invariants::Promise;
 use super::shape::Shape;
+use crate::overlap::Watched;
 use crate::pod::{Container, Pod};
-use crate::step::{Outcome, Step};
+use crate::step::{Outcome, Settled, Step};
 use crate::view::View;
+
+/// What the plugin says of a container that is not as decided.
+const DRIFT: &str = ": decided were ";
+
+/// Whoever watches has to look so often, or has seen nothing.
+const FEW: u64 = 20;
 
 /// Whether an outcome is as it must be, given the views until then, the present one included.
 type Check = Box<dyn Fn(&Outcome, &[&View]) -> Result<(), String>>;
@@ -214,6 +221,48 @@ impl Script {
                 None => Ok(()),
                 Some(part) => Err(format!("{part:?} is not in\n{text}")),
             }
+        });
+    }
+
+    /// The plugin has not said until now that something is not as decided: nothing has gone wrong, and what only takes its time
+    /// is no drift.
+    pub fn quiet(&mut self) {
+        self.push(Step::Log, |outcome, _| {
+            let Outcome::Text(log) = outcome else { return Err("there is no log".to_owned()) };
+            let found: Vec<&str> = log.lines().filter(|line| line.contains(DRIFT)).collect();
+            match found.first() {
+                None => Ok(()),
+                Some(first) => {
+                    Err(format!("{} warnings of drift, the first: {first}", found.len()))
+                }
+            }
+        });
+    }
+
+    /// Waits until everything is as decided, for so many seconds at most; at first these pods must not be.
+    pub fn settles(&mut self, seconds: u64, disturbed: &[&str]) {
+        let disturbed: Vec<String> = disturbed.iter().map(|pod| format!("{pod}: ")).collect();
+        self.push(Step::Settle(seconds), move |outcome, _| {
+            let Outcome::Settled(Settled { first, last, .. }) = outcome else {
+                return Err("nothing was seen".to_owned());
+            };
+            if !last.is_empty() {
+                return Err(format!("after {seconds} s still {}", last.join("; ")));
+            }
+            let told = |pod: &&String| first.iter().any(|what| what.starts_with(*pod));
+            match disturbed.iter().find(|pod| !told(pod)) {
+                None => Ok(()),
+                Some(pod) => Err(format!("{pod}it was not disturbed at all: {first:?}")),
+            }
+        });
+    }
+
+    /// Does this while no containers must meet on a CPU that one of them has for itself.
+    pub fn watches(&mut self, steps: Vec<Step>) {
+        self.push(Step::Watch(steps), |outcome, _| match outcome {
+            Outcome::Watched(Watched { met: Some(who), .. }) => Err(who.clone()),
+            Outcome::Watched(Watched { looks: FEW.., .. }) => Ok(()),
+            _ => Err(format!("too few looks: {outcome:?}")),
         });
     }
 

@@ -2,6 +2,7 @@
 //!
 //! All scenarios of a machine and a runtime share one boot, each on an empty node, and each is told by itself.
 
+use std::iter::repeat_n;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,9 @@ pub struct Run {
     /// Another plugin than the one built here.
     #[arg(long)]
     pub plugin: Option<PathBuf>,
+    /// How often each scenario is played.
+    #[arg(long, default_value_t = 1)]
+    pub times: usize,
 }
 
 /// What the person at the terminal can choose of all of them.
@@ -79,6 +83,8 @@ pub fn run(options: &Run) -> Result<()> {
         binaries.plugin.clone_from(plugin);
     }
     let scenarios = scenarios(&options.scenario)?;
+    let scenarios: Vec<Scenario> =
+        scenarios.into_iter().flat_map(|one| repeat_n(one, options.times)).collect();
     let mut rows = Vec::new();
     for machine in machines(&options.machine)? {
         rows.extend(on_machine(&machine, &options.software, &scenarios, &binaries)?);

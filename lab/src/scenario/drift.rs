@@ -1,0 +1,54 @@
+//! What was decided is not so: somebody has changed it, the runtime has lost it, or it never was.
+
+use super::script::{Script, exclusive};
+use super::shape::Shape;
+use crate::step::{Group, Step};
+
+/// Seconds within which a drift has to be found and repaired: two looks, and the time until the first one.
+const REPAIRED: u64 = 15;
+
+/// Seconds within which what the runtime has lost must have been made up for: before the next look at the groups.
+const MADE_UP: u64 = 5;
+
+fn write(pod: &str, file: &str, value: &str) -> Step {
+    Step::WriteGroup(Group::Container(pod.to_owned()), file.to_owned(), value.to_owned())
+}
+
+/// Somebody with root writes a shared container's CPUs, and an exclusive one's.
+pub(super) fn by_hand(shape: &Shape) -> Option<Script> {
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(""));
+    script.shared("web");
+    script.exclusive("db", 1);
+    let before = script.look();
+    script.does(write("web", "cpuset.cpus", &shape.online().to_string()));
+    script.does(write("db", "cpuset.cpus", &shape.reserved.to_string()));
+    script.settles(REPAIRED, &["web", "db"]);
+    script.unmoved(before);
+    Some(script)
+}
+
+/// containerd loses what it is told of a container that is made and not started yet; nothing else happens after it was.
+pub(super) fn lost_update(shape: &Shape) -> Option<Script> {
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(""));
+    script.does(Step::Create(super::shared("web")));
+    script.exclusive("db", 1);
+    script.does(Step::StartCreated("web".to_owned()));
+    script.settles(MADE_UP, &[]);
+    script.look();
+    Some(script)
+}
+
+/// An exclusive container that was there before the plugin had a quota like any other; then somebody gives it one again.
+pub(super) fn quota(shape: &Shape) -> Option<Script> {
+    let mut script = Script::new(shape);
+    script.does(Step::Run(exclusive("db", 1)));
+    script.plugin(shape.config(""));
+    script.settles(REPAIRED, &[]);
+    let before = script.look();
+    script.does(write("db", "cpu.max", "50000 100000"));
+    script.settles(REPAIRED, &["db"]);
+    script.unmoved(before);
+    Some(script)
+}

@@ -27,12 +27,13 @@ fn check(machine: &str, version: Version, names: &[&str]) {
 fn a_server_with_holes() {
     let life = ["machine", "churn", "together", "init-sidecar", "pod-budget"];
     let later = ["launched", "config-swap", "containers-first", "hotplug-exclusive"];
-    check("offline", Version::V2_1, &[&life[..], &later].concat());
+    let wrong = ["drift", "lost-update", "quota", "reserved-change"];
+    check("offline", Version::V2_1, &[&life[..], &later, &wrong].concat());
 }
 
 /// Four NUMA nodes, near and far: the KEPs about them, and what only the state file and the runtime know.
 #[test]
 fn a_server_with_near_and_far_nodes() {
-    let names = ["machine", "kep-2902", "kep-3327", "plugin-restart", "both-restart"];
+    let names = ["machine", "kep-2902", "kep-3327", "plugin-restart", "both-restart", "drift"];
     check("numa", Version::V1_7, &names);
 }

@@ -230,6 +230,12 @@ impl Containerd {
         self.launch()
     }
 
+    /// Where it puts what a container's shim is to start.
+    #[must_use]
+    pub fn bundle(&self, container: &str) -> PathBuf {
+        self.setup.run.join("state/io.containerd.runtime.v2.task/k8s.io").join(container)
+    }
+
     /// Its log so far.
     #[must_use]
     pub fn log(&self) -> String {

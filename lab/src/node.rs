@@ -17,24 +17,18 @@ use crate::manifests::Manifests;
 use crate::pod::{Container, Pod};
 use crate::{cgroup, image, plugin, process};
 
+mod slow;
+
+pub use slow::Slow;
+
 /// How long a runtime may take to notice that a container's process has ended; it takes a moment.
 const EXIT: Duration = Duration::from_secs(30);
-
-/// A container that was made and does not run yet.
-#[derive(Debug)]
-struct Created {
-    pod: String,
-    name: String,
-    id: String,
-}
 
 /// A machine's container runtime with the pods that run on it.
 #[derive(Debug)]
 pub struct Node {
     kubelet: Kubelet,
     pods: Vec<RunningPod>,
-    /// Containers that were made and not started yet.
-    created: Vec<Created>,
     /// What is always busy.
     busy: Vec<Busy>,
     /// Whether the runtime knows the plugin's image.
@@ -63,7 +57,6 @@ impl Node {
         let node = Self {
             kubelet,
             pods: Vec::new(),
-            created: Vec::new(),
             busy: Vec::new(),
             ships: false,
             driver,
@@ -86,40 +79,6 @@ impl Node {
         let name = pod.name.clone();
         self.pods.push(RunningPod { pod, sandbox, containers: Vec::new() });
         self.retry(&name)
-    }
-
-    /// Starts a pod's sandbox and makes its containers; [`start_created`](Self::start_created) starts these.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
-    pub fn create(&mut self, pod: &Pod) -> Result<()> {
-        let pod = Pod { driver: self.driver, ..pod.clone() };
-        let sandbox = self.kubelet.run_sandbox(&pod)?;
-        self.pods.push(RunningPod {
-            pod: pod.clone(),
-            sandbox: sandbox.clone(),
-            containers: vec![],
-        });
-        for container in &pod.containers {
-            self.attempts += 1;
-            let id = self.kubelet.create_container(&pod, container, &sandbox, self.attempts)?;
-            let (pod, name) = (pod.name.clone(), container.name.clone());
-            self.created.push(Created { pod, name, id });
-        }
-        Ok(())
-    }
-
-    /// Starts the containers of a pod that were made before.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses; or when there is no such pod.
-    pub fn start_created(&mut self, pod: &str) -> Result<()> {
-        let index = self.index(pod)?;
-        for Created { id, name, .. } in self.created.extract_if(.., |created| created.pod == pod) {
-            let started = self.kubelet.start_container(&id, &name)?;
-            self.pods[index].containers.push(started);
-        }
-        Ok(())
     }
 
     /// Starts pods at the same time, as a kubelet does.
@@ -289,7 +248,6 @@ impl Node {
         };
         let running = self.pods.remove(index);
         self.busy.retain(|busy| busy.name != name);
-        self.created.retain(|created| created.pod != name);
         self.kubelet.remove_pod(&running)
     }
 
@@ -299,7 +257,6 @@ impl Node {
     /// As [`remove`](Self::remove).
     pub fn remove_all(&mut self) -> Result<()> {
         self.busy.clear();
-        self.created.clear();
         let pods = std::mem::take(&mut self.pods);
         self.kubelet.remove_together(&pods)
     }

@@ -79,10 +79,8 @@ pub enum Step {
     Run(Pod),
     /// Start pods at the same time.
     RunTogether(Vec<Pod>),
-    /// Start a pod's sandbox and make its containers, without starting them.
-    Create(Pod),
-    /// Start the containers of a pod that were made before.
-    StartCreated(String),
+    /// Start a pod with one container, and carry these steps out while the runtime is starting that.
+    RunSlowly(Pod, Vec<Step>),
     /// Wait until all containers' processes are as decided, for so many seconds at most.
     Settle(u64),
     /// Carry these steps out, and look meanwhile whether containers meet on a CPU that one of them has for itself.
@@ -336,8 +334,11 @@ impl<'a> Player<'a> {
             Step::End(pod, container) => self.node.end(pod, container)?,
             Step::Run(pod) => return Ok(refusal(self.node.run(pod).map(|_| ()))),
             Step::RunTogether(pods) => return Ok(refusal(self.node.run_together(pods))),
-            Step::Create(pod) => return Ok(refusal(self.node.create(pod))),
-            Step::StartCreated(pod) => return Ok(refusal(self.node.start_created(pod))),
+            Step::RunSlowly(pod, steps) => {
+                let slow = self.node.begin(pod)?;
+                self.play_all(steps)?;
+                self.node.finish(slow)?;
+            }
             Step::Settle(seconds) => {
                 return self.settle(Duration::from_secs(*seconds)).map(Outcome::Settled);
             }
@@ -453,6 +454,11 @@ impl<'a> Player<'a> {
     }
 }
 
+fn describe_all(steps: &[Step]) -> String {
+    let steps: Vec<String> = steps.iter().map(Step::describe).collect();
+    steps.join(", ")
+}
+
 fn refusal(result: Result<()>) -> Outcome {
     result.map_or_else(|error| Outcome::Refused(format!("{error:#}")), |()| Outcome::Done)
 }
@@ -488,15 +494,14 @@ impl Step {
                 format!("start pod {} ({:?}, {})", pod.name, pod.qos(), pod.describe_cpus())
             }
             Self::RunTogether(pods) => format!("start {} pods at the same time", pods.len()),
-            Self::Create(pod) => {
-                format!("make pod {} ({:?}, {})", pod.name, pod.qos(), pod.describe_cpus())
+            Self::RunSlowly(pod, steps) => {
+                format!("start pod {} while these are done: {}", pod.name, describe_all(steps))
             }
-            Self::StartCreated(pod) => format!("start what was made of pod {pod}"),
             Self::Settle(seconds) => format!("wait until all is as decided, {seconds} s at most"),
-            Self::Watch(steps) => {
-                let steps: Vec<String> = steps.iter().map(Self::describe).collect();
-                format!("look whether containers meet while these are done: {}", steps.join(", "))
-            }
+            Self::Watch(steps) => format!(
+                "look whether containers meet while these are done: {}",
+                describe_all(steps)
+            ),
             Self::Wait(seconds) => format!("wait for {seconds} s"),
             Self::Reconfigure(_) => "restart the plugin with another configuration".to_owned(),
             Self::Retry(pod) => format!("start pod {pod} once more"),

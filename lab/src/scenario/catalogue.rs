@@ -122,7 +122,7 @@ pub fn all() -> Vec<Scenario> {
         ),
         scenario(
             "lost-update",
-            "the runtime loses a change of a container that is not started yet: it is made up for",
+            "the runtime loses a change of a container that it is starting: it is made up for",
             drift::lost_update,
         ),
         scenario(

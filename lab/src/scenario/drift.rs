@@ -28,13 +28,11 @@ pub(super) fn by_hand(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// containerd loses what it is told of a container that is made and not started yet; nothing else happens after it was.
+/// containerd loses what it is told of a container that it is starting; nothing else happens after that.
 pub(super) fn lost_update(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));
-    script.does(Step::Create(super::shared("web")));
-    script.exclusive("db", 1);
-    script.does(Step::StartCreated("web".to_owned()));
+    script.does(Step::RunSlowly(super::shared("web"), vec![Step::Run(exclusive("db", 1))]));
     script.settles(MADE_UP, &[]);
     script.look();
     Some(script)

@@ -114,6 +114,8 @@ pub(super) fn reserved(shape: &Shape) -> Option<Script> {
     script.watches(vec![
         Step::SwapConfig(wide.config("")),
         Step::WaitFor(CHANGED.to_owned(), 2),
+        // Some runtimes can be told of it only when they ask next.
+        Step::Run(super::shared("late")),
         Step::Settle(FOLLOWED),
     ]);
     script.look_for(|view| {

@@ -1,0 +1,92 @@
+//! A container whose start takes as long as somebody wants: the runtime has read what it is to start, and waits for its shim.
+
+use std::fs;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use nix::sys::signal::Signal;
+
+use super::Node;
+use crate::kubelet::RunningPod;
+use crate::pod::Pod;
+use crate::process;
+
+/// How long the runtime may take to begin.
+const BEGINS: Duration = Duration::from_secs(30);
+
+/// A pod whose only container is being started.
+#[derive(Debug)]
+pub struct Slow {
+    pod: RunningPod,
+    container: String,
+    shim: Stopped,
+    start: JoinHandle<Result<()>>,
+}
+
+/// A process that does not go on before this is dropped.
+#[derive(Debug)]
+struct Stopped(u32);
+
+impl Stopped {
+    fn new(pid: u32) -> Self {
+        process::signal(pid, Signal::SIGSTOP);
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        process::signal(self.0, Signal::SIGCONT);
+    }
+}
+
+impl Node {
+    /// Has the runtime begin to start the only container of a new pod; [`finish`](Self::finish) lets it get on with it.
+    ///
+    /// # Errors
+    /// The runtime's words when it refuses; or when it does not begin.
+    pub fn begin(&mut self, pod: &Pod) -> Result<Slow> {
+        let pod = Pod { driver: self.driver, ..pod.clone() };
+        let [container] = &pod.containers[..] else { return Err(anyhow!("not one container")) };
+        let sandbox = self.kubelet.run_sandbox(&pod)?;
+        self.attempts += 1;
+        let id = self.kubelet.create_container(&pod, container, &sandbox, self.attempts)?;
+        let shim = Stopped::new(shim(&sandbox)?);
+        let (kubelet, started) = (self.another_kubelet()?, id.clone());
+        let start = thread::spawn(move || kubelet.launch_container(&started));
+        let read = self.containerd.bundle(&id).join("config.json");
+        let begin = Instant::now();
+        while !read.exists() {
+            ensure!(begin.elapsed() < BEGINS, "the runtime does not begin to start {}", pod.name);
+            thread::sleep(Duration::from_millis(5));
+        }
+        let pod = RunningPod { pod, sandbox, containers: Vec::new() };
+        Ok(Slow { pod, container: id, shim, start })
+    }
+
+    /// Lets the runtime start what it has begun to.
+    ///
+    /// # Errors
+    /// The runtime's words when it cannot.
+    pub fn finish(&mut self, slow: Slow) -> Result<()> {
+        let Slow { mut pod, container, shim, start } = slow;
+        drop(shim);
+        start.join().map_err(|_| anyhow!("a thread of the lab panicked"))??;
+        let name = &pod.pod.containers[0].name;
+        pod.containers.push(self.kubelet.started(&container, name)?);
+        self.pods.push(pod);
+        Ok(())
+    }
+}
+
+/// The process through which the runtime reaches the containers of a sandbox.
+fn shim(sandbox: &str) -> Result<u32> {
+    let is_its = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+        words.first().is_some_and(|program| program.contains("containerd-shim"))
+            && words.windows(2).any(|pair| pair[0] == "-id" && pair[1] == sandbox)
+    };
+    process::all().into_iter().find(is_its).context("the sandbox has no shim")
+}

@@ -89,6 +89,21 @@ fn kubernetes_knows_every_field() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// CRI-O finds no image by a short name, and one without a tag would be pulled with each start.
+#[test]
+fn every_image_has_a_full_name() {
+    let expect = concat!("localhost/nri-cpu-manager:", env!("CARGO_PKG_VERSION"));
+    let mut images = 0;
+    for file in kustomized() {
+        let text = fs::read_to_string(&file).unwrap();
+        for image in text.lines().filter_map(|line| line.trim().strip_prefix("image: ")) {
+            assert_eq!(image, expect, "{}", file.display());
+            images += 1;
+        }
+    }
+    assert!(images >= 2, "only {images} found");
+}
+
 /// A file that no kustomization names ships and is never applied.
 #[test]
 fn every_file_is_used() {

@@ -204,7 +204,7 @@ impl Containerd {
             .arg(archive))?;
         let cri = self.connect()?;
         let start = Instant::now();
-        while !cri.knows_image(name)? {
+        while !cri.image_names()?.iter().any(|known| known == name) {
             if start.elapsed() > READY {
                 bail!("containerd does not know the image {name} that was imported");
             }

@@ -137,18 +137,17 @@ impl Cri {
         }
     }
 
-    /// Whether pods can use an image of this name.
+    /// The names of the images that pods can use.
     ///
     /// # Errors
     /// The runtime's own words.
-    pub fn knows_image(&self, name: &str) -> Result<bool> {
+    pub fn image_names(&self) -> Result<Vec<String>> {
         let mut images = self.images.clone();
-        let image = Some(name.into());
         let answer = self
             .runtime
-            .block_on(async move { images.image_status(wire::ImageStatusRequest { image }).await });
-        let answer = answer.map_err(|status| anyhow!("image_status: {}", status.message()))?;
-        Ok(answer.into_inner().image.is_some())
+            .block_on(async move { images.list_images(wire::ListImagesRequest {}).await });
+        let answer = answer.map_err(|status| anyhow!("list_images: {}", status.message()))?;
+        Ok(answer.into_inner().images.into_iter().flat_map(|image| image.repo_tags).collect())
     }
 
     /// The process id of a container's first process.

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 pub mod lab;
+pub mod name;
 pub mod shipped;
 
 /// An image of one layer.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::cgroup;
 use crate::cri::{Cri, wire};
 use crate::pod::{Container, Pod};
+use crate::{cgroup, image};
 
 pub mod config_map;
 mod resize;
@@ -67,6 +67,14 @@ impl Kubelet {
         cgroup::add_pod(pod)?;
         let request = wire::RunPodSandboxRequest { config: Some(config) };
         Ok(self.cri.run_pod_sandbox(request)?.pod_sandbox_id)
+    }
+
+    /// Looks an image up, as a kubelet does before it makes a container: by CRI-O's rule, the strictest.
+    ///
+    /// # Errors
+    /// When the node does not have it under exactly this name.
+    pub fn find_image(&self, name: &str) -> Result<()> {
+        image::name::find(name, &self.cri.image_names()?)
     }
 
     /// Makes a container in a pod; it does not run yet. Its id is returned.

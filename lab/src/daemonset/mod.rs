@@ -113,6 +113,7 @@ impl DaemonPod {
         spec: &Container,
         attempt: u32,
     ) -> Result<RunningContainer> {
+        kubelet.find_image(&spec.image)?;
         let recursive = kubelet.has_recursive_read_only()?;
         let mounts = volumes::mounts(&self.manifests, spec, &self.place, recursive)?;
         let path = log_path(&self.logs(), spec, attempt);

@@ -16,8 +16,9 @@ use crate::command::progress;
 
 const DOCKERFILE: &str = include_str!("../../../Dockerfile");
 
-/// The name that `manifests/base` refers to, with what container runtimes put before and behind a bare name.
-pub const NAME: &str = concat!("docker.io/library/nri-cpu-manager:", env!("CARGO_PKG_VERSION"));
+/// The name that the manifests refer to: a full one, and of no registry, so that it never is another image than the one
+/// that a node has loaded.
+pub const NAME: &str = concat!("localhost/nri-cpu-manager:", env!("CARGO_PKG_VERSION"));
 
 /// Arguments of `lab image`.
 #[derive(Debug, clap::Args)]

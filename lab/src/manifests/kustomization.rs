@@ -40,7 +40,7 @@ struct Patch {
 struct ImageRule {
     name: String,
     new_name: String,
-    new_tag: String,
+    new_tag: Option<String>,
 }
 
 /// The resources that a directory with a `kustomization.yaml` brings, in their order.
@@ -112,12 +112,13 @@ fn set_images(resource: &mut Value, rule: &ImageRule) {
         for container in containers {
             let image = container["image"].as_str().unwrap_or_default();
             // A colon before a slash belongs to a registry's port.
-            let name = match image.rsplit_once(':') {
-                Some((name, tag)) if !tag.contains('/') => name,
-                _ => image,
+            let (name, tag) = match image.rsplit_once(':') {
+                Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
+                _ => (image, None),
             };
             if name == rule.name {
-                container["image"] = format!("{}:{}", rule.new_name, rule.new_tag).into();
+                let tag = rule.new_tag.as_deref().or(tag).map(|tag| format!(":{tag}"));
+                container["image"] = (rule.new_name.clone() + &tag.unwrap_or_default()).into();
             }
         }
     }

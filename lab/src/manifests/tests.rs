@@ -19,8 +19,7 @@ fn everything_that_ships_can_be_composed() {
         let manifests = Manifests::compose(name).unwrap_or_else(|e| panic!("{name}: {e:#}"));
         let pod = manifests.pod();
         for container in pod.init_containers.iter().chain(&pod.containers) {
-            let image = format!("docker.io/library/{}", container.image);
-            assert_eq!(image, crate::image::shipped::NAME, "{name}: {}", container.name);
+            assert_eq!(container.image, crate::image::shipped::NAME, "{name}: {}", container.name);
         }
     }
 }
@@ -74,10 +73,12 @@ fn a_configuration_goes_with_the_privileges_that_it_needs() {
 fn with(file: &str, from: &str, to: &str) -> Result<Manifests> {
     let copy = tempfile::tempdir().unwrap();
     let source = cache::repository().join("manifests");
-    for directory in ["base", "overlays/kernel-exclusivity", "overlays/migrate"] {
-        fs::create_dir_all(copy.path().join(directory)).unwrap();
-        for entry in fs::read_dir(source.join(directory)).unwrap() {
-            let name = Path::new(directory).join(entry.unwrap().file_name());
+    for name in OVERLAYS {
+        let shipped = directory(name);
+        let below = shipped.strip_prefix(&source).unwrap();
+        fs::create_dir_all(copy.path().join(below)).unwrap();
+        for entry in fs::read_dir(&shipped).unwrap() {
+            let name = below.join(entry.unwrap().file_name());
             let mut text = fs::read_to_string(source.join(&name)).unwrap();
             if name == Path::new(file) {
                 assert!(text.contains(from), "{file} has no {from}");
@@ -116,7 +117,7 @@ fn what_is_not_understood_is_an_error() {
         (base, "port: metrics", "port: metric", "no port metric"),
         (base, "httpGet:", "tcpSocket:", "tcpSocket"),
         ("base/configmap.yaml", "name: nri-cpu-manager\n", "name: other\n", "fits not exactly one"),
-        ("base/kustomization.yaml", "images:", "namePrefix: x\nimages:", "namePrefix"),
+        ("base/kustomization.yaml", "resources:", "namePrefix: x\nresources:", "namePrefix"),
         (
             "overlays/migrate/kustomization.yaml",
             "readOnly: true\n",
@@ -127,6 +128,12 @@ fn what_is_not_understood_is_an_error() {
         (kernel, "hostPID: true", "hostPID: null", "deletion"),
         (kernel, "hostPID: true", "tolerations: [{key: x}]", "merged"),
         (kernel, "namespace: kube-system", "namespace: other", "namespace"),
+        (
+            "overlays/crio/kustomization.yaml",
+            "resources:",
+            "images: [{name: a, newName: b, digest: c}]\nresources:",
+            "digest",
+        ),
         (
             "overlays/migrate/kustomization.yaml",
             "  - patch: |",
@@ -139,6 +146,20 @@ fn what_is_not_understood_is_an_error() {
         });
         let error = format!("{:#}", found.expect_err(to));
         assert!(error.contains(expect), "{to}: {error}");
+    }
+}
+
+/// As docs/install.md says it: one entry, in what is applied, reaches every container.
+#[test]
+fn the_image_comes_from_another_registry() {
+    let images = "images:\n  - name: localhost/nri-cpu-manager\n    newName: registry.example.com:5000/cpus\n";
+    for (tag, expect) in [("", "0.1.0"), ("    newTag: next\n", "next")] {
+        let file = "overlays/containerd-1.7/kustomization.yaml";
+        let manifests = with(file, "resources:", &format!("{images}{tag}resources:")).unwrap();
+        let pod = manifests.pod();
+        let all = pod.init_containers.iter().chain(&pod.containers).map(|c| &c.image);
+        let expect = format!("registry.example.com:5000/cpus:{expect}");
+        assert_eq!(all.collect::<Vec<_>>(), [&expect, &expect]);
     }
 }
 

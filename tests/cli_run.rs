@@ -8,6 +8,7 @@ mod fake_sysfs;
 
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -138,6 +139,33 @@ fn an_address_that_is_taken() {
         error.contains(&place.metrics_address) && error.contains("--metrics-address"),
         "{error}"
     );
+}
+
+/// systemd tells by `JOURNAL_STREAM` which file the journal is.
+#[test]
+fn log_lines_carry_their_time_unless_the_journal_adds_it() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let first_line = |journal: Option<(u64, u64)>| {
+        log.as_file().set_len(0).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"));
+        command.args(["run", "--config", "/nonexistent/config.yaml"]);
+        command.env_remove("RUST_LOG").env_remove("JOURNAL_STREAM");
+        if let Some((device, inode)) = journal {
+            command.env("JOURNAL_STREAM", format!("{device}:{inode}"));
+        }
+        command.stderr(log.reopen().unwrap()).status().unwrap();
+        fs::read_to_string(log.path()).unwrap().lines().next().unwrap().to_owned()
+    };
+    let own = log.as_file().metadata().map(|file| (file.dev(), file.ino())).unwrap();
+    let plain = first_line(Some(own));
+    assert!(plain.starts_with("[INFO  nri_cpu_manager::cli::run] nri-cpu-manager "), "{plain}");
+    for journal in [None, Some((own.0, own.1 + 1))] {
+        let timed = first_line(journal);
+        let (time, rest) = timed.strip_prefix('[').unwrap().split_once(' ').unwrap();
+        assert_eq!(format!("[{rest}"), plain);
+        let form: String = time.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+        assert_eq!(form, "0000-00-00T00:00:00.000Z");
+    }
 }
 
 #[test]

@@ -1,15 +1,20 @@
 //! The log: on stderr, or where a plugin launched by the runtime (which has no stderr) is heard.
 
+use super::time::{Moment, Stamp};
 use env_logger::{Builder, Env, Target};
+use log::Record;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The socket of the system's log: journald, syslogd.
 const SYSTEM_LOG: &str = "/dev/log";
 
 /// Starts logging. `RUST_LOG` sets the level, `info` without it.
 ///
-/// A plugin launched by the runtime logs to the system's log, as `nri-cpu-manager`: its stderr is `/dev/null`.
+/// A plugin launched by the runtime logs to the system's log, as `nri-cpu-manager`: its stderr is `/dev/null`. Lines carry
+/// their time where the log that takes them adds none.
 pub fn start() {
     let mut builder = Builder::from_env(Env::default().default_filter_or("info"));
     if std::env::var_os("NRI_PLUGIN_SOCKET").is_some()
@@ -32,9 +37,31 @@ pub fn start() {
             )
         });
         builder.target(Target::Pipe(Box::new(socket)));
+    } else if !is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref(), io::stderr()) {
+        builder.format(|out, record| write_line(out, now(), record));
     }
     // Fails only if a logger is there already, which is then good enough.
     let _ = builder.try_init();
+}
+
+/// A line in env_logger's own form, and its time before that.
+fn write_line(out: &mut impl Write, at: Stamp, record: &Record<'_>) -> io::Result<()> {
+    let (level, target) = (record.level(), record.target());
+    writeln!(out, "[{at} {level:<5} {target}] {}", record.args())
+}
+
+/// A clock before 1970 is as good as none.
+fn now() -> Stamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let moment = Moment(i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
+    Stamp { moment, millis: since.subsec_millis() }
+}
+
+/// Whether a file is systemd's journal. systemd says in `JOURNAL_STREAM` which one that is, by device and inode: it may be
+/// inherited by a process whose output goes elsewhere.
+fn is_journal(stream: Option<&str>, file: impl AsFd) -> bool {
+    let (Some(stream), Ok(file)) = (stream, rustix::fs::fstat(file)) else { return false };
+    stream == format!("{}:{}", file.st_dev, file.st_ino)
 }
 
 /// One message a write, as the system's log wants them.
@@ -59,5 +86,24 @@ impl Write for SystemLog {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_carries_its_time() {
+        let mut line = Vec::new();
+        let at = Stamp { moment: Moment(1_709_251_199), millis: 42 };
+        let record = Record::builder()
+            .level(log::Level::Warn)
+            .target("nri_cpu_manager::daemon")
+            .args(format_args!("moved"))
+            .build();
+        write_line(&mut line, at, &record).unwrap();
+        let expect = "[2024-02-29T23:59:59.042Z WARN  nri_cpu_manager::daemon] moved\n";
+        assert_eq!(String::from_utf8(line).unwrap(), expect);
     }
 }

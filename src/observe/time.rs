@@ -11,11 +11,10 @@ impl Moment {
     pub fn from_nanos(nanos: i64) -> Moment {
         Moment(nanos.div_euclid(1_000_000_000))
     }
-}
 
-impl fmt::Display for Moment {
-    /// RFC 3339, in UTC: `2026-11-21T14:05:09Z`. The date is computed as in Howard Hinnant's `civil_from_days`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Its date and time of day, and what comes after the seconds. The date is computed as in Howard Hinnant's
+    /// `civil_from_days`.
+    fn write(self, f: &mut fmt::Formatter<'_>, rest: fmt::Arguments<'_>) -> fmt::Result {
         let (days, second) = (self.0.div_euclid(86_400), self.0.rem_euclid(86_400));
         // Days since 1 March of the year 0, by eras of 400 years.
         let shifted = days + 719_468;
@@ -28,7 +27,28 @@ impl fmt::Display for Moment {
         let month = if month < 10 { month + 3 } else { month - 9 };
         let year = year_of_era + era * 400 + i64::from(month <= 2);
         let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{rest}")
+    }
+}
+
+impl fmt::Display for Moment {
+    /// RFC 3339, in UTC: `2026-11-21T14:05:09Z`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, format_args!("Z"))
+    }
+}
+
+/// A moment to the millisecond: a line of the log has to be put in order with those of other logs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stamp {
+    pub(super) moment: Moment,
+    pub(super) millis: u32,
+}
+
+impl fmt::Display for Stamp {
+    /// RFC 3339, in UTC: `2026-11-21T14:05:09.042Z`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.moment.write(f, format_args!(".{:03}Z", self.millis))
     }
 }
 
@@ -50,5 +70,12 @@ mod tests {
             assert_eq!(Moment(seconds).to_string(), expect);
         }
         assert_eq!(Moment::from_nanos(-1), Moment(-1));
+    }
+
+    #[test]
+    fn stamps() {
+        let at = |moment, millis| Stamp { moment: Moment(moment), millis }.to_string();
+        assert_eq!(at(1_709_251_199, 42), "2024-02-29T23:59:59.042Z");
+        assert_eq!(at(1_709_251_200, 0), "2024-03-01T00:00:00.000Z");
     }
 }

@@ -168,6 +168,27 @@ fn log_lines_carry_their_time_unless_the_journal_adds_it() {
     }
 }
 
+/// That the kubelet assigns CPUs is an error where the plugin is to assign them, and intended where it is to observe.
+#[test]
+fn an_active_kubelet_is_an_error_unless_that_is_intended() {
+    let place = Place::new();
+    let state = r#"{"policyName":"static","defaultCpuSet":"0-15","checksum":0}"#;
+    fs::write(place.path("cpu_manager_state"), state).unwrap();
+    let beside = format!("kubeletStateDir: {}\n", place.dir.path().display());
+    for (config, level) in [
+        (format!("{GOOD}{beside}"), "ERROR"),
+        (format!("{GOOD}{beside}onActiveKubelet: observe\n"), "INFO "),
+        (format!("cpuManagerPolicy: none\n{beside}"), "INFO "),
+    ] {
+        let output = place.run(&config, place.path("state"), place.path("no.sock"));
+        let log = String::from_utf8(output.stderr).unwrap();
+        for said in ["the kubelet's own CPU manager is active", "as long as the kubelet assigns"] {
+            let line = log.lines().find(|line| line.contains(said)).unwrap();
+            assert!(line.contains(&format!(" {level} ")), "{config}: {line}");
+        }
+    }
+}
+
 #[test]
 fn a_file_that_is_not_there() {
     let place = Place::new();

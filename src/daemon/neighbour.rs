@@ -4,6 +4,7 @@ use super::Owner;
 use crate::config::Config;
 use crate::kubelet::{Change, Guard, Look, Sign, Watch};
 use crate::ledger::{Event, Policy, Stance};
+use log::Level;
 use std::future::pending;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -120,7 +121,8 @@ impl Owner {
                     self.neighbour.reminded = None;
                 }
                 if self.neighbour.is_time() {
-                    log::error!("the kubelet's own CPU manager is active: {sign}");
+                    let (level, _) = self.follows();
+                    log::log!(level, "the kubelet's own CPU manager is active: {sign}");
                 }
                 self.remind();
             }
@@ -143,16 +145,27 @@ impl Owner {
         if !self.neighbour.is_time() {
             return;
         }
-        let follows = match (self.ledger.settings().policy, self.ledger.stance()) {
-            (Policy::None, _) => "this changes nothing here: cpuManagerPolicy is none",
-            (Policy::Static, Stance::Observe) => "nothing is pinned here, what would be is logged",
-            (Policy::Static, _) => {
-                "no container is changed here, and new ones that ask for exclusive CPUs are refused"
-            }
-        };
-        log::error!(
+        let (level, follows) = self.follows();
+        log::log!(
+            level,
             "as long as the kubelet assigns CPUs, {follows}. To move the node to this plugin set cpuManagerPolicy: none in the kubelet's configuration, delete its cpu_manager_state and restart it; running containers keep their CPUs"
         );
         (self.neighbour.reminded, self.neighbour.said) = (Some(Instant::now()), true);
+    }
+
+    /// What follows from the kubelet's CPU manager being active. It is an error unless the configuration asks for it.
+    fn follows(&self) -> (Level, &'static str) {
+        match (self.ledger.settings().policy, self.ledger.stance()) {
+            (Policy::None, _) => {
+                (Level::Info, "this changes nothing here: cpuManagerPolicy is none")
+            }
+            (Policy::Static, Stance::Observe) => {
+                (Level::Info, "nothing is pinned here, what would be is logged")
+            }
+            (Policy::Static, _) => (
+                Level::Error,
+                "no container is changed here, and new ones that ask for exclusive CPUs are refused",
+            ),
+        }
     }
 }

@@ -27,7 +27,7 @@ use crate::ledger::{Claim, Decision, Event, Ledger, Note, Policy};
 use crate::nri::{Capabilities, Message, Refusal, Runtime, Session, Updater, Wishes};
 use crate::observe::counters::Kind;
 use crate::observe::{Counters, History, Link, Observer, Question, endpoint};
-use crate::spelling::count;
+use crate::spelling::{self, count};
 use crate::topology::{Topology, TopologyError, sysfs};
 use kernel::Kernel;
 use live::Live;
@@ -119,12 +119,12 @@ impl Owner {
         let state = StateDir::open(&paths.state_dir)?;
         let claims = remembered(&state)?;
         log::info!(
-            "machine: {}, {}, {}, {}, CPUs {}",
+            "machine: {}, {}, {}, {}, {}",
             count(topology.sockets().len(), "socket"),
             count(topology.nodes().len(), "NUMA node"),
             count(topology.uncores().len(), "uncore cache"),
             count(topology.cores().len(), "core"),
-            topology.online(),
+            spelling::cpus(topology.online()),
         );
         log::info!("in force: {settings}");
         for line in config.applied_lines() {
@@ -402,9 +402,9 @@ fn announce(owner: &Owner, decision: &Decision) {
     let pods = owner.ledger.pod_count();
     let (exclusive, pool) = (owner.ledger.exclusive(), owner.ledger.pool());
     log::info!(
-        "synchronised with {}: exclusive CPUs {}, shared pool {pool}, {} changed",
+        "synchronised with {}: exclusive {}, shared pool {pool}, {} changed",
         count(pods, "pod"),
-        if exclusive.is_empty() { "none".to_owned() } else { exclusive.to_string() },
+        if exclusive.is_empty() { "CPUs none".to_owned() } else { spelling::cpus(exclusive) },
         count(decision.updates.len(), "container"),
     );
     if owner.ledger.settings().policy == Policy::None {

@@ -21,6 +21,21 @@ pub fn count<N: Display + PartialEq + From<u8>>(n: N, noun: &str) -> String {
     format!("{n} {noun}{plural}")
 }
 
+/// CPUs by their numbers: `CPU 0`, `CPUs 0-3`, `no CPUs`. `list` is as the kernel writes it, or a word in its place.
+pub fn cpus(list: impl Display) -> String {
+    let list = list.to_string();
+    match list.is_empty() {
+        true => "no CPUs".to_owned(),
+        false => format!("{} {list}", agree(&list, "CPU", "CPUs")),
+    }
+}
+
+/// The word that agrees with a list of CPUs: `one` if there is one in it, else `several`.
+pub fn agree<'a>(list: impl Display, one: &'a str, several: &'a str) -> &'a str {
+    // One CPU is a number, several are ranges or numbers with commas.
+    if list.to_string().parse::<usize>().is_ok() { one } else { several }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -29,5 +44,12 @@ mod tests {
     fn one_and_several() {
         let counted = [0, 1, 2].map(|n| count(n, "uncore cache"));
         assert_eq!(counted, ["0 uncore caches", "1 uncore cache", "2 uncore caches"]);
+    }
+
+    #[test]
+    fn one_cpu_and_several() {
+        let named = ["", "0", "17", "0-1", "0,2", "none"].map(cpus);
+        assert_eq!(named, ["no CPUs", "CPU 0", "CPU 17", "CPUs 0-1", "CPUs 0,2", "CPUs none"]);
+        assert_eq!(["", "0", "0-1"].map(|list| agree(list, "is", "are")), ["are", "is", "are"]);
     }
 }

@@ -144,7 +144,7 @@ async fn on_another_machine() {
         let sysfs = daemon.paths.sysfs_root.to_str().unwrap();
         let error = check(&daemon, large, &["--topology", sysfs]).unwrap_err();
         assert_eq!(error, check(&daemon, large, &[]).unwrap_err());
-        assert!(error.contains("line 2: reservedSystemCPUs: CPUs 383 do not exist"), "{error}");
+        assert!(error.contains("line 2: reservedSystemCPUs: CPU 383 does not exist"), "{error}");
         for (what, part) in [
             ("nothing", "\"nothing\" is no machine"),
             ("/dev/null", "is no machine that `nri-cpu-manager topology --save` has written"),

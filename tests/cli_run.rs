@@ -88,7 +88,7 @@ fn a_wrong_configuration() {
         (
             "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-3,2\"\n".to_owned(),
             2,
-            "CPUs 2 are named twice",
+            "CPU 2 is named twice",
         ),
         ("cpuManagerPolicy: static\nreservedSystemCPUs: \"\"\n".to_owned(), 2, "list is empty"),
         ("cpuManagerPolicy: static\n".to_owned(), 1, "needs reserved CPUs"),

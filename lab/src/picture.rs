@@ -5,6 +5,7 @@
 use std::fmt::Write;
 
 use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::spelling;
 
 use crate::view::{ContainerView, View};
 
@@ -44,7 +45,9 @@ pub fn draw(view: &View, reserved: &str, colour: bool) -> String {
     }
     let _ = writeln!(
         text,
-        "  · shared by everyone else; CPUs {reserved} are reserved: never exclusive\n"
+        "  · shared by everyone else; {} {} reserved: never exclusive\n",
+        spelling::cpus(reserved),
+        spelling::agree(reserved, "is", "are")
     );
     text += &pen.table(view);
     text
@@ -126,7 +129,9 @@ impl Pen<'_> {
                 None => (" · ".to_owned(), format!("{shared} (shared)")),
             };
             let request = match container.request {
-                milli if milli % 1000 == 0 => format!("{} CPUs, {:?}", milli / 1000, container.qos),
+                milli if milli % 1000 == 0 => {
+                    format!("{}, {:?}", spelling::count(milli / 1000, "CPU"), container.qos)
+                }
                 milli => format!("{milli}m CPU, {:?}", container.qos),
             };
             let caches = if container.decided.is_some() {

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use nri_cpu_manager::spelling;
+
 use crate::cgroup::Driver;
 use crate::cri::wire;
 use crate::image;
@@ -188,7 +190,7 @@ impl Pod {
     #[must_use]
     pub fn describe_cpus(&self) -> String {
         match self.containers.iter().map(|c| c.cpu_request).sum::<i64>() {
-            milli if milli % 1000 == 0 => format!("{} CPUs", milli / 1000),
+            milli if milli % 1000 == 0 => spelling::count(milli / 1000, "CPU"),
             milli => format!("{milli}m CPU"),
         }
     }

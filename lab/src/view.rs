@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::spelling;
 use nri_cpu_manager::topology::{Topology, sysfs};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -160,7 +161,10 @@ pub fn disagreements(online: CpuSet, containers: &[ContainerView]) -> Vec<String
     for container in containers {
         let decided = container.decided.as_deref().map(parse).unwrap_or_default();
         if !(decided - shared).is_empty() {
-            found.push(format!("{}: CPUs {} are given out twice", container.pod, decided - shared));
+            let twice = decided - shared;
+            let are = spelling::agree(twice, "is", "are");
+            let cpus = spelling::cpus(twice);
+            found.push(format!("{}: {cpus} {are} given out twice", container.pod));
         }
         shared -= decided;
     }
@@ -214,7 +218,7 @@ mod tests {
         assert_eq!(stale.disagreements(), ["b: the process may run on 0-7, decided was 0-1,4-7"]);
         let twice =
             view(vec![container("a", "2-3", Some("2-3")), container("b", "3-4", Some("3-4"))]);
-        assert_eq!(twice.disagreements(), ["b: CPUs 3 are given out twice"]);
+        assert_eq!(twice.disagreements(), ["b: CPU 3 is given out twice"]);
         let limited =
             |decided| ContainerView { quota: Some(2000), ..container("a", "2-3", decided) };
         let throttled = view(vec![limited(Some("2-3"))]);

@@ -25,6 +25,7 @@ use lab::vm::{self, Machine};
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::Signal;
 use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::enforce::Drift;
 use support::{Bench, binaries, exclusive, set_affinity, shared};
 
 /// Two of the plugin's looks at the node, and the time until the first one.
@@ -278,7 +279,7 @@ fn affinity_needs_the_hosts_processes_and_sys_nice() {
         set_affinity(process::parent(pid).unwrap(), reserved);
         set_affinity(pid, reserved);
         fs::write(group.join("cpuset.cpus"), reserved.to_string()).unwrap();
-        let drifted = format!("but CPUs {reserved} are set for its group");
+        let drifted = format!("but {}", Drift::Set(reserved));
         let (daemon, node) = bench.daemon();
         daemon.wait_for(node, &drifted, 1, PATIENCE).unwrap();
         let log = log(&bench);

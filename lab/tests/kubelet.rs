@@ -56,7 +56,7 @@ fn a_kubelets_node_is_taken_over_without_a_move(version: Version) {
     let plugin = bench.plugin();
     assert_eq!(cpus(&bench, &["db", "web"]), [own, reserved]);
     let log = plugin.log();
-    let taken_over = format!("exclusive CPUs {own}, shared pool {reserved}, 0 containers changed");
+    let taken_over = format!("exclusive CPU {own}, shared pool {reserved}, 0 containers changed");
     assert!(log.contains(&taken_over), "{log}");
     assert_eq!(plugin.decided("db", "main").unwrap(), Some(own));
 
@@ -122,7 +122,7 @@ fn an_active_kubelet_is_observed(version: Version) {
     bench.run(&on(own, exclusive("db")));
     assert_eq!(cpus(&bench, &["web", "db"]), [bench.online(), own]);
     let log = plugin.log();
-    let observed = format!("default/db/main: observing, not done: exclusive CPUs {own}");
+    let observed = format!("default/db/main: observing, not done: exclusive CPU {own}");
     assert!(log.contains(&observed), "{log}");
     // The kubelet's policy is none again: the first container without CPUs tells.
     bench.run(&shared("late"));

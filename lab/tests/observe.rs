@@ -16,6 +16,7 @@ use lab::cgroup;
 use lab::containerd::Version;
 use lab::debian::Debian;
 use lab::plugin::Setup;
+use nri_cpu_manager::spelling;
 use support::{Bench, binaries, exclusive, shared};
 
 /// Where the plugin listens unless told otherwise.
@@ -119,7 +120,7 @@ fn somebody_wants_to_know() {
     has(
         &ask(&setup, &["explain", "db"]),
         &[
-            &format!("/db/main: exclusive, CPUs {own}\n"),
+            &format!("/db/main: exclusive, CPU {own}\n"),
             &format!("Free at that time: 1 CPU ({own})."),
         ],
     );
@@ -136,7 +137,10 @@ fn somebody_wants_to_know() {
     assert_eq!(bench.allowed("web"), reserved);
     has(
         &ask(&setup, &["explain", "web"]),
-        &[&format!("/web/main: shared, CPUs {reserved}\n"), &format!("{found}: set again")],
+        &[
+            &format!("/web/main: shared, {}\n", spelling::cpus(reserved)),
+            &format!("{found}: set again"),
+        ],
     );
     let text = ask(&setup, &["status"]);
     has(&text, &["ready:    yes", "containerd", "/db/main", "/late/main: refused", "troubles"]);
@@ -151,7 +155,7 @@ fn somebody_wants_to_know() {
     plugin.wait_for_synchronisation(2, Duration::from_secs(10)).unwrap();
     has(
         &ask(&setup, &["explain", "db"]),
-        &[&format!("exclusive, CPUs {own}"), "found running, keeps exclusive"],
+        &[&format!("exclusive, CPU {own}"), "found running, keeps exclusive"],
     );
     has(&get("/metrics").1, &["nri_cpu_manager_reconnects_total 1\n"]);
 }

@@ -3,6 +3,7 @@
 use super::client::{self, ClientError, show, table};
 use super::topology::Output;
 use crate::observe::explanation::{DecisionStatus, Explanation};
+use crate::spelling;
 use clap::Args;
 use std::fmt::Write as _;
 use std::io::Write;
@@ -63,7 +64,8 @@ pub fn text(explanation: &Explanation) -> String {
 }
 
 fn write(f: &mut String, of: &Explanation) -> std::fmt::Result {
-    let cpus = of.cpus.as_ref().map_or_else(String::new, |cpus| format!(", CPUs {cpus}"));
+    let cpus =
+        of.cpus.as_ref().map_or_else(String::new, |cpus| format!(", {}", spelling::cpus(cpus)));
     writeln!(f, "{}/{}/{}: {}{cpus}", of.namespace, of.pod, of.container, of.state)?;
     for sentence in &of.why {
         writeln!(f, "  {sentence}")?;

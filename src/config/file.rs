@@ -3,6 +3,7 @@
 use super::error::{ConfigError, Source};
 use crate::cpuset::{CpuSet, ParseError};
 use crate::placement::{Options, TopologyManager};
+use crate::spelling;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use std::fmt;
@@ -155,7 +156,9 @@ pub(super) fn parse_cpu_list(text: &str) -> Result<CpuSet, String> {
         if !seen.is_disjoint(&part) {
             let twice = seen & part;
             return Err(format!(
-                "CPUs {twice} are named twice in {text:?}: one of them may be a mistake"
+                "{} {} named twice in {text:?}: one of them may be a mistake",
+                spelling::cpus(twice),
+                spelling::agree(twice, "is", "are")
             ));
         }
         seen |= part;

@@ -21,6 +21,7 @@ use crate::placement::reserve::ReserveError;
 use crate::placement::settings::SettingsError;
 use crate::placement::topology_manager::Scope;
 use crate::placement::{self, NodeLimit, Options, Reservation, TopologyPolicy, UncoreOrder};
+use crate::spelling;
 use crate::topology::Topology;
 use error::Source;
 use file::{File, Pairs};
@@ -353,8 +354,16 @@ impl Config {
         let absent = list - topology.online();
         if !absent.is_empty() {
             let offline = topology.offline().iter().any(|cpu| absent.contains(cpu.id));
-            let what = if offline { "do not exist or are offline" } else { "do not exist" };
-            let why = format!("CPUs {absent} {what}; online are {}", topology.online());
+            let what = match offline {
+                true => spelling::agree(
+                    absent,
+                    "does not exist or is offline",
+                    "do not exist or are offline",
+                ),
+                false => spelling::agree(absent, "does not exist", "do not exist"),
+            };
+            let (cpus, online) = (spelling::cpus(absent), topology.online());
+            let why = format!("{cpus} {what}; online are {online}");
             return Err(self.source.at("reservedSystemCPUs", why));
         }
         Ok(Reservation::list(list))

@@ -142,7 +142,7 @@ fn reservations_that_cannot_be() {
     refuses(&with("0,8-9"), "line 2: reservedSystemCPUs: CPUs 8-9 do not exist; online are 0-7");
     refuses(
         &with("0-2,1"),
-        "line 2: reservedSystemCPUs: CPUs 1 are named twice in \"0-2,1\": one of them may be a mistake",
+        "line 2: reservedSystemCPUs: CPU 1 is named twice in \"0-2,1\": one of them may be a mistake",
     );
     refuses(
         &with("\"\""),

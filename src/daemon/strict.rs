@@ -8,6 +8,7 @@ use crate::cpuset::CpuSet;
 use crate::ledger::{ContainerId, Policy, Stance};
 use crate::nri::{Capabilities, Refusal};
 use crate::observe::counters::STRICT;
+use crate::spelling;
 
 impl Owner {
     /// Whether what is going to be set for a new container is what was decided.
@@ -25,8 +26,10 @@ impl Owner {
             Some(placed) if set == Some(placed.pin.cpus()) => return Ok(()),
             Some(placed) => {
                 let (decided, set) = (placed.pin.cpus(), told(set));
+                let (cpus, were) =
+                    (spelling::cpus(decided), spelling::agree(decided, "was", "were"));
                 let why = format!(
-                    "CPUs {decided} were decided for this container, but it would run on {set}: another NRI plugin \
+                    "{cpus} {were} decided for this container, but it would run on {set}: another NRI plugin \
                      sets its CPUs too, or our answer was lost"
                 );
                 (placed.subject.to_string(), why)
@@ -51,7 +54,7 @@ impl Owner {
 }
 
 fn told(set: Option<CpuSet>) -> String {
-    set.map_or_else(|| "any".to_owned(), |cpus| format!("CPUs {cpus}"))
+    set.map_or_else(|| "any".to_owned(), spelling::cpus)
 }
 
 fn cannot_promise(strict: bool, capabilities: &Capabilities) -> Option<String> {

@@ -13,6 +13,7 @@ use crate::enforce::{Drift, Hierarchy, InForce, Verifier};
 use crate::kubelet::Look;
 use crate::ledger::{ContainerId, Event, Holder, Placed, Update};
 use crate::nri::Updater;
+use crate::spelling;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
 use std::io;
@@ -121,8 +122,10 @@ impl Watch {
             if container.outdated {
                 let believed = container.cpus.map_or_else(|| "none".to_owned(), |c| c.to_string());
                 log::info!(
-                    "container {}: the runtime believes that CPUs {believed} are set, its control group says {set}",
-                    container.id
+                    "container {}: the runtime believes that {} {} set, its control group says {set}",
+                    container.id,
+                    spelling::cpus(&believed),
+                    spelling::agree(&believed, "is", "are")
                 );
                 container.cpus = Some(set);
                 if let Some(mems) = mems {
@@ -277,7 +280,8 @@ impl Owner {
                     self.watch.count(&drift, action);
                     self.remember_drift(&placed, &drift, action);
                     let (subject, cpus) = (&placed.subject, placed.runs_on);
-                    log::warn!("{subject}: decided were CPUs {cpus}, but {drift}: {action}");
+                    let (were, cpus) = (spelling::agree(cpus, "was", "were"), spelling::cpus(cpus));
+                    log::warn!("{subject}: decided {were} {cpus}, but {drift}: {action}");
                 }
                 self.remember_refusals();
                 if self.watch.confirmed.is_empty() {

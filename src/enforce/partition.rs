@@ -8,6 +8,7 @@
 use super::hierarchy::{FileError, Hierarchy};
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
+use crate::spelling;
 use std::fmt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -60,11 +61,11 @@ pub enum Refused {
     #[error("the runtime does not tell the container's control group")]
     Nowhere,
     /// A group that had the CPUs was removed, and the kernel has not given them back.
-    #[error("the kernel still keeps CPUs {0} for a group that is gone")]
+    #[error("the kernel still keeps {} for a group that is gone", spelling::cpus(.0))]
     Withheld(CpuSet),
     /// All writes went through, but the group is no valid partition of its CPUs.
     #[error(
-        "{group} is {state:?} with CPUs {effective} after {kind:?} of CPUs {cpus} was asked for"
+        "{group} is {state:?} with {} after {kind:?} of {} was asked for", spelling::cpus(.effective), spelling::cpus(.cpus)
     )]
     Invalid {
         /// The group.
@@ -388,7 +389,7 @@ mod tests {
         });
         let refused = await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline())
             .unwrap_err();
-        assert_eq!(refused.to_string(), "the kernel still keeps CPUs 8 for a group that is gone");
+        assert_eq!(refused.to_string(), "the kernel still keeps CPU 8 for a group that is gone");
         // Nobody has it, and the pods may not use it: what becomes of that the kernel has to say.
         fs::write(root.path().join(EFFECTIVE), "0-8\n").unwrap();
         await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline()).unwrap();

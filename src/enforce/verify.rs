@@ -7,6 +7,7 @@ use super::quota;
 use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, Holder, Placed};
 use crate::placement::NodeSet;
+use crate::spelling;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -87,15 +88,23 @@ impl fmt::Display for Drift {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Drift::Set(cpus) if cpus.is_empty() => f.write_str("no CPUs are set for its group"),
-            Drift::Set(cpus) => write!(f, "CPUs {cpus} are set for its group"),
+            Drift::Set(cpus) => {
+                let are = spelling::agree(cpus, "is", "are");
+                write!(f, "{} {are} set for its group", spelling::cpus(cpus))
+            }
             Drift::Partition(state) => write!(f, "its group is a cpuset partition {state:?}"),
-            Drift::Effective(cpus) => write!(f, "the kernel lets its group run on CPUs {cpus}"),
-            Drift::Process(pid, cpus) => write!(f, "its process {pid} may run on CPUs {cpus}"),
+            Drift::Effective(cpus) => {
+                write!(f, "the kernel lets its group run on {}", spelling::cpus(cpus))
+            }
+            Drift::Process(pid, cpus) => {
+                write!(f, "its process {pid} may run on {}", spelling::cpus(cpus))
+            }
             Drift::Quota(quota) => write!(f, "its pod has the CFS quota {quota:?}"),
             Drift::OwnQuota(quota) => write!(f, "it has the CFS quota {quota:?}"),
             Drift::Inherited(pid, cpus) => write!(
                 f,
-                "its process {pid} may run on CPUs {cpus} only: it inherited the affinity of the runtime that started it"
+                "its process {pid} may run on {} only: it inherited the affinity of the runtime that started it",
+                spelling::cpus(cpus)
             ),
         }
     }

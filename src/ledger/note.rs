@@ -4,6 +4,7 @@ use super::model::ContainerId;
 use super::scene::Scene;
 use crate::cpuset::CpuSet;
 use crate::placement::Hint;
+use crate::spelling;
 use std::fmt;
 
 /// Names a container for people.
@@ -162,34 +163,44 @@ impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             What::Assigned { cpus, within, .. } => match within.nodes {
-                None => write!(f, "exclusive CPUs {cpus}"),
+                None => write!(f, "exclusive {}", spelling::cpus(cpus)),
                 Some(nodes) => {
                     let fit = if within.preferred { "" } else { ", not the best there could be" };
-                    write!(f, "exclusive CPUs {cpus} (NUMA affinity {nodes}{fit})")
+                    write!(f, "exclusive {} (NUMA affinity {nodes}{fit})", spelling::cpus(cpus))
                 }
             },
-            What::Kept(cpus) => write!(f, "restarted, keeps exclusive CPUs {cpus}"),
-            What::Adopted(cpus) => write!(f, "found running, keeps exclusive CPUs {cpus}"),
-            What::Moved { from: None, to, why } => write!(f, "moved to exclusive CPUs {to}: {why}"),
+            What::Kept(cpus) => write!(f, "restarted, keeps exclusive {}", spelling::cpus(cpus)),
+            What::Adopted(cpus) => {
+                write!(f, "found running, keeps exclusive {}", spelling::cpus(cpus))
+            }
+            What::Moved { from: None, to, why } => {
+                write!(f, "moved to exclusive {}: {why}", spelling::cpus(to))
+            }
             What::Moved { from: Some(from), to, why } => {
-                write!(f, "moved from CPUs {from} to exclusive CPUs {to}: {why}")
+                let (from, to) = (spelling::cpus(from), spelling::cpus(to));
+                write!(f, "moved from {from} to exclusive {to}: {why}")
             }
             What::Resized { from: Some(from), to: Some(to) } => {
-                write!(f, "resized from exclusive CPUs {from} to {to}")
+                write!(f, "resized from exclusive {} to {to}", spelling::cpus(from))
             }
             What::Resized { from: None, to: Some(to) } => {
-                write!(f, "resized, from the shared pool to exclusive CPUs {to}")
+                write!(f, "resized, from the shared pool to exclusive {}", spelling::cpus(to))
             }
             What::Resized { from: Some(from), to: None } => {
-                write!(f, "resized, from exclusive CPUs {from} to the shared pool")
+                write!(f, "resized, from exclusive {} to the shared pool", spelling::cpus(from))
             }
             What::Resized { from: None, to: None } => f.write_str("resized in the shared pool"),
             What::LeftShared(why) => write!(f, "runs in the shared pool: {why}"),
             What::Refused { why, .. } => write!(f, "refused: {why}"),
-            What::Released(cpus) => write!(f, "exclusive CPUs {cpus} are free again"),
+            What::Released(cpus) => {
+                let are = spelling::agree(cpus, "is", "are");
+                write!(f, "exclusive {} {are} free again", spelling::cpus(cpus))
+            }
             What::Contested(cpus) => write!(
                 f,
-                "CPUs {cpus} were named for it by someone else; is the kubelet's cpuManagerPolicy not none, or another plugin active?"
+                "{} {} named for it by someone else; is the kubelet's cpuManagerPolicy not none, or another plugin active?",
+                spelling::cpus(cpus),
+                spelling::agree(cpus, "was", "were")
             ),
         }
     }

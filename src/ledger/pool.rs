@@ -9,6 +9,7 @@ use super::pods::PodEntry;
 use super::{Exclusivity, Ledger, Policy};
 use crate::cpuset::CpuSet;
 use crate::placement::reserve::whole_cores;
+use crate::spelling;
 
 impl Ledger {
     /// The shared pool: online CPUs that are exclusive to nobody, without the reserved ones under strict reservation.
@@ -266,20 +267,21 @@ impl Ledger {
             let taken = self.taken(entry);
             if !taken.is_disjoint(&held) {
                 return Err(format!(
-                    "CPUs {} of {uid}/{name} are exclusive to another one too",
-                    taken & held
+                    "{} of {uid}/{name}: exclusive to another one too",
+                    spelling::cpus(taken & held)
                 ));
             }
             held |= taken;
         }
         if !held.is_disjoint(&self.settings.placement.reserved) {
             return Err(format!(
-                "reserved CPUs {} are exclusive",
-                held & self.settings.placement.reserved
+                "exclusive, but reserved: {}",
+                spelling::cpus(held & self.settings.placement.reserved)
             ));
         }
         if !held.is_subset(&self.topology.online()) {
-            return Err(format!("offline CPUs {} are exclusive", held - self.topology.online()));
+            let offline = held - self.topology.online();
+            return Err(format!("exclusive, but offline: {}", spelling::cpus(offline)));
         }
         let waiting = self.waiting() & self.topology.online();
         let reserved = self.settings.placement.reserved & self.topology.online();

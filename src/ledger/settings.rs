@@ -2,6 +2,7 @@
 
 use super::namespaces::Namespaces;
 use crate::placement;
+use crate::spelling;
 use std::fmt;
 
 /// Who may have exclusive CPUs (the kubelet's `cpuManagerPolicy`).
@@ -65,13 +66,16 @@ impl fmt::Display for Settings {
     /// One line in the configuration's own words, for the log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let placement::Settings { options, topology_manager, reserved } = &self.placement;
-        let reserved = if reserved.is_empty() { "none".to_owned() } else { reserved.to_string() };
+        let reserved = match reserved.is_empty() {
+            true => "CPUs none".to_owned(),
+            false => spelling::cpus(reserved),
+        };
         match self.policy {
-            Policy::None => write!(f, "cpuManagerPolicy none, reserved CPUs {reserved}"),
+            Policy::None => write!(f, "cpuManagerPolicy none, reserved {reserved}"),
             Policy::Static => {
                 write!(
                     f,
-                    "cpuManagerPolicy static ({options}), {topology_manager}, reserved CPUs {reserved}, exclusivity {}",
+                    "cpuManagerPolicy static ({options}), {topology_manager}, reserved {reserved}, exclusivity {}",
                     self.exclusivity,
                 )?;
                 if self.expose_cpus {

@@ -9,7 +9,7 @@ use crate::cpuset::CpuSet;
 use crate::ledger::wishes::{Cpus, Wish};
 use crate::ledger::{Ledger, Policy, Qos, Scene, Seen, Stance, Subject, What};
 use crate::placement::{Demand, Hint, TopologyPolicy, UncoreOrder};
-use crate::spelling::count;
+use crate::spelling::{self, count};
 use crate::topology::Topology;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -195,21 +195,23 @@ impl Case<'_> {
         }
         let (nodes, uncores) =
             (nodes_of(self.topology(), &cpus), uncores_of(self.topology(), &cpus));
-        let (these, them) = match cpus.len() {
-            1 => (format!("CPU {cpus} is"), "it is a whole core"),
-            _ => (format!("CPUs {cpus} are"), "they are whole cores"),
-        };
+        let agree = |one, several| spelling::agree(cpus, one, several);
         let cores = match are_whole_cores(self.topology(), &cpus) {
-            true => format!("; {them}"),
-            false if seen.idle.is_empty() => "; others may run on their SMT siblings".to_owned(),
-            false => String::new(),
+            true => agree("; it is a whole core", "; they are whole cores"),
+            false if seen.idle.is_empty() => agree(
+                "; others may run on its SMT siblings",
+                "; others may run on their SMT siblings",
+            ),
+            false => "",
         };
         why.push(format!(
-            "{these} in {} and {}{cores}.",
+            "{} {} in {} and {}{cores}.",
+            spelling::cpus(cpus),
+            agree("is", "are"),
             named("NUMA node", &nodes),
             named("uncore cache", &uncores),
         ));
-        why.push(format!("The {} keeps others off them.", seen.kept_by));
+        why.push(format!("The {} keeps others off {}.", seen.kept_by, agree("it", "them")));
         if !seen.idle.is_empty() {
             why.push(format!(
                 "Their SMT siblings {} stay idle (smt: isolate): nobody is given them.",
@@ -228,8 +230,8 @@ impl Case<'_> {
         why.extend(wished(scene));
         if !scene.reusable.is_empty() {
             why.push(format!(
-                "Ended containers of its pod had left it CPUs {} to use again.",
-                scene.reusable
+                "Ended containers of its pod had left it {} to use again.",
+                spelling::cpus(scene.reusable)
             ));
         }
         let policy = manager.policy.name();
@@ -306,8 +308,8 @@ impl Case<'_> {
             (None, None) => "It asks for no CPUs.".to_owned(),
         });
         why.push(format!(
-            "It shares CPUs {} with all others that have none of their own.",
-            seen.runs_on
+            "It shares {} with all others that have none of their own.",
+            spelling::cpus(seen.runs_on)
         ));
         why
     }

@@ -17,6 +17,7 @@ use super::time::Moment;
 use crate::cpuset::CpuSet;
 use crate::ledger::{Ledger, Seen, Stance, Subject, What};
 use crate::snapshot::Snapshot;
+use crate::spelling;
 use crate::topology::Topology;
 use crate::topology::sizes::Sizes;
 use serde::{Deserialize, Serialize};
@@ -375,7 +376,8 @@ fn words(happened: &Happened) -> (&'static str, String) {
             (kind, format!("{}{what}", if *done { "" } else { "observing, not done: " }))
         }
         Happened::Drifted { decided, found, action } => {
-            ("drifted", format!("decided were CPUs {decided}, but {found}: {action}"))
+            let (were, cpus) = (spelling::agree(decided, "was", "were"), spelling::cpus(decided));
+            ("drifted", format!("decided {were} {cpus}, but {found}: {action}"))
         }
         Happened::KernelRefused(why) => {
             let text =

@@ -2,6 +2,7 @@
 
 use super::model::{CoreKind, Cpu, Facts, NodeFacts, OfflineCpu, Topology, TopologyError};
 use crate::cpuset::{CpuSet, MAX_CPUS};
+use crate::spelling;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
@@ -86,7 +87,10 @@ pub enum DescriptionError {
     #[error("the machine described has more than {MAX_CPUS} CPUs")]
     TooLarge,
     /// CPUs are to be offline that the machine does not have: their list.
-    #[error("CPUs {0} are described as offline, but the machine has no such CPUs")]
+    #[error(
+        "{} {} described as offline, but the machine has no such {}",
+        spelling::cpus(.0), spelling::agree(.0, "is", "are"), spelling::agree(.0, "CPU", "CPUs")
+    )]
     NoSuchCpus(String),
     /// A word of the notation is wrong.
     #[error(

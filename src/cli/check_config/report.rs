@@ -4,6 +4,7 @@ use crate::cli::node::overrides;
 use crate::config::{Config, Override};
 use crate::ledger::Settings;
 use crate::observe::report::{BoundsReport, Indented, OwnSettings};
+use crate::spelling;
 use crate::topology::Topology;
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
@@ -162,10 +163,13 @@ impl OverrideReport {
 
 impl Display for SettingsReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let reserved = if self.reserved_cpus.is_empty() { "none" } else { &self.reserved_cpus };
+        let reserved = match self.reserved_cpus.as_str() {
+            "" => "CPUs none".to_owned(),
+            reserved => spelling::cpus(reserved),
+        };
         write!(
             f,
-            "cpuManagerPolicy {} ({}), topologyManagerPolicy {} (scope {}, {}), reserved CPUs {reserved}, exclusivity {}, strict {}",
+            "cpuManagerPolicy {} ({}), topologyManagerPolicy {} (scope {}, {}), reserved {reserved}, exclusivity {}, strict {}",
             self.cpu_manager_policy,
             self.cpu_manager_policy_options,
             self.topology_manager_policy,
@@ -206,9 +210,9 @@ impl OverrideReport {
 impl Display for AssignmentReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { namespace, pod, container, cpus, effect } = self;
-        write!(f, "{namespace}/{pod}/{container}: CPUs {cpus} ")?;
+        write!(f, "{namespace}/{pod}/{container}: {} ", spelling::cpus(cpus))?;
         match effect {
-            Effect::Stays => f.write_str("stay"),
+            Effect::Stays => f.write_str(spelling::agree(cpus, "stays", "stay")),
             Effect::Moves { to, why } => write!(f, "would become {to}: {why}"),
             Effect::Shares { why } => write!(f, "would be lost, it would share: {why}"),
         }

@@ -97,7 +97,7 @@ fn mistakes_in_overrides_show_on_every_node_with_their_own_lines() {
     );
     refuses(
         &with("- names: [b]\n  reservedSystemCPUs: 0-1,1\n"),
-        "line 7: reservedSystemCPUs: CPUs 1 are named twice in \"0-1,1\": one of them may be a mistake",
+        "line 7: reservedSystemCPUs: CPU 1 is named twice in \"0-1,1\": one of them may be a mistake",
     );
     refuses(
         &with("- strict: true\n"),
@@ -120,7 +120,7 @@ fn mistakes_in_overrides_show_on_every_node_with_their_own_lines() {
     assert!(on("a", "", &text).is_ok());
     let error = on("b", "", &text).unwrap_err();
     assert!(
-        error.starts_with("config.yaml, line 7: reservedSystemCPUs: CPUs 64 do not exist"),
+        error.starts_with("config.yaml, line 7: reservedSystemCPUs: CPU 64 does not exist"),
         "{error}"
     );
     let text = with("- names: [b]\n  cpuManagerPolicyOptions:\n    full-pcpu-only: true\n");

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::spelling;
 use serde::Deserialize;
 
 use super::{Level, Machine, Node};
@@ -172,13 +173,18 @@ impl File {
             let cpus = cpus("nodes", &node.cpus)?;
             machine.nodes.push(Node { cpus, memory: node.memory.unwrap_or(share) });
             if machine.nodes.iter().rev().skip(1).any(|other| !other.cpus.is_disjoint(&cpus)) {
-                return Err(wrong(format!("some of CPUs {cpus} are in another node too")));
+                return Err(wrong(format!(
+                    "{}{} {} in another node too",
+                    spelling::agree(cpus, "", "some of "),
+                    spelling::cpus(cpus),
+                    spelling::agree(cpus, "is", "are")
+                )));
             }
         }
         machine.check_nodes(all)?;
         machine.check_distances()?;
         if !offline.is_subset(&all) {
-            return Err(Wrong("offline", format!("there are no CPUs {}", offline - all)));
+            return Err(Wrong("offline", absent(offline - all)));
         }
         // Linux does not let it go.
         if offline.contains(0) {
@@ -257,11 +263,16 @@ struct Difference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.more.is_empty() {
-            write!(f, "CPUs {} are in no node", self.less)
+            let are = spelling::agree(self.less, "is", "are");
+            write!(f, "{} {are} in no node", spelling::cpus(self.less))
         } else {
-            write!(f, "there are no CPUs {}", self.more)
+            f.write_str(&absent(self.more))
         }
     }
+}
+
+fn absent(cpus: CpuSet) -> String {
+    format!("there {} no {}", spelling::agree(cpus, "is", "are"), spelling::cpus(cpus))
 }
 
 #[cfg(test)]
@@ -303,13 +314,13 @@ mod tests {
             &format!("sockets: 2\n{}", large.replace("cores: 4", "cores: 33")),
             "line 5: numbering: the machine is too large",
         );
-        check("about: a\ncores: 4\noffline: 7\n", "line 3: offline: there are no CPUs 7");
+        check("about: a\ncores: 4\noffline: 7\n", "line 3: offline: there is no CPU 7");
         check("about: a\ncores: 4\noffline: 0\n", "line 3: offline: CPU 0 cannot");
         let nodes =
             |first: &str| format!("about: a\ncores: 4\nnodes:\n  - cpus: {first}\n  - cpus: 2-3\n");
-        check(&nodes("0"), "line 3: nodes: CPUs 1 are in no node");
+        check(&nodes("0"), "line 3: nodes: CPU 1 is in no node");
         check(&nodes("0-2"), "line 3: nodes: node 1: some of CPUs 2-3 are in another");
-        check(&nodes("0-1,9"), "line 3: nodes: there are no CPUs 9");
+        check(&nodes("0-1,9"), "line 3: nodes: there is no CPU 9");
         check(
             &format!("{}distances: [[10, 12]]\n", nodes("0-1")),
             "line 6: distances: expected 2 rows of 2",

@@ -124,6 +124,7 @@ impl Node {
             qos,
             budget: None,
             annotations: Vec::new(),
+            cgroup: None,
         }
     }
 

@@ -100,6 +100,7 @@ impl Rehearsal {
             },
             budget: milli(only.cpu_request),
             annotations: Vec::new(),
+            cgroup: None,
         };
         let cpu = CpuRequest {
             request: milli(only.cpu_request),

@@ -26,6 +26,7 @@ pub(super) fn told(event: &Event) -> String {
         Event::Synchronize { pods, containers } => {
             format!("list    {} pods, {} containers", pods.len(), containers.len())
         }
+        Event::Lull => "lull".to_owned(),
         Event::Kubelet { stance, .. } => format!("kubelet {stance:?}"),
         Event::Machine(machine) => format!("online  {}", machine.online()),
         Event::Settings(settings) => format!("settings {settings}"),

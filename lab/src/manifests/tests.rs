@@ -74,7 +74,7 @@ fn with(file: &str, from: &str, to: &str) -> Result<Manifests> {
     let copy = tempfile::tempdir().unwrap();
     let source = cache::repository().join("manifests");
     for name in OVERLAYS {
-        let shipped = directory(name);
+        let shipped = part(&directory(), name);
         let below = shipped.strip_prefix(&source).unwrap();
         fs::create_dir_all(copy.path().join(below)).unwrap();
         for entry in fs::read_dir(&shipped).unwrap() {

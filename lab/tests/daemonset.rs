@@ -143,7 +143,7 @@ fn the_overlay_for_crio() {
     let mut short = manifests.clone();
     let image = &mut container(&mut short).image;
     *image = image.rsplit('/').next().unwrap().to_owned();
-    let refused = bench.host.node.start_daemon_set(&binaries().plugin, &short).unwrap_err();
+    let refused = bench.install(&short).unwrap_err();
     let refused = format!("{refused:#}");
     assert!(refused.contains("short-name \"nri-cpu-manager:"), "{refused}");
     install(&mut bench, &manifests);

@@ -10,9 +10,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use nri_cpu_manager::cpuset::CpuSet;
 
-/// Sends a signal; a process that is gone already is fine.
+/// Sends a signal; a process that is gone already is fine. No process has the id 0, which would mean the sender's own group.
 pub fn signal(pid: u32, signal: Signal) {
-    if let Ok(pid) = i32::try_from(pid) {
+    if let Ok(pid @ 1..) = i32::try_from(pid) {
         let _ = kill(Pid::from_raw(pid), signal);
     }
 }

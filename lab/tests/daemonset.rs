@@ -118,9 +118,12 @@ fn the_base_pins_and_may_do_nothing_else(version: Version) {
 
     // It is killed, and its container started again; then the runtime is.
     let (daemon, node) = bench.daemon();
+    let killed = daemon.container().unwrap().id.clone();
     daemon.end(node, Signal::SIGKILL).unwrap();
     daemon.start(node).unwrap();
     daemon.wait_until_ready(node).unwrap();
+    assert!(node.kubelet().exit_code(&killed).is_err(), "the instance that ended is still there");
+    assert_eq!(daemon.log().matches("synchronised with").count(), 2);
     check_pinned(&bench);
     let (daemon, node) = bench.daemon();
     node.kill_runtime().unwrap();

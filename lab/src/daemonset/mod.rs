@@ -189,10 +189,15 @@ impl DaemonPod {
 }
 
 impl Instance for DaemonPod {
-    /// As a kubelet does once the runtime says that the container has ended.
+    /// As a kubelet does once the runtime says that the container has ended. The instance that has is removed then.
     fn start(&mut self, node: &mut Node) -> Result<()> {
-        self.wait_for_end(node.kubelet())?;
-        self.start_main(node.kubelet())
+        let kubelet = node.kubelet();
+        self.wait_for_end(kubelet)?;
+        let ended = self.container()?.id.clone();
+        self.start_main(kubelet)?;
+        kubelet.remove_container(&ended)?;
+        self.running.containers.retain(|container| container.id != ended);
+        Ok(())
     }
 
     /// Who kills it does not ask whether the runtime knows already.

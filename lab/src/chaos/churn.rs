@@ -5,14 +5,17 @@ use fastrand::Rng;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use super::Storm;
+use super::story::short;
+use super::{NAMESPACE, Storm};
 use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
 use crate::pod::{Container, Pod};
 
+mod failures;
+
 /// Pods of one kubelet.
 const PODS: usize = 3;
-/// More CPUs than any machine of the lab has.
-const GREEDY: i64 = 1_000_000;
+/// Instances that have ended and are kept, of all pods of one kubelet.
+const ENDED: usize = 6;
 
 struct Worker<'a> {
     storm: &'a Storm<'a>,
@@ -22,8 +25,18 @@ struct Worker<'a> {
     started: u64,
     attempts: u32,
     pods: Vec<RunningPod>,
+    /// Instances of these pods' containers that have ended, or that could not be started.
+    ended: Vec<Ended>,
     /// Pods as they were with sandboxes that are dead.
     dead: Vec<RunningPod>,
+}
+
+/// What a kubelet has still to remove.
+struct Ended {
+    sandbox: String,
+    /// Pod and container, for the story.
+    names: (String, String),
+    id: String,
 }
 
 /// Goes on until the storm is over; then removes what is left.
@@ -37,6 +50,7 @@ pub(super) fn run(storm: &Storm<'_>, kubelet: Kubelet, number: u64) -> Result<()
         started: 0,
         attempts: 0,
         pods: Vec::new(),
+        ended: Vec::new(),
         dead: Vec::new(),
     };
     while !storm.over.load(Ordering::Relaxed) {
@@ -58,15 +72,16 @@ impl Worker<'_> {
             _ if self.pods.is_empty() => self.start_pod(),
             0..15 if self.pods.len() < PODS => self.start_pod(),
             0..15 => self.remove_a_pod(),
-            15..22 => self.start_what_fails(),
-            22..28 => self.ask_for_too_much(),
-            28..32 => self.replace_a_sandbox(),
-            32..35 => self.bury(|_| true),
+            15..20 => self.start_what_fails(),
+            20..25 => self.ask_for_too_much(),
+            25..29 => self.replace_a_sandbox(),
+            29..32 => self.bury(|_| true),
+            32..50 => self.relapse(),
             _ => self.restart_a_container(),
         };
-        if let Err(error) = result {
+        if let Err(error) = result.and_then(|()| self.tidy()) {
             Storm::count(&self.storm.failed);
-            self.storm.witness.note(format!("failed: {error:#}"));
+            self.storm.witness.note(&format!("failed: {error:#}"));
         }
     }
 
@@ -85,7 +100,7 @@ impl Worker<'_> {
                 }
             })
             .collect();
-        let pod = Pod::new(&name, containers);
+        let pod = Pod { namespace: NAMESPACE.to_owned(), ..Pod::new(&name, containers) };
         let sandbox = self.kubelet.run_sandbox(&pod)?;
         self.pods.push(RunningPod { pod, sandbox, containers: Vec::new() });
         self.start_missing(self.pods.len() - 1)
@@ -108,24 +123,33 @@ impl Worker<'_> {
     }
 
     fn start_container(&mut self, index: usize, container: &Container) -> Result<()> {
-        self.attempts += 1;
-        let RunningPod { pod, sandbox, .. } = &self.pods[index];
-        let Ok(id) = self.kubelet.create_container(pod, container, sandbox, self.attempts) else {
-            Storm::count(&self.storm.refused);
-            return Ok(());
-        };
-        Storm::count(&self.storm.creations);
+        let Some(id) = self.create_container(index, container) else { return Ok(()) };
         match self.kubelet.start_container(&id, &container.name) {
             Ok(running) => {
-                self.storm.witness.watch(&id, &pod.name, &container.name, running.pid);
-                self.pods[index].containers.push(running);
+                let pod = &mut self.pods[index];
+                self.storm.witness.watch(&id, &pod.pod.name, &container.name, running.pid);
+                pod.containers.push(running);
                 Ok(())
             }
             Err(error) => {
-                self.kubelet.remove_container(&id)?;
+                self.retire(index, &container.name, id);
                 Err(error)
             }
         }
+    }
+
+    /// Makes a container, which does not run then. `None` if it is refused.
+    fn create_container(&mut self, index: usize, container: &Container) -> Option<String> {
+        self.attempts += 1;
+        let RunningPod { pod, sandbox, .. } = &self.pods[index];
+        let created = self.kubelet.create_container(pod, container, sandbox, self.attempts);
+        let (counter, what) = match &created {
+            Ok(id) => (&self.storm.creations, format!("{} created", short(id))),
+            Err(error) => (&self.storm.refused, format!("not created ({})", reason(error))),
+        };
+        Storm::count(counter);
+        self.storm.witness.hear(&pod.name, &container.name, &what);
+        created.ok()
     }
 
     /// It ends and starts anew, with a new id and the same name. The old one is removed later, as a kubelet does.
@@ -135,50 +159,40 @@ impl Worker<'_> {
             return self.start_missing(index);
         }
         let which = self.rng.usize(0..self.pods[index].containers.len());
+        self.end_container(index, which)?;
+        self.start_missing(index)
+    }
+
+    /// Has a container stopped, for another instance of it to follow.
+    fn end_container(&mut self, index: usize, which: usize) -> Result<()> {
         let old = self.pods[index].containers.remove(which);
         self.stop(&old)?;
-        let spec = self.pods[index].pod.containers.iter().find(|c| c.name == old.name).cloned();
-        let result = match spec {
-            Some(container) => self.start_container(index, &container),
-            None => Ok(()),
-        };
-        self.kubelet.remove_container(&old.id)?;
-        result.and_then(|()| self.start_missing(index))
+        self.retire(index, &old.name, old.id);
+        Ok(())
     }
 
-    /// A container that is created and cannot run: its program does not exist.
-    fn start_what_fails(&mut self) -> Result<()> {
-        let size = self.size();
-        let container = Container::guaranteed("fails", size * 1000).running(["/nowhere"]);
-        let Some(id) = self.create_in_some_pod(&container) else { return Ok(()) };
-        // It must fail; if it does not, removing it ends it.
-        let _ = self.kubelet.start_container(&id, "fails");
-        self.kubelet.remove_container(&id)
-    }
-
-    /// A container that no node could hold: refused, or created without CPUs of its own while the plugin is away.
-    fn ask_for_too_much(&mut self) -> Result<()> {
-        match self.create_in_some_pod(&Container::guaranteed("greedy", GREEDY)) {
-            Some(id) => self.kubelet.remove_container(&id),
-            None => Ok(()),
-        }
-    }
-
-    /// Creates a container, and does not start it. `None` if it is refused.
-    fn create_in_some_pod(&mut self, container: &Container) -> Option<String> {
-        let index = self.rng.usize(0..self.pods.len());
+    /// This instance is to be removed, sooner or later.
+    fn retire(&mut self, index: usize, container: &str, id: String) {
         let RunningPod { pod, sandbox, .. } = &self.pods[index];
-        self.attempts += 1;
-        match self.kubelet.create_container(pod, container, sandbox, self.attempts) {
-            Ok(id) => {
-                Storm::count(&self.storm.creations);
-                Some(id)
-            }
-            Err(_) => {
-                Storm::count(&self.storm.refused);
-                None
-            }
+        let names = (pod.name.clone(), container.to_owned());
+        self.ended.push(Ended { sandbox: sandbox.clone(), names, id });
+    }
+
+    /// Removes some of the instances that have ended, in any order: a kubelet keeps a few for a while.
+    fn tidy(&mut self) -> Result<()> {
+        while !self.ended.is_empty() && (self.ended.len() > ENDED || self.rng.bool()) {
+            let which = self.rng.usize(0..self.ended.len());
+            self.sweep(which)?;
         }
+        Ok(())
+    }
+
+    fn sweep(&mut self, which: usize) -> Result<()> {
+        let Ended { names: (pod, container), id, .. } = &self.ended[which];
+        self.kubelet.remove_container(id)?;
+        self.storm.witness.hear(pod, container, &format!("{} removed", short(id)));
+        self.ended.swap_remove(which);
+        Ok(())
     }
 
     fn remove_a_pod(&mut self) -> Result<()> {
@@ -214,7 +228,18 @@ impl Worker<'_> {
         let (buried, dead): (Vec<_>, Vec<_>) =
             self.dead.drain(..).partition(|dead| of(&dead.pod.name));
         self.dead = dead;
-        buried.iter().try_for_each(|dead| self.kubelet.remove_sandbox(dead))
+        buried.iter().try_for_each(|dead| {
+            self.sweep_all(&dead.sandbox)?;
+            self.kubelet.remove_sandbox(dead)
+        })
+    }
+
+    /// Removes what has ended in this sandbox, which goes next.
+    fn sweep_all(&mut self, sandbox: &str) -> Result<()> {
+        while let Some(which) = self.ended.iter().position(|ended| ended.sandbox == sandbox) {
+            self.sweep(which)?;
+        }
+        Ok(())
     }
 
     fn remove(&mut self, pod: &RunningPod) -> Result<()> {
@@ -222,6 +247,7 @@ impl Worker<'_> {
         for container in &pod.containers {
             self.stop(container)?;
         }
+        self.sweep_all(&pod.sandbox)?;
         self.storm.witness.forget_pod(&pod.pod.name);
         self.kubelet.remove_pod(pod)
     }
@@ -232,4 +258,9 @@ impl Worker<'_> {
         self.storm.witness.forget(&container.id);
         result
     }
+}
+
+/// What the one says that an error comes from, behind all who passed it on by gRPC.
+fn reason(error: &anyhow::Error) -> String {
+    format!("{error:#}").rsplit("desc = ").next().unwrap_or_default().to_owned()
 }

@@ -76,8 +76,8 @@ pub fn run(options: &Options) -> Result<()> {
     println!("logs of plugin and runtime: {}", path.display());
     let seconds = summary.millis as f64 / 1000.0;
     println!(
-        "seed {}, {} workers: {seconds:.0} s, {:.1} creations/s, {} exclusive, {} refused ({} of them by another plugin), {} failed, {} pods with another sandbox; processes looked at {} times; \
-         longest repair {:.1} s",
+        "seed {}, {} workers: {seconds:.0} s, {:.1} creations/s, {} exclusive, {} refused ({} of them by another plugin), {} failed, \
+         {} came back after several failures, {} pods with another sandbox; processes looked at {} times; longest repair {:.1} s",
         options.seed,
         options.workers,
         summary.creations as f64 / seconds.max(0.001),
@@ -85,6 +85,7 @@ pub fn run(options: &Options) -> Result<()> {
         summary.refused,
         summary.spoiled,
         summary.failed,
+        summary.relapsed,
         summary.reborn,
         summary.looks,
         summary.longest_repair as f64 / 1000.0

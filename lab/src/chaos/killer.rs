@@ -35,6 +35,7 @@ pub(super) fn run(
         wait_for(storm, rng.u64(0..=2 * settings.creations_per_kill));
         std::thread::sleep(Duration::from_micros(rng.u64(0..100_000)));
         plugin.end(Signal::SIGKILL)?;
+        storm.witness.killed(kill);
         if rng.bool() {
             // Meanwhile containers come that nobody asks about.
             wait_for(storm, rng.u64(0..=3));

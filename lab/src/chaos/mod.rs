@@ -3,10 +3,10 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `churn` | a kubelet with pods that never rest; several at a time |
+//! | `churn` | a kubelet with pods that never rest, and whose containers fail; several at a time |
 //! | `spoiler` | another plugin, which refuses some of what ours has decided |
 //! | `killer` | SIGKILL, and the next start |
-//! | `witness` | what the processes say: overlaps and moves |
+//! | `witness`, `story` | what the processes say: overlaps and moves; and what happened before |
 //! | `fill` | at the end: whether every CPU can still be had |
 
 use std::sync::RwLock;
@@ -28,11 +28,14 @@ mod command;
 mod fill;
 mod killer;
 mod spoiler;
+mod story;
 mod witness;
 
 pub use command::{Options, run};
 use witness::Witness;
 
+/// Where the pods are that come and go: the lab's other pods are elsewhere, and so is the plugin's own.
+const NAMESPACE: &str = "storm";
 /// The pod that makes something happen when all rest.
 const NUDGE: &str = "nudge";
 /// Lines of each log that are kept.
@@ -68,6 +71,8 @@ pub struct Summary {
     pub spoiled: u64,
     /// Pods that got another sandbox, while the runtime went on listing the dead one.
     pub reborn: u64,
+    /// Containers that failed several times in a row before they came back.
+    pub relapsed: u64,
     /// Other calls that the runtime could not carry out.
     pub failed: u64,
     /// Containers that were seen to have CPUs for themselves: without any there is nothing to break.
@@ -118,6 +123,7 @@ struct Storm<'a> {
     refused: AtomicU64,
     spoiled: AtomicU64,
     reborn: AtomicU64,
+    relapsed: AtomicU64,
     failed: AtomicU64,
 }
 
@@ -171,6 +177,7 @@ pub fn storm(
         refused: AtomicU64::new(0),
         spoiled: AtomicU64::new(0),
         reborn: AtomicU64::new(0),
+        relapsed: AtomicU64::new(0),
         failed: AtomicU64::new(0),
     };
     let start = Instant::now();
@@ -211,6 +218,7 @@ pub fn storm(
         refused: load(&storm.refused),
         spoiled: load(&storm.spoiled),
         reborn: load(&storm.reborn),
+        relapsed: load(&storm.relapsed),
         failed: load(&storm.failed),
         lost,
         millis,

@@ -1,6 +1,8 @@
-//! Another plugin, which the runtime calls after ours, and which refuses containers now and then: ours has decided by
-//! then, and has told others to leave. The runtime undoes such a creation, or does not say a word about it.
+//! Another plugin, which the runtime calls after ours, and which refuses containers now and then, often the same one
+//! several times in a row: ours has decided by then, and has told others to leave. The runtime undoes such a creation, or
+//! does not say a word about it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,10 +13,12 @@ use nri_cpu_manager::ledger::{Decision, Event};
 use nri_cpu_manager::nri::{self, Endpoint, Identity, Message, Refusal, Wishes};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::{NUDGE, Storm};
+use super::{NAMESPACE, Storm};
 
 /// One in so many creations is refused.
 const ONE_IN: u32 = 12;
+/// At most so many creations of one container in a row.
+const IN_A_ROW: u32 = 4;
 
 /// Goes on until the storm is over.
 pub(super) fn run(storm: &Storm<'_>, socket: PathBuf) -> Result<()> {
@@ -36,15 +40,20 @@ pub(super) fn run(storm: &Storm<'_>, socket: PathBuf) -> Result<()> {
 
 /// Until there is nobody left who asks. Whoever does not wait for an answer any more gets none.
 async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
-    let mut rng = Rng::with_seed(storm.settings.seed);
+    let mut mood = Mood { rng: Rng::with_seed(storm.settings.seed), due: BTreeMap::new() };
     while let Some(message) = inbox.recv().await {
         match message {
             Message::Configure { reply, .. } => drop(reply.send(Ok(Wishes::default()))),
             Message::Validate { reply, .. } => drop(reply.send(Ok(()))),
             Message::WentOn { .. } | Message::Disconnected { .. } => {}
             Message::Event { event, reply, .. } => {
-                let of_a_worker = matches!(&event, Event::Create { pod, .. } if pod.name != NUDGE);
-                let spoils = of_a_worker && rng.u32(0..ONE_IN) == 0;
+                let spoils = match &event {
+                    // Neither the pods that the storm itself needs, nor that of the plugin under test.
+                    Event::Create { pod, container } if pod.namespace == NAMESPACE => {
+                        mood.refuses(&pod.name, &container.name)
+                    }
+                    _ => false,
+                };
                 if spoils {
                     Storm::count(&storm.spoiled);
                 }
@@ -52,6 +61,55 @@ async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
                 let answer = if spoils { Err(refusal()) } else { Ok(Decision::default()) };
                 drop(reply.send(answer));
             }
+        }
+    }
+}
+
+/// What is refused, and how often yet.
+struct Mood {
+    rng: Rng,
+    /// By pod and container.
+    due: BTreeMap<(String, String), u32>,
+}
+
+impl Mood {
+    /// Whether the next creation of this container is refused.
+    fn refuses(&mut self, pod: &str, container: &str) -> bool {
+        let name = (pod.to_owned(), container.to_owned());
+        let due = match self.due.remove(&name) {
+            Some(due) => due,
+            None if self.rng.u32(0..ONE_IN) == 0 => self.rng.u32(1..=IN_A_ROW),
+            None => return false,
+        };
+        if due > 1 {
+            self.due.insert(name, due - 1);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_container_is_refused_several_times_in_a_row() {
+        let mut mood = Mood { rng: Rng::with_seed(1), due: BTreeMap::new() };
+        let mut rows = BTreeMap::new();
+        for number in 0..1000 {
+            let pod = format!("pod-{number}");
+            let mut row = 0;
+            while mood.refuses(&pod, "c0") {
+                row += 1;
+                // Others between two of its creations change nothing.
+                mood.refuses(&pod, "c1");
+            }
+            *rows.entry(row).or_insert(0) += 1;
+        }
+        // Of a thousand a twelfth, each number as often as the others.
+        for row in 1..=IN_A_ROW {
+            let times = rows.get(&row).copied().unwrap_or(0);
+            assert!((10..40).contains(&times), "{rows:?}");
         }
     }
 }

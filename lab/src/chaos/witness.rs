@@ -10,6 +10,7 @@ use anyhow::Result;
 use nri_cpu_manager::cpuset::CpuSet;
 
 use super::Summary;
+use super::story::{Stories, now, short};
 use crate::process;
 
 /// Findings that are told in words.
@@ -36,7 +37,13 @@ struct Seen {
     moved: u64,
     looks: u64,
     longest_repair: Duration,
+    stories: Stories,
+    /// The last kill: its number and when it was.
+    killed: Option<(u64, String)>,
+    /// Broken promises, in words.
     findings: Vec<String>,
+    /// What else is worth telling.
+    notes: Vec<String>,
 }
 
 #[derive(Clone)]
@@ -70,18 +77,40 @@ impl Witness {
     pub(super) fn watch(&self, id: &str, pod: &str, container: &str, pid: u32) {
         let Some(born) = process::born(pid) else { return };
         let name = format!("{pod}/{container}");
-        self.seen().running.insert(id.to_owned(), Running { name, pid, born });
+        let mut seen = self.seen();
+        seen.stories.tell(&name, &format!("{} started", short(id)));
+        seen.running.insert(id.to_owned(), Running { name, pid, born });
     }
 
     /// A container has been stopped.
     pub(super) fn forget(&self, id: &str) {
-        self.seen().running.remove(id);
+        let mut seen = self.seen();
+        if let Some(running) = seen.running.remove(id) {
+            seen.stories.tell(&running.name, &format!("{} stopped", short(id)));
+        }
     }
 
     /// A pod is gone, and with it its claims.
     pub(super) fn forget_pod(&self, pod: &str) {
         let prefix = format!("{pod}/");
-        self.seen().held.retain(|name, _| !name.starts_with(&prefix));
+        let mut seen = self.seen();
+        seen.held.retain(|name, _| !name.starts_with(&prefix));
+        seen.stories.forget(|name| name.starts_with(&prefix));
+    }
+
+    /// Something else happened to a container that explains what may be found later.
+    pub(super) fn hear(&self, pod: &str, container: &str, what: &str) {
+        self.seen().stories.tell(&format!("{pod}/{container}"), what);
+    }
+
+    /// The plugin was killed once more.
+    pub(super) fn killed(&self, kill: u64) {
+        self.seen().killed = Some((kill, now()));
+    }
+
+    /// Whether a pod's container has, or had before it ended, CPUs for itself.
+    pub(super) fn has_held(&self, pod: &str, container: &str) -> bool {
+        self.seen().held.contains_key(&format!("{pod}/{container}"))
     }
 
     /// Looks at everybody, at any moment: exclusive containers must not meet, nor change.
@@ -98,15 +127,13 @@ impl Witness {
                 if !cpus.is_disjoint(others) && first.allowed() == Some(*cpus) {
                     let what =
                         format!("{} on {cpus} and {} on {others} met", first.name, second.name);
-                    pairs.push((((*a).clone(), (*b).clone()), what));
+                    pairs.push(Meeting::new((a, &first.name), (b, &second.name), what));
                 }
             }
         }
         let mut seen = self.seen();
         seen.looks += 1;
-        for (pair, what) in pairs {
-            seen.meet(pair, what);
-        }
+        pairs.into_iter().for_each(|pair| seen.meet(pair));
         for (id, running, cpus) in &allowed {
             // One that was stopped meanwhile may belong to a pod that is gone.
             if seen.running.contains_key(*id) {
@@ -116,7 +143,7 @@ impl Witness {
     }
 
     /// Looks at everybody when only `nudge` makes something happen, and the plugin has caught up: nobody at all may be on
-    /// exclusive CPUs. Whether that is so.
+    /// exclusive CPUs of others, and who had some must have them again. Whether that is so.
     ///
     /// containerd swallows changes for containers that it is just starting. The plugin sees that when it verifies, and
     /// repairs it with its next answer to an event: that is what the nudge is for.
@@ -125,8 +152,8 @@ impl Witness {
         let start = Instant::now();
         let mut nudged = start;
         loop {
-            let intruders = self.intruders();
-            if intruders.is_empty() {
+            let (intruders, deprived) = (self.intruders(), self.deprived());
+            if intruders.is_empty() && deprived.is_empty() {
                 let mut seen = self.seen();
                 seen.longest_repair = seen.longest_repair.max(start.elapsed());
                 return Ok(true);
@@ -137,16 +164,15 @@ impl Witness {
             }
             if start.elapsed() > PATIENCE {
                 let mut seen = self.seen();
-                for (pair, what) in intruders {
-                    seen.meet(pair, what);
-                }
+                intruders.into_iter().for_each(|pair| seen.meet(pair));
+                deprived.into_iter().for_each(|(name, cpus)| seen.deprive(&name, cpus));
                 return Ok(false);
             }
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    fn intruders(&self) -> Vec<((String, String), String)> {
+    fn intruders(&self) -> Vec<Meeting> {
         let running = self.seen().running.clone();
         let allowed: Vec<_> =
             running.iter().filter_map(|(id, r)| Some((id, &r.name, r.allowed()?))).collect();
@@ -158,16 +184,32 @@ impl Witness {
             for (b, other, others) in &allowed {
                 if a != b && !cpus.is_disjoint(others) {
                     let what = format!("at rest, {other} may run on {others}, {owner} has {cpus}");
-                    found.push((((*a).clone(), (*b).clone()), what));
+                    found.push(Meeting::new((a, owner), (b, other), what));
                 }
             }
         }
         found
     }
 
+    /// Who runs on shared CPUs, and had some for itself before it was restarted.
+    fn deprived(&self) -> Vec<(String, CpuSet)> {
+        let (running, held) = {
+            let seen = self.seen();
+            (seen.running.clone(), seen.held.clone())
+        };
+        let shares = |running: &Running| -> Option<(String, CpuSet)> {
+            let (cpus, _) = (running.allowed()?, held.get(&running.name)?);
+            (!cpus.is_disjoint(&self.reserved)).then(|| (running.name.clone(), cpus))
+        };
+        running.values().filter_map(shares).collect()
+    }
+
     /// Something worth telling that is no broken promise.
-    pub(super) fn note(&self, what: String) {
-        self.seen().find(what);
+    pub(super) fn note(&self, what: &str) {
+        let mut seen = self.seen();
+        if seen.notes.len() < TOLD {
+            seen.notes.push(format!("{} {what}", now()));
+        }
     }
 
     /// Adds what was seen.
@@ -177,27 +219,26 @@ impl Witness {
         (summary.exclusive, summary.moved, summary.looks) =
             (seen.exclusive, seen.moved, seen.looks);
         summary.longest_repair = u64::try_from(seen.longest_repair.as_millis()).unwrap_or(u64::MAX);
-        summary.findings.clone_from(&seen.findings);
+        summary.findings = seen.findings.iter().chain(&seen.notes).cloned().collect();
     }
 }
 
 impl Seen {
-    fn meet(&mut self, (a, b): (String, String), what: String) {
-        let pair = if a < b { (a, b) } else { (b, a) };
-        if self.met.insert(pair) {
-            self.find(what);
+    fn meet(&mut self, Meeting { ids, names, what }: Meeting) {
+        if self.met.insert(ids) {
+            self.find(&what, &names.each_ref().map(String::as_str));
         }
     }
 
-    /// The first exclusive CPUs of a pod's container are its own until the pod ends. A container that came while the
-    /// plugin was away has none at first.
+    /// The first exclusive CPUs of a pod's container are its own until the pod ends, whatever becomes of it meanwhile. One
+    /// that came while the plugin was away has none at first.
     fn compare(&mut self, name: &str, cpus: CpuSet, reserved: CpuSet) {
         let exclusive = cpus.is_disjoint(&reserved);
         match self.held.get(name).copied() {
             Some(before) if before != cpus && exclusive => {
                 self.held.insert(name.to_owned(), cpus);
                 self.moved += 1;
-                self.find(format!("{name} had {before}, and now {cpus}"));
+                self.find(&format!("{name} had {before}, and now {cpus}"), &[name]);
             }
             None if exclusive => {
                 self.exclusive += 1;
@@ -207,9 +248,44 @@ impl Seen {
         }
     }
 
-    fn find(&mut self, what: String) {
+    /// Its exclusive CPUs went to others, and it got none in their place: it has moved to shared ones.
+    fn deprive(&mut self, name: &str, cpus: CpuSet) {
+        if let Some(before) = self.held.remove(name) {
+            self.moved += 1;
+            self.find(&format!("at rest, {name} had {before}, and shares {cpus}"), &[name]);
+        }
+    }
+
+    /// `names` are the containers that it is about.
+    fn find(&mut self, what: &str, names: &[&str]) {
         if self.findings.len() < TOLD {
-            self.findings.push(what);
+            let after = self.killed.as_ref();
+            let after = after.map(|(kill, when)| format!(" (after kill {kill} at {when})"));
+            let stories = self.stories.of(names);
+            self.findings.push(format!("{}{} {what}{stories}", now(), after.unwrap_or_default()));
         }
     }
 }
+
+/// Two containers that have a CPU together which one of them should have for itself.
+struct Meeting {
+    /// Each pair counts once.
+    ids: (String, String),
+    names: [String; 2],
+    what: String,
+}
+
+impl Meeting {
+    /// Of two containers, each by its id and its name.
+    fn new(a: (&str, &str), b: (&str, &str), what: String) -> Self {
+        let (first, second) = if a < b { (a, b) } else { (b, a) };
+        Self {
+            ids: (first.0.to_owned(), second.0.to_owned()),
+            names: [first.1.to_owned(), second.1.to_owned()],
+            what,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

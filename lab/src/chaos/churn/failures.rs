@@ -1,0 +1,78 @@
+//! Containers that fail: what could never run, and what runs again after several failures in a row.
+
+use anyhow::{Result, ensure};
+
+use super::Worker;
+use crate::chaos::Storm;
+use crate::pod::Container;
+
+/// More CPUs than any machine of the lab has.
+const GREEDY: i64 = 1_000_000;
+/// A program that is not there: the container is created and cannot be started.
+const NOWHERE: [&str; 1] = ["/nowhere"];
+
+impl Worker<'_> {
+    /// A container that is created and cannot run.
+    pub(super) fn start_what_fails(&mut self) -> Result<()> {
+        let container = Container::guaranteed("fails", self.size() * 1000).running(NOWHERE);
+        let Some(id) = self.create_in_some_pod(&container) else { return Ok(()) };
+        // It must fail; if it does not, removing it ends it.
+        let _ = self.kubelet.launch_container(&id);
+        self.kubelet.remove_container(&id)
+    }
+
+    /// A container that no node could hold: refused, or created without CPUs of its own while the plugin is away.
+    pub(super) fn ask_for_too_much(&mut self) -> Result<()> {
+        match self.create_in_some_pod(&Container::guaranteed("greedy", GREEDY)) {
+            Some(id) => self.kubelet.remove_container(&id),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a container that is not its pod's own. Only where all of those run: CPUs of one that is to come back may go to
+    /// others of its pod, and would not be moved then.
+    fn create_in_some_pod(&mut self, container: &Container) -> Option<String> {
+        let complete: Vec<usize> = (0..self.pods.len())
+            .filter(|index| {
+                let pod = &self.pods[*index];
+                pod.containers.len() == pod.pod.containers.len()
+            })
+            .collect();
+        let index = self.rng.choice(complete)?;
+        self.create_container(index, container)
+    }
+
+    /// A container with CPUs of its own ends, and fails several times before it runs again, as when its image is broken for a
+    /// while. Meanwhile instances of it are removed in any order, the one that ran among them.
+    pub(super) fn relapse(&mut self) -> Result<()> {
+        let Some((index, which)) = self.some_holder() else { return self.restart_a_container() };
+        let name = self.pods[index].containers[which].name.clone();
+        let spec = self.pods[index].pod.containers.iter().find(|c| c.name == name).cloned();
+        let Some(container) = spec else { return Ok(()) };
+        Storm::count(&self.storm.relapsed);
+        self.end_container(index, which)?;
+        let broken = container.running(NOWHERE);
+        for _ in 0..self.rng.u8(2..=4) {
+            if let Some(id) = self.create_container(index, &broken) {
+                let launched = self.kubelet.launch_container(&id);
+                self.retire(index, &name, id);
+                ensure!(launched.is_err(), "a program that is not there was started");
+            }
+            self.tidy()?;
+        }
+        self.start_missing(index)
+    }
+
+    /// A running container that has CPUs of its own, by its pod's and its own place.
+    fn some_holder(&mut self) -> Option<(usize, usize)> {
+        let mut holders = Vec::new();
+        for (index, pod) in self.pods.iter().enumerate() {
+            for (which, container) in pod.containers.iter().enumerate() {
+                if self.storm.witness.has_held(&pod.pod.name, &container.name) {
+                    holders.push((index, which));
+                }
+            }
+        }
+        self.rng.choice(holders)
+    }
+}

@@ -1,0 +1,78 @@
+//! What happened to each container lately: with it a finding can be followed in the logs.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Events of one container that are kept.
+const KEPT: usize = 16;
+
+/// By pod and container.
+#[derive(Debug, Default)]
+pub(super) struct Stories(BTreeMap<String, VecDeque<String>>);
+
+impl Stories {
+    /// Something happened to it just now.
+    pub(super) fn tell(&mut self, name: &str, what: &str) {
+        let story = self.0.entry(name.to_owned()).or_default();
+        if story.len() == KEPT {
+            story.pop_front();
+        }
+        story.push_back(format!("{} {what}", now()));
+    }
+
+    /// Forgets those that `gone` names.
+    pub(super) fn forget(&mut self, gone: impl Fn(&str) -> bool) {
+        self.0.retain(|name, _| !gone(name));
+    }
+
+    /// A line for each of these that has a story.
+    pub(super) fn of(&self, names: &[&str]) -> String {
+        let line = |name: &&str| {
+            let story: Vec<&str> = self.0.get(*name)?.iter().map(String::as_str).collect();
+            Some(format!("\n  {name}: {}", story.join(", ")))
+        };
+        names.iter().filter_map(line).collect()
+    }
+}
+
+/// The time of day in UTC, as runtime and plugin log it: `12:34:56.789`.
+pub(super) fn now() -> String {
+    clock(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+fn clock(since_epoch: Duration) -> String {
+    let seconds = since_epoch.as_secs();
+    let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
+    format!("{hours:02}:{minutes:02}:{:02}.{:03}", seconds % 60, since_epoch.subsec_millis())
+}
+
+/// As much of a container's id as people and `ctr` need.
+pub(super) fn short(id: &str) -> &str {
+    id.get(..12).unwrap_or(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_is_that_of_the_logs() {
+        assert_eq!(clock(Duration::from_millis(86_400_000 * 3 + 45_296_789)), "12:34:56.789");
+        assert_eq!(clock(Duration::ZERO), "00:00:00.000");
+    }
+
+    #[test]
+    fn the_last_events_are_told() {
+        let mut stories = Stories::default();
+        for event in 0..KEPT + 2 {
+            stories.tell("a/c0", &format!("event {event}"));
+        }
+        stories.tell("b/c0", "started");
+        let told = stories.of(&["a/c0", "nobody"]);
+        assert!(told.starts_with("\n  a/c0: "), "{told}");
+        assert!(!told.contains("event 1,") && told.contains("event 2,"), "{told}");
+        stories.forget(|name| name.starts_with("a/"));
+        assert_eq!(stories.of(&["a/c0"]), "");
+        assert!(stories.of(&["b/c0"]).ends_with("started"));
+    }
+}

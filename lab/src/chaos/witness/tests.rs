@@ -1,0 +1,81 @@
+use super::*;
+use crate::process;
+
+fn cpus(list: &str) -> CpuSet {
+    list.parse().unwrap()
+}
+
+/// Where this very process may run: it stands in for a container's.
+fn own() -> CpuSet {
+    process::allowed(std::process::id()).unwrap()
+}
+
+fn witness_of(held: &str) -> Witness {
+    let witness = Witness::new(own());
+    witness.seen().held.insert("pod/c0".to_owned(), cpus(held));
+    witness.watch("0123456789abcdef", "pod", "c0", std::process::id());
+    witness
+}
+
+#[test]
+fn exclusive_cpus_are_remembered_until_the_pod_ends() {
+    let witness = Witness::new(cpus("0"));
+    let look = |list: &str| {
+        let mut seen = witness.seen();
+        seen.compare("pod/c0", cpus(list), witness.reserved);
+        (seen.exclusive, seen.moved)
+    };
+    assert_eq!(look("15"), (1, 0));
+    // It comes back while the plugin is away, and gets its CPUs later.
+    assert_eq!(look("0-15"), (1, 0));
+    assert_eq!(look("15"), (1, 0));
+    // Or others.
+    assert_eq!(look("0-15"), (1, 0));
+    assert_eq!(look("11"), (1, 1));
+    witness.forget_pod("pod");
+    assert_eq!(look("7"), (2, 1));
+}
+
+#[test]
+fn a_finding_tells_the_container_s_story() {
+    let witness = Witness::new(cpus("0"));
+    witness.watch("0123456789abcdef", "pod", "c0", std::process::id());
+    witness.forget("0123456789abcdef");
+    witness.hear("pod", "c0", "creation refused");
+    witness.hear("pod", "c1", "nobody asks for it");
+    witness.killed(3);
+    {
+        let mut seen = witness.seen();
+        for list in ["15", "11"] {
+            seen.compare("pod/c0", cpus(list), witness.reserved);
+        }
+    }
+    let mut summary = Summary::default();
+    witness.testify(&mut summary);
+    let [finding] = &summary.findings[..] else { panic!("{:?}", summary.findings) };
+    for part in [
+        "(after kill 3 at ",
+        "pod/c0 had 15, and now 11\n",
+        "0123456789ab started",
+        "0123456789ab stopped",
+        "creation refused",
+    ] {
+        assert!(finding.contains(part), "{part} is not in\n{finding}");
+    }
+    assert!(!finding.contains("nobody"), "{finding}");
+}
+
+#[test]
+fn who_had_cpus_and_shares_at_rest_has_lost_them() {
+    let witness = witness_of("15");
+    let found = witness.deprived();
+    assert_eq!(found, [("pod/c0".to_owned(), own())]);
+    witness.seen().deprive("pod/c0", own());
+    assert_eq!(witness.seen().moved, 1);
+    // It counts once.
+    assert_eq!(witness.deprived(), []);
+    // Others never had any, and who has ended has nothing to lose.
+    witness.watch("another", "pod", "c1", std::process::id());
+    witness.seen().held.insert("pod/c2".to_owned(), cpus("3"));
+    assert_eq!(witness.deprived(), []);
+}

@@ -116,7 +116,7 @@ pub enum Step {
     Measure,
     /// Time exclusive containers, on an empty node without a plugin.
     Latency(latency::Settings),
-    /// A storm of pods and of SIGKILLs to the plugin, on an empty node without a plugin.
+    /// A storm of pods and of SIGKILLs to the plugin, on a node that is empty but for it.
     Storm(chaos::Settings),
     /// End the kernel with a panic: for virtual servers only.
     Panic,
@@ -376,8 +376,9 @@ impl<'a> Player<'a> {
                 return process::resident_kib(self.plugin()?.0.pid()?).map(Outcome::Resident);
             }
             Step::Storm(settings) => {
-                let setup = self.node.plugin(self.program, &settings.config)?;
-                let summary = chaos::storm(self.node, &setup, settings, self.tell)?;
+                let plugin = self.plugin.as_deref_mut();
+                let plugin = plugin.context("there is no plugin to kill")?;
+                let summary = chaos::storm(self.node, plugin, settings, self.tell)?;
                 return Ok(Outcome::Storm(summary));
             }
             Step::Panic => fs::write("/proc/sysrq-trigger", "c").context("the kernel goes on")?,

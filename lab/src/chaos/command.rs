@@ -47,6 +47,9 @@ pub struct Options {
     /// More of the plugin's configuration, as YAML.
     #[arg(long, default_value = "")]
     pub config: String,
+    /// The plugin runs as it ships: as the pod of the manifests, with no privileges but those.
+    #[arg(long)]
+    pub confined: bool,
 }
 
 /// Where a storm takes place.
@@ -111,13 +114,14 @@ fn let_loose(options: &Options, binaries: &Binaries) -> Result<Summary> {
         workers: options.workers,
         seed: options.seed,
         reserved: reserved.to_owned(),
-        config: format!(
-            "cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\n{}\n",
-            options.config
-        ),
     };
-    let step = Step::Storm(settings);
-    let outcome = match options.on {
+    let config = format!(
+        "cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\n{}\n",
+        options.config
+    );
+    let start = if options.confined { Step::StartPlugin } else { Step::StartBare };
+    let steps = [start(config), Step::Storm(settings)];
+    let mut outcomes = match options.on {
         Place::Host => {
             let software = Software::from(options.software.version);
             if options.software != software || options.cpus != CPUS {
@@ -127,20 +131,26 @@ fn let_loose(options: &Options, binaries: &Binaries) -> Result<Summary> {
             }
             let mut host = Host::start(options.software.version, binaries)?;
             let mut tell = |text: &str| progress(text);
-            Player::new(&mut host.node, &binaries.plugin, &manifests::directory(), &mut tell)
-                .play(&step)?
+            let (program, manifests) = (&binaries.plugin, manifests::directory());
+            let mut player = Player::new(&mut host.node, program, &manifests, &mut tell);
+            let played = steps.iter().map(|step| player.play(step)).collect::<Result<Vec<_>>>();
+            let cleared = player.play(&Step::Clear);
+            let played = played?;
+            cleared?;
+            played
         }
         Place::Server => {
             let machine = Machine { memory: 4096, ..Machine::single("chaos", 2, options.cpus / 2) };
-            // A kill and what belongs to it takes some seconds where processors are emulated.
+            // A kill and what belongs to it takes some seconds where processors are emulated, and some more where the
+            // plugin's next life is a container.
+            let kill = if options.confined { 20 } else { 10 };
             let patience =
-                Duration::from_secs(600 + options.kills * (10 + options.creations_per_kill * 3));
-            let mut outcomes = vm::run(&machine, options.software, &[step], binaries, patience)?;
-            outcomes.pop().context("the guest sent no result")?
+                Duration::from_secs(600 + options.kills * (kill + options.creations_per_kill * 3));
+            vm::run(&machine, options.software, &steps, binaries, patience)?
         }
     };
-    match outcome {
-        Outcome::Storm(summary) => Ok(summary),
+    match outcomes.pop() {
+        Some(Outcome::Storm(summary)) => Ok(summary),
         other => bail!("the storm ended strangely: {other:?}"),
     }
 }

@@ -8,9 +8,10 @@ use anyhow::{Context, Result};
 use fastrand::Rng;
 use nix::sys::signal::Signal;
 
-use super::Storm;
+use super::{Storm, nudge};
 use crate::command::last_lines;
-use crate::plugin::{Plugin, Setup};
+use crate::instance::Instance;
+use crate::node::Node;
 
 /// After so many kills everything rests, and is looked at.
 const REST: u64 = 20;
@@ -19,39 +20,40 @@ const CALM: Duration = Duration::from_secs(10);
 /// How long a plugin may take to come back on an emulated machine that is busy.
 const BACK: Duration = Duration::from_secs(60);
 
-/// Returns the plugin that runs at the end. `nudge` makes something happen on the node.
+/// The plugin runs at the end, as it does at the beginning.
 pub(super) fn run(
     storm: &Storm<'_>,
-    setup: &Setup,
-    nudge: &mut dyn FnMut() -> Result<()>,
+    node: &mut Node,
+    plugin: &mut dyn Instance,
     tell: &mut dyn FnMut(&str),
-) -> Result<Plugin> {
+) -> Result<()> {
     let settings = storm.settings;
     let mut rng = Rng::with_seed(settings.seed);
-    let mut plugin = Plugin::start(setup)?;
     for kill in 1..=settings.kills {
         // Not by the clock: so that creations and kills stay in proportion on any machine. The pause after it makes the
         // moment any within the runtime's and the plugin's work; without a wait the next kill meets the plugin's start.
         wait_for(storm, rng.u64(0..=2 * settings.creations_per_kill));
         std::thread::sleep(Duration::from_micros(rng.u64(0..100_000)));
-        plugin.end(Signal::SIGKILL)?;
+        plugin.end(node, Signal::SIGKILL)?;
         storm.witness.killed(kill);
         if rng.bool() {
             // Meanwhile containers come that nobody asks about.
             wait_for(storm, rng.u64(0..=3));
         }
-        plugin = Plugin::launch(setup)?;
+        plugin.start(node)?;
         if kill % REST == 0 || kill == settings.kills {
             let everything = storm.rest.write().unwrap_or_else(PoisonError::into_inner);
-            plugin.wait_for_synchronisation(1, BACK).context("the plugin did not come back")?;
-            if !storm.witness.look_at_rest(nudge)? {
+            plugin
+                .wait_for_synchronisation(node, 1, BACK)
+                .context("the plugin did not come back")?;
+            if !storm.witness.look_at_rest(&mut || nudge(node))? {
                 tell(&format!("the plugin's last words:\n{}", last_lines(&plugin.log(), 30)));
             }
             drop(everything);
             tell(&storm.state(kill));
         }
     }
-    Ok(plugin)
+    Ok(())
 }
 
 /// Until so many containers more have been created.

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `churn` | a kubelet with pods that never rest, and whose containers fail; several at a time |
 //! | `spoiler` | another plugin, which refuses some of what ours has decided |
-//! | `killer` | SIGKILL, and the next start |
+//! | `killer` | SIGKILL to the plugin under test, however it was started, and its next start |
 //! | `witness`, `story` | what the processes say: overlaps and moves; and what happened before |
 //! | `fill` | at the end: whether every CPU can still be had |
 
@@ -18,9 +18,9 @@ use nri_cpu_manager::cpuset::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use crate::command::last_lines;
+use crate::instance::Instance;
 use crate::kernel;
 use crate::node::Node;
-use crate::plugin::{self, Plugin};
 use crate::scenario;
 
 mod churn;
@@ -54,8 +54,6 @@ pub struct Settings {
     pub seed: u64,
     /// CPUs that are never exclusive.
     pub reserved: String,
-    /// The plugin's configuration.
-    pub config: String,
 }
 
 /// What came of it.
@@ -156,13 +154,13 @@ fn nudge(node: &mut Node) -> Result<()> {
     node.remove(NUDGE)
 }
 
-/// Lets the storm loose on an empty node. `tell` hears how it goes.
+/// Lets the storm loose on a node that is empty but for the plugin, which runs afterwards, too. `tell` hears how it goes.
 ///
 /// # Errors
 /// When the lab fails, or the plugin does not come back. Broken promises are no errors here: they are counted.
 pub fn storm(
     node: &mut Node,
-    setup: &plugin::Setup,
+    plugin: &mut dyn Instance,
     settings: &Settings,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Summary> {
@@ -184,7 +182,8 @@ pub fn storm(
     let warned_before = kernel::has_warned()?;
     let kubelets: Vec<_> =
         (0..settings.workers).map(|_| node.another_kubelet()).collect::<Result<_>>()?;
-    let plugin = std::thread::scope(|scope| -> Result<Plugin> {
+    let nri = node.containerd().nri_socket();
+    std::thread::scope(|scope| -> Result<()> {
         let storm = &storm;
         let workers: Vec<_> = (0..)
             .zip(kubelets)
@@ -196,8 +195,8 @@ pub fn storm(
                 std::thread::sleep(std::time::Duration::from_millis(20));
             }
         });
-        let spoiling = scope.spawn(move || spoiler::run(storm, setup.socket.clone()));
-        let plugin = killer::run(storm, setup, &mut || nudge(node), tell);
+        let spoiling = scope.spawn(move || spoiler::run(storm, nri));
+        let killed = killer::run(storm, node, plugin, tell);
         // The workers remove their pods while there is a plugin.
         storm.over.store(true, Ordering::Relaxed);
         for worker in workers {
@@ -205,12 +204,11 @@ pub fn storm(
         }
         looking.join().map_err(|_| anyhow!("the witness broke off"))?;
         spoiling.join().map_err(|_| anyhow!("the plugin that refuses broke off"))??;
-        plugin
+        killed
     })?;
     let millis = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
     tell("all pods are gone: filling the node");
     let lost = fill::lost(node, reserved)?;
-    plugin.end(nix::sys::signal::Signal::SIGTERM)?;
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let mut summary = Summary {
         kills: settings.kills,
@@ -230,7 +228,7 @@ pub fn storm(
     let complaints: Vec<&str> = runtime.lines().filter(|l| !l.contains("level=info")).collect();
     summary.log = format!(
         "{}\n{}\n",
-        last_lines(&setup.log(), LOGGED),
+        last_lines(&plugin.log(), LOGGED),
         last_lines(&complaints.join("\n"), LOGGED)
     );
     Ok(summary)

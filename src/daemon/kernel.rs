@@ -175,6 +175,11 @@ impl Kernel {
         self.by_hand(placed, Enforcer::lift_quota).await
     }
 
+    /// Lifts a pod's CFS quota for an exclusive container, or puts it back. Says whether that was possible.
+    pub(super) async fn settle_pod_quota(&mut self, placed: Placed) -> bool {
+        self.by_hand(placed, Enforcer::settle_pod_quota).await
+    }
+
     /// Writes something for a container behind the runtime's back. Says whether that was possible. What the kernel refuses
     /// is logged and counted; a group that is gone is no failure.
     async fn by_hand<E: Into<Refused> + Send + 'static>(
@@ -359,7 +364,7 @@ impl Kernel {
     ) -> Result<(), (Placed, Refused)> {
         let settled = self.ask(id, ledger, move |placed| enforcer.settle(placed)).await;
         if let Some(placed) = ledger.placed_one(id) {
-            self.by_hand(placed, Enforcer::settle_pod_quota).await;
+            self.settle_pod_quota(placed).await;
         }
         settled
     }

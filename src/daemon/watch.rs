@@ -302,9 +302,7 @@ impl Owner {
         let id = &placed.subject.id;
         match drift {
             Drift::Effective(_) if !placed.is_partition() => Action::Nothing,
-            Drift::Partition(_) | Drift::Set(_) | Drift::Quota(_) | Drift::Effective(_)
-                if self.kernel.is_on() =>
-            {
+            Drift::Partition(_) | Drift::Set(_) | Drift::Effective(_) if self.kernel.is_on() => {
                 let mut written = self.kernel.settle(id, &mut self.ledger).await;
                 if matches!(drift, Drift::Set(_)) {
                     written = written && self.kernel.set_cpus(placed.clone()).await;
@@ -312,6 +310,11 @@ impl Owner {
                 }
                 if written { Action::Written } else { Action::Deferred }
             }
+            // No runtime knows it.
+            Drift::Quota(_) => match self.kernel.settle_pod_quota(placed.clone()).await {
+                true => Action::Written,
+                false => Action::Nothing,
+            },
             // The runtime was told to do it. Where it did not, and cannot be helped, it is told once more.
             Drift::OwnQuota(_) => match self.kernel.lift_quota(placed.clone()).await {
                 true => Action::Written,
@@ -331,9 +334,7 @@ impl Owner {
                     Action::Inherited
                 }
             },
-            Drift::Partition(_) | Drift::Quota(_) | Drift::Effective(_) | Drift::Process(..) => {
-                Action::Nothing
-            }
+            Drift::Partition(_) | Drift::Effective(_) | Drift::Process(..) => Action::Nothing,
         }
     }
 

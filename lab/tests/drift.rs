@@ -57,7 +57,7 @@ fn a_quota_of_a_container_from_before() {
         true => (group.join("cpu.max"), "100000 100000"),
         false => (group.join("cpu.cfs_quota_us"), "100000"),
     };
-    assert_eq!(cgroup::quota(pid).unwrap(), Some(100_000));
+    assert_eq!(cgroup::quota(pid).unwrap(), Some(1000));
     let mut plugin = bench.plugin();
     lifted_within(pid, Duration::from_secs(5));
     fs::write(&file, quota).unwrap();

@@ -193,24 +193,18 @@ impl Case<'_> {
                     .to_owned(),
             ),
         }
-        let (nodes, uncores) =
-            (nodes_of(self.topology(), &cpus), uncores_of(self.topology(), &cpus));
         let agree = |one, several| spelling::agree(cpus, one, several);
         let cores = match are_whole_cores(self.topology(), &cpus) {
-            true => agree("; it is a whole core", "; they are whole cores"),
-            false if seen.idle.is_empty() => agree(
-                "; others may run on its SMT siblings",
-                "; others may run on their SMT siblings",
-            ),
-            false => "",
+            true => agree("; it is a whole core", "; they are whole cores").to_owned(),
+            false if seen.idle.is_empty() => {
+                format!("; others may run on {} SMT siblings", agree("its", "their"))
+            }
+            false => String::new(),
         };
-        why.push(format!(
-            "{} {} in {} and {}{cores}.",
-            spelling::cpus(cpus),
-            agree("is", "are"),
-            named("NUMA node", &nodes),
-            named("uncore cache", &uncores),
-        ));
+        let (name, are) = (spelling::cpus(cpus), agree("is", "are"));
+        let nodes = named("NUMA node", &nodes_of(self.topology(), &cpus));
+        let uncores = named("uncore cache", &uncores_of(self.topology(), &cpus));
+        why.push(format!("{name} {are} in {nodes} and {uncores}{cores}."));
         why.push(format!("The {} keeps others off {}.", seen.kept_by, agree("it", "them")));
         if !seen.idle.is_empty() {
             why.push(format!(

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup;
 use crate::command::{command, run};
 use crate::containerd::Setup;
+use crate::image::shipped::Shipped;
 use crate::node::Node;
 use crate::shell;
 use crate::step::{Outcome, Player, Step};
@@ -83,11 +84,10 @@ fn play(host: &Host) -> Result<()> {
     host.hears(&Report::Progress("starting containerd".to_owned()))?;
     let mut node = start_node(job.software)?;
     host.hears(&Report::Booted { uptime: uptime()? })?;
-    let [program, manifests] =
-        ["nri-cpu-manager", "manifests"].map(|name| Path::new(RUN).join(name));
+    let shipped = Shipped::within(Path::new(RUN));
     // Progress that cannot be told is no reason to stop.
     let mut tell = |text: &str| drop(host.hears(&Report::Progress(text.to_owned())));
-    let mut player = Player::new(&mut node, &program, &manifests, &mut tell);
+    let mut player = Player::new(&mut node, &shipped, &mut tell);
     for (number, part) in job.parts.iter().enumerate() {
         if number > 0 {
             player.play(&Step::Clear)?;

@@ -261,16 +261,14 @@ impl Node {
         self.kubelet.remove_together(&pods)
     }
 
-    /// Starts the plugin of this program as it is installed: its image imported, these manifests applied, with no memory of
-    /// earlier runs. Does not wait for what it does. The image is imported once: the program stays the same.
+    /// Starts the plugin of this image as it is installed: the image imported, these manifests applied, with no memory of
+    /// earlier runs. Does not wait for what it does. The image is imported once: it stays the same.
     ///
     /// # Errors
-    /// When its image or its pod cannot be made.
-    pub fn install(&mut self, program: &Path, manifests: &Manifests) -> Result<DaemonPod> {
+    /// When the image cannot be imported, or the pod not be made.
+    pub fn install(&mut self, image: &Path, manifests: &Manifests) -> Result<DaemonPod> {
         if !self.ships {
-            let archive = self.directory.join("nri-cpu-manager.tar");
-            image::shipped::write(&archive, program)?;
-            self.containerd.import(&archive, image::shipped::NAME)?;
+            self.containerd.import(image, image::shipped::NAME)?;
             self.ships = true;
         }
         let place = Place {

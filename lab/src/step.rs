@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bare::Bare;
 use crate::daemonset::Confinement;
+use crate::image::shipped::Shipped;
 use crate::instance::Instance;
 use crate::launched::Launched;
 use crate::manifests::Manifests;
@@ -185,22 +186,16 @@ pub struct Settled {
 /// Carries out steps on a node, with one plugin at most.
 pub struct Player<'a> {
     node: &'a mut Node,
-    program: &'a Path,
-    manifests: &'a Path,
+    shipped: &'a Shipped,
     plugin: Option<Box<dyn Instance>>,
     tell: &'a mut dyn FnMut(&str),
 }
 
 impl<'a> Player<'a> {
-    /// On this node, with the plugin of this program and a copy of the directory `manifests`. `tell` hears how long steps go.
+    /// On this node, with this plugin. `tell` hears how long steps go.
     #[must_use]
-    pub fn new(
-        node: &'a mut Node,
-        program: &'a Path,
-        manifests: &'a Path,
-        tell: &'a mut dyn FnMut(&str),
-    ) -> Self {
-        Self { node, program, manifests, plugin: None, tell }
+    pub fn new(node: &'a mut Node, shipped: &'a Shipped, tell: &'a mut dyn FnMut(&str)) -> Self {
+        Self { node, shipped, plugin: None, tell }
     }
 
     /// What the plugin has logged, over all its starts.
@@ -243,7 +238,7 @@ impl<'a> Player<'a> {
     /// Puts the plugin on the node, as a pod, in place of one that is there.
     fn install(&mut self, manifests: &Manifests) -> Result<()> {
         self.uninstall()?;
-        let daemon = self.node.install(self.program, manifests)?;
+        let daemon = self.node.install(&self.shipped.image, manifests)?;
         self.plugin.insert(Box::new(daemon)).wait_until_ready(self.node)
     }
 
@@ -261,19 +256,20 @@ impl<'a> Player<'a> {
     fn act(&mut self, step: &Step) -> Result<Outcome> {
         match step {
             Step::StartPlugin(config) => {
-                let manifests = Manifests::for_config(self.manifests, config)?;
+                let manifests = Manifests::for_config(&self.shipped.manifests, config)?;
                 self.install(&manifests)?;
             }
             Step::StartDaemonSet(manifests) => self.install(manifests)?,
             Step::StartBare(config) => {
                 self.uninstall()?;
-                let bare = Bare::install(self.node, self.program, config)?;
+                let bare = Bare::install(self.node, &self.shipped.program, config)?;
                 self.plugin.insert(Box::new(bare)).wait_until_ready(self.node)?;
             }
             Step::Launch(config) => {
                 self.uninstall()?;
-                let program = fs::read(self.program)
-                    .with_context(|| format!("cannot read {}", self.program.display()))?;
+                let program = &self.shipped.program;
+                let program = fs::read(program)
+                    .with_context(|| format!("cannot read {}", program.display()))?;
                 let root = self.node.containerd().root();
                 let launched = Launched::install(root, &program, config, Path::new(STATE))?;
                 self.plugin = Some(Box::new(launched));
@@ -297,7 +293,7 @@ impl<'a> Player<'a> {
             Step::Throttling(name, seconds) => return self.throttling(name, *seconds),
             Step::KernelWarned => return kernel::has_warned().map(Outcome::KernelWarned),
             Step::Latency(settings) => {
-                let rows = latency::measure(self.node, self.program, settings, self.tell)?;
+                let rows = latency::measure(self.node, &self.shipped.program, settings, self.tell)?;
                 return Ok(Outcome::Latency(rows));
             }
             Step::Reconfigure(config) => {
@@ -316,7 +312,7 @@ impl<'a> Player<'a> {
             }
             Step::SwapConfig(config) => self.plugin()?.0.configure(config)?,
             Step::Status => {
-                let program = self.program;
+                let program = &self.shipped.program;
                 return self.plugin()?.0.word().status(program).map(Outcome::Text);
             }
             Step::Fetch(path) => return plugin::fetch(path).map(Outcome::Text),

@@ -5,7 +5,7 @@
 mod support;
 
 use lab::containerd::Version;
-use lab::suite::{on_machine, scenarios};
+use lab::suite::{on_machine, scenarios, usual};
 use lab::vm::Machine;
 use support::binaries;
 
@@ -14,7 +14,7 @@ use support::binaries;
 fn check(machine: &str, version: Version, names: &[&str]) {
     let machine = Machine::load(machine).unwrap();
     let scenarios = scenarios(&names.join(",")).unwrap();
-    let rows = on_machine(&machine, &version.into(), &scenarios, binaries()).unwrap();
+    let rows = on_machine(&machine, &usual(version), &scenarios, binaries()).unwrap();
     let failed: Vec<String> =
         rows.iter().filter(|row| !row.passed()).map(ToString::to_string).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));

@@ -10,7 +10,7 @@ use crate::binaries::Binaries;
 use crate::cache;
 use crate::command::progress;
 use crate::host::Host;
-use crate::manifests;
+use crate::image::shipped::Shipped;
 use crate::step::{Outcome, Player, Step};
 use crate::vm::{self, Machine, Software};
 
@@ -131,8 +131,8 @@ fn let_loose(options: &Options, binaries: &Binaries) -> Result<Summary> {
             }
             let mut host = Host::start(options.software.version, binaries)?;
             let mut tell = |text: &str| progress(text);
-            let (program, manifests) = (&binaries.plugin, manifests::directory());
-            let mut player = Player::new(&mut host.node, program, &manifests, &mut tell);
+            let shipped = Shipped::with(&binaries.plugin, &cache::directory("host")?)?;
+            let mut player = Player::new(&mut host.node, &shipped, &mut tell);
             let played = steps.iter().map(|step| player.play(step)).collect::<Result<Vec<_>>>();
             let cleared = player.play(&Step::Clear);
             let played = played?;

@@ -12,13 +12,62 @@ use serde_json::{Value, json};
 use super::{Entry, Image, read};
 use crate::binaries::Binaries;
 use crate::cache;
-use crate::command::progress;
+use crate::command::{self, command, progress};
+use crate::manifests;
+
+/// What the program is called, and an archive of its image.
+const PROGRAM: &str = "nri-cpu-manager";
+const ARCHIVE: &str = "nri-cpu-manager.tar";
 
 const DOCKERFILE: &str = include_str!("../../../Dockerfile");
 
 /// The name that the manifests refer to: a full one, and of no registry, so that it never is another image than the one
 /// that a node has loaded.
 pub const NAME: &str = concat!("localhost/nri-cpu-manager:", env!("CARGO_PKG_VERSION"));
+
+/// What ships, and where it lies: the program, its image, and the manifests that install it.
+#[derive(Debug, Clone)]
+pub struct Shipped {
+    /// The program alone.
+    pub program: PathBuf,
+    /// An archive of its image.
+    pub image: PathBuf,
+    /// The directory `manifests`, or a copy of it.
+    pub manifests: PathBuf,
+}
+
+impl Shipped {
+    /// This program with the repository's manifests; the archive of its image is written into a directory.
+    ///
+    /// # Errors
+    /// As [`write`].
+    pub fn with(program: &Path, directory: &Path) -> Result<Self> {
+        let (program, image) = (program.to_path_buf(), directory.join(ARCHIVE));
+        write(&image, &program)?;
+        Ok(Self { program, image, manifests: manifests::directory() })
+    }
+
+    /// A copy of all that in one directory, for a virtual server.
+    #[must_use]
+    pub fn within(directory: &Path) -> Self {
+        let [program, image, manifests] =
+            [PROGRAM, ARCHIVE, "manifests"].map(|name| directory.join(name));
+        Self { program, image, manifests }
+    }
+
+    /// Makes such a copy, of a program and of the repository's manifests.
+    ///
+    /// # Errors
+    /// When something cannot be copied.
+    pub fn copy(program: &Path, directory: &Path) -> Result<()> {
+        let copy = Self::within(directory);
+        std::fs::copy(program, &copy.program)
+            .with_context(|| format!("cannot copy {}", program.display()))?;
+        write(&copy.image, program)?;
+        command::run(command("cp", ["-r"]).arg(manifests::directory()).arg(&copy.manifests))?;
+        Ok(())
+    }
+}
 
 /// Arguments of `lab image`.
 #[derive(Debug, clap::Args)]

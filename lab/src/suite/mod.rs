@@ -110,8 +110,7 @@ pub fn all(options: &All) -> Result<()> {
                 continue;
             }
             let start = Instant::now();
-            let software = Software { oci: usual(version), ..version.into() };
-            let rows = on_machine(&machine, &software, &catalogue::all(), &binaries)?;
+            let rows = on_machine(&machine, &usual(version), &catalogue::all(), &binaries)?;
             servers.add(&machine.name, version, rows, start.elapsed())?;
         }
     }
@@ -123,12 +122,14 @@ pub fn all(options: &All) -> Result<()> {
     finish(&rows)
 }
 
-/// What runs the containers in a full run: each generation with another, so that both are seen.
-fn usual(version: Version) -> Oci {
-    match version {
+/// What runs in a full run: each generation with another runtime of containers, so that both are seen.
+#[must_use]
+pub fn usual(version: Version) -> Software {
+    let oci = match version {
         Version::V2_1 => Oci::Crun,
         Version::V1_7 => Oci::Runc,
-    }
+    };
+    Software { oci, ..version.into() }
 }
 
 /// What is checked out, `-dirty` where files differ from it.

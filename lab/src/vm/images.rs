@@ -10,8 +10,7 @@ use crate::cache;
 use crate::command::{command, progress, run};
 use crate::containerd::Version;
 use crate::debian::Debian;
-use crate::image;
-use crate::manifests;
+use crate::image::{self, shipped::Shipped};
 use crate::vm::machine::{Machine, TABLES};
 
 /// Paths of everything that stays the same from run to run.
@@ -103,8 +102,7 @@ fn current(images: &Path, prefix: &str, content: &str) -> Result<PathBuf> {
     Ok(images.join(name))
 }
 
-/// The image that carries what changes: the programs under test and the manifests that go with them, the containers' image,
-/// and what to do.
+/// The image that carries what changes: what ships and the lab's own programs, the containers' image, and what to do.
 pub(super) fn make_run(
     base: &Base,
     binaries: &Binaries,
@@ -113,12 +111,10 @@ pub(super) fn make_run(
 ) -> Result<PathBuf> {
     let tree = directory.join("run");
     fs::create_dir_all(&tree).with_context(|| format!("cannot make {}", tree.display()))?;
-    for (from, to) in
-        [(&binaries.lab, "lab"), (&binaries.probe, "probe"), (&binaries.plugin, "nri-cpu-manager")]
-    {
+    for (from, to) in [(&binaries.lab, "lab"), (&binaries.probe, "probe")] {
         fs::copy(from, tree.join(to)).with_context(|| format!("cannot copy {}", from.display()))?;
     }
-    run(command("cp", ["-r"]).arg(manifests::directory()).arg(&tree))?;
+    Shipped::copy(&binaries.plugin, &tree)?;
     image::lab::write(&tree.join("image.tar"), &base.busybox, &binaries.probe)?;
     fs::write(tree.join("job.json"), job).context("cannot write the job")?;
     let path = directory.join("run.ext4");

@@ -17,6 +17,7 @@ use lab::binaries::Binaries;
 use lab::containerd::Version;
 use lab::daemonset::DaemonPod;
 use lab::host::Host;
+use lab::image::shipped::Shipped;
 use lab::instance::Instance as _;
 use lab::kubelet::RunningPod;
 use lab::manifests::Manifests;
@@ -40,6 +41,15 @@ macro_rules! on_both {
 pub fn binaries() -> &'static Binaries {
     static BINARIES: OnceLock<Binaries> = OnceLock::new();
     BINARIES.get_or_init(|| Binaries::build().unwrap())
+}
+
+/// What ships, made once a test binary.
+pub fn shipped() -> &'static Shipped {
+    static SHIPPED: OnceLock<Shipped> = OnceLock::new();
+    SHIPPED.get_or_init(|| {
+        let directory = lab::cache::directory("images").unwrap();
+        Shipped::with(&binaries().plugin, &directory).unwrap()
+    })
 }
 
 /// Where containers find the directory for their reports.
@@ -76,7 +86,7 @@ impl Bench {
     /// Installs the plugin, in place of one that is there. Does not wait for what it does.
     pub fn install(&mut self, manifests: &Manifests) -> anyhow::Result<()> {
         self.uninstall()?;
-        self.daemon = Some(self.host.node.install(&binaries().plugin, manifests)?);
+        self.daemon = Some(self.host.node.install(&shipped().image, manifests)?);
         Ok(())
     }
 

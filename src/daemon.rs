@@ -191,6 +191,9 @@ impl Owner {
         let listed = matches!(event, Event::Synchronize { .. });
         let step = kernel::Step::of(&event);
         let result = self.ledger.handle(event);
+        if removed {
+            self.end_deserted().await;
+        }
         let notes = self.tell_notes();
         let decision = result.map_err(|rejection| {
             let placement = &self.ledger.settings().placement;
@@ -215,9 +218,6 @@ impl Owner {
         self.watch.pace.answered(&decision.updates, goes_on, Instant::now());
         if listed {
             self.watch.look_soon();
-        }
-        if removed {
-            self.end_deserted().await;
         }
         self.watch.owing |= (mute || self.ledger.waits()) && self.ledger.owes();
         Ok(decision)

@@ -116,7 +116,7 @@ async fn a_change_is_followed_and_nobody_moves_who_need_not() {
         ));
         let status = until(&daemon, |status| reserved(status) == "0-3").await;
         assert_eq!(status.node.unwrap().moves.get("reserved"), Some(&1));
-        assert_eq!(told(&daemon).await, ["id-web 0-3,10-15", "id-a 6-7"]);
+        assert_eq!(told(&daemon).await, ["id-a 6-7", "id-web 0-3,10-15"]);
         assert_eq!(on_disk(&daemon), ["a 6-7", "b 4-5", "c 8-9"]);
 
         // Without a policy those that have CPUs keep them, and nobody gets any.

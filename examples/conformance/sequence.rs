@@ -71,7 +71,7 @@ impl Vector {
         let physical = whole_cores(&topology, &settings.reserved);
         same("reserved_physical", &physical.to_string(), &initial.reserved_physical)?;
         let mut node = Node::new(topology, settings);
-        same("default", &node.ledger.pool().to_string(), &initial.default)?;
+        same("default", &node.shared().to_string(), &initial.default)?;
         for (number, step) in self.steps.iter().enumerate() {
             let exact = number < self.first_excepted();
             step.run(&mut node, exact)
@@ -102,7 +102,7 @@ impl Step {
             Step::Restart => return node.restart(),
         };
         match exact {
-            true => same("default", &node.ledger.pool().to_string(), &expect.default),
+            true => same("default", &node.shared().to_string(), &expect.default),
             false => Ok(()),
         }
     }

@@ -107,6 +107,11 @@ impl Node {
         }
     }
 
+    /// What the kubelet calls its default set: the shared pool without what ended containers lend to it here.
+    pub(crate) fn shared(&self) -> CpuSet {
+        self.ledger.pool() - self.ledger.exclusive()
+    }
+
     /// Starts a pod, all its containers in a row. One that is refused stops the pod, as the kubelet does.
     pub(crate) fn admit(&mut self, spec: &PodSpec) -> Result<Result<Admitted, Rejection>, String> {
         let pod = self.pod(spec)?;

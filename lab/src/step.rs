@@ -17,12 +17,17 @@ use crate::instance::Instance;
 use crate::launched::Launched;
 use crate::manifests::Manifests;
 use crate::node::Node;
-use crate::overlap::{self, Watched};
+use crate::overlap;
 use crate::plugin;
 use crate::pod::{Container, Pod};
 use crate::process;
 use crate::view::{self, ContainerView, View};
 use crate::{cgroup, chaos, kernel, latency};
+
+mod describe;
+mod outcome;
+
+pub use outcome::Outcome;
 
 /// How long the plugin may take to see something: two looks ten seconds apart, on an emulated machine.
 const SAYS: Duration = Duration::from_secs(90);
@@ -134,42 +139,6 @@ pub enum Group {
     Pod(String),
     /// This one below the root of cgroup v2. It is made if it is not there.
     Named(String),
-}
-
-/// What came of a step.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Outcome {
-    /// It was done.
-    Done,
-    /// The runtime refused the pod or the resize, with these words.
-    Refused(String),
-    /// After how many milliseconds the plugin had synchronised with the runtime that came back.
-    Reconnected(u64),
-    /// What the node looks like.
-    View(View),
-    /// Whether the node has come to be as decided.
-    Settled(Settled),
-    /// What was seen while other steps were carried out.
-    Watched(Watched),
-    /// What a file or the plugin's log says.
-    Text(String),
-    /// What the process in the plugin's pod may do.
-    Confinement(Confinement),
-    /// Whether it has.
-    KernelWarned(bool),
-    /// The plugin's resident memory in KiB.
-    Resident(u64),
-    /// Periods in which a container and its pod were throttled.
-    Throttled {
-        /// By the container's own quota.
-        container: u64,
-        /// By the pod's.
-        pod: u64,
-    },
-    /// How long exclusive containers took.
-    Latency(Vec<latency::Row>),
-    /// What came of a storm.
-    Storm(chaos::Summary),
 }
 
 /// How a node has come to be as decided.
@@ -451,79 +420,6 @@ impl<'a> Player<'a> {
     }
 }
 
-fn describe_all(steps: &[Step]) -> String {
-    let steps: Vec<String> = steps.iter().map(Step::describe).collect();
-    steps.join(", ")
-}
-
 fn refusal(result: Result<()>) -> Outcome {
     result.map_or_else(|error| Outcome::Refused(format!("{error:#}")), |()| Outcome::Done)
-}
-
-impl Step {
-    /// In a person's words.
-    #[must_use]
-    pub fn describe(&self) -> String {
-        match self {
-            Self::StartPlugin(_) => "start the plugin".to_owned(),
-            Self::StartDaemonSet(_) => {
-                "start the plugin as the pod of changed manifests".to_owned()
-            }
-            Self::StartBare(_) => "start the plugin's bare program".to_owned(),
-            Self::Launch(_) => "have containerd launch the plugin".to_owned(),
-            Self::Confinement => "look how the plugin is confined".to_owned(),
-            Self::Log => "read the plugin's log".to_owned(),
-            Self::KillPlugin => "kill the plugin and start it again".to_owned(),
-            Self::KillRuntime => "kill containerd and start it again".to_owned(),
-            Self::KillBoth => "kill containerd and the plugin, and start both again".to_owned(),
-            Self::SwapConfig(_) => "change the configuration's ConfigMap".to_owned(),
-            Self::Status => "ask for the status".to_owned(),
-            Self::Fetch(path) => format!("get {path}"),
-            Self::WaitFor(text, _) => format!("wait until the plugin says {text:?}"),
-            Self::SetOnline(cpu, true) => format!("bring CPU {cpu} online"),
-            Self::SetOnline(cpu, false) => format!("take CPU {cpu} offline"),
-            Self::Add(pod, container) => {
-                format!("start container {} in pod {pod}", container.name)
-            }
-            Self::Stop(pod, container) => format!("stop container {container} of pod {pod}"),
-            Self::End(pod, container) => format!("container {container} of pod {pod} ends"),
-            Self::Run(pod) => {
-                format!("start pod {} ({:?}, {})", pod.name, pod.qos(), pod.describe_cpus())
-            }
-            Self::RunTogether(pods) => format!("start {} pods at the same time", pods.len()),
-            Self::RunSlowly(pod, steps) => {
-                format!("start pod {} while these are done: {}", pod.name, describe_all(steps))
-            }
-            Self::Settle(seconds) => format!("wait until all is as decided, {seconds} s at most"),
-            Self::Watch(steps) => format!(
-                "look whether containers meet while these are done: {}",
-                describe_all(steps)
-            ),
-            Self::Wait(seconds) => format!("wait for {seconds} s"),
-            Self::Reconfigure(_) => "restart the plugin with another configuration".to_owned(),
-            Self::Retry(pod) => format!("start pod {pod} once more"),
-            Self::Resize(pod, milli) => format!("resize pod {pod} to {milli}m CPU"),
-            Self::Remove(pod) => format!("remove pod {pod}"),
-            Self::KubeletState(_) => "write the kubelet's state file".to_owned(),
-            Self::WriteGroup(group, file, value) => {
-                format!("write {value:?} to {file} of {group:?}")
-            }
-            Self::ReadGroup(group, file) => format!("read {file} of {group:?}"),
-            Self::Await(text) => format!("wait until the plugin says {text:?}"),
-            Self::Look => "look at every container's process".to_owned(),
-            Self::Measure => "measure the plugin's memory".to_owned(),
-            Self::EndPlugin => "kill the plugin".to_owned(),
-            Self::RunBusy(pod) => format!("start busy pod {} ({})", pod.name, pod.describe_cpus()),
-            Self::RunBusyOnHost(name) => format!("start {name} on the host, busy"),
-            Self::Throttling(pod, seconds) => format!("count throttling of {pod} for {seconds} s"),
-            Self::KernelWarned => "ask the kernel whether it has warned of itself".to_owned(),
-            Self::Latency(_) => "time exclusive containers".to_owned(),
-            Self::Storm(settings) => format!(
-                "a storm of {} kills, seed {}, {} workers",
-                settings.kills, settings.seed, settings.workers
-            ),
-            Self::Panic => "end the kernel".to_owned(),
-            Self::Clear => "empty the node".to_owned(),
-        }
-    }
 }

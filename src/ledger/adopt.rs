@@ -68,9 +68,10 @@ impl Ledger {
     /// Gives containers that have been entered their CPUs. While somebody else assigns them, only what is set counts,
     /// and nobody is moved.
     pub(super) fn settle(&mut self, containers: &[(PodUid, Container)], memory: Memory) {
-        let entitled = |(uid, container): &(PodUid, Container)| self.asks(uid, container).is_some();
-        let sharing = containers.iter().filter(|container| !entitled(container));
-        let memory = memory.with_pools(sharing.filter_map(|(_, container)| container.cpus));
+        let sets = containers.iter().filter_map(|(uid, container)| {
+            Some((container.cpus?, self.asks(uid, container).is_some()))
+        });
+        let memory = memory.with_sets(sets);
         let sources: &[&[Trust]] = match self.stance {
             Stance::Assign => &[Trust::SET, Trust::NOTED],
             Stance::Refuse | Stance::Observe => &[Trust::SET],

@@ -13,6 +13,8 @@ pub(super) struct Memory {
     kubelet: HashMap<Named, Noted>,
     /// What is set for running containers that are entitled to no exclusive CPUs.
     pools: Vec<CpuSet>,
+    /// CPUs that are set for more than one running container.
+    common: CpuSet,
 }
 
 /// What the kubelet noted for a container.
@@ -52,13 +54,17 @@ impl Memory {
                 })
                 .collect(),
             pools: Vec::new(),
+            common: CpuSet::EMPTY,
         }
     }
 
-    /// The same, with what is set for running containers that are entitled to no exclusive CPUs: pools that they share.
-    pub(super) fn with_pools(mut self, sets: impl Iterator<Item = CpuSet>) -> Memory {
-        for set in sets {
-            if !self.pools.contains(&set) {
+    /// The same, with what is set for running containers, and whether each of them is entitled to exclusive CPUs.
+    pub(super) fn with_sets(mut self, sets: impl Iterator<Item = (CpuSet, bool)>) -> Memory {
+        let mut seen = CpuSet::EMPTY;
+        for (set, entitled) in sets {
+            self.common |= seen & set;
+            seen |= set;
+            if !entitled && !self.pools.contains(&set) {
                 self.pools.push(set);
             }
         }
@@ -70,16 +76,16 @@ impl Memory {
         self.pools.contains(cpus)
     }
 
+    /// Whether some of these are set for more than one container.
+    pub(super) fn is_common(&self, cpus: &CpuSet) -> bool {
+        !cpus.is_disjoint(&self.common)
+    }
+
     /// Whether these CPUs were exclusive to this very container: what is set for it was decided, here or by the kubelet.
     pub(super) fn names(&self, uid: &PodUid, container: &Container, set: &CpuSet) -> bool {
         let ours = self.ours(uid, container).filter(|claim| claim.id == container.id);
         let kubelet = self.kubelet(uid, container).filter(|noted| !noted.doubtful);
         ours.is_some_and(|claim| claim.cpus == *set) || kubelet.is_some_and(|n| n.cpus == *set)
-    }
-
-    /// Whether anything was decided here for a container of this pod.
-    pub(super) fn knows(&self, uid: &PodUid) -> bool {
-        self.ours.keys().any(|(pod, _)| pod == uid)
     }
 
     /// What was decided here for a container of this name.

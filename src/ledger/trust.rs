@@ -75,9 +75,13 @@ impl Ledger {
                 cpus.filter(|cpus| noted(cpus) || (container.kept && entitled(cpus))).map(left)
             }
             // CPUs that nobody knows of count only for a container that is entitled to just as many. A shared pool can have
-            // that size by chance: what others have that are entitled to none is one.
+            // that size by chance: what others have that are entitled to none is one, and where others run as well it
+            // has to fit the pod's budget. That may be older than a resize, so it does not count where nobody else runs.
             Trust::Set => container.cpus.filter(|cpus| {
-                entitled(cpus) && !memory.is_pool(cpus) && self.fits_budget(uid, container, memory)
+                let alone = || !memory.is_common(cpus);
+                entitled(cpus)
+                    && !memory.is_pool(cpus)
+                    && (alone() || self.fits_budget(uid, container, memory))
             }),
             // If they are not set, the memory may be older than a resize.
             Trust::Remembered => ours.filter(entitled).map(left),
@@ -91,9 +95,7 @@ impl Ledger {
         let (Some(pod), Some(n)) = (self.pods.get(uid), self.asks(uid, container)) else {
             return false;
         };
-        // Where nothing of the pod is remembered, neither is a resize of it.
-        let budget = pod.budget_cpus().filter(|_| memory.knows(uid));
-        let Some(budget) = budget else { return true };
+        let Some(budget) = pod.budget_cpus() else { return true };
         let others = pod.containers.iter().filter(|(name, _)| **name != container.name);
         let remembered = |name| memory.of_name(uid, name).map(|claim| claim.cpus);
         let held = others.filter_map(|(name, entry)| entry.claim.or_else(|| remembered(name)));

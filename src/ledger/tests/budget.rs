@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A pod of three containers with 2 CPUs each, of which its budget of 5 has room for two; and a shared pool of two CPUs.
+/// A pod of four containers with 2 CPUs each, of which its budget of 5 has room for two; and a shared pool of two CPUs.
 fn pool_of_two() -> (Node, Vec<Pod>) {
     let mut strict = settings();
     strict.placement.options.strict_cpu_reservation = true;
@@ -10,12 +10,13 @@ fn pool_of_two() -> (Node, Vec<Pod>) {
     let (a, rest, s) =
         (guaranteed("a", 5000), guaranteed("rest", 8000), pod("s", Qos::Burstable, 100));
     node.create(&s, "c", "s", 100).unwrap();
-    for (name, cpus) in [("one", "2-3"), ("two", "4-5"), ("three", "6-15")] {
+    for (name, cpus) in [("one", "2-3"), ("two", "4-5"), ("three", "6-15"), ("four", "6-15")] {
         assert_eq!(node.create(&a, name, name, 2000).unwrap(), cpus);
     }
     node.create(&rest, "c", "rest", 8000).unwrap();
-    node.check("three", "6-7");
-    node.check("s", "6-7");
+    for id in ["three", "four", "s"] {
+        node.check(id, "6-7");
+    }
     (node, vec![a, rest, s])
 }
 
@@ -27,6 +28,7 @@ fn restarted(node: &Node, remembered: bool, listed: &[(&Pod, &str, &str, u64)]) 
     next
 }
 
+/// Seen: after a restart one of the two that shared had both CPUs of the pool, and all others the reserved ones.
 #[test]
 fn a_shared_pool_of_the_size_that_a_container_asks_for_is_not_its_own() {
     let (node, pods) = pool_of_two();
@@ -35,11 +37,12 @@ fn a_shared_pool_of_the_size_that_a_container_asks_for_is_not_its_own() {
         (a, "one", "one", 2000),
         (a, "two", "two", 2000),
         (a, "three", "three", 2000),
+        (a, "four", "four", 2000),
         (rest, "c", "rest", 8000),
         (s, "c", "s", 100),
     ];
-    // With a checkpoint also where no shared container of another pod tells that they are a pool.
-    for (remembered, listed) in [(true, &all[..]), (true, &all[..4]), (false, &all[..])] {
+    // With a checkpoint also where no other shared container tells that they are a pool.
+    for (remembered, listed) in [(true, &all[..]), (true, &all[..5]), (false, &all[..])] {
         let next = restarted(&node, remembered, listed);
         assert_eq!(next.set, node.set);
         assert_eq!(next.ledger.exclusive(), node.ledger.exclusive());

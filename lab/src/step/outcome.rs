@@ -1,0 +1,45 @@
+//! What came of steps.
+
+use serde::{Deserialize, Serialize};
+
+use super::Settled;
+use crate::daemonset::Confinement;
+use crate::overlap::Watched;
+use crate::view::View;
+use crate::{chaos, latency};
+
+/// What came of a step.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Outcome {
+    /// It was done.
+    Done,
+    /// The runtime refused the pod or the resize, with these words.
+    Refused(String),
+    /// After how many milliseconds the plugin had synchronised with the runtime that came back.
+    Reconnected(u64),
+    /// What the node looks like.
+    View(View),
+    /// Whether the node has come to be as decided.
+    Settled(Settled),
+    /// What was seen while other steps were carried out.
+    Watched(Watched),
+    /// What a file or the plugin's log says.
+    Text(String),
+    /// What the process in the plugin's pod may do.
+    Confinement(Confinement),
+    /// Whether it has.
+    KernelWarned(bool),
+    /// The plugin's resident memory in KiB.
+    Resident(u64),
+    /// Periods in which a container and its pod were throttled.
+    Throttled {
+        /// By the container's own quota.
+        container: u64,
+        /// By the pod's.
+        pod: u64,
+    },
+    /// How long exclusive containers took.
+    Latency(Vec<latency::Row>),
+    /// What came of a storm.
+    Storm(chaos::Summary),
+}

@@ -7,7 +7,6 @@ use super::grant::Grant;
 use super::hands_off::Stance;
 use super::model::{Container, ContainerId, Pod, PodUid, SandboxId};
 use super::note::{Note, Subject, What};
-use super::pods::PodEntry;
 use super::scene::{Refused, Scene};
 use crate::cpuset::CpuSet;
 use crate::placement::{Allocation, Rejection};
@@ -27,7 +26,6 @@ impl Ledger {
     pub(super) fn create(&mut self, pod: Pod, container: Container) -> Result<Decision, Rejection> {
         let uid = self.upsert_pod(pod);
         self.recall(&uid, &container.name);
-        let kept = self.pods.get(&uid).map(PodEntry::kept_by_kernel).unwrap_or_default();
         if self.stance != Stance::Assign {
             return self.create_untouched(&uid, &container);
         }
@@ -50,7 +48,9 @@ impl Ledger {
         self.contested(&uid, &container, container.cpus);
         let kept_by = self.settings.exclusivity;
         let subject = self.subject(&uid, &container);
+        let mut kept = None;
         if let Some(mut pod) = self.pods.change(&uid) {
+            kept = pod.counted.has_exclusive().then(|| pod.kept_by_kernel());
             let before = pod.containers.remove(&container.name);
             let mut entry = Entry {
                 before: before.as_ref().map(|before| before.id.clone()),
@@ -90,8 +90,10 @@ impl Ledger {
         }
         self.refresh_pool();
         let pod = self.pods.get(&uid);
-        self.pending |= pod
-            .is_some_and(|pod| pod.is_in_its_own_way() || !kept.is_subset(&pod.kept_by_kernel()));
+        self.pending |= pod.is_some_and(|pod| {
+            pod.is_in_its_own_way()
+                || kept.is_some_and(|kept| !kept.is_subset(&pod.kept_by_kernel()))
+        });
         let pin = pod.and_then(|pod| self.wish(pod, pod.containers.get(&container.name)?));
         // The new container is not among the updates: what it is told is the pin itself.
         if let Some(pin) = &pin {

@@ -34,11 +34,10 @@ pub(super) struct Entry {
     pub(super) loan: Loan,
     /// Whether its last instance is gone for good, or never came to be. Its name may come back as long as its pod lives.
     pub(super) removed: bool,
-    pub(super) told: Told,
-    /// What was set for it last, by the runtime or by a write; `None` if nothing was.
+    /// What was set for it last; `None` if nothing was, by anybody.
     pub(super) applied: Option<Applied>,
-    /// What was set before that, should it turn out that it was not.
-    pub(super) applied_before: Option<Applied>,
+    /// The exclusive CPUs that it had before and left with that, should it turn out that it has not.
+    pub(super) left: Option<Box<CpuSet>>,
     /// Whether it gets the rest of its CPUs when others have left them, see [`order`](super::order).
     pub(super) waits: bool,
     /// The NUMA nodes that are set for its memory; `None` if none are.
@@ -86,32 +85,31 @@ pub(super) enum Loan {
     Lent,
 }
 
-/// What is set for a container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
-    /// Nothing, by anybody.
-    Nothing,
-    /// These CPUs, as far as is known.
-    Cpus(CpuSet),
-    /// CPUs were set, and they may be others than those decided by now: whatever is decided has to be told.
-    Unsure,
-}
-
 /// CPUs that were set for a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Applied {
     pub(super) cpus: CpuSet,
     /// Whether no other container was to run on them.
     pub(super) exclusive: bool,
-    /// Whether they are so as far as is known; otherwise they may have been lost, or changed since.
-    pub(super) sure: bool,
+    /// How far that can be relied on.
+    pub(super) certainty: Certainty,
+}
+
+/// How far it can be relied on that CPUs are set which were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Certainty {
+    /// They may have been lost, or changed since: whatever is decided has to be told.
+    Doubtful,
+    /// They were written into the container's group; the runtime believes something else.
+    Written,
+    /// The runtime has set them, as far as is known.
+    Told,
 }
 
 impl Applied {
-    /// These, or what was set before them.
-    fn or(self, before: Applied) -> Applied {
-        let exclusive = self.exclusive || before.exclusive;
-        Applied { cpus: self.cpus | before.cpus, exclusive, sure: false }
+    /// As the runtime has set it.
+    pub(super) fn told(cpus: CpuSet, exclusive: bool) -> Applied {
+        Applied { cpus, exclusive, certainty: Certainty::Told }
     }
 }
 
@@ -130,9 +128,8 @@ impl Entry {
             restarted: false,
             loan: Loan::default(),
             removed: false,
-            told: container.cpus.map_or(Told::Nothing, Told::Cpus),
-            applied: container.cpus.map(|cpus| Applied { cpus, exclusive: false, sure: true }),
-            applied_before: None,
+            applied: container.cpus.map(|cpus| Applied::told(cpus, false)),
+            left: None,
             waits: false,
             mems: container.mems,
             mems_are_others: container.mems.is_some(),
@@ -159,9 +156,8 @@ impl Entry {
             restarted: false,
             loan: Loan::default(),
             removed: false,
-            told: Told::Nothing,
             applied: None,
-            applied_before: None,
+            left: None,
             waits: false,
             mems: None,
             mems_are_others: false,
@@ -206,8 +202,7 @@ impl Entry {
 
     /// Takes note of what the runtime is told to set.
     pub(super) fn hear(&mut self, pin: &Pin) {
-        self.told = Told::Cpus(pin.cpus());
-        self.apply(pin);
+        self.apply(pin, Certainty::Told);
         self.mems = pin.mems().or(self.mems);
         self.lifted |= pin.is_exclusive();
     }
@@ -221,50 +216,44 @@ impl Entry {
     }
 
     /// Takes note of what is set now.
-    pub(super) fn apply(&mut self, pin: &Pin) {
-        let now = Applied { cpus: pin.cpus(), exclusive: pin.is_exclusive(), sure: true };
-        self.applied_before = self.applied.replace(now);
+    pub(super) fn apply(&mut self, pin: &Pin, certainty: Certainty) {
+        let left = self.applied.as_ref().filter(|before| before.exclusive);
+        self.left = left.filter(|before| before.cpus != pin.cpus()).map(|b| Box::new(b.cpus));
+        let exclusive = pin.is_exclusive();
+        self.applied = Some(Applied { cpus: pin.cpus(), exclusive, certainty });
     }
 
-    /// What was told last was not heard, or not written: what was set before may still be so.
+    /// What was told or written last was not: what was set before may still be so.
     pub(super) fn unapply(&mut self) {
-        self.told.doubt();
-        self.applied = self.applied.map(|now| now.or(self.applied_before.unwrap_or(now)));
-    }
-
-    /// What is set may be something else than what was told: it has to be told again.
-    pub(super) fn doubt(&mut self) {
-        self.told.doubt();
-        if let Some(applied) = &mut self.applied {
-            applied.sure = false;
+        self.doubt();
+        if let (Some(now), Some(left)) = (&mut self.applied, self.left.take()) {
+            (now.cpus, now.exclusive) = (now.cpus | *left, true);
         }
     }
 
-    /// Whether it is set to run where this says.
-    pub(super) fn is_applied(&self, pin: &Pin) -> bool {
-        self.applied.is_some_and(|applied| applied.sure && applied.cpus == pin.cpus())
+    /// What is set may be something else than what was told: it has to be told again. Where nothing is there is nothing to
+    /// repeat.
+    pub(super) fn doubt(&mut self) {
+        if let Some(applied) = &mut self.applied {
+            applied.certainty = Certainty::Doubtful;
+        }
+    }
+
+    /// The CPUs that the runtime has set, where they are known.
+    pub(super) fn told(&self) -> Option<CpuSet> {
+        let told = self.applied.as_ref().filter(|applied| applied.certainty == Certainty::Told);
+        told.map(|applied| applied.cpus)
+    }
+
+    /// Whether just these are set, with this certainty or a greater one.
+    pub(super) fn is_on(&self, cpus: &CpuSet, certainty: Certainty) -> bool {
+        let applied = self.applied.as_ref();
+        applied.is_some_and(|applied| applied.certainty >= certainty && applied.cpus == *cpus)
     }
 
     /// Whether its exclusive CPUs are the shared pool's for the time being.
     pub(super) fn is_lent(&self) -> bool {
         self.life == Life::Stopped && self.loan == Loan::Lent
-    }
-}
-
-impl Told {
-    /// The CPUs that are set, where they are known.
-    pub(super) fn cpus(self) -> Option<CpuSet> {
-        match self {
-            Told::Cpus(cpus) => Some(cpus),
-            Told::Nothing | Told::Unsure => None,
-        }
-    }
-
-    /// What is set has to be told again. Where nothing is there is nothing to repeat.
-    fn doubt(&mut self) {
-        if *self != Told::Nothing {
-            *self = Told::Unsure;
-        }
     }
 }
 

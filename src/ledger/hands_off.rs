@@ -3,7 +3,7 @@
 //! While it stands back the ledger changes nothing, but follows: what the kubelet sets is taken note of like what is
 //! found at the start. So taking over needs no list from the runtime, and moves nobody whose CPUs are legal.
 
-use super::entry::{Applied, Entry, Life, Told};
+use super::entry::{Applied, Certainty, Entry, Life};
 use super::event::{Decision, Wanted};
 use super::model::{Container, ContainerId, PodUid};
 use super::note::{Note, What};
@@ -64,7 +64,7 @@ impl Ledger {
         self.kubelet = claims;
         if stance == Stance::Assign && before != stance && !self.pods.is_empty() {
             // Whatever somebody else has set since has ended the claim.
-            self.adopt_anew(|entry| entry.claim.or(entry.told.cpus()));
+            self.adopt_anew(|entry| entry.claim.or(entry.told()));
         }
     }
 
@@ -138,9 +138,8 @@ impl Ledger {
         let changed = self.pods.change_entry(uid, &container.name, |entry| {
             entry.cpu = entry.cpu.changed_by(wanted.cpu);
             entry.lifted &= !wanted.sets_quota;
-            let cpus = wanted.cpus.filter(|cpus| entry.told != Told::Cpus(*cpus))?;
-            entry.told = Told::Cpus(cpus);
-            entry.applied = Some(Applied { cpus, exclusive: false, sure: true });
+            let cpus = wanted.cpus.filter(|cpus| !entry.is_on(cpus, Certainty::Told))?;
+            entry.applied = Some(Applied::told(cpus, false));
             entry.claim = None;
             Some(Container { cpus: Some(cpus), cpu: entry.cpu, ..container.clone() })
         });

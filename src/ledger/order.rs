@@ -18,12 +18,19 @@ pub(super) struct Change<'a> {
     pub(super) pin: Pin,
 }
 
-/// What a container is told now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Step {
-    pub(super) update: Update,
+/// What is told now, in its order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Steps {
+    pub(super) updates: Vec<Update>,
+    /// Containers among them that get the rest of their CPUs later.
+    pub(super) waiting: Vec<ContainerId>,
+}
+
+/// What one container is told now.
+struct Step {
+    update: Update,
     /// Whether it gets the rest of its CPUs later.
-    pub(super) waits: bool,
+    waits: bool,
 }
 
 impl Change<'_> {
@@ -37,15 +44,21 @@ impl Change<'_> {
         self.before().map_or(CpuSet::EMPTY, |before| self.pin.cpus() - before)
     }
 
-    /// The CPUs that it has for itself and has to leave. The kernel takes those that it keeps by itself.
-    fn leaves(&self) -> CpuSet {
-        let alone = self.entry.applied.filter(|applied| applied.exclusive);
-        let alone = alone.filter(|_| self.entry.kept_by == Exclusivity::Runtime);
-        alone.map_or(CpuSet::EMPTY, |applied| applied.cpus - self.pin.cpus())
+    /// The CPUs that it has for itself and has to leave, if any. The kernel takes those that it keeps by itself.
+    pub(super) fn leaves(&self) -> Option<CpuSet> {
+        let alone = self.entry.applied.as_ref().filter(|applied| applied.exclusive);
+        let alone = alone.filter(|_| self.entry.kept_by == Exclusivity::Runtime)?;
+        let left = alone.cpus - self.pin.cpus();
+        (!left.is_empty()).then_some(left)
+    }
+
+    /// The change to where it is to run in the end.
+    pub(super) fn update(&self) -> Update {
+        Update { container: self.entry.id.clone(), pin: self.pin }
     }
 
     fn step(&self) -> Step {
-        self.step_to(self.pin)
+        Step { update: self.update(), waits: false }
     }
 
     fn step_to(&self, pin: Pin) -> Step {
@@ -69,15 +82,13 @@ impl Change<'_> {
 }
 
 /// The steps of one message, in their order. The runtime changes the container `last` after all others, wherever it stands.
-pub(super) fn in_order(changes: Vec<Change<'_>>, last: Option<&ContainerId>) -> Vec<Step> {
+pub(super) fn in_order(changes: Vec<Change<'_>>, last: Option<&ContainerId>) -> Steps {
     let (exclusive, shared): (Vec<_>, Vec<_>) =
         changes.into_iter().partition(|change| change.pin.is_exclusive());
     let all = || shared.iter().chain(&exclusive);
-    let left: CpuSet = all().map(Change::leaves).collect();
-    if left.is_empty() && exclusive.len() < 2 {
-        return all().map(Change::step).collect();
-    }
-    let late: CpuSet = all().filter(|c| Some(&c.entry.id) == last).map(Change::leaves).collect();
+    let left: CpuSet = all().filter_map(Change::leaves).collect();
+    let late = all().filter(|change| Some(&change.entry.id) == last);
+    let late: CpuSet = late.filter_map(Change::leaves).collect();
     let wanted: CpuSet = exclusive.iter().map(|change| change.pin.cpus()).collect();
     let mut steps = Vec::with_capacity(shared.len() + exclusive.len());
     let mut widened = Vec::new();
@@ -93,7 +104,11 @@ pub(super) fn in_order(changes: Vec<Change<'_>>, last: Option<&ContainerId>) -> 
     steps.extend(exclusive_in_order(exclusive, &shared_now));
     let widen = |change: &&Change<'_>| change.step_without(&late).unwrap_or_else(|| change.step());
     steps.extend(widened.iter().map(widen));
-    steps
+    let waiting = steps.iter().filter(|step| step.waits);
+    Steps {
+        waiting: waiting.map(|step| step.update.container.clone()).collect(),
+        updates: steps.into_iter().map(|step| step.update).collect(),
+    }
 }
 
 /// Containers with exclusive CPUs: each after those that have to leave CPUs that it gets. Of a ring one goes ahead with the

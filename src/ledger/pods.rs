@@ -189,7 +189,7 @@ impl PodEntry {
     /// Whether a container that shares names CPUs that the kernel keeps for another one of the pod.
     pub(super) fn is_in_its_own_way(&self) -> bool {
         let kept = self.kept_by_kernel();
-        let named = |entry: &Entry| entry.told.cpus().filter(|_| entry.claim.is_none());
+        let named = |entry: &Entry| entry.told().filter(|_| entry.claim.is_none());
         self.containers.values().filter_map(named).any(|told| !told.is_disjoint(&kept))
     }
 

@@ -1,10 +1,10 @@
 //! The sums: the shared pool, what is free, what must hold.
 
-use super::entry::{Entry, Life, Told};
+use super::entry::{Certainty, Entry, Life};
 use super::event::{Pin, Update};
 use super::hands_off::Stance;
 use super::model::ContainerId;
-use super::order::{Change, Step, in_order};
+use super::order::{Change, Steps, in_order};
 use super::pods::PodEntry;
 use super::{Exclusivity, Ledger, Policy};
 use crate::cpuset::CpuSet;
@@ -87,7 +87,7 @@ impl Ledger {
                     let beside = cpus - pod.kept_by_kernel();
                     cpus = if beside.is_empty() { cpus } else { beside };
                 }
-                let unset = entry.told == Told::Nothing;
+                let unset = entry.applied.is_none();
                 let free = self.settings.policy == Policy::None && cpus == self.topology.online();
                 let limit = entry.cpu.limit.filter(|_| entry.lifted);
                 let pin = Pin::shared(cpus).map(|pin| pin.with_limit(limit));
@@ -135,7 +135,8 @@ impl Ledger {
         if self.stance != Stance::Assign || !std::mem::take(&mut self.pending) {
             return Vec::new();
         }
-        let steps = self.steps(|entry, pin| entry.told != Told::Cpus(pin.cpus()), last);
+        let due = |entry: &Entry, pin: &Pin| !entry.is_on(&pin.cpus(), Certainty::Told);
+        let steps = self.steps(due, last);
         self.carry(steps, Entry::hear_again)
     }
 
@@ -152,13 +153,12 @@ impl Ledger {
         let kept =
             |entry: &Entry, pin: &Pin| pin.is_exclusive() && entry.kept_by == Exclusivity::Kernel;
         let due = |entry: &Entry, pin: &Pin| {
-            entry.life == Life::Running && !kept(entry, pin) && !entry.is_applied(pin)
+            entry.life == Life::Running
+                && !kept(entry, pin)
+                && !entry.is_on(&pin.cpus(), Certainty::Written)
         };
         let steps = self.steps(due, None);
-        let writes = self.carry(steps, |entry, pin| {
-            entry.doubt();
-            entry.apply(pin);
-        });
+        let writes = self.carry(steps, |entry, pin| entry.apply(pin, Certainty::Written));
         self.pending = true;
         writes
     }
@@ -168,32 +168,53 @@ impl Ledger {
         self.waits
     }
 
-    fn steps(&self, due: impl Fn(&Entry, &Pin) -> bool, last: Option<&ContainerId>) -> Vec<Step> {
+    /// The steps to where containers shall run, of those that have to be told.
+    fn steps(
+        &self,
+        due: impl Fn(&Entry, &Pin) -> bool + Copy,
+        last: Option<&ContainerId>,
+    ) -> Steps {
+        let mut updates = Vec::new();
+        let (mut leave, mut exclusive) = (false, 0);
+        for change in self.changes(due) {
+            leave |= change.leaves().is_some();
+            exclusive += usize::from(change.pin.is_exclusive());
+            updates.push(change.update());
+        }
+        // Mostly a new container's CPUs are taken from those that share: these leave, and nothing is in the way.
+        if leave || exclusive > 1 {
+            return in_order(self.changes(due).collect(), last);
+        }
+        if exclusive > 0 {
+            updates.sort_by_key(|update| update.pin.is_exclusive());
+        }
+        Steps { updates, waiting: Vec::new() }
+    }
+
+    fn changes(&self, due: impl Fn(&Entry, &Pin) -> bool) -> impl Iterator<Item = Change<'_>> {
         let entries = self
             .pods
             .values()
             .flat_map(|pod| pod.containers.values().map(move |entry| (pod, entry)));
-        let changes = entries
+        entries
             .filter(|(_, entry)| entry.life != Life::Stopped)
             .filter_map(|(pod, entry)| Some(Change { entry, pin: self.wish(pod, entry)? }))
-            .filter(|Change { entry, pin }| due(entry, pin));
-        in_order(changes.collect(), last)
+            .filter(move |Change { entry, pin }| due(entry, pin))
     }
 
     /// Takes note of what is told or written now, and what waits.
-    fn carry(&mut self, steps: Vec<Step>, note: impl Fn(&mut Entry, &Pin)) -> Vec<Update> {
-        self.waits = steps.iter().any(|step| step.waits);
+    fn carry(&mut self, steps: Steps, note: impl Fn(&mut Entry, &Pin)) -> Vec<Update> {
+        let Steps { updates, waiting } = steps;
+        self.waits = !waiting.is_empty();
         self.pending |= self.waits;
-        let carry = |Step { update, waits }: Step| {
-            if let Some((uid, name)) = self.ids.get(&update.container) {
-                self.pods.change_entry(uid, name, |entry| {
-                    note(entry, &update.pin);
-                    entry.waits = waits;
-                });
-            }
-            update
-        };
-        steps.into_iter().map(carry).collect()
+        for Update { container, pin } in &updates {
+            let Some((uid, name)) = self.ids.get(container) else { continue };
+            self.pods.change_entry(uid, name, |entry| {
+                note(entry, pin);
+                entry.waits = waiting.contains(container);
+            });
+        }
+        updates
     }
 
     pub(super) fn mark_told(&mut self, update: &Update) {

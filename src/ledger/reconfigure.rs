@@ -6,7 +6,7 @@
 //! hear, of this only those for whom something changes.
 
 use super::Ledger;
-use super::entry::{Applied, Entry, Told};
+use super::entry::{Applied, Entry};
 use super::model::ContainerId;
 use super::note::What;
 use super::settings::Settings;
@@ -16,7 +16,6 @@ use std::collections::BTreeMap;
 /// What a container had before.
 struct Had {
     claim: Option<CpuSet>,
-    told: Told,
     applied: Option<Applied>,
 }
 
@@ -24,8 +23,7 @@ impl Ledger {
     /// These settings are in force now.
     pub(super) fn reconfigure(&mut self, settings: Settings) {
         self.settings = settings;
-        let had =
-            |entry: &Entry| Had { claim: entry.claim, told: entry.told, applied: entry.applied };
+        let had = |entry: &Entry| Had { claim: entry.claim, applied: entry.applied };
         let before: BTreeMap<ContainerId, Had> =
             self.entries().map(|(_, _, entry)| (entry.id.clone(), had(entry))).collect();
         // It was chosen under the settings before; as after a restart nobody remembers it.
@@ -33,7 +31,7 @@ impl Ledger {
         self.reread_wishes();
         let earlier = self.notes.len();
         // A claim is what is set, or what is about to be.
-        self.adopt_anew(|entry| entry.claim.or(entry.told.cpus()));
+        self.adopt_anew(|entry| entry.claim.or(entry.told()));
         self.leave_alone(&before);
         let news = self.notes.split_off(earlier);
         self.notes.extend(news.into_iter().filter(|note| {
@@ -47,7 +45,7 @@ impl Ledger {
         self.pods.change_all(|_, pod| {
             for entry in pod.containers.values_mut() {
                 if let Some(had) = before.get(&entry.id).filter(|had| had.claim == entry.claim) {
-                    (entry.told, entry.applied) = (had.told, had.applied);
+                    entry.applied = had.applied;
                 }
             }
         });

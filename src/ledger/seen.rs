@@ -75,7 +75,7 @@ impl Ledger {
                 runs_on: entry
                     .claim
                     .or_else(|| self.shares(pod, entry))
-                    .or(entry.told.cpus())
+                    .or(entry.told())
                     .unwrap_or(self.topology.online()),
                 state: match entry.life {
                     Life::Created { .. } => State::Created,

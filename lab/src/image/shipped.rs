@@ -40,7 +40,7 @@ impl Shipped {
     /// This program with the repository's manifests; the archive of its image is written into a directory.
     ///
     /// # Errors
-    /// As [`write`].
+    /// As [`write()`].
     pub fn with(program: &Path, directory: &Path) -> Result<Self> {
         let (program, image) = (program.to_path_buf(), directory.join(ARCHIVE));
         write(&image, &program)?;

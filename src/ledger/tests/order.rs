@@ -1,6 +1,6 @@
 //! The order of the changes of a decision.
 
-use super::super::entry::{Applied, Entry, Life};
+use super::super::entry::{Applied, Certainty, Entry, Life};
 use super::super::order::{Change, in_order};
 use super::hotplug::machine_without;
 use super::resize::resize;
@@ -96,7 +96,7 @@ fn entry(id: &str, has: &str, exclusive: bool) -> Entry {
     let owner = guaranteed(id, 2000);
     let life = Life::Running;
     let mut entry = Entry::new(&container(&owner, "c", id, 2000), life, Exclusivity::Runtime);
-    entry.applied = Some(Applied { cpus: cpus(has), exclusive, sure: true });
+    entry.applied = Some(Applied::told(cpus(has), exclusive));
     entry
 }
 
@@ -109,14 +109,15 @@ fn steps(containers: &[(&str, &str, &str, bool)]) -> Vec<String> {
     }
     let mut messages = Vec::new();
     for _ in 0..4 {
-        let there = |(entry, pin): &&(Entry, Pin)| !entry.is_applied(pin);
+        let there = |(entry, pin): &&(Entry, Pin)| !entry.is_on(&pin.cpus(), Certainty::Told);
         let changes = entries.iter().filter(there);
         let changes = changes.map(|(entry, pin)| Change { entry, pin: *pin }).collect();
-        let updates: Vec<Update> =
-            in_order(changes, None).into_iter().map(|step| step.update).collect();
+        let updates = in_order(changes, None).updates;
         for update in &updates {
             let mut all = entries.iter_mut().map(|(entry, _)| entry);
-            all.find(|entry| entry.id == update.container).unwrap().apply(&update.pin);
+            all.find(|entry| entry.id == update.container)
+                .unwrap()
+                .apply(&update.pin, Certainty::Told);
         }
         messages.extend((!updates.is_empty()).then(|| told(updates).join(", ")));
     }

@@ -17,10 +17,9 @@ pub(super) fn init_and_sidecar(shape: &Shape) -> Option<Script> {
     script.look();
     script.does(Step::End("db".into(), "init".into()));
     script.does(Step::Add("db".into(), guaranteed("sidecar", 1)));
-    script.holding(2);
+    // What the init container leaves over is everybody's until the pod needs it.
     let sidecar = script.look();
     script.does(Step::Add("db".into(), guaranteed("main", 2)));
-    script.holding(0);
     let complete = script.exclusive_unmoved(sidecar);
     if rest > 0 {
         script.exclusive("rest", rest);

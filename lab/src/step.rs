@@ -29,6 +29,9 @@ mod outcome;
 
 pub use outcome::Outcome;
 
+/// How long the plugin may take to give others what a resized container has left; what is not so then the next look tells.
+const FOLLOWS: Duration = Duration::from_secs(10);
+
 /// How long the plugin may take to see something: two looks ten seconds apart, on an emulated machine.
 const SAYS: Duration = Duration::from_secs(90);
 
@@ -315,7 +318,14 @@ impl<'a> Player<'a> {
             }
             Step::Wait(seconds) => std::thread::sleep(Duration::from_secs(*seconds)),
             Step::Retry(pod) => return Ok(refusal(self.node.retry(pod).map(|_| ()))),
-            Step::Resize(pod, milli) => return Ok(refusal(self.node.resize(pod, "main", *milli))),
+            Step::Resize(pod, milli) => {
+                let done = refusal(self.node.resize(pod, "main", *milli));
+                // The runtime changes the container itself last: what it leaves others get some moments after that.
+                if matches!(done, Outcome::Done) && self.plugin.is_some() {
+                    self.settle(FOLLOWS)?;
+                }
+                return Ok(done);
+            }
             Step::Remove(pod) => self.node.remove(pod)?,
             Step::KubeletState(state) => self.node.kubelet_state(Some(state))?,
             Step::WriteGroup(group, file, value) => {

@@ -11,8 +11,8 @@ use crate::pod::{Container, Pod};
 use crate::step::{Outcome, Settled, Step};
 use crate::view::View;
 
-/// What the plugin says of a container that is not as decided.
-const DRIFT: &str = ": decided were ";
+/// What the plugin says of a container that is not as decided: that CPU 3 was, or that CPUs 3-4 were.
+const DRIFT: &str = ": decided w";
 
 /// Whoever watches has to look so often, or has seen nothing.
 const FEW: u64 = 20;

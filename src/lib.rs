@@ -7,6 +7,7 @@ pub mod daemon;
 pub mod enforce;
 pub mod kubelet;
 pub mod ledger;
+pub mod nodeset;
 pub mod nri;
 pub mod observe;
 pub mod pattern;

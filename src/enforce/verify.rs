@@ -6,7 +6,7 @@ use super::partition::{self, Kind};
 use super::quota;
 use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, Holder, Placed};
-use crate::placement::NodeSet;
+use crate::nodeset::NodeSet;
 use crate::spelling;
 use std::fmt;
 use std::path::{Path, PathBuf};

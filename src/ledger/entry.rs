@@ -7,8 +7,9 @@ use super::model::{Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, 
 use super::settings::Exclusivity;
 use super::wishes::{Cpus, Terms};
 use crate::cpuset::CpuSet;
+use crate::nodeset::NodeSet;
+use crate::placement::Wishes;
 use crate::placement::wishes::Smt;
-use crate::placement::{NodeSet, Wishes};
 
 /// A container that exists, or will be restarted.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use super::hands_off::{KubeletClaim, Stance};
 use super::model::{Container, ContainerId, CpuRequest, MilliCpu, Pod, SandboxId};
 use super::settings::Settings;
 use crate::cpuset::CpuSet;
-use crate::placement::NodeSet;
+use crate::nodeset::NodeSet;
 use crate::topology::Topology;
 
 /// Everything that can happen, in the order the runtime says it did.

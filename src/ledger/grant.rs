@@ -7,8 +7,9 @@ use super::scene::{Refused, Scene};
 use super::wishes::Terms;
 use super::{Ledger, Policy};
 use crate::cpuset::CpuSet;
+use crate::nodeset::NodeSet;
 use crate::placement::{
-    self, Allocation, Hint, NodeSet, NotEnough, Rejection, Scope, Supply, Wishes, allocate,
+    self, Allocation, Hint, NotEnough, Rejection, Scope, Supply, Wishes, allocate,
     devices::affinity, wishes,
 };
 

@@ -7,7 +7,7 @@
 use super::Ledger;
 use super::entry::Entry;
 use super::model::Container;
-use crate::placement::NodeSet;
+use crate::nodeset::NodeSet;
 use crate::placement::memory::{all_memory, memory_of};
 
 impl Ledger {

@@ -2,7 +2,7 @@
 
 use super::cgroup::CgroupPath;
 use crate::cpuset::CpuSet;
-use crate::placement::NodeSet;
+use crate::nodeset::NodeSet;
 use std::fmt;
 use std::iter::Sum;
 

@@ -9,7 +9,7 @@ use crate::ledger::{
     Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, SandboxId,
     Wanted,
 };
-use crate::placement::NodeSet;
+use crate::nodeset::NodeSet;
 use std::collections::HashMap;
 
 /// The CFS period, in microseconds, where none is told: the kubelet's default.

@@ -10,13 +10,14 @@
 //! to say.
 
 use super::hints::{Demand, Hint};
-use super::nodes::{NodeSet, Numa};
+use super::nodes::Numa;
 use super::rejection::Rejection;
 use super::reserve::whole_cores;
 use super::settings::Settings;
 use super::take::take;
 use super::topology_manager::TopologyPolicy;
 use crate::cpuset::CpuSet;
+use crate::nodeset::NodeSet;
 use crate::topology::Topology;
 
 /// What a container can be given.

@@ -22,8 +22,9 @@
 use super::closest::{Group, Search, group_by_distance};
 use super::hints::{Demand, Hint, Node};
 use super::merge::{Affinity, decide};
-use super::nodes::{NodeSet, Numa};
+use super::nodes::Numa;
 use super::topology_manager::TopologyPolicy;
+use crate::nodeset::NodeSet;
 
 impl Demand {
     /// What the topology manager decides when CPUs are all that counts.

@@ -20,7 +20,7 @@
 //! a real one of 64 nodes in a fat tree it took requests for 15 nodes and more.
 
 use super::hints::{Demand, Node};
-use super::nodes::NodeSet;
+use crate::nodeset::NodeSet;
 
 /// Steps (one looks at one pair of groups) before the best set so far stands: a few milliseconds.
 const EFFORT: usize = 1_000_000;

@@ -9,10 +9,11 @@
 use super::allocate::{self, Supply};
 use super::hints::{Demand, Hint};
 use super::merge::merge;
-use super::nodes::{NodeSet, Numa};
+use super::nodes::Numa;
 use super::rejection::Rejection;
 use super::settings::Settings;
 use super::topology_manager::TopologyPolicy;
+use crate::nodeset::NodeSet;
 use crate::topology::Topology;
 
 /// As [`affinity`](allocate::affinity), for a container with devices on these NUMA nodes.

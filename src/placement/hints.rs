@@ -7,8 +7,8 @@
 //! Only nodes with CPUs take part; memory-only ones never count.
 
 use super::combinations::next_combination;
-use super::nodes::{MAX_NODES, NodeSet};
 use crate::cpuset::CpuSet;
+use crate::nodeset::{MAX_NODES, NodeSet};
 use crate::topology::{Tally, Topology};
 
 /// A set of NUMA nodes that can hold a request of one resource.

@@ -5,8 +5,8 @@
 //! nearest nodes with CPUs, and is theirs to use as well. Near is what the machine says (ACPI SLIT); where it says
 //! nothing, all are as near.
 
-use super::nodes::{MAX_NODES, NodeSet};
 use crate::cpuset::CpuSet;
+use crate::nodeset::{MAX_NODES, NodeSet};
 use crate::topology::{NumaNode, Topology};
 
 /// The nodes with memory for these CPUs. Never empty: `None` where that cannot be said, and nothing should be set.

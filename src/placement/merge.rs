@@ -14,8 +14,9 @@
 //! kubelet (kubernetes/kubernetes#131738).
 
 use super::hints::Hint;
-use super::nodes::{NodeSet, Numa};
+use super::nodes::Numa;
 use super::topology_manager::TopologyPolicy;
+use crate::nodeset::NodeSet;
 use std::collections::HashSet;
 
 /// What the topology manager decides for a container or pod.

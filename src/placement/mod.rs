@@ -43,7 +43,7 @@ pub mod wishes;
 pub use allocate::{Allocation, Supply, affinity, allocate};
 pub use hints::{Demand, Hint};
 pub use merge::{Affinity, ResourceHints, merge};
-pub use nodes::{NodeSet, Numa};
+pub use nodes::Numa;
 pub use options::Options;
 pub use rejection::{Reason, Rejection};
 pub use reserve::Reservation;

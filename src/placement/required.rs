@@ -8,12 +8,12 @@
 use super::allocate::{self, Allocation, Supply, inside};
 use super::devices;
 use super::hints::Hint;
-use super::nodes::NodeSet;
 use super::rejection::Rejection;
 use super::settings::Settings;
 use super::take::UncoreOrder;
 use super::topology_manager::TopologyPolicy;
 use crate::cpuset::CpuSet;
+use crate::nodeset::NodeSet;
 use crate::topology::Topology;
 use std::cmp::Reverse;
 

@@ -10,13 +10,13 @@
 use super::allocate::{self, Allocation, Supply};
 use super::devices;
 use super::hints::Hint;
-use super::nodes::NodeSet;
 use super::rejection::Rejection;
 use super::required;
 use super::reserve::whole_cores;
 use super::settings::Settings;
 use super::topology_manager::{Scope, TopologyPolicy};
 use crate::cpuset::CpuSet;
+use crate::nodeset::NodeSet;
 use crate::topology::Topology;
 
 /// Where a container's CPUs should be in the machine's uncore caches.

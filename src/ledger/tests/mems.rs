@@ -1,7 +1,7 @@
 //! Memory that follows exclusive CPUs: two NUMA nodes of 8 CPUs, CPUs 0-1 reserved.
 
 use super::*;
-use crate::placement::NodeSet;
+use crate::nodeset::NodeSet;
 use crate::topology::synthetic::Machine;
 
 fn node() -> Node {

@@ -1,0 +1,94 @@
+//! [`NodeSet`]: NUMA nodes as a set.
+
+use std::fmt;
+
+/// How many NUMA nodes a [`NodeSet`] can name: node numbers are `0..MAX_NODES`.
+///
+/// The kubelet's limit is 64. Nodes past this one get no affinity, but their CPUs are still given out.
+pub const MAX_NODES: usize = 128;
+
+/// A set of NUMA nodes, by the kernel's numbers.
+///
+/// Sets are ordered as binary numbers with node 0 as the lowest digit: of two sets the lower is the one without the
+/// highest node that is in only one of them. It is the order in which the topology manager breaks ties.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct NodeSet(u128);
+
+impl NodeSet {
+    /// The set without nodes.
+    pub const EMPTY: NodeSet = NodeSet(0);
+
+    /// The set of one node; empty if its number is [`MAX_NODES`] or more.
+    pub fn of(node: usize) -> NodeSet {
+        let shift = u32::try_from(node).ok();
+        NodeSet(shift.and_then(|shift| 1u128.checked_shl(shift)).unwrap_or(0))
+    }
+
+    /// Whether `node` is in the set.
+    pub fn contains(self, node: usize) -> bool {
+        self.0 & NodeSet::of(node).0 != 0
+    }
+
+    /// How many nodes are in the set.
+    pub fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Whether the set has no node.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The nodes in both sets.
+    pub fn intersection(self, other: NodeSet) -> NodeSet {
+        NodeSet(self.0 & other.0)
+    }
+
+    /// The nodes in either set.
+    pub fn union(self, other: NodeSet) -> NodeSet {
+        NodeSet(self.0 | other.0)
+    }
+
+    /// Whether every node of this set is in `other`.
+    pub fn is_subset(self, other: NodeSet) -> bool {
+        self.0 & !other.0 == 0
+    }
+
+    /// The nodes in ascending order.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let node = (rest != 0).then_some(rest.trailing_zeros() as usize);
+            rest &= rest.wrapping_sub(1);
+            node
+        })
+    }
+
+    /// The set as a number, node 0 its lowest binary digit.
+    pub fn bits(self) -> u128 {
+        self.0
+    }
+}
+
+impl FromIterator<usize> for NodeSet {
+    fn from_iter<I: IntoIterator<Item = usize>>(nodes: I) -> NodeSet {
+        nodes.into_iter().map(NodeSet::of).fold(NodeSet::EMPTY, NodeSet::union)
+    }
+}
+
+impl fmt::Display for NodeSet {
+    /// Writes the numbers with commas between them: `0,1,4`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, node) in self.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(f, "{comma}{node}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for NodeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{{self}}}")
+    }
+}

@@ -313,7 +313,7 @@ pub async fn serve(
             Message::Configure { session, runtime, capabilities, config, reply, updater } => {
                 current = session;
                 introduce(&runtime, &capabilities);
-                link.introduced(session, runtime);
+                link.introduced(session.0, runtime);
                 let result = match owner.take() {
                     Some(owner) => Ok(owner),
                     None => configure(paths, &config),
@@ -356,7 +356,7 @@ pub async fn serve(
             }
             Message::Disconnected { session } => {
                 log::debug!("{session} has ended");
-                link.ended(session);
+                link.ended(session.0);
             }
         }
     }

@@ -10,6 +10,7 @@ pub mod ledger;
 pub mod nodeset;
 pub mod nri;
 pub mod observe;
+pub mod partition;
 pub mod pattern;
 pub mod placement;
 pub mod simulate;

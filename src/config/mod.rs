@@ -15,8 +15,8 @@ pub use follow::{Follower, Mistake, Reading};
 pub use nodes::{Labels, NodeIdentity, Override};
 
 use crate::cpuset::CpuSet;
-use crate::enforce::{Kind, WhyNot};
 use crate::ledger::{Exclusivity, Namespaces, Policy, Settings, Stance};
+use crate::partition::PartitionType;
 use crate::placement::reserve::ReserveError;
 use crate::placement::settings::SettingsError;
 use crate::placement::topology_manager::Scope;
@@ -25,6 +25,7 @@ use crate::spelling;
 use crate::topology::Topology;
 use error::Source;
 use file::{File, Pairs};
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -55,7 +56,7 @@ pub struct Config {
     /// `exclusivity`.
     exclusivity: WantedExclusivity,
     /// `cpusetPartition`.
-    partition: Kind,
+    partition: PartitionType,
     /// `strict`.
     strict: bool,
     /// Which entries of `nodes` are in it, the most specific last.
@@ -213,7 +214,7 @@ impl Config {
             ("auto", WantedExclusivity::Auto),
         ];
         let exclusivity = source.one_of("exclusivity", file.exclusivity.as_ref(), &kinds)?;
-        let kinds = [("root", Kind::Root), ("isolated", Kind::Isolated)];
+        let kinds = PartitionType::ALL.map(|kind| (kind.name(), kind));
         let partition = source.one_of("cpusetPartition", file.cpuset_partition.as_ref(), &kinds)?;
         let booleans = [("true", true), ("false", false)];
         let strict = source.one_of("strict", file.strict.as_ref(), &booleans)?;
@@ -273,7 +274,7 @@ impl Config {
     }
 
     /// What a container's control group becomes where the kernel does.
-    pub fn partition(&self) -> Kind {
+    pub fn partition(&self) -> PartitionType {
         self.partition
     }
 
@@ -283,7 +284,7 @@ impl Config {
     }
 
     /// The kernel cannot keep exclusivity, for this reason.
-    pub fn kernel_cannot(&self, why: &WhyNot) -> ConfigError {
+    pub fn kernel_cannot(&self, why: impl fmt::Display) -> ConfigError {
         let why = format!(
             "the kernel cannot keep exclusivity on this node: {why}. \"auto\" takes the runtime then"
         );

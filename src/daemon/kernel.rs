@@ -7,7 +7,6 @@ use crate::enforce::{Enforcer, Refused, WhyNot, probe, writable};
 use crate::ledger::{
     CgroupPath, ContainerId, Event, Exclusivity, Ledger, Placed, Policy, Settings, Subject, Update,
 };
-use crate::observe::cannot_write_groups;
 use std::collections::{BTreeSet, VecDeque};
 
 /// The groups that kubelets put all pods in, with either cgroup driver: what an earlier life left there has to go even if
@@ -106,7 +105,7 @@ impl Kernel {
                 log::info!("exclusivity: auto: the runtime keeps it here, because {why}");
                 Way::Runtime(Err(why))
             }
-            (WantedExclusivity::Kernel, Err(why)) => return Err(config.kernel_cannot(&why).into()),
+            (WantedExclusivity::Kernel, Err(why)) => return Err(config.kernel_cannot(why).into()),
         };
         settings.exclusivity = match way {
             Way::Kernel(_) => Exclusivity::Kernel,
@@ -115,7 +114,7 @@ impl Kernel {
         let hand = writable(&paths.cgroup_root);
         let hand = hand.map(|hierarchy| Enforcer::new(hierarchy, config.partition()));
         if let Err(why) = &hand {
-            log::warn!("{}", cannot_write_groups(why));
+            log::warn!("{}", why.consequence());
         }
         Ok(Kernel::new(way, hand))
     }

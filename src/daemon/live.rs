@@ -2,9 +2,10 @@
 
 use super::{Owner, Paths, answer};
 use crate::config::{Config, Follower, Mistake, Reading, WantedExclusivity};
-use crate::enforce::{Kind, probe};
+use crate::enforce::probe;
 use crate::ledger::{Event, Policy, Settings, Stance};
 use crate::observe::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
+use crate::partition::PartitionType;
 use crate::topology::Topology;
 use std::future::pending;
 use std::path::{Path, PathBuf};
@@ -39,7 +40,7 @@ impl Live {
     }
 
     /// What control groups become where the kernel keeps exclusivity; a change waits for a restart.
-    pub(super) fn partition(&self) -> Kind {
+    pub(super) fn partition(&self) -> PartitionType {
         self.started.partition()
     }
 
@@ -70,7 +71,7 @@ impl Live {
             let config = reading?;
             let settings = config.resolve(topology)?;
             if wanted(&config) == WantedExclusivity::Kernel {
-                probe(&self.cgroup_root).map_err(|why| config.kernel_cannot(&why))?;
+                probe(&self.cgroup_root).map_err(|why| config.kernel_cannot(why))?;
             }
             Ok((config, settings))
         };

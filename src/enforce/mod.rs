@@ -16,11 +16,12 @@ mod quota;
 pub mod verify;
 
 pub use hierarchy::{FileError, Hierarchy};
-pub use partition::{Kind, Refused};
+pub use partition::Refused;
 pub use probe::{WhyNot, probe, writable};
 pub use verify::{Drift, InForce, Presence, Verifier};
 
 use crate::ledger::{CgroupPath, Placed};
+use crate::partition::PartitionType;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -28,12 +29,12 @@ use std::time::Instant;
 #[derive(Debug, Clone)]
 pub struct Enforcer {
     on: Hierarchy,
-    kind: Kind,
+    kind: PartitionType,
 }
 
 impl Enforcer {
     /// Makes partitions of this kind in a hierarchy.
-    pub fn new(on: Hierarchy, kind: Kind) -> Enforcer {
+    pub fn new(on: Hierarchy, kind: PartitionType) -> Enforcer {
         Enforcer { on, kind }
     }
 

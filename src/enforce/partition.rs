@@ -8,8 +8,8 @@
 use super::hierarchy::{FileError, Hierarchy};
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
+use crate::partition::PartitionType;
 use crate::spelling;
-use std::fmt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -26,30 +26,6 @@ const MEMBER: &str = "member";
 const PATIENCE: Duration = Duration::from_millis(400);
 /// How long it is left alone between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
-
-/// What an exclusive container's group becomes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Kind {
-    /// A scheduling domain of its own, in which the kernel balances load: right for ordinary programs.
-    #[default]
-    Root,
-    /// No load balancing at all, as with `isolcpus`: for programs that place their own threads.
-    Isolated,
-}
-
-impl Kind {
-    /// Every kind there is.
-    pub(super) const ALL: [Kind; 2] = [Kind::Root, Kind::Isolated];
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::Root => "root",
-            Kind::Isolated => "isolated",
-        })
-    }
-}
 
 /// Why the kernel does not keep others off a group's CPUs.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +51,7 @@ pub enum Refused {
         /// The CPUs it really has.
         effective: CpuSet,
         /// What was asked for.
-        kind: Kind,
+        kind: PartitionType,
         /// The CPUs that were asked for.
         cpus: CpuSet,
     },
@@ -123,7 +99,7 @@ pub(super) fn keep(
     on: &Hierarchy,
     group: &CgroupPath,
     cpus: CpuSet,
-    kind: Kind,
+    kind: PartitionType,
 ) -> Result<(), Refused> {
     if holds(on, group, cpus, kind)? && on.cpus(group, EXCLUSIVE)? == cpus {
         return Ok(());
@@ -139,7 +115,12 @@ pub(super) fn keep(
     result
 }
 
-fn make(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet, kind: Kind) -> Result<(), Refused> {
+fn make(
+    on: &Hierarchy,
+    group: &CgroupPath,
+    cpus: CpuSet,
+    kind: PartitionType,
+) -> Result<(), Refused> {
     reserve(on, group, cpus)?;
     clear_siblings(on, group, cpus)?;
     // CPUs that it gives up leave `cpuset.cpus` first, CPUs that it gets come last, so that it always has some.
@@ -273,7 +254,7 @@ fn await_free(
 /// CPUs that a group or groups in it have for themselves, as valid partitions.
 fn kept_in(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
     let state = on.read(group, PARTITION).unwrap_or_default();
-    if Kind::ALL.iter().any(|kind| state == kind.to_string()) {
+    if PartitionType::ALL.iter().any(|kind| state == kind.name()) {
         return on.cpus(group, EXCLUSIVE_EFFECTIVE).unwrap_or_default();
     }
     // Only what a group may have for itself can be passed on to a partition in it.
@@ -290,7 +271,7 @@ pub(super) fn holds(
     on: &Hierarchy,
     group: &CgroupPath,
     cpus: CpuSet,
-    kind: Kind,
+    kind: PartitionType,
 ) -> Result<bool, FileError> {
     Ok(on.read(group, PARTITION)? == kind.to_string() && on.cpus(group, EFFECTIVE)? == cpus)
 }

@@ -35,6 +35,21 @@ pub enum WhyNot {
     NoCapability,
 }
 
+impl WhyNot {
+    /// What follows where groups cannot be written for this reason.
+    pub fn consequence(&self) -> String {
+        match self {
+            WhyNot::NoHierarchy(_) => {
+                format!("what was decided is neither verified nor repaired, because {self}")
+            }
+            _ => format!(
+                "{self}. The runtime alone sets CPUs: before NRI 0.12.1 a drift waits for the next answer to it, and so does \
+                 what it loses of a container that it is starting; a CFS quota that it does not lift stays"
+            ),
+        }
+    }
+}
+
 /// The hierarchy below `root`, if groups can be written in it.
 ///
 /// # Errors
@@ -143,6 +158,19 @@ mod tests {
         // No such file to write.
         assert!(matches!(probe(root), Err(WhyNot::ReadOnly { .. })));
         assert!(writable(root).unwrap_err().to_string().contains("No such file"));
+    }
+
+    #[test]
+    fn what_follows_is_said() {
+        let root = PathBuf::from("/sys/fs/cgroup");
+        let read_only = WhyNot::ReadOnly { root: root.clone(), error: "no".into() };
+        for (why, said) in [
+            (read_only, ["/sys/fs/cgroup cannot be written: no.", "waits for the next answer"]),
+            (WhyNot::NoHierarchy(root), ["neither verified nor repaired", "/sys/fs/cgroup has no"]),
+        ] {
+            let found = why.consequence();
+            assert!(said.iter().all(|said| found.contains(said)), "{found}");
+        }
     }
 
     /// As on a host with systemd, to a process that may not ignore modes: the directory is read-only, its files are not.

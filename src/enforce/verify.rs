@@ -2,11 +2,12 @@
 
 use super::affinity;
 use super::hierarchy::{FileError, Hierarchy, Version};
-use super::partition::{self, Kind};
+use super::partition;
 use super::quota;
 use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, Holder, Placed};
 use crate::nodeset::NodeSet;
+use crate::partition::PartitionType;
 use crate::spelling;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -116,12 +117,12 @@ pub struct Verifier {
     on: Hierarchy,
     processes: PathBuf,
     /// The partitions that there should be, if any.
-    kind: Option<Kind>,
+    kind: Option<PartitionType>,
 }
 
 impl Verifier {
     /// Reads a hierarchy, and processes in `processes`, `/proc` as a rule.
-    pub fn new(on: Hierarchy, processes: &Path, kind: Option<Kind>) -> Verifier {
+    pub fn new(on: Hierarchy, processes: &Path, kind: Option<PartitionType>) -> Verifier {
         Verifier { on, processes: processes.to_owned(), kind }
     }
 
@@ -148,7 +149,7 @@ impl Verifier {
         // The older interface has all nodes there where nobody has set any.
         let mems = self.on.cpus(group, "cpuset.mems").ok();
         let mems = mems.filter(|_| self.on.version() == Version::V2);
-        let kept = Kind::ALL
+        let kept = PartitionType::ALL
             .into_iter()
             .any(|kind| partition::holds(&self.on, group, cpus, kind).unwrap_or(false));
         Some(InForce { cpus, mems: mems.map(|nodes| nodes.iter().collect()), kept })

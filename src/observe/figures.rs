@@ -4,9 +4,9 @@ use super::config_state::ConfigState;
 use super::counters::Counters;
 use super::time::Moment;
 use crate::cpuset::CpuSet;
-use crate::enforce::{Kind, WhyNot};
 use crate::ledger::{Ledger, Reason, Settings, Stance};
-use crate::nri::{Runtime, Session};
+use crate::nri::Runtime;
+use crate::partition::PartitionType;
 use crate::topology::Tally;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,15 +30,15 @@ pub struct Link {
     synchronized: bool,
     /// Who is, or was, there.
     runtime: Option<Runtime>,
-    /// The present or last connection.
-    session: Option<Session>,
+    /// The number of the present or last connection.
+    session: Option<u64>,
     /// How many there have been.
     connections: u64,
 }
 
 impl Link {
     /// The runtime introduces itself.
-    pub fn introduced(&mut self, session: Session, runtime: Runtime) {
+    pub fn introduced(&mut self, session: u64, runtime: Runtime) {
         let connections = self.connections + u64::from(self.session != Some(session));
         *self = Link {
             connected: true,
@@ -55,7 +55,7 @@ impl Link {
     }
 
     /// A connection has ended.
-    pub fn ended(&mut self, session: Session) {
+    pub fn ended(&mut self, session: u64) {
         if self.session == Some(session) {
             (self.connected, self.synchronized) = (false, false);
         }
@@ -94,7 +94,7 @@ pub struct NodeFigures {
     /// Whether no container may run otherwise than decided.
     pub strict: bool,
     /// What a container's control group becomes where the kernel keeps exclusivity.
-    pub partition: Kind,
+    pub partition: PartitionType,
     /// What is done while the kubelet's own CPU manager is active.
     pub on_active_kubelet: Stance,
     /// What was counted.
@@ -115,8 +115,8 @@ pub struct NodeFigures {
     pub change_takes: Option<Duration>,
     /// How often the kernel refused to keep others off a container's CPUs.
     pub kernel_refusals: u64,
-    /// Why control groups cannot be written; `None` if they can.
-    pub cannot_write_groups: Option<WhyNot>,
+    /// What follows from control groups that cannot be written; `None` if they can.
+    pub cannot_write_groups: Option<String>,
     /// How often a control group could not be written.
     pub group_write_errors: u64,
     /// Why the last write of the checkpoint failed; `None` if it did not.
@@ -183,7 +183,7 @@ impl NodeFigures {
             config: ConfigState::new("", Vec::new(), Moment(0)),
             stance: ledger.stance(),
             strict: false,
-            partition: Kind::default(),
+            partition: PartitionType::default(),
             on_active_kubelet: Stance::Refuse,
             counters: Counters::default(),
             moves,

@@ -2,7 +2,6 @@
 
 use super::config_state::{cannot_be_used, needs_restart};
 use super::figures::Figures;
-use crate::enforce::WhyNot;
 use crate::ledger::{Policy, Stance};
 
 /// Everything that keeps containers from being placed as configured, a sentence each; empty if nothing does.
@@ -47,21 +46,8 @@ pub fn warnings(figures: &Figures) -> Vec<String> {
     let fault = node.config.fault.as_ref().map(cannot_be_used);
     let waiting = &node.config.waiting;
     let restart = (!waiting.is_empty()).then(|| needs_restart(waiting));
-    let groups = node.cannot_write_groups.as_ref().map(cannot_write_groups);
+    let groups = node.cannot_write_groups.clone();
     [fault, restart, groups].into_iter().flatten().collect()
-}
-
-/// What follows from control groups that cannot be written.
-pub fn cannot_write_groups(why: &WhyNot) -> String {
-    match why {
-        WhyNot::NoHierarchy(_) => {
-            format!("what was decided is neither verified nor repaired, because {why}")
-        }
-        _ => format!(
-            "{why}. The runtime alone sets CPUs: before NRI 0.12.1 a drift waits for the next answer to it, and so does what it \
-             loses of a container that it is starting; a CFS quota that it does not lift stays"
-        ),
-    }
 }
 
 #[cfg(test)]
@@ -70,7 +56,7 @@ mod tests {
     use super::super::figures::{Link, NodeFigures};
     use super::*;
     use crate::ledger::{Ledger, Settings};
-    use crate::nri::{Runtime, Session};
+    use crate::nri::Runtime;
     use crate::placement;
     use crate::topology::synthetic::Machine;
 
@@ -92,7 +78,7 @@ mod tests {
             nri_version: String::new(),
         };
         if far > 0 {
-            link.introduced(Session(1), runtime);
+            link.introduced(1, runtime);
         }
         if far > 1 {
             link.synchronized();
@@ -116,9 +102,9 @@ mod tests {
         check(linked(1), fine(), &["has not listed"]);
         check(linked(0), fine(), &["there has been none yet"]);
         let mut gone = linked(2);
-        gone.ended(Session(0));
+        gone.ended(0);
         check(gone.clone(), fine(), &[]);
-        gone.ended(Session(1));
+        gone.ended(1);
         check(gone, fine(), &["the last one was containerd v2.1.9"]);
         check(linked(0), Err("no configuration".into()), &["there has been none", "no config"]);
     }
@@ -139,19 +125,12 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_cannot_be_written_are_a_warning_and_what_it_means() {
-        let root = std::path::PathBuf::from("/sys/fs/cgroup");
-        let read_only = WhyNot::ReadOnly { root: root.clone(), error: "no".into() };
-        for (why, said) in [
-            (read_only, ["/sys/fs/cgroup cannot be written: no.", "waits for the next answer"]),
-            (WhyNot::NoHierarchy(root), ["neither verified nor repaired", "/sys/fs/cgroup has no"]),
-        ] {
-            let node = NodeFigures { cannot_write_groups: Some(why), ..node(Policy::Static) };
-            let figures = Figures { link: linked(2), node: Ok(node) };
-            assert_eq!(obstacles(&figures), [""; 0]);
-            let [found] = &warnings(&figures)[..] else { panic!("not one warning") };
-            assert!(said.iter().all(|said| found.contains(said)), "{found}");
-        }
+    fn groups_that_cannot_be_written_are_a_warning() {
+        let why = Some("control groups cannot be written".to_owned());
+        let node = NodeFigures { cannot_write_groups: why, ..node(Policy::Static) };
+        let figures = Figures { link: linked(2), node: Ok(node) };
+        assert_eq!(obstacles(&figures), [""; 0]);
+        assert_eq!(warnings(&figures), ["control groups cannot be written"]);
     }
 
     #[test]

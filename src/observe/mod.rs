@@ -30,7 +30,6 @@ pub use config_state::ConfigState;
 pub use counters::Counters;
 pub use explanation::Explanation;
 pub use figures::{Figures, Link, NodeFigures};
-pub use health::cannot_write_groups;
 pub use history::History;
 pub use question::{Observer, Question, questions};
 pub use report::Status;

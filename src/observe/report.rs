@@ -11,7 +11,7 @@ pub use own::OwnSettings;
 
 use super::figures::{Domain, Figures, Link, NodeFigures};
 use super::fragmentation::fragmentation;
-use super::health::{cannot_write_groups, obstacles};
+use super::health::obstacles;
 use super::history::{Happened, History, Record};
 use super::time::Moment;
 use crate::cpuset::CpuSet;
@@ -311,7 +311,7 @@ impl NodeStatus {
                 .collect(),
             kernel_refusals: figures.kernel_refusals,
             checkpoint_error: figures.checkpoint_error.clone(),
-            cgroups_error: figures.cannot_write_groups.as_ref().map(cannot_write_groups),
+            cgroups_error: figures.cannot_write_groups.clone(),
         }
     }
 }

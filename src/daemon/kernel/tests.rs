@@ -2,10 +2,11 @@
 
 use super::*;
 use crate::cpuset::CpuSet;
-use crate::enforce::{Hierarchy, Kind};
+use crate::enforce::Hierarchy;
 use crate::ledger::{
     Container, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId, Settings, Wanted,
 };
+use crate::partition::PartitionType;
 use crate::placement;
 use crate::topology::synthetic::Machine;
 use std::fs;
@@ -38,7 +39,7 @@ impl Node {
             write(root.path(), group, files("0,3-7", "member"));
         }
         let hierarchy = Hierarchy::open(root.path()).unwrap();
-        let enforcer = Enforcer::new(hierarchy, Kind::Root);
+        let enforcer = Enforcer::new(hierarchy, PartitionType::Root);
         let kernel = Kernel::new(Way::Kernel(enforcer.clone()), Ok(enforcer));
         let machine = Machine { caches: 1, cores: 8, ..Machine::default() };
         let settings = Settings {
@@ -254,7 +255,7 @@ async fn partitions_of_an_earlier_life_are_ended_where_the_runtime_keeps_exclusi
     let unable = || Way::Runtime(Err(WhyNot::NoCapability));
     let able = || {
         let hierarchy = Hierarchy::open(root).unwrap();
-        Way::Runtime(Ok(Enforcer::new(hierarchy, Kind::Root)))
+        Way::Runtime(Ok(Enforcer::new(hierarchy, PartitionType::Root)))
     };
     let in_force = node.kernel;
     let by_runtime = |way| Kernel::new(way, Err(WhyNot::NoCapability));

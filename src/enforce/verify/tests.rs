@@ -40,10 +40,10 @@ impl Machine {
 
     fn lift(&self, placed: &Placed) {
         let on = Hierarchy::open(self.0.path()).unwrap();
-        crate::enforce::Enforcer::new(on, Kind::Root).lift_quota(placed).unwrap();
+        crate::enforce::Enforcer::new(on, PartitionType::Root).lift_quota(placed).unwrap();
     }
 
-    fn look(&self, placed: &Placed, kind: Option<Kind>) -> Vec<String> {
+    fn look(&self, placed: &Placed, kind: Option<PartitionType>) -> Vec<String> {
         let on = Hierarchy::open(self.0.path()).unwrap();
         let drift = Verifier::new(on, &self.0.path().join("proc"), kind).look(placed);
         drift.iter().map(ToString::to_string).collect()
@@ -77,7 +77,7 @@ fn what_is_right_is_not_complained_about() {
     // It has chosen less for itself.
     machine.process(13, 12, "5");
     let placed = exclusive("4-7", Exclusivity::Kernel);
-    assert_eq!(machine.look(&placed, Some(Kind::Root)), [""; 0]);
+    assert_eq!(machine.look(&placed, Some(PartitionType::Root)), [""; 0]);
     // Not running, no group known, or the group gone: nothing to look at.
     let pending = Placed { running: false, ..exclusive("8", Exclusivity::Kernel) };
     let nowhere = Placed { cgroup: None, ..exclusive("8", Exclusivity::Kernel) };
@@ -86,7 +86,7 @@ fn what_is_right_is_not_complained_about() {
         ..exclusive("8", Exclusivity::Kernel)
     };
     for placed in [pending, nowhere, gone] {
-        assert_eq!(machine.look(&placed, Some(Kind::Root)), [""; 0]);
+        assert_eq!(machine.look(&placed, Some(PartitionType::Root)), [""; 0]);
     }
 }
 
@@ -97,49 +97,58 @@ fn every_drift_is_seen() {
     machine.process(11, 1, "0-5");
     machine.process(12, 11, "4-7");
     machine.group("0-15", "0-15", "root", "12");
-    assert_eq!(machine.look(&placed, Some(Kind::Root)), ["CPUs 0-15 are set for its group"]);
+    assert_eq!(
+        machine.look(&placed, Some(PartitionType::Root)),
+        ["CPUs 0-15 are set for its group"]
+    );
     machine.group("4-7", "4-7", "root invalid (Cpu list in cpuset.cpus not exclusive)", "12");
     assert_eq!(
-        machine.look(&placed, Some(Kind::Root)),
+        machine.look(&placed, Some(PartitionType::Root)),
         [
             r#"its group is a cpuset partition "root invalid (Cpu list in cpuset.cpus not exclusive)""#
         ]
     );
     machine.group("4-7", "4-7", "member", "12");
     assert_eq!(
-        machine.look(&placed, Some(Kind::Isolated)),
+        machine.look(&placed, Some(PartitionType::Isolated)),
         [r#"its group is a cpuset partition "member""#]
     );
     // The runtime keeps it: a partition is nobody's business.
     assert_eq!(machine.look(&exclusive("4-7", Exclusivity::Runtime), None), [""; 0]);
     machine.group("4-7", "4-8", "root", "12");
     assert_eq!(
-        machine.look(&placed, Some(Kind::Root)),
+        machine.look(&placed, Some(PartitionType::Root)),
         ["the kernel lets its group run on CPUs 4-8"]
     );
     // What the groups above it may not use.
     machine.group("4-7", "4-6", "member", "");
     let by_runtime = exclusive("4-7", Exclusivity::Runtime);
     assert_eq!(
-        machine.look(&by_runtime, Some(Kind::Root)),
+        machine.look(&by_runtime, Some(PartitionType::Root)),
         ["the kernel lets its group run on CPUs 4-6"]
     );
     machine.group("4-7", "4-7", "root", "12");
     machine.process(12, 11, "4-8");
-    assert_eq!(machine.look(&placed, Some(Kind::Root)), ["its process 12 may run on CPUs 4-8"]);
+    assert_eq!(
+        machine.look(&placed, Some(PartitionType::Root)),
+        ["its process 12 may run on CPUs 4-8"]
+    );
     machine.process(12, 11, "4-7");
     machine.file("kubepods/poda/cpu.max", "400000 100000\n");
     let quota = ["its pod has the CFS quota \"400000 100000\""];
-    assert_eq!(machine.look(&placed, Some(Kind::Root)), quota);
+    assert_eq!(machine.look(&placed, Some(PartitionType::Root)), quota);
     let keeps = Placed { lifts_pod_quota: false, ..placed.clone() };
-    assert_eq!(machine.look(&keeps, Some(Kind::Root)), [""; 0]);
+    assert_eq!(machine.look(&keeps, Some(PartitionType::Root)), [""; 0]);
     machine.file("kubepods/poda/cpu.max", "max 100000\n");
     machine.file("kubepods/poda/c/cpu.max", "300000 100000\n");
-    assert_eq!(machine.look(&placed, Some(Kind::Root)), ["it has the CFS quota \"300000 100000\""]);
+    assert_eq!(
+        machine.look(&placed, Some(PartitionType::Root)),
+        ["it has the CFS quota \"300000 100000\""]
+    );
     machine.file("kubepods/poda/c/cpu.max", "max 100000\n");
     machine.process(12, 11, "4-5");
     assert_eq!(
-        machine.look(&placed, Some(Kind::Root)),
+        machine.look(&placed, Some(PartitionType::Root)),
         [
             "its process 12 may run on CPUs 4-5 only: it inherited the affinity of the runtime that started it"
         ]
@@ -154,12 +163,15 @@ fn processes_in_groups_within() {
     machine.process(12, 11, "4-8");
     machine.file("kubepods/poda/c/container/deeper/cgroup.procs", "12\n");
     let placed = exclusive("4-7", Exclusivity::Kernel);
-    assert_eq!(machine.look(&placed, Some(Kind::Root)), ["its process 12 may run on CPUs 4-8"]);
+    assert_eq!(
+        machine.look(&placed, Some(PartitionType::Root)),
+        ["its process 12 may run on CPUs 4-8"]
+    );
     // As many as are looked at elsewhere.
     for group in 0..100 {
         machine.file(&format!("kubepods/poda/c/{group}/cgroup.procs"), "12\n");
     }
-    assert_eq!(machine.look(&placed, Some(Kind::Root)).len(), PROCESSES);
+    assert_eq!(machine.look(&placed, Some(PartitionType::Root)).len(), PROCESSES);
 }
 
 /// What the first process has started has its mask as well; another one is somebody's choice.
@@ -201,10 +213,10 @@ fn a_container_that_should_share_is_no_partition() {
     };
     // It may well run on less.
     machine.group("0-15", "0-3,8-13", "member", "");
-    assert_eq!(machine.look(&placed, Some(Kind::Root)), [""; 0]);
+    assert_eq!(machine.look(&placed, Some(PartitionType::Root)), [""; 0]);
     machine.group("0-15", "0-15", "root", "");
     assert_eq!(
-        machine.look(&placed, Some(Kind::Root)),
+        machine.look(&placed, Some(PartitionType::Root)),
         [r#"its group is a cpuset partition "root""#]
     );
 }

@@ -1,7 +1,7 @@
 //! The plugin's own settings, which the kubelet has no names for and few change.
 
-use crate::enforce::Kind;
 use crate::ledger::{Settings, Stance};
+use crate::partition::PartitionType;
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
 
@@ -21,7 +21,11 @@ pub struct OwnSettings {
 
 impl OwnSettings {
     /// Of what is in force on a machine, and of what is no matter of the ledger's.
-    pub fn of(settings: &Settings, partition: Kind, on_active_kubelet: Stance) -> OwnSettings {
+    pub fn of(
+        settings: &Settings,
+        partition: PartitionType,
+        on_active_kubelet: Stance,
+    ) -> OwnSettings {
         OwnSettings {
             cpuset_partition: partition.to_string(),
             on_active_kubelet: match on_active_kubelet {
@@ -38,7 +42,7 @@ impl OwnSettings {
 
 impl Default for OwnSettings {
     fn default() -> OwnSettings {
-        OwnSettings::of(&Settings::default(), Kind::default(), Stance::Refuse)
+        OwnSettings::of(&Settings::default(), PartitionType::default(), Stance::Refuse)
     }
 }
 

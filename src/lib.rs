@@ -13,6 +13,7 @@ pub mod observe;
 pub mod partition;
 pub mod pattern;
 pub mod placement;
+pub mod quantity;
 pub mod simulate;
 pub mod snapshot;
 pub mod spelling;

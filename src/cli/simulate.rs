@@ -1,19 +1,22 @@
 //! `nri-cpu-manager simulate`: what would happen to pods on a described machine, with one configuration or more.
 
 mod decisions;
+mod error;
 mod progress;
 mod words;
 
+pub use error::SimulateError;
+
 use super::client::show;
 use super::drawing::{Color, Drawing};
-use super::machine::{self, MachineError};
+use super::machine;
 use super::node::NodeArgs;
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use crate::ledger::Ledger;
 use crate::observe::picture::{Picture, svg};
 use crate::simulate::report::{VERSION, picture};
 use crate::simulate::{
-    Recorder, Report, RunReport, Time, Waiting, Workload, WorkloadError, engine, manifests, table,
+    Recorder, Report, RunReport, Time, Waiting, Workload, engine, manifests, table,
 };
 use crate::topology::Topology;
 use clap::{Args, ValueEnum};
@@ -65,29 +68,6 @@ pub enum NoRoom {
     Retry,
     /// They are turned away
     Drop,
-}
-
-/// Why nothing can be simulated.
-#[derive(Debug, thiserror::Error)]
-pub enum SimulateError {
-    /// The arguments do not go together.
-    #[error("{0}")]
-    Arguments(&'static str),
-    /// The machine.
-    #[error(transparent)]
-    Machine(#[from] MachineError),
-    /// A configuration.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// A file cannot be read or written.
-    #[error("cannot {0} {1}: {2}")]
-    File(&'static str, PathBuf, io::Error),
-    /// The workload.
-    #[error("{0}: {1}")]
-    Workload(PathBuf, WorkloadError),
-    /// The output cannot be written.
-    #[error("cannot write what was found: {0}")]
-    Write(#[from] io::Error),
 }
 
 /// Simulates and writes to `out`; progress and doubts go to `aside`.

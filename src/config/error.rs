@@ -1,7 +1,7 @@
 //! Errors that point at a line.
 
-use super::file::Text;
 use super::lines;
+use super::values::Text;
 use crate::placement::options::OptionError;
 use crate::placement::settings::SettingsError;
 use crate::placement::topology_manager::TopologyManagerError;

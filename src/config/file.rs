@@ -1,14 +1,10 @@
-//! The form of the file, and of the values in it.
+//! The form of the file.
 
+use super::entry::Entry;
 use super::error::{ConfigError, Source};
-use crate::cpuset::{CpuSet, ParseError};
+use super::values::{Pairs, Shared, Text};
 use crate::placement::{Options, TopologyManager};
-use crate::spelling;
 use serde::Deserialize;
-use serde::de::{self, Deserializer, Visitor};
-use std::fmt;
-use std::ops::Deref;
-use std::sync::Arc;
 
 /// The file as it stands. Field names and their meaning are KubeletConfiguration's
 /// (`kubelet.config.k8s.io/v1beta1`), so that a block can be pasted from there; ours come after them.
@@ -41,37 +37,13 @@ pub(super) struct File {
     /// Where exclusive containers have their memory.
     pub(super) exclusive_mems: Option<Text>,
     /// What pods may wish for.
-    pub(super) namespaces: Option<Shared<super::namespaces::Entry>>,
+    pub(super) namespaces: Option<Shared<Entry>>,
     /// In an entry of `nodes`: for which nodes it is, by their names.
     pub(super) names: Vec<Text>,
     /// In an entry of `nodes`: for which nodes it is, by their labels.
     pub(super) labels: Pairs,
     /// Overrides for nodes: each entry is a file of its own.
     pub(super) nodes: Shared<File>,
-}
-
-/// A list that is read once, and is the same in a file with or without overrides.
-#[derive(Debug, Clone)]
-pub(super) struct Shared<T>(Arc<[T]>);
-
-impl<T> Default for Shared<T> {
-    fn default() -> Shared<T> {
-        Shared(Arc::default())
-    }
-}
-
-impl<T> Deref for Shared<T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        &self.0
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Shared<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Shared<T>, D::Error> {
-        Vec::deserialize(deserializer).map(|list| Shared(list.into()))
-    }
 }
 
 impl File {
@@ -107,138 +79,4 @@ impl File {
             .map_err(|error| source.topology_manager(&error))?;
         Ok(())
     }
-}
-
-/// A scalar as text. The kubelet wants text where people tend to write a boolean or a number; both are fine here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Text(pub(super) String);
-
-impl<'de> Deserialize<'de> for Text {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text, D::Error> {
-        struct TextVisitor;
-        impl Visitor<'_> for TextVisitor {
-            type Value = Text;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text, a number or a boolean")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text, E> {
-                Ok(Text(text.to_owned()))
-            }
-            fn visit_bool<E: de::Error>(self, value: bool) -> Result<Text, E> {
-                Ok(Text(value.to_string()))
-            }
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Text, E> {
-                Ok(Text(value.to_string()))
-            }
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Text, E> {
-                Ok(Text(value.to_string()))
-            }
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Text, E> {
-                Ok(Text(value.to_string()))
-            }
-        }
-        deserializer.deserialize_any(TextVisitor)
-    }
-}
-
-/// `reservedSystemCPUs`: a list in the kernel's format in which no CPU is named twice and at least one is named.
-///
-/// # Errors
-/// What is wrong with it.
-pub(super) fn parse_cpu_list(text: &str) -> Result<CpuSet, String> {
-    let set: CpuSet = text.parse().map_err(|error: ParseError| error.to_string())?;
-    if set.is_empty() {
-        return Err("the list is empty: expected CPUs like \"0-1\", or no such field".to_owned());
-    }
-    let mut seen = CpuSet::EMPTY;
-    for part in text.split(',') {
-        let part: CpuSet = part.parse().map_err(|error: ParseError| error.to_string())?;
-        if !seen.is_disjoint(&part) {
-            let twice = seen & part;
-            return Err(format!(
-                "{} {} named twice in {text:?}: one of them may be a mistake",
-                spelling::cpus(twice),
-                spelling::agree(twice, "is", "are")
-            ));
-        }
-        seen |= part;
-    }
-    Ok(set)
-}
-
-/// Names and values as they stand. Not a map: in one the last of two equal names would win without a word.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Pairs(pub(super) Vec<(String, String)>);
-
-impl Pairs {
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
-    }
-
-    pub(super) fn borrowed(&self) -> Vec<(&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
-    }
-
-    /// These with those of `over` in their place.
-    pub(super) fn merged(mut self, over: Pairs) -> Pairs {
-        self.0.retain(|(name, _)| over.get(name).is_none());
-        self.0.extend(over.0);
-        self
-    }
-
-    /// The first name that stands twice.
-    pub(super) fn twice(&self) -> Option<&str> {
-        let earlier =
-            |at: usize, name: &str| self.0.iter().take(at).any(|(other, _)| other == name);
-        self.0
-            .iter()
-            .enumerate()
-            .find(|(at, (name, _))| earlier(*at, name))
-            .map(|(_, (name, _))| name.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for Pairs {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Pairs, D::Error> {
-        struct PairsVisitor;
-        impl<'de> Visitor<'de> for PairsVisitor {
-            type Value = Pairs;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("names and values like {full-pcpus-only: \"true\"}")
-            }
-            fn visit_unit<E: de::Error>(self) -> Result<Pairs, E> {
-                Ok(Pairs::default())
-            }
-            fn visit_map<A: de::MapAccess<'de>>(self, mut access: A) -> Result<Pairs, A::Error> {
-                let mut pairs = Vec::new();
-                while let Some((Text(name), Text(value))) = access.next_entry()? {
-                    pairs.push((name, value));
-                }
-                Ok(Pairs(pairs))
-            }
-        }
-        deserializer.deserialize_any(PairsVisitor)
-    }
-}
-
-/// A Kubernetes CPU quantity in thousandths of a CPU: `2`, `1.5`, `500m`.
-///
-/// # Errors
-/// What was expected instead.
-pub(super) fn parse_cpu_quantity(text: &str) -> Result<u64, String> {
-    let bad = || format!("{text:?} is not an amount of CPUs: expected one like 2, 1.5 or 500m");
-    let digits = |part: &str| !part.is_empty() && part.bytes().all(|digit| digit.is_ascii_digit());
-    if let Some(milli) = text.strip_suffix('m') {
-        return if digits(milli) { milli.parse().map_err(|_| bad()) } else { Err(bad()) };
-    }
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    if !digits(whole) || !digits(fraction) {
-        return Err(bad());
-    }
-    // Anything smaller than a thousandth counts as one, as in Kubernetes.
-    let (milli, rest) = fraction.split_at(fraction.len().min(3));
-    let milli: u64 = format!("{milli:0<3}").parse().map_err(|_| bad())?;
-    let up = u64::from(rest.bytes().any(|digit| digit != b'0'));
-    let whole: u64 = whole.parse().map_err(|_| bad())?;
-    whole.checked_mul(1000).and_then(|whole| whole.checked_add(milli + up)).ok_or_else(bad)
 }

@@ -3,12 +3,14 @@
 //! [`Config::parse`] says what is wrong with the text alone; [`Config::resolve`] what does not fit the machine. Both
 //! name the file, the line and the field, and both run before any container is touched.
 
+mod entry;
 mod error;
 mod file;
 mod follow;
 mod lines;
 mod namespaces;
 mod nodes;
+mod values;
 
 pub use error::ConfigError;
 pub use follow::{Follower, Mistake, Reading};
@@ -24,10 +26,11 @@ use crate::placement::{self, NodeLimit, Options, Reservation, TopologyPolicy, Un
 use crate::spelling;
 use crate::topology::Topology;
 use error::Source;
-use file::{File, Pairs};
+use file::File;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use values::Pairs;
 
 /// Where the kubelet keeps its state files, unless told otherwise (`--root-dir` of the kubelet).
 const KUBELET_STATE_DIR: &str = "/var/lib/kubelet";
@@ -169,7 +172,7 @@ impl Config {
     }
 
     fn of(source: Source, file: File, namespaces: Namespaces) -> Result<Config, ConfigError> {
-        let list = file.reserved_system_cpus.as_ref().map(|list| file::parse_cpu_list(&list.0));
+        let list = file.reserved_system_cpus.as_ref().map(|list| values::parse_cpu_list(&list.0));
         let reserved = list.transpose().map_err(|why| source.at("reservedSystemCPUs", why))?;
         // The kubelet reads an empty text as none.
         let policies = [("none", Policy::None), ("", Policy::None), ("static", Policy::Static)];
@@ -187,7 +190,7 @@ impl Config {
         let topology_scope =
             source.one_of("topologyManagerScope", file.topology_manager_scope.as_ref(), &scopes)?;
         let amount = |field, reserved: &Pairs| {
-            let amount = reserved.get("cpu").map_or(Ok(0), file::parse_cpu_quantity);
+            let amount = reserved.get("cpu").map_or(Ok(0), values::parse_milli_cpus);
             amount.map_err(|why| source.at(field, why))
         };
         let system = amount("systemReserved", &file.system_reserved)?;

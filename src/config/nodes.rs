@@ -7,7 +7,8 @@
 
 use super::ConfigError;
 use super::error::Source;
-use super::file::{File, Pairs, Text};
+use super::file::File;
+use super::values::{Pairs, Text};
 use crate::pattern::{Closeness, closeness};
 use std::collections::BTreeMap;
 use std::str::FromStr;

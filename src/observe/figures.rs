@@ -160,8 +160,7 @@ impl NodeFigures {
         moves.extend(ledger.moves());
         let (free, exclusive) = (ledger.free(), ledger.exclusive());
         let assignable = topology.online() - ledger.settings().placement.reserved;
-        let [all, unused, held] =
-            [assignable, free, exclusive].map(|cpus| Tally::of(topology, &cpus));
+        let [all, unused, held] = [assignable, free, exclusive].map(|cpus| topology.tally(&cpus));
         let domains = |ids: Vec<usize>, of: fn(&Tally) -> &Vec<usize>| {
             let counts = of(&all).iter().zip(of(&unused)).zip(of(&held));
             let domain = |(id, ((&assignable, &free), &exclusive))| Domain {

@@ -1,6 +1,6 @@
 //! What happened to containers, as far as it is worth explaining later: bounded, and kept as it came.
 
-use super::picture::Badges;
+use super::badge::Badges;
 use super::time::Moment;
 use crate::cpuset::CpuSet;
 use crate::ledger::{ContainerId, Note, Subject, What};

@@ -8,6 +8,7 @@
 //! is asked for, and a question waits until no event does. [`metrics`], [`health`], [`report`] and [`explanation`]
 //! are pure functions; [`http`] and [`endpoint`] are the thin edge. What is worth explaining later is kept in [`history`].
 
+pub mod badge;
 pub mod config_state;
 mod connections;
 pub mod counters;

@@ -2,7 +2,8 @@
 
 mod notices;
 
-use super::picture::{Badge, Picture, Usage, escaped, names, svg};
+use super::badge::Badge;
+use super::picture::{Picture, Usage, escaped, names, svg};
 use super::report::{ContainerStatus, NodeStatus, RecordStatus, Status};
 use crate::cpuset::CpuSet;
 use std::fmt::Write as _;

@@ -21,7 +21,7 @@ impl<'t> Free<'t> {
     ///
     /// `available` has only online CPUs, and at least `need` of them.
     pub(super) fn new(topology: &'t Topology, available: CpuSet, need: usize) -> Free<'t> {
-        let count = Tally::of(topology, &available);
+        let count = topology.tally(&available);
         Free { topology, cpus: available, count, taken: CpuSet::EMPTY, need }
     }
 

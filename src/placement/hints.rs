@@ -9,7 +9,7 @@
 use super::combinations::next_combination;
 use crate::cpuset::CpuSet;
 use crate::nodeset::{MAX_NODES, NodeSet};
-use crate::topology::{Tally, Topology};
+use crate::topology::Topology;
 
 /// A set of NUMA nodes that can hold a request of one resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,8 +60,8 @@ impl Demand {
         n: usize,
         align_by_socket: bool,
     ) -> Demand {
-        let available = Tally::of(topology, available).nodes;
-        let reusable = Tally::of(topology, reusable).nodes;
+        let available = topology.tally(available).nodes;
+        let reusable = topology.tally(reusable).nodes;
         let sizes = &topology.sizes().nodes;
         let mut nodes = Vec::new();
         let mut totals = Vec::new();

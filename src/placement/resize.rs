@@ -29,7 +29,7 @@ pub fn grow(
         return Err(NotEnough { requested: more, available: free.len() });
     }
     let mut set = *held;
-    let (mut ours, mut theirs) = (Tally::of(topology, &set), Tally::of(topology, &free));
+    let (mut ours, mut theirs) = (topology.tally(&set), topology.tally(&free));
     for _ in 0..more {
         let places = free.iter().filter_map(|cpu| Some((cpu, topology.place(cpu)?)));
         let nearest = places.min_by_key(|&(cpu, place)| {
@@ -62,7 +62,7 @@ pub fn grow(
 /// the fewest, in it from the core with the fewest; the highest number on ties.
 pub fn shrink(topology: &Topology, held: &CpuSet, n: usize) -> CpuSet {
     let mut set = *held;
-    let mut ours = Tally::of(topology, &set);
+    let mut ours = topology.tally(&set);
     for _ in n..held.len() {
         let places = set.iter().filter_map(|cpu| Some((cpu, topology.place(cpu)?)));
         let loosest = places.min_by_key(|&(cpu, place)| {

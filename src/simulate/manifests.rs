@@ -1,10 +1,10 @@
 //! Pods as Kubernetes describes them: YAML documents of pods, and of what makes pods. Everything in one is there from
 //! the beginning, in the order in which it stands, and stays.
 
-use super::quantity::Quantity;
 use super::workload::{Amounts, ContainerSpec, PodSpec, Workload, WorkloadError, qos};
 use crate::ledger::ContainerKind;
 use crate::ledger::wishes::is_wish;
+use crate::quantity::Quantity;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_yaml::Value;

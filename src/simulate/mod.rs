@@ -11,7 +11,6 @@
 
 pub mod engine;
 pub mod manifests;
-pub mod quantity;
 pub mod record;
 pub mod report;
 pub mod table;

@@ -97,7 +97,7 @@ impl Course {
 
 impl Alignment {
     fn count(&mut self, topology: &Topology, cpus: &CpuSet) {
-        let (lie, all) = (Tally::of(topology, cpus), topology.sizes());
+        let (lie, all) = (topology.tally(cpus), topology.sizes());
         let least = |lie: &[usize], all: &[usize]| {
             let mut sizes = all.to_vec();
             sizes.sort_unstable_by(|one, other| other.cmp(one));
@@ -134,14 +134,14 @@ impl Recorder {
             exclusive: Course::default(),
             by_cache: Course::default(),
             by_node: Course::default(),
-            assignable: Tally::of(topology, &assignable),
+            assignable: topology.tally(&assignable),
             step: (end / SAMPLES as Time).max(1),
         }
     }
 
     /// How scattered the free CPUs are now: by uncore cache, and by NUMA node.
     pub fn scattered(&self, ledger: &Ledger) -> (f64, f64) {
-        let free = Tally::of(ledger.topology(), &ledger.free());
+        let free = ledger.topology().tally(&ledger.free());
         let scattered = |all: &[usize], free: &[usize]| {
             let pairs: Vec<(usize, usize)> =
                 all.iter().copied().zip(free.iter().copied()).collect();

@@ -4,8 +4,9 @@
 use super::record::{Course, Recorder};
 use super::workload::{Time, Workload};
 use crate::ledger::{Ledger, Seen, State};
-use crate::observe::picture::{Badges, Occupancy, Picture, Tenant, names};
-use crate::topology::{Tally, Topology};
+use crate::observe::badge::Badges;
+use crate::observe::picture::{Occupancy, Picture, Tenant, names};
+use crate::topology::Topology;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -227,7 +228,7 @@ fn placements(ledger: &Ledger) -> Vec<Placement> {
 
 fn placement(topology: &Topology, seen: &Seen<'_>, badge: Option<String>) -> Placement {
     let cpus = seen.exclusive.unwrap_or_default();
-    let lie = Tally::of(topology, &cpus);
+    let lie = topology.tally(&cpus);
     let numbers = |lie: &[usize], ids: Vec<usize>| -> Vec<usize> {
         lie.iter().zip(ids).filter(|(count, _)| **count > 0).map(|(_, id)| id).collect()
     };

@@ -3,9 +3,9 @@
 //! The first line names the columns, in any order. `pod`, `cpu` and `arrive` have to be there; `namespace`, `container`,
 //! `kind`, `limit`, `qos` and `depart` may be.
 
-use super::quantity::Quantity;
 use super::workload::{Amounts, ContainerSpec, PodSpec, Time, Workload, WorkloadError, qos};
 use crate::ledger::{ContainerKind, Qos};
+use crate::quantity::Quantity;
 use serde::Deserialize;
 use std::collections::HashMap;
 

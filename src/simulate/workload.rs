@@ -1,9 +1,9 @@
 //! [`Workload`]: pods that come and go, as their authors describe them, and as a runtime tells of them.
 
-use super::quantity::Quantity;
 use crate::ledger::{
     Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId,
 };
+use crate::quantity::Quantity;
 
 /// A moment of a workload, in milliseconds.
 pub type Time = u64;

@@ -9,13 +9,13 @@
 
 pub mod model;
 pub mod picture;
+mod place;
 pub mod presets;
 pub mod sizes;
 pub mod synthetic;
 pub mod sysfs;
 pub mod tally;
 
-pub use model::{
-    CoreKind, Cpu, Domain, Facts, NumaNode, OfflineCpu, Place, Topology, TopologyError,
-};
+pub use model::{CoreKind, Cpu, Domain, Facts, NumaNode, OfflineCpu, Topology, TopologyError};
+pub use place::Place;
 pub use tally::Tally;

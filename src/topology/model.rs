@@ -3,6 +3,7 @@
 //! Only online CPUs are in domains. Numbers (`id`) are labels: they order domains and are shown to people, but nothing
 //! else follows from them; they may be sparse, and on some machines they are shuffled.
 
+use super::place::Place;
 use super::tally::Tally;
 use crate::cpuset::CpuSet;
 use std::collections::BTreeMap;
@@ -90,39 +91,6 @@ pub struct NumaNode {
     pub distances: Vec<u32>,
     /// Whether it has no memory, CPUs only.
     pub memoryless: bool,
-}
-
-/// Where an online CPU is, as positions in the lists of its [`Topology`] (not as the kernel's numbers).
-///
-/// Positions are dense and in the order of the numbers, so a count per domain is a plain vector.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    core: u16,
-    uncore: u16,
-    node: u16,
-    socket: u16,
-}
-
-impl Place {
-    /// Position in [`Topology::cores`].
-    pub fn core(self) -> usize {
-        self.core.into()
-    }
-
-    /// Position in [`Topology::uncores`].
-    pub fn uncore(self) -> usize {
-        self.uncore.into()
-    }
-
-    /// Position in [`Topology::nodes`].
-    pub fn node(self) -> usize {
-        self.node.into()
-    }
-
-    /// Position in [`Topology::sockets`].
-    pub fn socket(self) -> usize {
-        self.socket.into()
-    }
 }
 
 /// A machine.
@@ -226,7 +194,7 @@ impl Topology {
             online,
             isolated,
         };
-        topology.sizes = Tally::of(&topology, &online);
+        topology.sizes = topology.tally(&online);
         Ok(topology)
     }
 
@@ -243,6 +211,18 @@ impl Topology {
     /// Where the online CPU with this number is, in constant time.
     pub fn place(&self, id: usize) -> Option<Place> {
         self.places.get(id).copied().flatten()
+    }
+
+    /// How many CPUs of `set` are online in each domain.
+    pub fn tally(&self, set: &CpuSet) -> Tally {
+        let mut tally = Tally {
+            cores: vec![0; self.cores.len()],
+            uncores: vec![0; self.uncores.len()],
+            nodes: vec![0; self.nodes.len()],
+            sockets: vec![0; self.sockets.len()],
+        };
+        set.iter().filter_map(|cpu| self.place(cpu)).for_each(|place| tally.add(place));
+        tally
     }
 
     /// How many online CPUs each domain has.

@@ -1,37 +1,24 @@
 //! [`Tally`]: how many CPUs of a set are in each domain of a machine.
 
-use super::model::{Place, Topology};
-use crate::cpuset::CpuSet;
+use super::place::Place;
 
-/// CPUs counted by domain, each list by position in the list of its [`Topology`].
+/// CPUs counted by domain, each list by position in the list of its [`Topology`](super::Topology).
 ///
 /// Counting every domain takes one pass over the set, and moving a CPU in or out four additions: far cheaper than
 /// intersecting the set with each domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// By position in [`Topology::cores`].
+    /// By position in [`Topology::cores`](super::Topology::cores).
     pub cores: Vec<usize>,
-    /// By position in [`Topology::uncores`].
+    /// By position in [`Topology::uncores`](super::Topology::uncores).
     pub uncores: Vec<usize>,
-    /// By position in [`Topology::nodes`].
+    /// By position in [`Topology::nodes`](super::Topology::nodes).
     pub nodes: Vec<usize>,
-    /// By position in [`Topology::sockets`].
+    /// By position in [`Topology::sockets`](super::Topology::sockets).
     pub sockets: Vec<usize>,
 }
 
 impl Tally {
-    /// Counts the online CPUs of `set`.
-    pub fn of(topology: &Topology, set: &CpuSet) -> Tally {
-        let mut tally = Tally {
-            cores: vec![0; topology.cores().len()],
-            uncores: vec![0; topology.uncores().len()],
-            nodes: vec![0; topology.nodes().len()],
-            sockets: vec![0; topology.sockets().len()],
-        };
-        set.iter().filter_map(|cpu| topology.place(cpu)).for_each(|place| tally.add(place));
-        tally
-    }
-
     /// Counts one CPU more.
     pub fn add(&mut self, place: Place) {
         self.each(place, |count| *count += 1);

@@ -1,6 +1,6 @@
 //! Every decision of a simulation as a table.
 
-use super::SimulateError;
+use super::error::SimulateError;
 use crate::ledger::Ledger;
 use crate::simulate::engine::OUT_OF_CPU;
 use crate::simulate::{Happening, Observer, Recorder, Time};

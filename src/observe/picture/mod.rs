@@ -8,16 +8,15 @@
 //! [`Picture`] decides what is drawn and in which order, [`text`] and [`svg`] only how. Nothing depends on colour alone: a
 //! container has a letter, a colour and a texture, see [`Badge`].
 
-pub mod badge;
 mod layout;
 pub mod names;
 pub mod svg;
 pub mod text;
 mod xml;
 
-pub use badge::{Badge, Badges};
 pub use xml::escaped;
 
+use super::badge::Badge;
 use super::report::NodeStatus;
 use crate::cpuset::CpuSet;
 use crate::snapshot::SnapshotError;

@@ -1,10 +1,10 @@
 //! The picture as SVG: one document that needs nothing else, light or dark as its reader prefers.
 
-use super::badge::{COLOURS, TEXTURES};
+use super::super::badge::{Badge, COLOURS, TEXTURES};
 use super::layout::{self, LIST, Placed, TITLE};
 use super::names::cut;
 use super::xml::Xml;
-use super::{Badge, Cell, Core, Picture, Tenant, Usage};
+use super::{Cell, Core, Picture, Tenant, Usage};
 use crate::spelling;
 use crate::topology::CoreKind;
 

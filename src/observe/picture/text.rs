@@ -1,7 +1,8 @@
 //! The picture in a terminal: boxes of letters, one column a core, one line a thread.
 
+use super::super::badge::Badge;
 use super::names::cut;
-use super::{Badge, Cell, Core, Frame, Inside, Picture, Usage};
+use super::{Cell, Core, Frame, Inside, Picture, Usage};
 use std::fmt::Write as _;
 
 /// How to draw.

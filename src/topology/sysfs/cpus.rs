@@ -1,6 +1,6 @@
 //! Which CPUs there are.
 
-use super::ReadError;
+use super::error::ReadError;
 use super::tree::{Format, Found, Tree};
 use super::warning::{Fact, Notes, Problem};
 use crate::cpuset::{CpuSet, ParseError};

@@ -32,17 +32,19 @@ mod caches;
 mod cores;
 mod cpus;
 mod devices;
+mod error;
 mod nodes;
 mod partition;
 mod tree;
 mod warning;
 
 pub use devices::device_node;
+pub use error::ReadError;
 pub use warning::{Fact, Problem, Warning};
 
 use super::model::{Cpu, Facts, OfflineCpu};
 use super::sizes::Sizes;
-use crate::cpuset::{CpuSet, PastLimit};
+use crate::cpuset::CpuSet;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -58,54 +60,6 @@ pub struct Reading {
     pub sizes: Sizes,
     /// What could not be believed, by fact; empty on a sane machine.
     pub warnings: Vec<Warning>,
-}
-
-/// Why there is no machine to read.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// Neither the directory nor `sys` in it looks like `/sys`.
-    #[error(
-        "no machine under {root}: there is no directory devices/system/cpu in it, nor in {root}/sys; \
-         name a directory that stands for /sys, or a copy of a machine's files that has sys in it",
-        root = root.display()
-    )]
-    NoMachine {
-        /// The directory that was given.
-        root: PathBuf,
-    },
-    /// A directory cannot be looked into.
-    #[error(
-        "cannot read {path}: {source}; it must be readable for the user this runs as",
-        path = path.display()
-    )]
-    Unreadable {
-        /// The directory.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// No CPU is online as far as files tell.
-    #[error(
-        "no online CPU in {path}: neither its file online nor directories cpuN name one; \
-         is the directory a complete copy of /sys?",
-        path = path.display()
-    )]
-    NoCpus {
-        /// The directory that should name CPUs.
-        path: PathBuf,
-    },
-    /// The machine has more CPUs than can be handled.
-    #[error(
-        "{path} is too large a machine: {what}; run this on a machine with fewer CPUs or raise \
-         MAX_CPUS in a build of your own",
-        path = path.display()
-    )]
-    TooLarge {
-        /// The directory or file that names the CPU.
-        path: PathBuf,
-        /// The number at fault and the limit.
-        what: String,
-    },
 }
 
 /// Reads the machine whose `/sys` is `root`, or `root/sys`.
@@ -203,11 +157,5 @@ fn note_spanning_cores(cpus: &[Cpu], notes: &mut Notes) {
                 notes.of_all(both, Fact::Cores, Problem::Spanning, example);
             }
         }
-    }
-}
-
-impl ReadError {
-    fn too_large(path: PathBuf, limit: PastLimit) -> ReadError {
-        ReadError::TooLarge { path, what: limit.to_string() }
     }
 }

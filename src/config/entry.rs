@@ -1,0 +1,86 @@
+//! The form of an entry of `namespaces`.
+
+use super::values::{Pairs, Text};
+use crate::ledger::wishes::{Wish, contradiction};
+use crate::placement::Wishes;
+use serde::Deserialize;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
+use std::fmt;
+
+/// An entry of the list.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Entry {
+    /// Names, or patterns with `*` and `?`.
+    pub(super) names: Vec<Text>,
+    /// Whether pods there can have exclusive CPUs, where that is not as on the rest of the node.
+    pub(super) cpu_manager_policy: Option<EntryPolicy>,
+    /// What pods may wish for.
+    pub(super) allow: Allowed,
+    /// What holds for pods that say nothing.
+    pub(super) defaults: Defaults,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum EntryPolicy {
+    None,
+    Static,
+}
+
+/// `uncore: [prefer, require]`, and so on.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Allowed(pub(super) Vec<Wish>);
+
+/// `uncore: prefer`, and so on.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Defaults(pub(super) Vec<Wish>);
+
+impl<'de> Deserialize<'de> for Allowed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Allowed, D::Error> {
+        struct AllowedVisitor;
+        impl<'de> Visitor<'de> for AllowedVisitor {
+            type Value = Allowed;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("wishes and lists of their values like {uncore: [prefer, require]}")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Allowed, A::Error> {
+                let mut wishes = Vec::new();
+                while let Some((Text(key), values)) = access.next_entry::<Text, Vec<Text>>()? {
+                    for Text(value) in values {
+                        wishes.push(Wish::parse(&key, &value).map_err(de::Error::custom)?);
+                    }
+                }
+                Ok(Allowed(wishes))
+            }
+        }
+        deserializer.deserialize_map(AllowedVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Defaults {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Defaults, D::Error> {
+        let pairs = Pairs::deserialize(deserializer)?;
+        if let Some(key) = pairs.twice() {
+            return Err(de::Error::custom(format!("{key:?} stands twice")));
+        }
+        let wishes: Result<Vec<Wish>, String> =
+            pairs.0.iter().map(|(key, value)| Wish::parse(key, value)).collect();
+        let wishes = wishes.map_err(de::Error::custom)?;
+        let mut both = Wishes::NONE;
+        for wish in &wishes {
+            match *wish {
+                Wish::Uncore(uncore) => both.uncore = Some(uncore),
+                Wish::Numa(numa) => both.numa = Some(numa),
+                Wish::Smt(_) | Wish::Cpus(_) => {}
+            }
+        }
+        match contradiction(&both) {
+            Some((one, other)) => {
+                let why = format!("defaults: {one} and {other} contradict each other");
+                Err(de::Error::custom(why))
+            }
+            None => Ok(Defaults(wishes)),
+        }
+    }
+}

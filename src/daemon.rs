@@ -10,6 +10,7 @@
 mod absent;
 mod action;
 mod answer;
+mod delivery;
 mod kernel;
 mod live;
 mod machine;
@@ -341,7 +342,7 @@ pub async fn serve(
                     link.synchronized();
                 }
                 if let Err(Ok(unheard)) = reply.send(answer) {
-                    owner.ledger.unheard(&unheard.updates);
+                    owner.note(Event::Undelivered(unheard.updates));
                     owner.watch.pace.unheard();
                 }
             }
@@ -399,7 +400,7 @@ fn introduce(runtime: &Runtime, capabilities: &Capabilities) {
 }
 
 fn announce(owner: &Owner, decision: &Decision) {
-    let pods = owner.ledger.pod_count();
+    let pods = owner.ledger.view().pods;
     let (exclusive, pool) = (owner.ledger.exclusive(), owner.ledger.pool());
     log::info!(
         "synchronised with {}: exclusive {}, shared pool {pool}, {} changed",

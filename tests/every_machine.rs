@@ -7,8 +7,8 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    Container, ContainerId, ContainerKind, CpuRequest, Decision, Event, Ledger, MilliCpu, Pin, Pod,
-    PodUid, Policy, Qos, SandboxId, Settings, Wanted,
+    Adjustment, Container, ContainerId, ContainerKind, CpuRequest, Decision, Event, Ledger,
+    MilliCpu, Pod, PodUid, Policy, Qos, SandboxId, Settings, Wanted,
 };
 use nri_cpu_manager::placement::{
     self, Rejection, Reservation, Scope, TopologyManager, TopologyPolicy,
@@ -50,7 +50,7 @@ struct Node<'a> {
     ledger: Ledger,
     live: Vec<Live>,
     /// What the runtime has set, by container; of those that run only.
-    pins: BTreeMap<ContainerId, Pin>,
+    pins: BTreeMap<ContainerId, Adjustment>,
     random: &'a mut Random,
     counts: &'a mut Counts,
 }

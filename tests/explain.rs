@@ -236,3 +236,58 @@ async fn names_that_cannot_be() {
     })
     .await;
 }
+
+/// A container that has to use what its pod has left chooses of these alone, and not of all that is free.
+#[tokio::test]
+async fn what_a_pod_has_left_is_what_was_chosen_from() {
+    local(async {
+        let daemon =
+            Observed::connected(&format!("{CONFIG}topologyManagerPolicy: best-effort\n")).await;
+        let first = create("db", Qos::Guaranteed, 4000);
+        let Event::Create { pod, container } = first.clone() else { panic!("{first:?}") };
+        daemon.event(first).await.unwrap();
+        daemon.event(Event::Stop(container.id.clone())).await.unwrap();
+        let (id, name) = (ContainerId("id-next".to_owned()), "next".to_owned());
+        let next = nri_cpu_manager::ledger::Container { id, name, ..container };
+        daemon.event(Event::Create { pod, container: next }).await.unwrap();
+        let text = command(&daemon.paths.state_dir, &["explain", "db/next"]).await.unwrap();
+        println!("{text}");
+        has(
+            &text,
+            &[
+                "CPUs 2-5",
+                "Ended containers of its pod had left it CPUs 2-5",
+                "0           4     as narrow",
+            ],
+        );
+        has(&text, &["0             2-5   holds all  4\n", "8             none\n"]);
+    })
+    .await;
+}
+
+/// Where siblings stay idle the decision counts cores, and so do the NUMA nodes that had room.
+#[tokio::test]
+async fn idle_siblings_are_counted_by_cores() {
+    local(async {
+        let machine = Machine { nodes: 2, caches: 2, cores: 8, threads: 2, ..Machine::default() };
+        let bounds = "topologyManagerPolicy: best-effort\nnamespaces: [{names: [ns], allow: {smt: [isolate]}}]\n";
+        let daemon = Observed::connected_on(&machine, &format!("{CONFIG}{bounds}")).await;
+        let mut event = create("quiet", Qos::Guaranteed, 3000);
+        if let Event::Create { pod, .. } = &mut event {
+            pod.annotations.push(("smt.cpu-manager.nri.io".to_owned(), "isolate".to_owned()));
+        }
+        daemon.event(event).await.unwrap();
+        let mut event = create("wide", Qos::Guaranteed, 4000);
+        if let Event::Create { pod, .. } = &mut event {
+            pod.annotations.push(("smt.cpu-manager.nri.io".to_owned(), "isolate".to_owned()));
+        }
+        daemon.event(event).await.unwrap();
+        for pod in ["quiet", "wide"] {
+            let text = command(&daemon.paths.state_dir, &["explain", pod]).await.unwrap();
+            println!("{text}");
+        }
+        let text = command(&daemon.paths.state_dir, &["explain", "quiet"]).await.unwrap();
+        has(&text, &["0           3     as narrow", "1           4     as narrow"]);
+    })
+    .await;
+}

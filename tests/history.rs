@@ -8,8 +8,8 @@
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
 use nri_cpu_manager::ledger::{
-    Claim, Container, ContainerKind, CpuRequest, Decision, Event, Ledger, MilliCpu, Pin, Pod, Qos,
-    Settings, Wanted,
+    Adjustment, Channel, Claim, Container, ContainerKind, CpuRequest, Decision, Event, Ledger,
+    MilliCpu, Pod, Qos, Settings, Wanted,
 };
 use nri_cpu_manager::topology::Topology;
 use proptest::prelude::*;
@@ -143,7 +143,7 @@ struct Instance {
     pod: Pod,
     container: Container,
     /// What the runtime has set; `None` if nothing.
-    pin: Option<Pin>,
+    pin: Option<Adjustment>,
     running: bool,
     stopped: bool,
 }
@@ -159,8 +159,8 @@ impl Instance {
     }
 }
 
-fn exclusive(pin: Option<Pin>) -> Option<CpuSet> {
-    pin.filter(Pin::is_exclusive).map(|pin| pin.cpus())
+fn exclusive(pin: Option<Adjustment>) -> Option<CpuSet> {
+    pin.filter(Adjustment::is_exclusive).map(|pin| pin.cpus())
 }
 
 /// A pod with two containers.
@@ -224,8 +224,8 @@ impl Node {
     fn carry_out_pending(&mut self) {
         for round in 0.. {
             let changes = match self.serial % 2 {
-                0 => self.ledger.take_updates(),
-                _ => self.ledger.take_writes(),
+                0 => self.ledger.handle(Event::Deliver(Channel::Runtime)).unwrap().updates,
+                _ => self.ledger.handle(Event::Deliver(Channel::Groups)).unwrap().updates,
             };
             self.carry_out(&changes, None);
             if !self.ledger.waits() {
@@ -233,7 +233,7 @@ impl Node {
             }
             assert!(round < 4, "containers wait for ever");
         }
-        let changes = self.ledger.take_updates();
+        let changes = self.ledger.handle(Event::Deliver(Channel::Runtime)).unwrap().updates;
         self.carry_out(&changes, None);
     }
 
@@ -323,7 +323,7 @@ impl Node {
             }
             Op::Refusal { container } => {
                 let Some(id) = self.pick(container) else { return };
-                self.ledger.fall_back(&ContainerId(id));
+                self.ledger.handle(Event::PartitionRefused(ContainerId(id))).unwrap();
                 self.carry_out_pending();
             }
             Op::Restart { memory } => self.restart(memory),

@@ -355,7 +355,7 @@ fn refused_by_the_plugin() {
         engine::run(&mut ledger, &workload, waiting, Some(end), &mut Checked, &mut |_| ());
         let claims: Vec<String> =
             ledger.claims().map(|claim| format!("{} {}", claim.pod, claim.cpus)).collect();
-        (claims.join(", "), ledger.pod_count())
+        (claims.join(", "), ledger.view().pods)
     };
     // One CPU is left in the first node and two in the other: three, but not in one.
     assert_eq!(simulated(Waiting::Retry, 9_000), ("a 1-6, b 8-13".to_owned(), 3));

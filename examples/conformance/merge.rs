@@ -1,7 +1,7 @@
 //! `merge.jsonl`: one NUMA affinity from the hints of several resources.
 
 use super::Outcome;
-use nri_cpu_manager::placement::merge::ResourceHints;
+use nri_cpu_manager::placement::ResourceHints;
 use nri_cpu_manager::placement::nodes::Distances;
 use nri_cpu_manager::placement::{Affinity, Hint, Numa, TopologyPolicy, merge};
 use serde::Deserialize;

@@ -3,9 +3,11 @@
 
 use super::options::Config;
 use super::simulated::{Admitted, Node, PodSpec};
+use super::take::is_as_balanced;
 use super::{Machines, Outcome};
+use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::placement::Hint;
-use nri_cpu_manager::placement::reserve::whole_cores;
+use nri_cpu_manager::placement::cores::whole_cores;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -67,14 +69,30 @@ impl Vector {
         };
         same("error", None, self.start_error.clone())?;
         let initial = self.initial.as_ref().ok_or("no initial state")?;
-        same("reserved", &settings.reserved.to_string(), &initial.reserved)?;
-        let physical = whole_cores(&topology, &settings.reserved);
-        same("reserved_physical", &physical.to_string(), &initial.reserved_physical)?;
-        let mut node = Node::new(topology, settings);
-        same("default", &node.shared().to_string(), &initial.default)?;
+        let distributes = settings.options.distribute_cpus_across_numa;
+        let theirs = initial.reserved.parse::<CpuSet>().map_err(|error| error.to_string())?;
+        let reserved = settings.reserved;
+        let mut node = Node::new(topology.clone(), settings);
+        let mut end = self.first_excepted();
+        if distributes
+            && reserved != theirs
+            && is_as_balanced(&topology, &topology.online(), &reserved, &theirs)
+        {
+            end = 0;
+        } else {
+            same("reserved", &reserved.to_string(), &initial.reserved)?;
+            let physical = whole_cores(&topology, &reserved);
+            same("reserved_physical", &physical.to_string(), &initial.reserved_physical)?;
+            same("default", &node.shared().to_string(), &initial.default)?;
+        }
         for (number, step) in self.steps.iter().enumerate() {
-            let exact = number < self.first_excepted();
-            step.run(&mut node, exact)
+            let exact = number < end;
+            let mut result = step.run(&mut node, exact);
+            if exact && distributes && result.is_err() && step.is_as_balanced(&node) {
+                // From here on the two nodes differ: what follows is checked for legality and size.
+                (result, end) = (Ok(()), number);
+            }
+            result
                 .and_then(|()| node.ledger.check())
                 .map_err(|error| format!("step {number}: {error}, {step:?}"))?;
         }
@@ -105,6 +123,18 @@ impl Step {
             true => same("default", &node.shared().to_string(), &expect.default),
             false => Ok(()),
         }
+    }
+}
+
+impl Step {
+    /// Whether the node is as evenly free after this step as the kubelet's: a distribution over NUMA nodes can be equally good
+    /// as the kubelet's and another one.
+    fn is_as_balanced(&self, node: &Node) -> bool {
+        let Step::Admit { expect, .. } = self else { return false };
+        let Ok(theirs) = expect.default.parse::<CpuSet>() else { return false };
+        let (topology, online) = (node.ledger.topology(), node.ledger.topology().online());
+        let taken = |shared: CpuSet| online - shared;
+        expect.admitted && is_as_balanced(topology, &online, &taken(node.shared()), &taken(theirs))
     }
 }
 

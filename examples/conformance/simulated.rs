@@ -148,7 +148,7 @@ impl Node {
         };
         let pin = decision.pin.ok_or("not pinned")?;
         let assigned = self.ledger.take_notes().into_iter().find_map(|note| match note.what {
-            What::Assigned { cpus, within, .. } => Some((cpus, within)),
+            What::Assigned { placement, .. } => Some((placement.cpus, placement.hint)),
             _ => None,
         });
         if pin.is_exclusive() != assigned.is_some_and(|(cpus, _)| cpus == pin.cpus()) {

@@ -1,7 +1,8 @@
 //! The form of an entry of `namespaces`.
 
 use super::values::{Pairs, Text};
-use crate::ledger::wishes::{Wish, contradiction};
+use crate::ledger::terms::contradiction;
+use crate::ledger::wish::Wish;
 use crate::placement::Wishes;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};

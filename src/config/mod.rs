@@ -19,7 +19,7 @@ pub use nodes::{Labels, NodeIdentity, Override};
 use crate::cpuset::CpuSet;
 use crate::ledger::{Exclusivity, Namespaces, Policy, Settings, Stance};
 use crate::partition::PartitionType;
-use crate::placement::reserve::ReserveError;
+use crate::placement::kubelet::reserve::ReserveError;
 use crate::placement::settings::SettingsError;
 use crate::placement::topology_manager::Scope;
 use crate::placement::{self, NodeLimit, Options, Reservation, TopologyPolicy, UncoreOrder};

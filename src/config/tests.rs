@@ -3,7 +3,7 @@
 mod entries;
 
 use super::*;
-use crate::ledger::wishes::Wish;
+use crate::ledger::wish::Wish;
 use crate::topology::{Cpu, Facts};
 
 fn machine() -> Topology {

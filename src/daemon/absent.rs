@@ -1,6 +1,6 @@
 //! Containers that are away: pods that are over without a word, and CPUs that are lent meanwhile.
 
-use super::Owner;
+use super::{Owner, delivery};
 use crate::ledger::{Deserted, Event, SandboxId};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -46,8 +46,7 @@ impl Owner {
 
     /// Handles an event that no runtime told, and that is never refused.
     pub(super) fn note(&mut self, event: Event) {
-        let decision = self.ledger.handle(event).unwrap_or_default();
-        self.ledger.unheard(&decision.updates);
+        delivery::note(&mut self.ledger, event);
         self.tell_notes();
     }
 

@@ -17,7 +17,7 @@ pub(super) fn answer(
     waiting: &str,
 ) {
     if let (Question::Status(_), Some(Owner { ledger, history, .. })) = (&question, &mut owner) {
-        history.badges.follow(ledger);
+        history.badges.follow(&ledger.view());
     }
     let owner = owner.as_deref();
     let figures = || {
@@ -28,11 +28,12 @@ pub(super) fn answer(
     match question {
         Question::Figures(reply) => drop(reply.send(figures())),
         Question::Status(reply) => {
-            let node = owner.map(|owner| (&owner.ledger, &owner.history));
+            let view = owner.map(|owner| owner.ledger.view());
+            let node = view.as_deref().zip(owner.map(|owner| &owner.history));
             drop(reply.send(Status::of(now(), &figures(), node)));
         }
         Question::Explain(name, reply) => {
-            let explained = owner.map(|owner| explain(&owner.ledger, &owner.history, &name));
+            let explained = owner.map(|owner| explain(&owner.ledger.view(), &owner.history, &name));
             drop(reply.send(explained.unwrap_or_default()));
         }
     }
@@ -62,7 +63,7 @@ impl Owner {
             cannot_write_groups: self.kernel.cannot_write().map(WhyNot::consequence),
             group_write_errors: self.kernel.write_errors(),
             checkpoint_error: self.save_error.clone(),
-            ..NodeFigures::of(&self.ledger)
+            ..NodeFigures::of(&self.ledger.view())
         }
     }
 

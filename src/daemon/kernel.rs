@@ -1,11 +1,13 @@
 //! Lets the kernel keep exclusivity, event by event, and falls back to the runtime's way where it refuses.
 
+use super::delivery::{deliver, note};
 use super::watch::Work;
 use super::{Paths, StartError};
 use crate::config::{Config, WantedExclusivity};
 use crate::enforce::{Enforcer, Refused, WhyNot, probe, writable};
 use crate::ledger::{
-    CgroupPath, ContainerId, Event, Exclusivity, Ledger, Placed, Policy, Settings, Subject, Update,
+    CgroupPath, Channel, ContainerId, Event, Exclusivity, Ledger, Placed, Policy, Settings,
+    Subject, Update,
 };
 use std::collections::{BTreeSet, VecDeque};
 
@@ -77,7 +79,12 @@ impl Step {
             | Event::UpdatePod(_)
             | Event::Stop(_)
             | Event::Lull
-            | Event::Kubelet { .. } => Step::None,
+            | Event::Kubelet { .. }
+            | Event::Deliver(_)
+            | Event::Undelivered(_)
+            | Event::Revoked { .. }
+            | Event::PartitionRefused(_)
+            | Event::Drifted(_) => Step::None,
         }
     }
 }
@@ -210,7 +217,7 @@ impl Kernel {
         else {
             return;
         };
-        let kept = containers.iter().filter(|container| container.kept);
+        let kept = containers.iter().filter(|container| container.partitioned);
         let partitions: Vec<(String, CgroupPath)> = kept
             .filter_map(|container| {
                 let pod = pods.iter().find(|pod| pod.sandbox == container.sandbox);
@@ -263,7 +270,7 @@ impl Kernel {
                     Err((_, refused @ Refused::Withheld(_))) => return Err(refused),
                     Err((placed, refused)) => {
                         self.fall_back(placed, &refused, ledger);
-                        return Ok(ledger.take_updates());
+                        return Ok(deliver(ledger, Channel::Runtime));
                     }
                     Ok(()) => {}
                 }
@@ -274,7 +281,7 @@ impl Kernel {
                     Err((_, Refused::Withheld(_))) => self.unsettled.push_back(id),
                     Err((placed, refused)) => {
                         self.fall_back(placed, &refused, ledger);
-                        return Ok(ledger.take_updates());
+                        return Ok(deliver(ledger, Channel::Runtime));
                     }
                     Ok(()) => {}
                 }
@@ -302,7 +309,7 @@ impl Kernel {
             .into_iter()
             .partition::<Vec<_>, _>(|change| early.contains(&change.container));
         *changes = go;
-        ledger.unheard(&held);
+        note(ledger, Event::Undelivered(held));
     }
 
     /// Waits until the kernel has given back what is to be set for these containers. Those for which it has not.
@@ -375,7 +382,7 @@ impl Kernel {
             return;
         }
         for _ in 0..ROUNDS {
-            let writes = ledger.take_writes();
+            let writes = deliver(ledger, Channel::Groups);
             if writes.is_empty() {
                 return;
             }
@@ -383,7 +390,7 @@ impl Kernel {
             for write in writes {
                 let Some(placed) = ledger.placed_one(&write.container) else { continue };
                 if !self.set_cpus(placed).await {
-                    ledger.unheard(std::slice::from_ref(&write));
+                    note(ledger, Event::Undelivered(vec![write]));
                     failed = true;
                 }
             }
@@ -420,7 +427,7 @@ impl Kernel {
             "{subject}: the kernel does not keep others off its CPUs, the runtime has to ({} so far): {refused}",
             self.refusals
         );
-        ledger.fall_back(&subject.id);
+        note(ledger, Event::PartitionRefused(subject.id.clone()));
         self.untold.push((placed.subject, refused.to_string()));
     }
 }

@@ -119,10 +119,10 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::Pin;
+    use crate::ledger::Adjustment;
 
     fn changes(count: usize) -> Vec<Update> {
-        let pin = Pin::shared("0-3".parse().unwrap()).unwrap();
+        let pin = Adjustment::shared("0-3".parse().unwrap()).unwrap();
         (0..count).map(|i| Update { container: id(i), pin }).collect()
     }
 

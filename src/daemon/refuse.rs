@@ -3,7 +3,7 @@
 use super::Owner;
 use crate::checkpoint::StateError;
 use crate::enforce::Refused;
-use crate::ledger::{ContainerId, Decision, Note, What};
+use crate::ledger::{ContainerId, Decision, Event, Note, What};
 use crate::nri::Refusal;
 use crate::observe::counters::Kind;
 use crate::placement::Reason;
@@ -18,7 +18,7 @@ impl Owner {
         created: Option<&ContainerId>,
         why: &Refused,
     ) -> Refusal {
-        self.ledger.unheard(&decision.updates);
+        self.note(Event::Undelivered(decision.updates.clone()));
         self.refuse(kind, created, &format!("CPUs cannot be taken yet: {why}"))
     }
 
@@ -39,7 +39,8 @@ impl Owner {
                     "exclusive CPUs cannot be given while the plugin cannot keep its state: {error}"
                 );
                 let refusal = self.refuse(kind, created, &why);
-                self.ledger.revoke(id, &decision.updates);
+                let updates = decision.updates;
+                self.note(Event::Revoked { container: id.clone(), updates });
                 Err(refusal)
             }
             _ => Ok(decision),
@@ -52,8 +53,8 @@ impl Owner {
         self.counters.rejected(kind, Reason::UnexpectedAdmission, placement);
         let why = format!("UnexpectedAdmissionError: {why}");
         if let Some(placed) = created.and_then(|id| self.ledger.placed_one(id)) {
-            let what = What::Refused { why: why.clone(), scene: None };
-            self.tell(&Note::new(true, placed.subject, what));
+            let what = What::Refused { why: why.clone(), request: None };
+            self.tell(&Note { warning: true, done: true, subject: placed.subject, what });
         }
         Refusal(why)
     }

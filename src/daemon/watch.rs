@@ -3,6 +3,7 @@
 //! The looking is done beside everything else; what it finds is a drift only if it is no delay ([`Suspects`]).
 
 use super::action::Action;
+use super::delivery::deliver;
 use super::pace::Pace;
 use super::suspects::{AGAIN, Finding, PERIOD, Suspects};
 use super::vanished::{self, Sighting, Vanished};
@@ -11,7 +12,7 @@ use crate::config::{Config, Reading};
 use crate::cpuset::CpuSet;
 use crate::enforce::{Drift, Hierarchy, InForce, Verifier};
 use crate::kubelet::Look;
-use crate::ledger::{ContainerId, Event, Holder, Placed, Update};
+use crate::ledger::{Channel, ContainerId, Event, Holder, Placed, Update};
 use crate::nri::Updater;
 use crate::spelling;
 use std::collections::{BTreeMap, VecDeque};
@@ -117,7 +118,7 @@ impl Watch {
         let set = tokio::task::spawn_blocking(look).await.unwrap_or_default();
         for (container, set) in containers.iter_mut().zip(set) {
             let Some(InForce { cpus: set, mems, kept }) = set else { continue };
-            container.kept = kept;
+            container.partitioned = kept;
             container.outdated = container.cpus != Some(set);
             if container.outdated {
                 let believed = container.cpus.map_or_else(|| "none".to_owned(), |c| c.to_string());
@@ -254,7 +255,7 @@ impl Owner {
                     // What has come up meanwhile had to wait for its turn.
                     self.tell_pending().await;
                 } else {
-                    self.ledger.drifted(&stale);
+                    self.note(Event::Drifted(stale));
                 }
             }
             Work::Found(Found { findings: mut found, sightings }) => {
@@ -306,7 +307,7 @@ impl Owner {
                 let mut written = self.kernel.settle(id, &mut self.ledger).await;
                 if matches!(drift, Drift::Set(_)) {
                     written = written && self.kernel.set_cpus(placed.clone()).await;
-                    self.ledger.drifted(std::slice::from_ref(id));
+                    self.note(Event::Drifted(vec![id.clone()]));
                 }
                 if written { Action::Written } else { Action::Deferred }
             }
@@ -324,7 +325,7 @@ impl Owner {
             // Its next answer may be hours away: until then the runtime's books are wrong, and nothing else.
             Drift::Set(_) => {
                 let written = self.kernel.set_cpus(placed.clone()).await;
-                self.ledger.drifted(std::slice::from_ref(id));
+                self.note(Event::Drifted(vec![id.clone()]));
                 if written { Action::Written } else { Action::Deferred }
             }
             Drift::Inherited(_, mask) => match self.watch.widen(placed.clone(), *mask).await {
@@ -344,7 +345,7 @@ impl Owner {
             self.watch.again.push(id.clone());
             return Action::Told;
         }
-        self.ledger.drifted(std::slice::from_ref(id));
+        self.note(Event::Drifted(vec![id.clone()]));
         Action::Deferred
     }
 
@@ -353,8 +354,9 @@ impl Owner {
         if containers.is_empty() {
             return;
         }
-        let Some(updater) = self.idle_updater() else { return self.ledger.drifted(containers) };
-        let changes = self.ledger.changes_of(containers);
+        self.note(Event::Drifted(containers.to_vec()));
+        let Some(updater) = self.idle_updater() else { return };
+        let changes = deliver(&mut self.ledger, Channel::Runtime);
         self.send(updater, changes);
     }
 
@@ -374,7 +376,7 @@ impl Owner {
             return;
         }
         if let Some(updater) = self.idle_updater() {
-            let changes = self.ledger.take_updates();
+            let changes = deliver(&mut self.ledger, Channel::Runtime);
             if !changes.is_empty() {
                 self.send(updater, changes);
             }

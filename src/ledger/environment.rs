@@ -1,7 +1,7 @@
 //! What a container is told of its own CPUs: environment variables, set once, when it is created.
 
-use super::Ledger;
-use super::event::Pin;
+use super::adjustment::Adjustment;
+use super::settings::Settings;
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
 
@@ -15,13 +15,15 @@ pub const NUMA_NODES: &str = "NRI_CPU_MANAGER_NUMA_NODES";
 /// These CPUs by uncore cache, a list for each, with semicolons between: `8-15;40`.
 pub const UNCORE_CACHES: &str = "NRI_CPU_MANAGER_UNCORE_CACHES";
 
-impl Ledger {
-    /// What a new container is told; nothing unless the administrator wants it and its CPUs are its own.
-    pub(super) fn environment(&self, pin: Option<&Pin>) -> Vec<Variable> {
-        match pin.filter(|pin| self.settings.expose_cpus && pin.is_exclusive()) {
-            Some(pin) => describe(&self.topology, pin.cpus()),
-            None => Vec::new(),
-        }
+/// What a new container is told; nothing unless the administrator wants it and its CPUs are its own.
+pub(super) fn environment(
+    topology: &Topology,
+    settings: &Settings,
+    adjustment: Option<&Adjustment>,
+) -> Vec<Variable> {
+    match adjustment.filter(|to| settings.expose_cpus && to.is_exclusive()) {
+        Some(to) => describe(topology, to.cpus()),
+        None => Vec::new(),
     }
 }
 

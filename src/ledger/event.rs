@@ -1,11 +1,11 @@
 //! What can happen to the ledger, and what it answers.
 
+use super::adjustment::{Adjustment, Update};
 use super::environment::Variable;
-use super::hands_off::{KubeletClaim, Stance};
-use super::model::{Container, ContainerId, CpuRequest, MilliCpu, Pod, SandboxId};
+use super::model::{Container, ContainerId, CpuRequest, Pod, SandboxId};
 use super::settings::Settings;
+use super::stance::{KubeletClaim, Stance};
 use crate::cpuset::CpuSet;
-use crate::nodeset::NodeSet;
 use crate::topology::Topology;
 
 /// Everything that can happen, in the order the runtime says it did.
@@ -51,7 +51,7 @@ pub enum Event {
         pod: Pod,
         /// The container as it was before.
         container: Container,
-        /// What it shall have from now on.
+        /// What it is to have from now on.
         wanted: Wanted,
     },
     /// A container's process has ended, or its creation failed.
@@ -76,6 +76,32 @@ pub enum Event {
         /// What the kubelet has, or last had, assigned; empty if that is not known.
         claims: Vec<KubeletClaim>,
     },
+    /// Updates can be delivered now by this way, without an event of the runtime. The decision has them.
+    Deliver(Channel),
+    /// The runtime has not made these changes, or the kernel has not written them: they go along with the next delivery.
+    Undelivered(Vec<Update>),
+    /// The creation of this container was decided, with these changes for others, but cannot be answered with: the container
+    /// gets nothing, as if it had been refused.
+    Revoked {
+        /// The container.
+        container: ContainerId,
+        /// What the decision had for others.
+        updates: Vec<Update>,
+    },
+    /// The kernel does not keep others off this container's CPUs: the runtime has to, by updates of the shared containers.
+    PartitionRefused(ContainerId),
+    /// Something else than what was decided is set for these containers.
+    Drifted(Vec<ContainerId>),
+}
+
+/// A way by which updates reach containers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Channel {
+    /// The runtime makes them: it is called now, or waits for an answer.
+    Runtime,
+    /// They are written into the groups of running containers. The runtime is still to be told, with its next answer. Some
+    /// wait until others are written: there may be more, until a decision has none.
+    Groups,
 }
 
 impl Event {
@@ -97,6 +123,11 @@ impl Event {
             Event::Kubelet { .. } => "kubelet",
             Event::Machine(_) => "machine",
             Event::Settings(_) => "settings",
+            Event::Deliver(_) => "deliver",
+            Event::Undelivered(_) => "undelivered",
+            Event::Revoked { .. } => "revoked",
+            Event::PartitionRefused(_) => "partition_refused",
+            Event::Drifted(_) => "drifted",
         }
     }
 }
@@ -112,76 +143,11 @@ pub struct Wanted {
     pub cpus: Option<CpuSet>,
 }
 
-/// Where a container shall run. Never an empty set: the runtime would take that for "no change".
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pin {
-    cpus: CpuSet,
-    exclusive: bool,
-    mems: Option<NodeSet>,
-    limit: Option<MilliCpu>,
-}
-
-impl Pin {
-    /// CPUs that this container alone uses; its CFS quota is lifted.
-    pub fn exclusive(cpus: CpuSet) -> Option<Pin> {
-        (!cpus.is_empty()).then_some(Pin { cpus, exclusive: true, mems: None, limit: None })
-    }
-
-    /// CPUs used together with others.
-    pub fn shared(cpus: CpuSet) -> Option<Pin> {
-        (!cpus.is_empty()).then_some(Pin { cpus, exclusive: false, mems: None, limit: None })
-    }
-
-    /// The same with memory on these NUMA nodes only. `None`, as no nodes at all, leaves memory as it is.
-    pub fn with_mems(self, mems: Option<NodeSet>) -> Pin {
-        Pin { mems: mems.filter(|mems| !mems.is_empty()), ..self }
-    }
-
-    /// The same with the CFS quota of this limit set. `None` leaves the quota as it is.
-    pub fn with_limit(self, limit: Option<MilliCpu>) -> Pin {
-        Pin { limit, ..self }
-    }
-
-    /// The same on other CPUs. `None` if these are none.
-    pub(super) fn on(self, cpus: CpuSet) -> Option<Pin> {
-        (!cpus.is_empty()).then_some(Pin { cpus, ..self })
-    }
-
-    /// The limit of a container that shares CPUs and had its quota lifted; `None` where nothing is said about a quota.
-    pub fn limit(&self) -> Option<MilliCpu> {
-        self.limit
-    }
-
-    /// The NUMA nodes for its memory, at least one; `None` where nothing is said about memory.
-    pub fn mems(&self) -> Option<NodeSet> {
-        self.mems
-    }
-
-    /// The CPUs, at least one.
-    pub fn cpus(&self) -> CpuSet {
-        self.cpus
-    }
-
-    /// Whether this container alone uses them. The CFS quota is lifted then, as the kubelet does.
-    pub fn is_exclusive(&self) -> bool {
-        self.exclusive
-    }
-}
-
-/// A change for a container that exists already.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Update {
-    /// The container.
-    pub container: ContainerId,
-    /// Where it shall run from now on.
-    pub pin: Pin,
-}
-
 /// The ledger's answer to an event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decision {
     /// For [`Event::Create`]: where the new container shall run; `None` leaves it alone.
-    pub pin: Option<Pin>,
+    pub pin: Option<Adjustment>,
     /// For [`Event::Create`]: environment variables for the new container.
     pub environment: Vec<Variable>,
     /// Changes for containers that exist, in the order in which they must be made. For [`Event::Update`] the

@@ -1,259 +1,397 @@
-//! Who holds which CPUs: pods, containers, the shared pool.
+//! Which container holds which CPUs: pods, containers, the shared pool.
 //!
-//! Events go in, decisions come out. The ledger does no I/O, has no clock, and does not know which protocol its events
-//! came by. It asks [`placement`](crate::placement) which CPUs, and decides itself who gets them and when they are free
-//! again:
+//! ```text
+//!   event ──► life, adopt, change ──► books ──► desired - applied, in order ──► decision
+//!                     │
+//!                     └── request ──► engine (placement)
+//! ```
+//!
+//! Events go in, decisions come out: [`Ledger::handle`] is the only door. The ledger does no I/O, has no clock, and does not
+//! know which protocol its events came by. It asks an [engine](crate::placement::Engine) which CPUs, and decides itself which
+//! container gets them and when they are free again:
 //!
 //! * exclusive CPUs belong to a container's name in a pod, for the pod's life: a restarted container gets the same ones;
-//! * everything else runs in the shared pool: all online CPUs that are exclusive to nobody;
+//! * everything else runs in the shared pool: all online CPUs that are exclusive to no container;
 //! * what changes for containers that exist rides on the answers that can carry it (create, update, stop).
 
+mod adjustment;
 mod adopt;
+mod books;
 pub mod cgroup;
-mod conflicts;
-mod containers;
-mod entry;
+mod change;
+mod claim;
+mod desired;
 pub mod environment;
 pub mod event;
-mod grant;
-mod hands_off;
-mod hotplug;
-mod identity;
-mod kept;
-mod memory;
-mod mems;
+mod life;
 pub mod model;
 pub mod namespaces;
+mod node;
 pub mod note;
 mod order;
-mod pods;
-mod pool;
-mod reconfigure;
-mod resize;
-mod scene;
-mod seen;
+mod policy;
+mod request;
 mod settings;
-mod store;
+mod stance;
+mod target;
+pub mod terms;
 #[cfg(test)]
 mod tests;
-mod trust;
-pub mod wishes;
+mod view;
+pub mod wish;
 
+pub use adjustment::{Adjustment, Update};
+pub use books::Phase;
 pub use cgroup::CgroupPath;
-pub use event::{Decision, Event, Pin, Update, Wanted};
-pub use hands_off::{KubeletClaim, Named, Stance};
-pub use kept::{Deserted, Holder, Placed};
+pub use claim::Claim;
+pub use event::{Channel, Decision, Event, Wanted};
 pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, Qos,
     SandboxId,
 };
 pub use namespaces::{Bounds, Namespaces};
-pub use note::{Note, Reason, Subject, What};
-pub use scene::Scene;
-pub use seen::{Seen, State};
-pub use settings::{Exclusivity, Policy, Settings};
+pub use note::{MoveReason, Note, Subject, What};
+pub use policy::{Exclusivity, Policy};
+pub use settings::Settings;
+pub use stance::{KubeletClaim, Named, Stance};
+pub use target::{Deserted, Holder, Placed};
+pub use view::{ContainerView, View};
 
 use crate::cpuset::CpuSet;
-use crate::placement::Rejection;
+use crate::placement::{Engine, Kubelet, Rejection};
+use crate::spelling;
 use crate::topology::Topology;
-use std::collections::BTreeMap;
-use store::Pods;
-
-/// Exclusive CPUs and whose they are: all that must outlive the process.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
-    /// The pod's uid.
-    pub pod_uid: PodUid,
-    /// The pod's namespace, for people.
-    pub namespace: String,
-    /// The pod's name, for people.
-    pub pod: String,
-    /// The container's name in the pod.
-    pub container: String,
-    /// The runtime's id of the last instance.
-    pub id: ContainerId,
-    /// The CPUs.
-    pub cpus: CpuSet,
-    /// Whether their SMT siblings are kept idle for it.
-    pub isolated: bool,
-    /// What it asked for when that was heard of last; nothing if that is not known. A runtime's list may tell less.
-    pub cpu: CpuRequest,
-}
-
-impl Claim {
-    fn is_of(&self, uid: &PodUid, container: &str) -> bool {
-        &self.pod_uid == uid && self.container == container
-    }
-}
+use books::{Books, Found};
+use node::{Node, Pool};
+use std::sync::{Arc, OnceLock};
 
 /// The one owner of the node's CPUs.
 #[derive(Debug, Clone)]
 pub struct Ledger {
-    topology: Topology,
-    settings: Settings,
-    pods: Pods,
-    /// Whose sandbox this is.
-    sandboxes: BTreeMap<SandboxId, PodUid>,
-    /// Which container this is the present instance of. Ids of replaced instances are not here: a late event for one
-    /// must not touch its successor.
-    ids: BTreeMap<ContainerId, (PodUid, String)>,
-    /// Claims of an earlier life, for the next [`Event::Synchronize`].
-    remembered: Vec<Claim>,
-    /// Whether CPUs are assigned here, or by the kubelet's own CPU manager.
-    stance: Stance,
+    node: Node,
+    books: Books,
     /// What the kubelet assigned, for the moment at which that is taken over.
     kubelet: Vec<KubeletClaim>,
-    /// How many containers were moved, by reason.
-    moves: BTreeMap<Reason, u64>,
-    /// The shared pool, see [`Ledger::pool`].
-    pool: CpuSet,
-    /// What shared containers are told, see [`Ledger::shared_cpus`].
-    open: CpuSet,
-    /// Whether containers that exist may have to be told something.
-    pending: bool,
-    /// Whether containers wait for CPUs that others were told to leave.
-    waits: bool,
-    /// Counts changes of claims.
-    revision: u64,
-    notes: Vec<Note>,
+    /// What follows from the books, for shared containers.
+    pool: Pool,
+    view: OnceLock<Arc<View>>,
+}
+
+/// What an event has for the containers that its answer reaches.
+enum Answer {
+    /// The event has no answer that could carry anything.
+    Nothing,
+    /// This container is being created. Changes for others can go along.
+    Create(ContainerId),
+    /// Changes go along. The runtime changes the container that the event is about after all others.
+    Carry(Option<ContainerId>),
+    /// Changes are written into control groups.
+    Write,
 }
 
 impl Ledger {
-    /// A ledger of a machine on which nothing runs yet.
+    /// A ledger of a machine on which nothing runs yet, with the kubelet's answers.
     ///
     /// `remembered` are the claims of an earlier life; they count for nothing until an [`Event::Synchronize`] tells
     /// what really runs.
     pub fn new(topology: Topology, settings: Settings, remembered: Vec<Claim>) -> Ledger {
-        let mut ledger = Ledger {
-            topology,
-            settings,
-            pods: Pods::default(),
-            sandboxes: BTreeMap::new(),
-            ids: BTreeMap::new(),
-            remembered,
-            stance: Stance::Assign,
-            kubelet: Vec::new(),
-            moves: BTreeMap::new(),
-            pool: CpuSet::EMPTY,
-            open: CpuSet::EMPTY,
-            pending: false,
-            waits: false,
-            revision: 0,
-            notes: Vec::new(),
-        };
-        ledger.refresh_pool();
-        ledger
+        Ledger::with_engine(Arc::new(Kubelet), topology, settings, remembered)
     }
 
-    /// Takes note of an event and decides what follows.
+    /// The same with another engine.
+    pub fn with_engine(
+        engine: Arc<dyn Engine>,
+        topology: Topology,
+        settings: Settings,
+        remembered: Vec<Claim>,
+    ) -> Ledger {
+        let (topology, settings) = (Arc::new(topology), Arc::new(settings));
+        let node = Node { topology, settings, stance: Stance::Assign, engine };
+        let books = Books::new(remembered);
+        let pool = node.pool(&books);
+        Ledger { node, books, kubelet: Vec::new(), pool, view: OnceLock::new() }
+    }
+
+    /// Takes note of an event and decides what follows. Nothing else changes the ledger.
     ///
     /// # Errors
-    /// For [`Event::Create`] and [`Event::Update`], if the container cannot be placed as configured. Nobody's CPUs have
+    /// For [`Event::Create`] and [`Event::Update`], if the container cannot be placed as configured. No container's CPUs have
     /// changed by it then. Other events are never refused.
     pub fn handle(&mut self, event: Event) -> Result<Decision, Rejection> {
-        if self.stance == Stance::Observe {
-            self.rehearse(event.clone());
+        if self.node.stance == Stance::Observe {
+            self.rehearse(&event);
         }
-        let decision = match event {
-            Event::Synchronize { pods, containers } => Ok(self.synchronize(pods, containers)),
-            Event::RunPod(pod) => {
-                self.upsert_pod(pod);
-                Ok(Decision::default())
-            }
-            Event::UpdatePod(pod) => {
-                self.update_pod(pod);
-                Ok(Decision::default())
-            }
-            Event::Create { pod, container } => self.create(pod, container),
-            Event::Starting { pod, container } => {
-                self.starting(pod, container);
-                Ok(Decision::default())
-            }
-            Event::Started { pod, container } => {
-                self.started(pod, container);
-                Ok(Decision::default())
-            }
-            Event::Update { pod, container, wanted } => self.update(pod, container, wanted),
-            Event::Stop(id) => {
-                self.stop(&id);
-                Ok(Decision { updates: self.take_updates(), ..Decision::default() })
-            }
-            Event::Remove(id) => {
-                self.remove(&id);
-                Ok(Decision::default())
-            }
-            Event::StopPod(sandbox) | Event::RemovePod(sandbox) => {
-                self.end_pod(&sandbox);
-                Ok(Decision::default())
-            }
-            Event::Lull => {
-                self.lull();
-                Ok(Decision::default())
-            }
-            Event::Machine(topology) => {
-                self.hotplug(topology);
-                Ok(Decision::default())
-            }
-            Event::Settings(settings) => {
-                self.reconfigure(settings);
-                Ok(Decision::default())
-            }
-            Event::Kubelet { stance, claims } => {
-                self.stand(stance, claims);
-                Ok(Decision::default())
-            }
-        };
+        self.view.take();
+        let answer = self.follow(event);
+        self.pool = self.node.pool(&self.books);
+        let decision = answer.map(|answer| self.decide(answer));
         debug_assert_eq!(self.check(), Ok(()));
         decision
     }
 
-    /// The machine.
-    pub fn topology(&self) -> &Topology {
-        &self.topology
+    /// Changes the books by an event.
+    fn follow(&mut self, event: Event) -> Result<Answer, Rejection> {
+        let Ledger { node, books, .. } = self;
+        match event {
+            Event::Synchronize { pods, containers } => {
+                let kubelet = self.kubelet_claims();
+                adopt::synchronize(&self.node, &mut self.books, kubelet, pods, containers);
+                return Ok(Answer::Carry(None));
+            }
+            Event::RunPod(pod) => drop(life::identify(node, books, pod)),
+            Event::UpdatePod(pod) => life::update_pod(node, books, pod),
+            Event::Create { pod, container } => {
+                let id = container.id.clone();
+                life::create(node, books, pod, container)?;
+                return Ok(Answer::Create(id));
+            }
+            Event::Starting { pod, container } => life::starting(node, books, pod, container),
+            Event::Started { pod, container } => life::started(node, books, pod, container),
+            Event::Update { pod, container, wanted } => {
+                let updated = life::update(node, books, pod, container, wanted)?;
+                return Ok(updated.map_or(Answer::Nothing, |id| Answer::Carry(Some(id))));
+            }
+            Event::Stop(id) => {
+                life::stop(books, &id);
+                return Ok(Answer::Carry(None));
+            }
+            Event::Remove(id) => life::remove(books, &id),
+            Event::StopPod(sandbox) | Event::RemovePod(sandbox) => life::end_pod(books, &sandbox),
+            Event::Lull => books.change_all(|_, pod| pod.lull()),
+            Event::Machine(topology) => {
+                let before = std::mem::replace(&mut node.topology, Arc::new(topology));
+                change::hotplug(node, books, &before);
+            }
+            Event::Settings(settings) => {
+                node.settings = Arc::new(settings);
+                let kubelet = self.kubelet_claims();
+                change::reconfigure(&self.node, &mut self.books, kubelet);
+            }
+            Event::Kubelet { stance, claims } => self.stand(stance, claims),
+            Event::Deliver(Channel::Runtime) => return Ok(Answer::Carry(None)),
+            Event::Deliver(Channel::Groups) => return Ok(Answer::Write),
+            Event::Undelivered(updates) => books.undo(&updates),
+            Event::Revoked { container, updates } => {
+                life::revoke(books, &container);
+                books.undo(&updates);
+            }
+            Event::PartitionRefused(id) => drop(books.change_found(&id, |entry| {
+                entry.enforced_by = Exclusivity::Runtime;
+            })),
+            Event::Drifted(ids) => ids.iter().for_each(|id| {
+                books.change_found(id, |entry| entry.applied.invalidate());
+            }),
+        }
+        Ok(Answer::Nothing)
     }
 
-    /// The settings in force.
-    pub fn settings(&self) -> &Settings {
-        &self.settings
+    /// What the containers are told that an answer reaches.
+    fn decide(&mut self, answer: Answer) -> Decision {
+        let Ledger { node, books, pool, .. } = self;
+        let updates = match answer {
+            Answer::Nothing => return Decision::default(),
+            Answer::Carry(last) => desired::updates(node, books, pool, last.as_ref()),
+            Answer::Write => desired::writes(node, books, pool),
+            Answer::Create(_) if !node.assigns() => return Decision::default(),
+            Answer::Create(id) => {
+                let found = books.find(&id);
+                let pin = found
+                    .and_then(|Found { pod, entry, .. }| desired::desired(node, pool, pod, entry));
+                // The new container is not among the updates: what it is told is the pin itself.
+                if let Some(pin) = &pin {
+                    books.change_found(&id, |entry| entry.applied.record(pin));
+                }
+                let environment =
+                    environment::environment(&node.topology, &node.settings, pin.as_ref());
+                let updates = desired::updates(node, books, pool, None);
+                return Decision { pin, environment, updates };
+            }
+        };
+        Decision { updates, ..Decision::default() }
     }
 
-    /// All exclusive CPUs and whose they are, in order of pod uid and container name; last those of an earlier life whose
-    /// containers have not been told of yet.
-    pub fn claims(&self) -> impl Iterator<Item = Claim> {
-        let told_of = self.pods.values().flat_map(|entry| {
-            entry.containers.iter().filter_map(|(name, container)| {
-                Some(Claim {
-                    pod_uid: entry.pod.uid.clone(),
-                    namespace: entry.pod.namespace.clone(),
-                    pod: entry.pod.name.clone(),
-                    container: name.clone(),
-                    id: container.id.clone(),
-                    cpus: container.claim?,
-                    isolated: container.isolated,
-                    cpu: container.cpu,
-                })
-            })
-        });
-        told_of.chain(self.remembered.iter().cloned())
+    /// Takes a stance. What the kubelet assigned is taken over at the change to [`Stance::Assign`], or, if nothing is
+    /// known of the node yet, with its first list of containers.
+    fn stand(&mut self, stance: Stance, claims: Vec<KubeletClaim>) {
+        let before = std::mem::replace(&mut self.node.stance, stance);
+        self.kubelet = claims;
+        if stance == Stance::Assign && before != stance && self.books.pods().len() > 0 {
+            let kubelet = self.kubelet_claims();
+            // Whatever was set by another hand since has ended the claim.
+            let set = |entry: &books::Entry| entry.claim.or(entry.applied.told());
+            adopt::adopt_anew(&self.node, &mut self.books, kubelet, set);
+        }
     }
 
-    /// Changes whenever [`Ledger::claims`] does.
-    pub fn revision(&self) -> u64 {
-        self.revision
+    /// What the kubelet assigned. It is needed again as long as the kubelet assigns CPUs.
+    fn kubelet_claims(&mut self) -> Vec<KubeletClaim> {
+        match self.node.stance {
+            Stance::Assign => std::mem::take(&mut self.kubelet),
+            Stance::Refuse | Stance::Observe => self.kubelet.clone(),
+        }
     }
 
-    /// Whether CPUs are assigned here.
-    pub fn stance(&self) -> Stance {
-        self.stance
-    }
-
-    /// How many containers were moved to other CPUs while they ran, by reason.
-    pub fn moves(&self) -> &BTreeMap<Reason, u64> {
-        &self.moves
+    /// Notes what would be done with an event, without doing it.
+    fn rehearse(&mut self, event: &Event) {
+        use What::{Assigned, LeftShared, Moved, Refused, Resized};
+        if !matches!(event, Event::Create { .. } | Event::Update { .. } | Event::Synchronize { .. })
+        {
+            return;
+        }
+        let mut trial = self.clone();
+        trial.node.stance = Stance::Assign;
+        trial.books.journal.take();
+        // A refusal is among the notes.
+        let _ = trial.handle(event.clone());
+        let told = |note: &Note| {
+            matches!(
+                note.what,
+                Assigned { .. } | Moved { .. } | Resized { .. } | LeftShared(_) | Refused { .. }
+            )
+        };
+        let notes = trial.books.journal.take().into_iter().filter(told);
+        self.books.journal.extend(notes.map(|note| Note { done: false, ..note }));
     }
 
     /// What was worth telling a person since the last call.
     pub fn take_notes(&mut self) -> Vec<Note> {
-        std::mem::take(&mut self.notes)
+        self.books.journal.take()
+    }
+}
+
+/// Reading.
+impl Ledger {
+    /// The machine.
+    pub fn topology(&self) -> &Topology {
+        &self.node.topology
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> &Settings {
+        &self.node.settings
+    }
+
+    /// Whether CPUs are assigned here.
+    pub fn stance(&self) -> Stance {
+        self.node.stance
+    }
+
+    /// All exclusive CPUs and whose they are, in order of pod uid and container name; last those of an earlier life whose
+    /// containers no event has named yet.
+    pub fn claims(&self) -> impl Iterator<Item = Claim> {
+        self.books.claims().cloned()
+    }
+
+    /// Changes whenever [`Ledger::claims`] does.
+    pub fn revision(&self) -> u64 {
+        self.books.revision()
+    }
+
+    /// The shared pool: online CPUs that are exclusive to no container, without the reserved ones under strict reservation.
+    pub fn pool(&self) -> CpuSet {
+        self.pool.cpus
+    }
+
+    /// What a shared container is told. CPUs that the kernel keeps for a container are among them.
+    pub fn shared_cpus(&self) -> CpuSet {
+        self.pool.open
+    }
+
+    /// All CPUs that are exclusive to a container, those that are lent out too.
+    pub fn exclusive(&self) -> CpuSet {
+        self.node.exclusive(&self.books)
+    }
+
+    /// CPUs that could become exclusive now.
+    pub fn free(&self) -> CpuSet {
+        self.node.free(&self.books)
+    }
+
+    /// Whether something may be left to deliver.
+    pub fn owes(&self) -> bool {
+        self.node.assigns() && self.books.owes(&self.node.basis(&self.pool))
+    }
+
+    /// Whether containers wait for CPUs that others were told to leave.
+    pub fn waits(&self) -> bool {
+        self.books.waits()
+    }
+
+    /// Whether a container's exclusive CPUs are those that the instance before it had.
+    pub fn inherits(&self, container: &ContainerId) -> bool {
+        self.books.find(container).is_some_and(|found| found.entry.inherited)
+    }
+
+    /// Where all containers should run that exist and are told anything here, in order of pod uid and container name.
+    pub fn placed(&self) -> impl Iterator<Item = Placed> {
+        self.books.containers().filter_map(|found| self.target(found))
+    }
+
+    /// One of them; `None` if there is no such container or it has ended.
+    pub fn placed_one(&self, id: &ContainerId) -> Option<Placed> {
+        self.target(self.books.find(id)?)
+    }
+
+    fn target(&self, found: Found<'_>) -> Option<Placed> {
+        target::placed(&self.node, &self.books, &self.pool, found)
+    }
+
+    /// All containers with exclusive CPUs whose control group is known, in order of pod uid and container name.
+    pub fn holders(&self) -> impl Iterator<Item = Holder> {
+        self.books.containers().filter_map(target::holder)
+    }
+
+    /// Pods whose end has to be looked for, as there is nothing left of which the runtime could tell it.
+    pub fn deserted(&self) -> impl Iterator<Item = Deserted> {
+        self.books
+            .deserted()
+            .map(|pod| Deserted { sandbox: pod.pod.sandbox.clone(), group: pod.group() })
+    }
+
+    /// What others may read, as it is now.
+    pub fn view(&self) -> Arc<View> {
+        let view = || Arc::new(View::of(&self.node, &self.books, &self.pool));
+        Arc::clone(self.view.get_or_init(view))
+    }
+
+    /// Whether what must always hold does: no CPU exclusive twice, none reserved or offline, and every online CPU
+    /// either shared, exclusive, or reserved.
+    ///
+    /// # Errors
+    /// What does not hold, for the message of a failed assertion.
+    pub fn check(&self) -> Result<(), String> {
+        self.books.check()?;
+        let (online, reserved) = (self.node.topology.online(), self.node.reserved());
+        let mut held = CpuSet::EMPTY;
+        for Found { uid, name, entry, .. } in self.books.containers() {
+            let Some(claim) = entry.claim else { continue };
+            if claim.is_empty() {
+                return Err(format!("{uid}/{name} has an empty claim"));
+            }
+            let taken = self.node.taken(entry);
+            if !taken.is_disjoint(&held) {
+                let twice = spelling::cpus(taken & held);
+                return Err(format!("{twice} of {uid}/{name}: exclusive to another one too"));
+            }
+            if entry.is_alive() && !taken.is_disjoint(&self.pool.cpus) {
+                return Err(format!("CPUs of {uid}/{name}, which runs, are shared"));
+            }
+            held |= taken;
+        }
+        if !held.is_disjoint(&reserved) {
+            return Err(format!("exclusive, but reserved: {}", spelling::cpus(held & reserved)));
+        }
+        if !held.is_subset(&online) {
+            return Err(format!("exclusive, but offline: {}", spelling::cpus(held - online)));
+        }
+        let remembered = self.node.remembered(&self.books);
+        let everything = self.pool.cpus | held | ((reserved | remembered) & online);
+        match everything == online {
+            true => Ok(()),
+            false => {
+                let pool = self.pool.cpus;
+                Err(format!("pool {pool} and exclusive {held} are not all online CPUs"))
+            }
+        }
     }
 }

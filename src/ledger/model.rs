@@ -177,6 +177,30 @@ impl CpuRequest {
     }
 }
 
+impl CpuRequest {
+    /// What it is after a change that names only what changes.
+    ///
+    /// Shares cannot tell requests from 256 CPUs on: beside such a limit none means as much as that, not the old one.
+    pub(super) fn changed_by(self, wanted: CpuRequest) -> CpuRequest {
+        let untold = wanted.limit.is_some_and(|limit| limit >= MilliCpu::SHARES_END);
+        CpuRequest {
+            request: if untold { wanted.request } else { wanted.request.or(self.request) },
+            limit: wanted.limit.or(self.limit),
+        }
+    }
+
+    /// The amount asked for, where request and limit do not differ.
+    ///
+    /// One of them suffices: without CFS quotas the kubelet sends no limit, and the limit of an exclusive container has
+    /// been lifted.
+    pub(super) fn amount(&self) -> Option<MilliCpu> {
+        match (self.request, self.limit) {
+            (Some(request), Some(limit)) => (request == limit).then_some(limit),
+            (request, limit) => limit.or(request),
+        }
+    }
+}
+
 /// A device that a container is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Device {
@@ -210,7 +234,7 @@ pub struct Container {
     /// The devices it is given; none for one that is given all there are.
     pub devices: Vec<Device>,
     /// Whether the kernel keeps everybody else off these: its control group is a partition. Runtimes do not tell.
-    pub kept: bool,
+    pub partitioned: bool,
     /// Whether what the runtime says of it is older than what is set: CRI-O, once it has been restarted, lists containers
     /// as it created them. What it asks for is of that time, too.
     pub outdated: bool,
@@ -237,7 +261,7 @@ impl Container {
             cpus: None,
             mems: None,
             devices: Vec::new(),
-            kept: false,
+            partitioned: false,
             outdated: false,
             cgroup: None,
             created_at: None,

@@ -1,7 +1,7 @@
 //! What the administrator lets the pods of each namespace wish for, and what holds where they say nothing.
 
-use super::settings::Policy;
-use super::wishes::Wish;
+use super::policy::Policy;
+use super::wish::Wish;
 use crate::pattern::{Closeness, closeness, overlap};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};

@@ -1,9 +1,8 @@
 //! What the ledger did that a person should know, for the log.
 
 use super::model::ContainerId;
-use super::scene::Scene;
 use crate::cpuset::CpuSet;
-use crate::placement::Hint;
+use crate::placement::{Placement, Request};
 use crate::spelling;
 use std::fmt;
 
@@ -44,12 +43,10 @@ pub struct Note {
 pub enum What {
     /// It got exclusive CPUs.
     Assigned {
-        /// The CPUs.
-        cpus: CpuSet,
-        /// The NUMA affinity they were chosen under.
-        within: Hint,
-        /// What there was to choose from.
-        scene: Box<Scene>,
+        /// The CPUs, and the NUMA affinity they were chosen under.
+        placement: Placement,
+        /// What they were chosen from.
+        request: Box<Request>,
     },
     /// It came back and got the CPUs it had.
     Kept(CpuSet),
@@ -62,7 +59,7 @@ pub enum What {
         /// Its exclusive CPUs from now on.
         to: CpuSet,
         /// Why.
-        why: Reason,
+        why: MoveReason,
     },
     /// It was resized in place.
     Resized {
@@ -78,7 +75,7 @@ pub enum What {
         /// Why.
         why: String,
         /// What there was to choose from, if it was not let in for want of CPUs.
-        scene: Option<Box<Scene>>,
+        request: Option<Box<Request>>,
     },
     /// Its exclusive CPUs are free again.
     Released(CpuSet),
@@ -88,7 +85,7 @@ pub enum What {
 
 /// Why a running container is moved to other CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
+pub enum MoveReason {
     /// Its CPUs were decided earlier, and the runtime has not set them.
     NotSet,
     /// Nobody had pinned it: it was created while there was no plugin, or while it stood back.
@@ -105,50 +102,43 @@ pub enum Reason {
     NotExclusive,
 }
 
-impl Reason {
+impl MoveReason {
     /// All of them.
-    pub const ALL: [Reason; 7] = [
-        Reason::NotSet,
-        Reason::Unpinned,
-        Reason::Conflict,
-        Reason::Reserved,
-        Reason::Offline,
-        Reason::Online,
-        Reason::NotExclusive,
+    pub const ALL: [MoveReason; 7] = [
+        MoveReason::NotSet,
+        MoveReason::Unpinned,
+        MoveReason::Conflict,
+        MoveReason::Reserved,
+        MoveReason::Offline,
+        MoveReason::Online,
+        MoveReason::NotExclusive,
     ];
 
     /// A short name that stays, for figures.
     pub fn name(self) -> &'static str {
         match self {
-            Reason::NotSet => "not-set",
-            Reason::Unpinned => "unpinned",
-            Reason::Conflict => "conflict",
-            Reason::Reserved => "reserved",
-            Reason::Offline => "offline",
-            Reason::Online => "online",
-            Reason::NotExclusive => "not-exclusive",
+            MoveReason::NotSet => "not-set",
+            MoveReason::Unpinned => "unpinned",
+            MoveReason::Conflict => "conflict",
+            MoveReason::Reserved => "reserved",
+            MoveReason::Offline => "offline",
+            MoveReason::Online => "online",
+            MoveReason::NotExclusive => "not-exclusive",
         }
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for MoveReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Reason::NotSet => "these were decided for it, but the runtime had not set them",
-            Reason::Unpinned => "it was created while nobody pinned containers",
-            Reason::Conflict => "its CPUs are exclusive to another container too",
-            Reason::Reserved => "some of its CPUs are reserved now",
-            Reason::Offline => "some of its CPUs are offline now",
-            Reason::Online => "it had fewer than it asks for, and there are more online now",
-            Reason::NotExclusive => "it asks for exclusive CPUs and ran on others",
+            MoveReason::NotSet => "these were decided for it, but the runtime had not set them",
+            MoveReason::Unpinned => "it was created while nobody pinned containers",
+            MoveReason::Conflict => "its CPUs are exclusive to another container too",
+            MoveReason::Reserved => "some of its CPUs are reserved now",
+            MoveReason::Offline => "some of its CPUs are offline now",
+            MoveReason::Online => "it had fewer than it asks for, and there are more online now",
+            MoveReason::NotExclusive => "it asks for exclusive CPUs and ran on others",
         })
-    }
-}
-
-impl Note {
-    /// Something that was done.
-    pub fn new(warning: bool, subject: Subject, what: What) -> Note {
-        Note { warning, done: true, subject, what }
     }
 }
 
@@ -162,10 +152,10 @@ impl fmt::Display for Note {
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            What::Assigned { cpus, within, .. } => match within.nodes {
+            What::Assigned { placement: Placement { cpus, hint }, .. } => match hint.nodes {
                 None => write!(f, "exclusive {}", spelling::cpus(cpus)),
                 Some(nodes) => {
-                    let fit = if within.preferred { "" } else { ", not the best there could be" };
+                    let fit = if hint.preferred { "" } else { ", not the best there could be" };
                     write!(f, "exclusive {} (NUMA affinity {nodes}{fit})", spelling::cpus(cpus))
                 }
             },

@@ -4,10 +4,10 @@
 //! sets of both. One message changes a container once only. So a container that has to leave CPUs and also gets some that
 //! another one has still to leave is told in two steps, and waits for the second one until the next message.
 
-use super::entry::Entry;
-use super::event::{Pin, Update};
+use super::adjustment::{Adjustment, Update};
+use super::books::Entry;
 use super::model::ContainerId;
-use super::settings::Exclusivity;
+use super::policy::Exclusivity;
 use crate::cpuset::CpuSet;
 
 /// A container that is told where it runs.
@@ -15,7 +15,7 @@ use crate::cpuset::CpuSet;
 pub(super) struct Change<'a> {
     pub(super) entry: &'a Entry,
     /// Where it is to run in the end.
-    pub(super) pin: Pin,
+    pub(super) to: Adjustment,
 }
 
 /// What is told now, in its order.
@@ -36,39 +36,38 @@ struct Step {
 impl Change<'_> {
     /// The CPUs that are set, as far as is known.
     fn before(&self) -> Option<CpuSet> {
-        self.entry.applied.map(|applied| applied.cpus)
+        self.entry.applied.cpus()
     }
 
     /// The CPUs that it gets and does not have. Where nothing is set it has all there are.
     fn gains(&self) -> CpuSet {
-        self.before().map_or(CpuSet::EMPTY, |before| self.pin.cpus() - before)
+        self.before().map_or(CpuSet::EMPTY, |before| self.to.cpus() - before)
     }
 
     /// The CPUs that it has for itself and has to leave, if any. The kernel takes those that it keeps by itself.
     pub(super) fn leaves(&self) -> Option<CpuSet> {
-        let alone = self.entry.applied.as_ref().filter(|applied| applied.exclusive);
-        let alone = alone.filter(|_| self.entry.kept_by == Exclusivity::Runtime)?;
-        let left = alone.cpus - self.pin.cpus();
+        let by_runtime = self.entry.enforced_by == Exclusivity::Runtime;
+        let left = self.entry.applied.exclusive().filter(|_| by_runtime)? - self.to.cpus();
         (!left.is_empty()).then_some(left)
     }
 
     /// The change to where it is to run in the end.
     pub(super) fn update(&self) -> Update {
-        Update { container: self.entry.id.clone(), pin: self.pin }
+        Update { container: self.entry.id().clone(), pin: self.to }
     }
 
     fn step(&self) -> Step {
         Step { update: self.update(), waits: false }
     }
 
-    fn step_to(&self, pin: Pin) -> Step {
-        let update = Update { container: self.entry.id.clone(), pin };
-        Step { update, waits: pin != self.pin }
+    fn step_to(&self, to: Adjustment) -> Step {
+        let update = Update { container: self.entry.id().clone(), pin: to };
+        Step { update, waits: to != self.to }
     }
 
     /// A step to all of its CPUs but these. `None` if none are left.
     fn step_without(&self, cpus: &CpuSet) -> Option<Step> {
-        Some(self.step_to(self.pin.on(self.pin.cpus() - *cpus)?))
+        Some(self.step_to(self.to.on(self.to.cpus() - *cpus)?))
     }
 
     /// A step of a container that shares CPUs, where all that it gets have still to be left by others: it makes room for them
@@ -77,23 +76,23 @@ impl Change<'_> {
         let before = self.before().unwrap_or_default();
         let rest = before - *wanted;
         let rest = if rest.is_empty() { before.lowest(1) } else { rest };
-        self.pin.on(rest).map_or_else(|| self.step(), |pin| self.step_to(pin))
+        self.to.on(rest).map_or_else(|| self.step(), |to| self.step_to(to))
     }
 }
 
 /// The steps of one message, in their order. The runtime changes the container `last` after all others, wherever it stands.
 pub(super) fn in_order(changes: Vec<Change<'_>>, last: Option<&ContainerId>) -> Steps {
     let (exclusive, shared): (Vec<_>, Vec<_>) =
-        changes.into_iter().partition(|change| change.pin.is_exclusive());
+        changes.into_iter().partition(|change| change.to.is_exclusive());
     let all = || shared.iter().chain(&exclusive);
     let left: CpuSet = all().filter_map(Change::leaves).collect();
-    let late = all().filter(|change| Some(&change.entry.id) == last);
+    let late = all().filter(|change| Some(change.entry.id()) == last);
     let late: CpuSet = late.filter_map(Change::leaves).collect();
-    let wanted: CpuSet = exclusive.iter().map(|change| change.pin.cpus()).collect();
+    let wanted: CpuSet = exclusive.iter().map(|change| change.to.cpus()).collect();
     let mut steps = Vec::with_capacity(shared.len() + exclusive.len());
     let mut widened = Vec::new();
     for change in &shared {
-        match change.before().is_some_and(|cpus| cpus.is_subset(&change.pin.cpus())) {
+        match change.before().is_some_and(|cpus| cpus.is_subset(&change.to.cpus())) {
             true => widened.push(change),
             false => {
                 steps.push(change.step_without(&left).unwrap_or_else(|| change.step_aside(&wanted)))

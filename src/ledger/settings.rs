@@ -1,49 +1,10 @@
 //! What an administrator decides about the ledger.
 
 use super::namespaces::Namespaces;
+use super::policy::{Exclusivity, Policy};
 use crate::placement;
 use crate::spelling;
 use std::fmt;
-
-/// Who may have exclusive CPUs (the kubelet's `cpuManagerPolicy`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Policy {
-    /// Nobody: containers are left alone.
-    #[default]
-    None,
-    /// Containers of Guaranteed pods that ask for whole CPUs.
-    Static,
-}
-
-impl Policy {
-    /// Its name in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Policy::None => "none",
-            Policy::Static => "static",
-        }
-    }
-}
-
-/// Who keeps others off exclusive CPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Exclusivity {
-    /// The runtime: every shared container is updated to run elsewhere. Needs no privileges.
-    #[default]
-    Runtime,
-    /// The kernel: the container's control group becomes a cpuset partition, and nobody else on the machine runs there.
-    /// Nobody outside the pod is told anything.
-    Kernel,
-}
-
-impl fmt::Display for Exclusivity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Exclusivity::Runtime => "runtime",
-            Exclusivity::Kernel => "kernel",
-        })
-    }
-}
 
 /// The settings in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

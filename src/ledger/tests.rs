@@ -26,6 +26,7 @@ mod withdrawn;
 use super::*;
 use crate::placement::{self, Options, TopologyManager};
 use crate::topology::{Cpu, Facts};
+use std::collections::BTreeMap;
 
 fn machine(caches: usize, per_cache: usize) -> Topology {
     let cpus = (0..caches * per_cache)
@@ -68,7 +69,7 @@ impl Node {
         Node { ledger: Ledger::new(machine(2, 8), settings, remembered), set: BTreeMap::new() }
     }
 
-    fn event(&mut self, event: Event) -> Result<Option<Pin>, String> {
+    fn event(&mut self, event: Event) -> Result<Option<Adjustment>, String> {
         let decision = self.ledger.handle(event).map_err(|rejection| rejection.to_string())?;
         for update in decision.updates {
             self.set.insert(update.container.0, update.pin.cpus());
@@ -106,7 +107,7 @@ impl Node {
 
     /// What no answer has carried is told.
     fn tell(&mut self) {
-        for update in self.ledger.take_updates() {
+        for update in deliver(&mut self.ledger, Channel::Runtime) {
             self.set.insert(update.container.0, update.pin.cpus());
         }
     }
@@ -134,6 +135,16 @@ impl Node {
         pods.dedup();
         Event::Synchronize { pods, containers: containers.iter().map(report).collect() }
     }
+}
+
+/// Takes what can be delivered by this way now.
+fn deliver(ledger: &mut Ledger, channel: Channel) -> Vec<Update> {
+    ledger.handle(Event::Deliver(channel)).unwrap().updates
+}
+
+/// Handles what has no answer.
+fn note(ledger: &mut Ledger, event: Event) {
+    assert_eq!(ledger.handle(event).unwrap(), Decision::default());
 }
 
 fn pod(name: &str, qos: Qos, milli: u64) -> Pod {

@@ -4,7 +4,7 @@ use super::cgroup;
 use super::qos;
 use super::wire;
 use crate::cpuset::CpuSet;
-use crate::ledger::wishes::is_wish;
+use crate::ledger::terms::is_wish;
 use crate::ledger::{
     Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, SandboxId,
     Wanted,
@@ -82,7 +82,7 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
         mems: cpu.and_then(|cpu| mems(cpu, &container.id)),
         devices: devices(&container.linux.devices),
         cgroup: cgroup::of_cgroups_path(&container.linux.cgroups_path),
-        kept: false,
+        partitioned: false,
         outdated: false,
         created_at: Some(container.created_at).filter(|&created_at| created_at > 0),
     }

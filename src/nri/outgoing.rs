@@ -2,7 +2,7 @@
 
 use super::wire;
 use crate::ledger::environment::Variable;
-use crate::ledger::{ContainerId, MilliCpu, Pin, Update};
+use crate::ledger::{Adjustment, ContainerId, MilliCpu, Update};
 use protobuf::MessageField;
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use std::collections::HashSet;
 const NO_QUOTA: i64 = -1;
 
 /// How a new container is to be made, so that it runs where `pin` says and knows what it is told in `environment`.
-pub(super) fn adjustment(pin: &Pin, environment: &[Variable]) -> wire::ContainerAdjustment {
+pub(super) fn adjustment(pin: &Adjustment, environment: &[Variable]) -> wire::ContainerAdjustment {
     let variable = |(key, value): &Variable| wire::KeyValue {
         key: (*key).to_owned(),
         value: value.clone(),
@@ -62,7 +62,7 @@ fn update(update: &Update) -> wire::ContainerUpdate {
 
 /// CPUs, and no quota if they are exclusive, or that of the limit that holds again. Memory nodes only if they are decided on: changing those of a running
 /// container moves its memory.
-fn resources(pin: &Pin) -> wire::LinuxResources {
+fn resources(pin: &Adjustment) -> wire::LinuxResources {
     let mut cpu = wire::LinuxCPU {
         cpus: pin.cpus().to_string(),
         mems: pin.mems().map_or_else(String::new, |mems| mems.to_string()),
@@ -84,15 +84,15 @@ mod tests {
     use super::*;
 
     fn shared(id: &str, cpus: &str) -> Update {
-        let pin = Pin::shared(cpus.parse().unwrap()).unwrap();
+        let pin = Adjustment::shared(cpus.parse().unwrap()).unwrap();
         Update { container: ContainerId(id.into()), pin }
     }
 
     #[test]
     fn adjustments() {
         for (pin, cpus, quota) in [
-            (Pin::exclusive("8-15,17".parse().unwrap()), "8-15,17", Some(-1)),
-            (Pin::shared("0-1".parse().unwrap()), "0-1", None),
+            (Adjustment::exclusive("8-15,17".parse().unwrap()), "8-15,17", Some(-1)),
+            (Adjustment::shared("0-1".parse().unwrap()), "0-1", None),
         ] {
             let made = adjustment(&pin.unwrap(), &[]);
             let cpu = &made.linux.resources.cpu;
@@ -104,11 +104,12 @@ mod tests {
             assert!(cpu.shares.is_none() && cpu.period.is_none());
         }
         // Its CPUs are no longer its own, so its limit holds again.
-        let pin = Pin::shared("0-1".parse().unwrap()).unwrap().with_limit(Some(MilliCpu(2500)));
+        let pin =
+            Adjustment::shared("0-1".parse().unwrap()).unwrap().with_limit(Some(MilliCpu(2500)));
         let made = adjustment(&pin, &[]);
         let cpu = &made.linux.resources.cpu;
         assert_eq!((cpu.quota.value, cpu.period.value), (250_000, 100_000));
-        let pin = Pin::exclusive("4".parse().unwrap()).unwrap();
+        let pin = Adjustment::exclusive("4".parse().unwrap()).unwrap();
         let made = adjustment(&pin.with_mems(Some([0, 3].into_iter().collect())), &[]);
         assert_eq!(made.linux.resources.cpu.mems, "0,3");
         let made = adjustment(&pin.with_mems(Some(Default::default())), &[]);
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn updates_are_complete() {
-        let exclusive = Pin::exclusive("4".parse().unwrap()).unwrap();
+        let exclusive = Adjustment::exclusive("4".parse().unwrap()).unwrap();
         let asked = [
             shared("b", "0-1"),
             shared("a", "0-2"),

@@ -1,7 +1,7 @@
 //! [`Badge`]: how a container is told from others in a picture; [`Badges`]: who has which.
 
 use crate::cpuset::CpuSet;
-use crate::ledger::{Ledger, PodUid, Seen};
+use crate::ledger::{ContainerView, PodUid, View};
 use crate::topology::Topology;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,10 +66,10 @@ pub struct Badges(BTreeMap<(PodUid, String), Badge>);
 
 impl Badges {
     /// Takes away the badges of those who are gone, and gives one to everybody who is new.
-    pub fn follow(&mut self, ledger: &Ledger) {
-        let topology = ledger.topology();
-        let mut present: Vec<(CpuSet, Seen<'_>)> =
-            ledger.seen().filter_map(|seen| Some((seen.exclusive?, seen))).collect();
+    pub fn follow(&mut self, view: &View) {
+        let topology = &view.topology;
+        let mut present: Vec<(CpuSet, &ContainerView)> =
+            view.containers.iter().filter_map(|seen| Some((seen.exclusive?, seen))).collect();
         present.sort_by_key(|(cpus, _)| cpus.first());
         let mut kept = BTreeMap::new();
         let (mut taken, mut new) = (Vec::new(), Vec::new());
@@ -92,7 +92,7 @@ impl Badges {
     }
 
     /// The badge of a container, if it had exclusive CPUs when this last followed.
-    pub fn of(&self, seen: &Seen<'_>) -> Option<Badge> {
+    pub fn of(&self, seen: &ContainerView) -> Option<Badge> {
         self.0.get(&(seen.pod.uid.clone(), seen.name.to_owned())).copied()
     }
 }

@@ -155,8 +155,8 @@ impl Counters {
     /// What the ledger did is on disk: new exclusive CPUs are given.
     pub fn given(&mut self, notes: &[Note], topology: &Topology, settings: &Settings) {
         for note in notes.iter().filter(|note| note.done) {
-            if let What::Assigned { cpus, .. } = &note.what {
-                self.count_given(cpus, topology, settings);
+            if let What::Assigned { placement, .. } = &note.what {
+                self.count_given(&placement.cpus, topology, settings);
             }
         }
     }

@@ -1,24 +1,20 @@
 //! [`explain()`]: why a container has the CPUs it has, or has none, put into words when somebody asks.
 //!
-//! A decision leaves behind what it was made from (a [`Scene`]), not its reasons: those follow from it by the same
-//! functions that decided.
+//! A decision leaves behind what it was made from (a [`Request`]), not its reasons: the engine that decided gives them.
 
 use super::history::{Happened, History, Record};
 use super::report::{RecordStatus, are_whole_cores, nodes_of, subject, uncores_of};
 use crate::cpuset::CpuSet;
-use crate::ledger::wishes::{Cpus, Wish};
-use crate::ledger::{Ledger, Policy, Qos, Scene, Seen, Stance, Subject, What};
-use crate::placement::{Demand, Hint, TopologyPolicy, UncoreOrder};
+use crate::ledger::wish::{Cpus, Wish};
+use crate::ledger::{ContainerView, Policy, Qos, Stance, Subject, View, What};
+use crate::placement::request::Weighed;
+use crate::placement::{Placement, Request};
 use crate::spelling::{self, count};
 use crate::topology::Topology;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-/// Sets of NUMA nodes that are named; there are twice as many with each node.
-const MAX_SETS: usize = 8;
-/// On machines with more nodes than this, sets of them are not listed.
-const MAX_NODES: usize = 8;
 /// Containers that are explained at a time.
 const MAX_EXPLAINED: usize = 32;
 
@@ -92,15 +88,15 @@ type Name = (String, String, String);
 
 /// Explains the containers that `query` names: `POD`, `NAMESPACE/POD`, `POD/CONTAINER` or `NAMESPACE/POD/CONTAINER`. Empty
 /// if there is none.
-pub fn explain(ledger: &Ledger, history: &History, query: &str) -> Vec<Explanation> {
-    let mut found: BTreeMap<Name, Option<Seen<'_>>> = BTreeMap::new();
+pub fn explain(view: &View, history: &History, query: &str) -> Vec<Explanation> {
+    let mut found: BTreeMap<Name, Option<&ContainerView>> = BTreeMap::new();
     for record in history.all() {
         found.insert(name(&record.subject), None);
     }
-    found.extend(ledger.seen().map(|seen| (name(&subject(&seen)), Some(seen))));
+    found.extend(view.containers.iter().map(|seen| (name(&subject(seen)), Some(seen))));
     found.retain(|name, _| is_meant(query, name));
     let found = found.iter().take(MAX_EXPLAINED);
-    found.map(|(name, seen)| Case { ledger, history, name, seen: *seen }.explain()).collect()
+    found.map(|(name, seen)| Case { view, history, name, seen: *seen }.explain()).collect()
 }
 
 fn name(subject: &Subject) -> Name {
@@ -117,10 +113,10 @@ fn is_meant(query: &str, (namespace, pod, container): &Name) -> bool {
 
 /// One container.
 struct Case<'a> {
-    ledger: &'a Ledger,
+    view: &'a View,
     history: &'a History,
     name: &'a Name,
-    seen: Option<Seen<'a>>,
+    seen: Option<&'a ContainerView>,
 }
 
 impl Case<'_> {
@@ -135,15 +131,15 @@ impl Case<'_> {
         let chosen = records.iter().rev().find_map(|record| choice(record));
         let (state, mut why, decision) = match (&self.seen, chosen, refused) {
             (Some(seen), chosen, _) if seen.exclusive.is_some() => {
-                let decision = chosen.map(|(record, cpus, hint, scene)| {
-                    self.decision(record, scene, cpus, Some(hint))
+                let decision = chosen.map(|(record, placement, request)| {
+                    self.decision(record, request, Some(placement))
                 });
                 ("exclusive", self.exclusive(seen, chosen), decision)
             }
             (Some(seen), ..) => ("shared", self.shared(seen), None),
-            (None, _, Some((record, text, scene))) => {
-                let decision = scene.map(|scene| self.decision(record, scene, CpuSet::EMPTY, None));
-                ("refused", self.refused(text, scene), decision)
+            (None, _, Some((record, text, request))) => {
+                let decision = request.map(|request| self.decision(record, request, None));
+                ("refused", self.refused(text, request), decision)
             }
             (None, ..) => ("gone", vec!["It is not there any more.".to_owned()], None),
         };
@@ -155,7 +151,7 @@ impl Case<'_> {
                 count(repairs, "time")
             ));
         }
-        why.extend(self.seen.and_then(|seen| self.history.delay_of(seen.id)));
+        why.extend(self.seen.and_then(|seen| self.history.delay_of(&seen.id)));
         let (namespace, pod, container) = self.name.clone();
         Explanation {
             namespace,
@@ -170,10 +166,10 @@ impl Case<'_> {
     }
 
     fn topology(&self) -> &Topology {
-        self.ledger.topology()
+        &self.view.topology
     }
 
-    fn exclusive(&self, seen: &Seen<'_>, chosen: Option<Choice<'_>>) -> Vec<String> {
+    fn exclusive(&self, seen: &ContainerView, chosen: Option<Choice<'_>>) -> Vec<String> {
         let cpus = seen.exclusive.unwrap_or_default();
         let mut why = vec![match seen.asks {
             Some(n) if seen.pod.qos != Qos::Guaranteed => format!(
@@ -187,7 +183,7 @@ impl Case<'_> {
             None => "It keeps CPUs of its own that it was given earlier.".to_owned(),
         }];
         match chosen {
-            Some((_, _, hint, scene)) => why.extend(self.choice(hint, scene)),
+            Some((_, placement, request)) => why.extend(self.choice(placement, request)),
             None => why.push(
                 "Its CPUs were not chosen by this process: it was found running with them, or moved (see below)."
                     .to_owned(),
@@ -205,7 +201,7 @@ impl Case<'_> {
         let nodes = named("NUMA node", &nodes_of(self.topology(), &cpus));
         let uncores = named("uncore cache", &uncores_of(self.topology(), &cpus));
         why.push(format!("{name} {are} in {nodes} and {uncores}{cores}."));
-        why.push(format!("The {} keeps others off {}.", seen.kept_by, agree("it", "them")));
+        why.push(format!("The {} keeps others off {}.", seen.enforced_by, agree("it", "them")));
         if !seen.idle.is_empty() {
             why.push(format!(
                 "Their SMT siblings {} stay idle (smt: isolate): nobody is given them.",
@@ -216,61 +212,26 @@ impl Case<'_> {
     }
 
     /// How CPUs were chosen.
-    fn choice(&self, hint: Hint, scene: &Scene) -> Vec<String> {
-        let placement = &scene.placement;
-        let manager = &placement.topology_manager;
-        let free = scene.free - placement.reserved;
+    fn choice(&self, placement: &Placement, request: &Request) -> Vec<String> {
+        let free = request.free - request.settings.reserved;
         let mut why = vec![format!("Free at that time: {} ({free}).", count(free.len(), "CPU"))];
-        why.extend(wished(scene));
-        if !scene.reusable.is_empty() {
+        why.extend(wished(request));
+        if !request.reuse.cpus().is_empty() {
             why.push(format!(
                 "Ended containers of its pod had left it {} to use again.",
-                spelling::cpus(scene.reusable)
+                spelling::cpus(request.reuse.cpus())
             ));
         }
-        let policy = manager.policy.name();
-        why.push(match hint.nodes {
-            _ if manager.policy == TopologyPolicy::None => {
-                format!("topologyManagerPolicy {policy}: NUMA nodes had no say.")
-            }
-            None => format!("topologyManagerPolicy {policy}: any NUMA node was as good."),
-            Some(nodes) => {
-                let of = match scene.pod {
-                    Some(cpus) => format!(" for the {cpus} CPUs of its pod"),
-                    None => String::new(),
-                };
-                let fit = match hint.preferred {
-                    true => "as good as any could be",
-                    false => "the best there was; on an empty machine there would be better ones",
-                };
-                let nodes: Vec<usize> = nodes.iter().collect();
-                format!(
-                    "topologyManagerPolicy {policy}: {}{of}, {fit}.",
-                    named("NUMA node", &nodes)
-                )
-            }
-        });
-        if !scene.wishes.devices.is_empty() && manager.policy != TopologyPolicy::None {
-            let nodes: Vec<usize> = scene.wishes.devices.iter().collect();
-            why.push(format!("Its devices are on {}.", named("NUMA node", &nodes)));
-        }
-        if placement.options.prefer_align_cpus_by_uncorecache {
-            let order = match placement.options.uncore_order {
-                UncoreOrder::FewestFree => "the one with the fewest free CPUs first",
-                UncoreOrder::Numerical => "by number",
-            };
-            let by = match scene.wishes.uncore {
-                Some(uncore) => Wish::Uncore(uncore).to_string(),
-                None => "prefer-align-cpus-by-uncorecache".to_owned(),
-            };
-            why.push(format!(
-                "{by}: whole uncore caches first, then one that can hold the rest, {order}."
-            ));
-        }
+        why.extend(self.weighed(request, Some(placement)).reasons);
         why
     }
 
-    fn shared(&self, seen: &Seen<'_>) -> Vec<String> {
+    /// What the engine made its answer from.
+    fn weighed(&self, request: &Request, placement: Option<&Placement>) -> Weighed {
+        self.view.engine.explain(self.topology(), request, placement)
+    }
+
+    fn shared(&self, seen: &ContainerView) -> Vec<String> {
         let mut why = Vec::new();
         let qos = match seen.pod.qos {
             Qos::Guaranteed => "Guaranteed",
@@ -285,10 +246,10 @@ impl Case<'_> {
             _ if seen.cpus_wish == Some(Cpus::Shared) => {
                 "Its pod, or the configuration for its namespace, has it that it shares CPUs.".to_owned()
             }
-            _ if self.ledger.settings().policy == Policy::None => {
+            _ if self.view.settings.policy == Policy::None => {
                 "cpuManagerPolicy is none: nobody gets CPUs of their own.".to_owned()
             }
-            _ if self.ledger.stance() != Stance::Assign => {
+            _ if self.view.stance != Stance::Assign => {
                 "The kubelet's own CPU manager assigns the CPUs of this node.".to_owned()
             }
             (Some(n), _) => format!(
@@ -308,12 +269,12 @@ impl Case<'_> {
         why
     }
 
-    fn refused(&self, text: &str, scene: Option<&Scene>) -> Vec<String> {
+    fn refused(&self, text: &str, request: Option<&Request>) -> Vec<String> {
         let mut why = vec![format!("It was refused: {text}.")];
-        let Some(scene) = scene else { return why };
-        why.extend(wished(scene));
-        let (topology, placement, n) = (self.topology(), &scene.placement, scene.asked);
-        let free = scene.free - placement.reserved;
+        let Some(request) = request else { return why };
+        why.extend(wished(request));
+        let (topology, settings, n) = (self.topology(), &request.settings, request.cpus);
+        let free = request.free - settings.reserved;
         let most = |cpus: &mut dyn Iterator<Item = CpuSet>| {
             cpus.map(|cpus| (cpus & free).len()).max().unwrap_or(0)
         };
@@ -325,15 +286,14 @@ impl Case<'_> {
             count(free.len(), "CPU"),
             list(&free),
         ));
-        if let Some(sets) = self.sets(scene).filter(|_| n <= free.len()) {
-            let preferred = sets.iter().filter(|hint| hint.preferred).count();
+        let sets = self.weighed(request, None).numa_sets;
+        if let Some((sets, preferred)) = sets.filter(|_| n <= free.len()) {
             why.push(format!(
-                "Sets of NUMA nodes that had room: {}; of these as narrow as topologyManagerPolicy {} wants: {preferred}.",
-                sets.len(),
-                placement.topology_manager.policy.name()
+                "Sets of NUMA nodes that had room: {sets}; of these as narrow as topologyManagerPolicy {} wants: {preferred}.",
+                settings.topology_manager.policy.name()
             ));
         }
-        let free_now = self.ledger.free();
+        let free_now = self.view.free;
         why.push(format!(
             "Free now: {} ({}). The kubelet tries again by itself.",
             count(free_now.len(), "CPU"),
@@ -342,94 +302,64 @@ impl Case<'_> {
         why
     }
 
-    /// Sets of NUMA nodes that had room, the narrowest first; `None` where these have no say, or are too many to list.
-    fn sets(&self, scene: &Scene) -> Option<Vec<Hint>> {
-        let placement = &scene.placement;
-        if placement.topology_manager.policy == TopologyPolicy::None
-            || self.topology().nodes().len() > MAX_NODES
-        {
-            return None;
-        }
-        let available = scene.free - placement.reserved;
-        let align = placement.options.align_by_socket;
-        let n = scene.pod.unwrap_or(scene.asked);
-        Some(Demand::new(self.topology(), &available, &scene.reusable, n, align).enumerate())
-    }
-
     fn decision(
         &self,
         record: &Record,
-        scene: &Scene,
-        taken: CpuSet,
-        chosen: Option<Hint>,
+        request: &Request,
+        placement: Option<&Placement>,
     ) -> DecisionStatus {
-        let topology = self.topology();
-        let free = scene.free - scene.placement.reserved;
-        let is_chosen = |hint: &Hint| chosen.is_some_and(|chosen| chosen.nodes == hint.nodes);
-        let sets = self.sets(scene).unwrap_or_default().into_iter().enumerate();
-        let sets = sets.filter(|(at, hint)| *at < MAX_SETS || is_chosen(hint));
-        let numa_candidates = sets.filter_map(|(_, hint)| {
-            let nodes = hint.nodes?;
-            let inside = topology.nodes().iter().filter(|node| nodes.contains(node.id));
-            let inside: CpuSet = inside.map(|node| node.cpus).collect();
+        let Weighed { numa, uncores, .. } = self.weighed(request, placement);
+        let numa = numa.into_iter().filter_map(|candidate| {
             Some(NumaCandidate {
-                numa_nodes: nodes.iter().collect(),
-                free: (inside & (free | scene.reusable)).len(),
-                preferred: hint.preferred,
-                chosen: is_chosen(&hint),
+                numa_nodes: candidate.hint.nodes?.iter().collect(),
+                free: candidate.free,
+                preferred: candidate.hint.preferred,
+                chosen: candidate.chosen,
             })
         });
-        // One that wishes for idle siblings needs a whole core for each CPU.
-        let holds = |cpus: &CpuSet| match scene.wishes.isolates() {
-            true => topology.cores().iter().filter(|core| core.cpus.is_subset(cpus)).count(),
-            false => cpus.len(),
-        };
-        let caches = topology.uncores().iter().map(|uncore| {
-            let here = uncore.cpus & (free | scene.reusable);
-            CacheCandidate {
-                id: uncore.id,
-                free: here.to_string(),
-                fits: holds(&here) >= scene.asked,
-                taken: (uncore.cpus & taken).len(),
-            }
+        let uncores = uncores.into_iter().map(|candidate| CacheCandidate {
+            id: candidate.id,
+            free: candidate.free.to_string(),
+            fits: candidate.fits,
+            taken: candidate.taken,
         });
         DecisionStatus {
             at: record.at.to_string(),
-            asked: scene.asked,
-            pod_cpus: scene.pod,
-            free: free.to_string(),
-            reusable: scene.reusable.to_string(),
-            numa_candidates: numa_candidates.collect(),
-            uncore_caches: caches.collect(),
+            asked: request.cpus,
+            pod_cpus: request.pod.map(|pod| pod.cpus),
+            free: (request.free - request.settings.reserved).to_string(),
+            reusable: request.reuse.cpus().to_string(),
+            numa_candidates: numa.collect(),
+            uncore_caches: uncores.collect(),
         }
     }
 }
 
 /// What the pod wished for, or the configuration for it.
-fn wished(scene: &Scene) -> Option<String> {
-    let wishes: Vec<String> = Wish::list(&scene.wishes).iter().map(ToString::to_string).collect();
+fn wished(request: &Request) -> Option<String> {
+    let wishes: Vec<String> = Wish::list(&request.wishes).iter().map(ToString::to_string).collect();
     (!wishes.is_empty()).then(|| format!("Wished for: {}.", wishes.join(", ")))
 }
 
-type Choice<'a> = (&'a Record, CpuSet, Hint, &'a Scene);
+type Choice<'a> = (&'a Record, &'a Placement, &'a Request);
 
 fn choice<'a>(record: &&'a Record) -> Option<Choice<'a>> {
     match &record.happened {
-        Happened::Decided { what: What::Assigned { cpus, within, scene }, done: true } => {
-            Some((record, *cpus, *within, scene))
+        Happened::Decided { what: What::Assigned { placement, request }, done: true } => {
+            Some((record, placement, request))
         }
         _ => None,
     }
 }
 
 /// A refusal that is the last word.
-fn refusal<'a>(record: &&'a Record) -> Option<(&'a Record, &'a str, Option<&'a Scene>)> {
+fn refusal<'a>(record: &&'a Record) -> Option<(&'a Record, &'a str, Option<&'a Request>)> {
     if record.settled {
         return None;
     }
     match &record.happened {
-        Happened::Decided { what: What::Refused { why, scene }, done: true } => {
-            Some((record, why, scene.as_deref()))
+        Happened::Decided { what: What::Refused { why, request }, done: true } => {
+            Some((record, why, request.as_deref()))
         }
         _ => None,
     }

@@ -4,7 +4,7 @@ use super::config_state::ConfigState;
 use super::counters::Counters;
 use super::time::Moment;
 use crate::cpuset::CpuSet;
-use crate::ledger::{Ledger, Reason, Settings, Stance};
+use crate::ledger::{MoveReason, Settings, Stance, View};
 use crate::nri::Runtime;
 use crate::partition::PartitionType;
 use crate::topology::Tally;
@@ -100,7 +100,7 @@ pub struct NodeFigures {
     /// What was counted.
     pub counters: Counters,
     /// Containers moved while they ran, by reason.
-    pub moves: BTreeMap<Reason, u64>,
+    pub moves: BTreeMap<MoveReason, u64>,
     /// Drifts that were confirmed, by kind.
     pub drifts: BTreeMap<&'static str, u64>,
     /// What was done about them, by kind and by what it was.
@@ -153,13 +153,13 @@ pub struct Domain {
 }
 
 impl NodeFigures {
-    /// What the ledger alone tells; the owner's own figures are still zero.
-    pub fn of(ledger: &Ledger) -> NodeFigures {
-        let topology = ledger.topology();
-        let mut moves: BTreeMap<Reason, u64> = Reason::ALL.map(|reason| (reason, 0)).into();
-        moves.extend(ledger.moves());
-        let (free, exclusive) = (ledger.free(), ledger.exclusive());
-        let assignable = topology.online() - ledger.settings().placement.reserved;
+    /// What the view of the ledger alone tells; the owner's own figures are still zero.
+    pub fn of(view: &View) -> NodeFigures {
+        let topology = &view.topology;
+        let mut moves: BTreeMap<MoveReason, u64> = MoveReason::ALL.map(|reason| (reason, 0)).into();
+        moves.extend(&view.moves);
+        let (free, exclusive) = (view.free, view.exclusive);
+        let assignable = topology.online() - view.settings.placement.reserved;
         let [all, unused, held] = [assignable, free, exclusive].map(|cpus| topology.tally(&cpus));
         let domains = |ids: Vec<usize>, of: fn(&Tally) -> &Vec<usize>| {
             let counts = of(&all).iter().zip(of(&unused)).zip(of(&held));
@@ -178,9 +178,9 @@ impl NodeFigures {
             |id| topology.nodes().iter().any(|node| node.id == id && !node.cpus.is_empty());
         nodes.retain(|node| has_cpus(node.id));
         NodeFigures {
-            settings: ledger.settings().clone(),
+            settings: Settings::clone(&view.settings),
             config: ConfigState::new("", Vec::new(), Moment(0)),
-            stance: ledger.stance(),
+            stance: view.stance,
             strict: false,
             partition: PartitionType::default(),
             on_active_kubelet: Stance::Refuse,
@@ -196,12 +196,12 @@ impl NodeFigures {
             cannot_write_groups: None,
             group_write_errors: 0,
             checkpoint_error: None,
-            pods: ledger.pod_count(),
-            containers: ledger.container_counts(),
+            pods: view.pods,
+            containers: view.container_counts(),
             online: topology.online(),
             exclusive,
             free,
-            pool: ledger.pool(),
+            pool: view.pool,
             uncores: domains(uncores, |tally| &tally.uncores),
             nodes,
         }

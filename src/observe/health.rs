@@ -67,7 +67,9 @@ mod tests {
             reserved: "0".parse().unwrap(),
         };
         let settings = Settings { policy, placement, ..Settings::default() };
-        NodeFigures::of(&Ledger::new(Machine::default().topology().unwrap(), settings, Vec::new()))
+        NodeFigures::of(
+            &Ledger::new(Machine::default().topology().unwrap(), settings, Vec::new()).view(),
+        )
     }
 
     fn linked(far: usize) -> Link {

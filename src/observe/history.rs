@@ -203,12 +203,17 @@ mod tests {
     }
 
     fn kept(pod: &str, id: usize) -> Note {
-        Note::new(false, subject(pod, id), What::Kept("2-3".parse().unwrap()))
+        Note {
+            warning: false,
+            done: true,
+            subject: subject(pod, id),
+            what: What::Kept("2-3".parse().unwrap()),
+        }
     }
 
     fn refused(pod: &str) -> Note {
-        let what = What::Refused { why: "no room".into(), scene: None };
-        Note::new(true, subject(pod, 0), what)
+        let what = What::Refused { why: "no room".into(), request: None };
+        Note { warning: true, done: true, subject: subject(pod, 0), what }
     }
 
     #[test]
@@ -246,8 +251,12 @@ mod tests {
     #[test]
     fn the_end_of_an_older_pod_takes_nothing_from_its_successor() {
         let mut history = History::default();
-        let released =
-            |id| Note::new(false, subject("db", id), What::Released("2-3".parse().unwrap()));
+        let released = |id| Note {
+            warning: false,
+            done: true,
+            subject: subject("db", id),
+            what: What::Released("2-3".parse().unwrap()),
+        };
         history.note(Moment(1), &kept("db", 1));
         history.note(Moment(2), &kept("db", 2));
         history.note(Moment(3), &released(1));

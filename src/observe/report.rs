@@ -15,7 +15,7 @@ use super::health::obstacles;
 use super::history::{Happened, History, Record};
 use super::time::Moment;
 use crate::cpuset::CpuSet;
-use crate::ledger::{Ledger, Seen, Stance, Subject, What};
+use crate::ledger::{ContainerView, Stance, Subject, View, What};
 use crate::snapshot::Snapshot;
 use crate::spelling;
 use crate::topology::Topology;
@@ -197,7 +197,7 @@ pub struct RecordStatus {
 
 impl Status {
     /// Writes down what there is. `node` is what the ledger's owner knows.
-    pub fn of(now: Moment, figures: &Figures, node: Option<(&Ledger, &History)>) -> Status {
+    pub fn of(now: Moment, figures: &Figures, node: Option<(&View, &History)>) -> Status {
         let obstacles = obstacles(figures);
         let node = node.zip(figures.node.as_ref().ok());
         Status {
@@ -207,7 +207,7 @@ impl Status {
             ready: obstacles.is_empty(),
             obstacles,
             runtime: RuntimeStatus::of(&figures.link),
-            node: node.map(|((ledger, history), figures)| NodeStatus::of(figures, ledger, history)),
+            node: node.map(|((view, history), figures)| NodeStatus::of(figures, view, history)),
         }
     }
 }
@@ -257,16 +257,19 @@ impl RuntimeStatus {
 }
 
 impl NodeStatus {
-    fn of(figures: &NodeFigures, ledger: &Ledger, history: &History) -> NodeStatus {
-        let topology = ledger.topology();
+    fn of(figures: &NodeFigures, view: &View, history: &History) -> NodeStatus {
+        let topology = &*view.topology;
         let domain = |id: usize, cpus: CpuSet| DomainStatus {
             id,
             cpus: cpus.to_string(),
             exclusive: (cpus & figures.exclusive).to_string(),
             free: (cpus & figures.free).to_string(),
         };
-        let mut containers: Vec<ContainerStatus> =
-            ledger.seen().map(|seen| ContainerStatus::of(&seen, topology, history)).collect();
+        let mut containers: Vec<ContainerStatus> = view
+            .containers
+            .iter()
+            .map(|seen| ContainerStatus::of(seen, topology, history))
+            .collect();
         let name = |c: &ContainerStatus| (c.namespace.clone(), c.pod.clone(), c.container.clone());
         containers.sort_by_cached_key(name);
         let nodes = topology.nodes().iter().filter(|node| !node.cpus.is_empty());
@@ -317,7 +320,7 @@ impl NodeStatus {
 }
 
 impl ContainerStatus {
-    fn of(seen: &Seen<'_>, topology: &Topology, history: &History) -> ContainerStatus {
+    fn of(seen: &ContainerView, topology: &Topology, history: &History) -> ContainerStatus {
         let exclusive = seen.exclusive.unwrap_or_default();
         let subject = subject(seen);
         let badge = history.badges.of(seen).filter(|_| seen.exclusive.is_some());
@@ -329,7 +332,7 @@ impl ContainerStatus {
             container: subject.container,
             pod_uid: seen.pod.uid.to_string(),
             id: seen.id.to_string(),
-            state: seen.state.name().to_owned(),
+            state: seen.phase.name().to_owned(),
             exclusive: seen.exclusive.is_some(),
             cpus: seen.runs_on.to_string(),
             idle: seen.idle.to_string(),
@@ -337,7 +340,7 @@ impl ContainerStatus {
             numa_nodes: nodes_of(topology, &exclusive),
             uncore_caches: uncores_of(topology, &exclusive),
             whole_cores: !exclusive.is_empty() && are_whole_cores(topology, &exclusive),
-            kept_by: seen.exclusive.map(|_| seen.kept_by.to_string()),
+            kept_by: seen.exclusive.map(|_| seen.enforced_by.to_string()),
             created: seen.created_at.map(|nanos| Moment::from_nanos(nanos).to_string()),
             since: since.map(|record| record.at.to_string()),
         }
@@ -387,7 +390,7 @@ fn words(happened: &Happened) -> (&'static str, String) {
     }
 }
 
-pub(super) fn subject(seen: &Seen<'_>) -> Subject {
+pub(super) fn subject(seen: &ContainerView) -> Subject {
     Subject {
         namespace: seen.pod.namespace.clone(),
         pod: seen.pod.name.clone(),

@@ -1,53 +1,41 @@
-//! Which CPUs: the kubelet's CPU Manager as pure functions of a machine and a set of free CPUs.
+//! Which CPUs: pure functions of a machine and of what is free.
 //!
-//! [`allocate()`] is the whole decision for one container, and what the ledger calls:
+//! A [`Request`] is everything that an answer depends on, but the machine. An [`Engine`] answers it with a [`Placement`] or a
+//! [`Rejection`]: [`Kubelet`] as the kubelet's CPU Manager and Topology Manager do, wherever their answers are legal; its files
+//! say where they are not. [`preferences`] is what a pod may ask for on top.
 //!
-//! ```text
-//! request ── Demand ── best NUMA affinity ── admitted? ── whole cores? ── take inside ── take the rest ── CPUs
-//!            (hints, best, closest, merge)   (decide)     (allocate)      └ packed, uncore, spread, distributed
-//! ```
-//!
-//! [`take()`] is one allocation from a free set, [`Settings`] is what the node's configuration says, checked, and a
-//! [`Rejection`] is why a container may not run. The answers are the kubelet's wherever those are legal; each file says
-//! where they are not. Nothing here keeps state, reads a file or a clock, or logs: who holds what is the ledger's
-//! business.
+//! [`take()`] is one allocation from a free set, [`Settings`] is what the node's configuration says, checked. Nothing here
+//! keeps state, reads a file or a clock, or logs: which container holds what is the ledger's business.
 
-pub mod allocate;
-mod balance;
-mod best;
-mod closest;
-mod combinations;
-pub mod devices;
-mod distributed;
-mod free;
-pub mod hints;
+pub mod answer;
+mod boolean;
+pub mod cores;
+pub mod kubelet;
 #[cfg(test)]
 mod machines;
 pub mod memory;
-pub mod merge;
 pub mod nodes;
 pub mod options;
-mod order;
-mod packed;
+pub mod preferences;
 pub mod rejection;
-pub mod required;
-pub mod reserve;
-pub mod resize;
+pub mod request;
 pub mod settings;
-mod spread;
-pub mod take;
 pub mod topology_manager;
-mod uncore;
 pub mod wishes;
 
-pub use allocate::{Allocation, Supply, affinity, allocate};
-pub use hints::{Demand, Hint};
-pub use merge::{Affinity, ResourceHints, merge};
+pub use answer::{Placement, Supply};
+pub use kubelet::Kubelet;
+pub use kubelet::allocate::{affinity, allocate};
+pub use kubelet::hints::{Demand, Hint};
+pub use kubelet::merge::{Affinity, ResourceHints, merge};
+pub use kubelet::reserve::Reservation;
+pub use kubelet::strategy::{Strategy, UncoreOrder};
+pub use kubelet::take::take;
 pub use nodes::Numa;
 pub use options::Options;
-pub use rejection::{Reason, Rejection};
-pub use reserve::Reservation;
+
+pub use rejection::{NotEnough, Reason, Rejection};
+pub use request::{Engine, Request, place, resize};
 pub use settings::Settings;
-pub use take::{NotEnough, Strategy, UncoreOrder, take};
 pub use topology_manager::{NodeLimit, Scope, TopologyManager, TopologyPolicy};
 pub use wishes::Wishes;

@@ -1,6 +1,7 @@
 //! [`Options`]: the CPU manager's policy options, by the kubelet's names.
 
-use super::take::{Strategy, UncoreOrder};
+use super::boolean::{NotABool, parse_bool};
+use super::kubelet::strategy::{Strategy, UncoreOrder};
 use super::topology_manager::TopologyPolicy;
 use crate::topology::Topology;
 use std::fmt;
@@ -66,23 +67,6 @@ impl OptionError {
             OptionError::Exclusive(one, _) => one,
             OptionError::AlignBySocketPolicy | OptionError::AlignBySocketMachine => ALIGN_BY_SOCKET,
         }
-    }
-}
-
-/// A text Go does not read as a boolean, in the words of its standard library.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("strconv.ParseBool: parsing {0:?}: invalid syntax")]
-pub struct NotABool(pub String);
-
-/// Reads a boolean as Go does, and so the kubelet.
-///
-/// # Errors
-/// If it is none of `1 t T TRUE true True 0 f F FALSE false False`.
-pub fn parse_bool(text: &str) -> Result<bool, NotABool> {
-    match text {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
-        _ => Err(NotABool(text.to_owned())),
     }
 }
 

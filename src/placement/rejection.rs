@@ -1,6 +1,5 @@
 //! [`Rejection`]: why a container may not run, in the kubelet's words.
 
-use super::take::NotEnough;
 use std::fmt;
 
 /// Why a container is refused. What `kubectl describe pod` shows is its text: the reason, then the message.
@@ -111,6 +110,18 @@ impl Rejection {
         );
         Rejection { reason: Reason::UncoreAlignment, message }
     }
+}
+
+/// Fewer CPUs are free than requested. Nothing was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "not enough cpus available to satisfy request: requested={requested}, available={available}"
+)]
+pub struct NotEnough {
+    /// CPUs asked for.
+    pub requested: usize,
+    /// CPUs that could have been taken.
+    pub available: usize,
 }
 
 impl From<NotEnough> for Rejection {

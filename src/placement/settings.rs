@@ -1,7 +1,7 @@
 //! [`Settings`]: everything the node's configuration says about placement, checked against the machine.
 
+use super::kubelet::reserve::{Reservation, ReserveError};
 use super::options::{OptionError, Options};
-use super::reserve::{Reservation, ReserveError};
 use super::topology_manager::{NodeLimit, TopologyManager, TopologyManagerError};
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;

@@ -1,6 +1,6 @@
 //! [`TopologyManager`]: the topology manager's policy, scope and options, by the kubelet's names (KEP-693).
 
-use super::options::{NotABool, parse_bool};
+use super::boolean::{NotABool, parse_bool};
 use crate::topology::Topology;
 use std::fmt;
 

@@ -1,18 +1,6 @@
 //! [`Wishes`]: what one container asks of its CPUs beyond the node's configuration.
-//!
-//! Most wishes are the node's own options, switched for one container ([`Wishes::settings`]). Two are more than any option
-//! of the kubelet's, and are made of ordinary allocations from less than there is ([`allocate()`]):
-//!
-//! * `uncore: require`, the strict alignment that KEP-4800 leaves to a later one: see [`super::required`];
-//! * `smt: isolate`, the machine without SMT that KEP-2625 postponed: one CPU is offered of each core that is free as a
-//!   whole, and whoever holds it holds the core. Its siblings are nobody's, which is for the caller to see to.
 
-use super::allocate::{self, Allocation, Supply};
-use super::devices;
-use super::hints::Hint;
-use super::rejection::Rejection;
-use super::required;
-use super::reserve::whole_cores;
+use super::cores::with_idle_siblings;
 use super::settings::Settings;
 use super::topology_manager::{Scope, TopologyPolicy};
 use crate::cpuset::CpuSet;
@@ -73,6 +61,14 @@ impl Wishes {
         self.smt == Some(Smt::Isolate)
     }
 
+    /// These CPUs of a container, with their SMT siblings if they are to stay idle; reserved ones never are.
+    pub fn footprint(&self, topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> CpuSet {
+        match self.isolates() {
+            true => with_idle_siblings(topology, reserved, cpus),
+            false => *cpus,
+        }
+    }
+
     /// Whether, in pod scope, its NUMA affinity is its pod's.
     pub fn shares_affinity(&self) -> bool {
         self.numa.is_none() && !self.isolates()
@@ -123,7 +119,7 @@ impl Wishes {
         settings
     }
 
-    /// What of `free` a container with these wishes may be given: as [`allocate()`] has it.
+    /// What of `free` a container with these wishes may be given: as the engine has it.
     ///
     /// `held` are CPUs that it has already; of a core it goes on with the thread that it has.
     pub fn offered(&self, topology: &Topology, free: &CpuSet, held: &CpuSet) -> CpuSet {
@@ -140,54 +136,3 @@ impl Wishes {
         }
     }
 }
-
-/// Chooses `n` exclusive CPUs for a container with wishes. `settings` are [`Wishes::settings`], the rest is as in
-/// [`allocate()`](super::allocate()).
-///
-/// # Errors
-/// As there; [`Reason::SmtAlignment`](super::Reason::SmtAlignment) or
-/// [`Reason::UncoreAlignment`](super::Reason::UncoreAlignment) if a wish cannot be met now.
-pub fn allocate(
-    topology: &Topology,
-    settings: &Settings,
-    wishes: &Wishes,
-    supply: &Supply,
-    n: usize,
-    within: Option<Hint>,
-) -> Result<Allocation, Rejection> {
-    let all = ((supply.free | supply.reusable) & topology.online()) - settings.reserved;
-    let offered = wishes.offered(topology, &all, &CpuSet::EMPTY);
-    let supply = Supply { free: supply.free & offered, reusable: supply.reusable & offered };
-    let single;
-    let machine = match wishes.smt {
-        Some(Smt::Isolate) if offered.len() < n => {
-            return Err(Rejection::not_enough_idle_cores(n, offered.len()));
-        }
-        // As many CPUs as cores: all that is counted by CPUs counts cores then.
-        Some(Smt::Isolate) => {
-            single = topology.with_one_cpu_a_core(&offered);
-            &single
-        }
-        Some(Smt::FullCores) | None => topology,
-    };
-    let devices = wishes.devices;
-    let allocation = match (wishes.uncore, within) {
-        (Some(Uncore::Require), _) => {
-            required::allocate(machine, settings, &supply, n, within, devices)?
-        }
-        (_, Some(_)) => allocate::allocate(machine, settings, &supply, n, within)?,
-        (_, None) => {
-            let hint = devices::affinity(machine, settings, &supply, n, devices)?;
-            allocate::allocate(machine, settings, &supply, n, Some(hint))?
-        }
-    };
-    // Where cores are of unequal sizes, a number of CPUs need not be made of whole ones.
-    let whole = || whole_cores(topology, &allocation.cpus) == allocation.cpus;
-    match wishes.smt {
-        Some(Smt::FullCores) if !whole() => Err(Rejection::cores_of_other_sizes(n)),
-        _ => Ok(allocation),
-    }
-}
-
-#[cfg(test)]
-mod tests;

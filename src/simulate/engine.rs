@@ -204,7 +204,7 @@ impl Engine<'_> {
             let create = Event::Create { pod: guest.told.clone(), container: instance.clone() };
             match self.ask(create) {
                 Ok(decision) => {
-                    let pin = decision.pin.filter(crate::ledger::Pin::is_exclusive);
+                    let pin = decision.pin.filter(crate::ledger::Adjustment::is_exclusive);
                     let exclusive = pin.map(|pin| pin.cpus());
                     self.see(&Happening::Placed { pod, container, exclusive });
                     self.tell(Event::Started { pod: guest.told.clone(), container: instance });

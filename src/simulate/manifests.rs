@@ -3,7 +3,7 @@
 
 use super::workload::{Amounts, ContainerSpec, PodSpec, Workload, WorkloadError, qos};
 use crate::ledger::ContainerKind;
-use crate::ledger::wishes::is_wish;
+use crate::ledger::terms::is_wish;
 use crate::quantity::Quantity;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

@@ -3,7 +3,7 @@
 
 use super::record::{Course, Recorder};
 use super::workload::{Time, Workload};
-use crate::ledger::{Ledger, Seen, State};
+use crate::ledger::{ContainerView, Ledger, Phase, View};
 use crate::observe::badge::Badges;
 use crate::observe::picture::{Occupancy, Picture, Tenant, names};
 use crate::topology::Topology;
@@ -184,10 +184,11 @@ impl RunReport {
 
 /// The node as it is.
 pub fn picture(ledger: &Ledger) -> Picture {
-    let (topology, badges) = (ledger.topology(), badges(ledger));
-    let tenants = ledger.seen().filter_map(|seen| {
-        let (cpus, idle, badge) = (seen.exclusive?, seen.idle, badges.of(&seen)?);
-        let placement = placement(topology, &seen, None);
+    let view = ledger.view();
+    let (topology, badges) = (&view.topology, badges(&view));
+    let tenants = view.containers.iter().filter_map(|seen| {
+        let (cpus, idle, badge) = (seen.exclusive?, seen.idle, badges.of(seen)?);
+        let placement = placement(topology, seen, None);
         let name = format!("{}/{}/{}", placement.namespace, placement.pod, placement.container);
         let remark = names::alignment(
             &placement.numa_nodes,
@@ -204,17 +205,21 @@ pub fn picture(ledger: &Ledger) -> Picture {
     Picture::of(topology, occupancy)
 }
 
-fn badges(ledger: &Ledger) -> Badges {
+fn badges(view: &View) -> Badges {
     let mut badges = Badges::default();
-    badges.follow(ledger);
+    badges.follow(view);
     badges
 }
 
 fn placements(ledger: &Ledger) -> Vec<Placement> {
-    let (topology, badges) = (ledger.topology(), badges(ledger));
-    let alive = ledger.seen().filter(|seen| seen.state != State::Ended || seen.exclusive.is_some());
+    let view = ledger.view();
+    let (topology, badges) = (&view.topology, badges(&view));
+    let alive = view
+        .containers
+        .iter()
+        .filter(|seen| seen.phase != Phase::Ended || seen.exclusive.is_some());
     let mut placements: Vec<Placement> = alive
-        .map(|seen| placement(topology, &seen, badges.of(&seen).map(|badge| badge.to_string())))
+        .map(|seen| placement(topology, seen, badges.of(seen).map(|badge| badge.to_string())))
         .collect();
     placements.sort_by(|one, other| {
         (&one.namespace, &one.pod, &one.container).cmp(&(
@@ -226,7 +231,7 @@ fn placements(ledger: &Ledger) -> Vec<Placement> {
     placements
 }
 
-fn placement(topology: &Topology, seen: &Seen<'_>, badge: Option<String>) -> Placement {
+fn placement(topology: &Topology, seen: &ContainerView, badge: Option<String>) -> Placement {
     let cpus = seen.exclusive.unwrap_or_default();
     let lie = topology.tally(&cpus);
     let numbers = |lie: &[usize], ids: Vec<usize>| -> Vec<usize> {

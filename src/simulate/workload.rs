@@ -26,7 +26,7 @@ pub struct PodSpec {
     pub name: String,
     /// Its quality of service class.
     pub qos: Qos,
-    /// Its annotations that are meant for the plugin, see [`wishes`](crate::ledger::wishes).
+    /// Its annotations that are meant for the plugin, see [`wishes`](crate::ledger::wish).
     pub wishes: Vec<(String, String)>,
     /// Its containers, in the order in which they are started.
     pub containers: Vec<ContainerSpec>,

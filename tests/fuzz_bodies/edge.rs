@@ -3,7 +3,7 @@
 use super::calls::{self, Call};
 use super::node;
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::Decision;
+use nri_cpu_manager::ledger::{Decision, Event};
 use nri_cpu_manager::nri::frame::{self, Unframer};
 use nri_cpu_manager::nri::{Identity, Message, Refusal, Session, Wishes, run_session, wire};
 use protobuf::Message as _;
@@ -186,7 +186,7 @@ async fn own(mut inbox: mpsc::UnboundedReceiver<Message>) {
                 drop(ledger.take_notes());
                 let answer = decision.map_err(|rejection| Refusal(rejection.to_string()));
                 if let Err(Ok(Decision { updates, .. })) = reply.send(answer) {
-                    ledger.unheard(&updates);
+                    ledger.handle(Event::Undelivered(updates.to_vec())).unwrap();
                 }
             }
             Message::Validate { container, cpus, reply, .. } => {

@@ -3,7 +3,7 @@
 use crate::owner::{Told, at_once, connect, content, refuse, shared};
 use crate::runtime::{ALL, Generation, container, cpu, of, pod};
 use nri_cpu_manager::ledger::{
-    ContainerId, CpuRequest, Decision, Event, MilliCpu, Pin, Qos, SandboxId, Wanted,
+    Adjustment, ContainerId, CpuRequest, Decision, Event, MilliCpu, Qos, SandboxId, Wanted,
 };
 use nri_cpu_manager::nri::wire;
 use protobuf::Message as _;
@@ -111,7 +111,7 @@ async fn events_without_a_name() {
 async fn creations_are_pinned_and_others_moved() {
     let decide = |event: &Event| match event {
         Event::Create { .. } => at_once(Decision {
-            pin: Pin::exclusive("8-17".parse().unwrap()),
+            pin: Adjustment::exclusive("8-17".parse().unwrap()),
             environment: vec![("NRI_CPU_MANAGER_CPUS", "8-17".to_owned())],
             updates: vec![shared("s2", "0-1"), shared("s1", "0-1,18-23"), shared("new", "5")],
         }),
@@ -319,7 +319,7 @@ async fn time_limits() {
 async fn cancelled_calls() {
     let slow = |event: &Event| match event {
         Event::Create { container, .. } => {
-            let pin = Pin::shared(container.id.0.parse().unwrap());
+            let pin = Adjustment::shared(container.id.0.parse().unwrap());
             (Duration::from_millis(700), Ok(Decision { pin, ..Decision::default() }))
         }
         _ => content(event),

@@ -1,7 +1,7 @@
 //! The ledger's owner, played by a script; and a session to play with.
 
 use crate::runtime::{Generation, Runtime};
-use nri_cpu_manager::ledger::{ContainerId, Decision, Event, Pin, Update};
+use nri_cpu_manager::ledger::{Adjustment, ContainerId, Decision, Event, Update};
 use nri_cpu_manager::nri::{
     Ended, Identity, Message, Owner, Refusal, Session, SessionError, Updater, Wishes, run_session,
 };
@@ -112,7 +112,7 @@ pub(crate) fn refuse(why: &str) -> Answer {
 }
 
 pub(crate) fn shared(id: &str, cpus: &str) -> Update {
-    let pin = Pin::shared(cpus.parse().unwrap()).unwrap();
+    let pin = Adjustment::shared(cpus.parse().unwrap()).unwrap();
     Update { container: ContainerId(id.into()), pin }
 }
 

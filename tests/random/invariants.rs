@@ -2,7 +2,7 @@
 
 use super::{Instance, Node};
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::{Pin, Placed};
+use nri_cpu_manager::ledger::{Adjustment, Placed};
 
 impl Node {
     /// The invariants, on what the runtime believes.
@@ -17,7 +17,8 @@ impl Node {
         let mut taken = CpuSet::EMPTY;
         let alive: Vec<&Instance> =
             self.instances.values().filter(|instance| !instance.stopped).collect();
-        for pin in alive.iter().filter_map(|instance| instance.pin).filter(Pin::is_exclusive) {
+        for pin in alive.iter().filter_map(|instance| instance.pin).filter(Adjustment::is_exclusive)
+        {
             assert!(pin.cpus().is_disjoint(&taken), "exclusive twice: {}", pin.cpus() & taken);
             assert!(pin.cpus().is_disjoint(&self.settings.placement.reserved));
             assert!(pin.cpus().is_subset(&self.topology.online()));

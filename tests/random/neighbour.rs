@@ -4,7 +4,7 @@ use super::wishes::opts_out;
 use super::{Node, exclusive};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{Decision, Event, MilliCpu, Pin, Policy, Qos, Stance};
+use nri_cpu_manager::ledger::{Adjustment, Decision, Event, MilliCpu, Policy, Qos, Stance};
 
 impl Node {
     /// While the kubelet assigns, nothing is told to anybody; when it is gone, nobody is moved who has CPUs of his own.
@@ -25,9 +25,9 @@ impl Node {
             let taken: CpuSet = claims.chain(pins).collect();
             let taken = taken | self.settings.placement.reserved;
             let free = self.topology.online() - taken;
-            instance.pin = wanted
-                .filter(|n| *n <= free.len())
-                .and_then(|n| Pin::exclusive((free - free.lowest(free.len() - n)).lowest(n)));
+            instance.pin = wanted.filter(|n| *n <= free.len()).and_then(|n| {
+                Adjustment::exclusive((free - free.lowest(free.len() - n)).lowest(n))
+            });
             instance.container.cpus = instance.pin.map(|pin| pin.cpus());
             instance.running = true;
             let (pod, container) = (instance.pod.clone(), instance.container.clone());
@@ -43,7 +43,7 @@ impl Node {
         self.event(Event::Kubelet { stance: Stance::Assign, claims: Vec::new() });
         self.event(Event::Stop(ContainerId("nobody".to_owned())));
         for (id, instance) in before.iter().filter(|(_, instance)| !instance.stopped) {
-            let was = instance.pin.filter(Pin::is_exclusive).map(|pin| pin.cpus());
+            let was = instance.pin.filter(Adjustment::is_exclusive).map(|pin| pin.cpus());
             let is = exclusive(self.instances[id].pin);
             // Who has lost CPUs keeps the others, and may be completed.
             let complete = was.map(|was| was.len()) == instance.wanted();

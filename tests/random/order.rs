@@ -3,7 +3,7 @@
 use super::{Instance, Node, exclusive};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{Exclusivity, Pin, Update};
+use nri_cpu_manager::ledger::{Adjustment, Exclusivity, Update};
 use std::collections::{BTreeMap, HashSet};
 
 impl Node {
@@ -37,7 +37,7 @@ impl Node {
 
     fn check_gain(&self, update: &Update, holders: &HashSet<String>) {
         let Some(instance) = self.instances.get(&update.container.0) else { return };
-        let Some(before) = instance.pin.as_ref().map(Pin::cpus) else { return };
+        let Some(before) = instance.pin.as_ref().map(Adjustment::cpus) else { return };
         let gains = update.pin.cpus() - before;
         let alone = update.pin.is_exclusive() && holders.contains(&update.container.0);
         let running = |instance: &&Instance| !instance.stopped;

@@ -26,7 +26,7 @@ impl Node {
         resized.container.cpu = cpu;
         // It need not be told if it shares just the CPUs that were its own.
         if amount.and_then(MilliCpu::whole_cpus).is_none() {
-            resized.pin = resized.pin.and_then(|pin| Pin::shared(pin.cpus()));
+            resized.pin = resized.pin.and_then(|pin| Adjustment::shared(pin.cpus()));
         }
         if let (Some(was), Some(is)) = (exclusive(was), exclusive(self.instances[&id].pin)) {
             assert!(was.is_subset(&is) || is.is_subset(&was), "{id} from {was} to {is}");

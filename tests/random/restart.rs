@@ -43,7 +43,7 @@ impl Node {
         let report = |instance: &Instance| Container {
             cpus: instance.pin.map(|pin| pin.cpus()),
             cpu: listed(instance),
-            kept: partitions.contains(&instance.container.id),
+            partitioned: partitions.contains(&instance.container.id),
             outdated: outdated && tells_less(instance),
             ..instance.container.clone()
         };

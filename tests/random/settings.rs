@@ -26,7 +26,7 @@ impl Node {
     pub(super) fn unclaimed_share(&mut self) {
         let holders: BTreeSet<String> = self.claims().into_iter().map(|claim| claim.id.0).collect();
         for (_, instance) in self.instances.iter_mut().filter(|(id, _)| !holders.contains(*id)) {
-            instance.pin = instance.pin.and_then(|pin| Pin::shared(pin.cpus()));
+            instance.pin = instance.pin.and_then(|pin| Adjustment::shared(pin.cpus()));
         }
     }
 

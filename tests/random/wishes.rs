@@ -2,7 +2,7 @@
 
 use super::Node;
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::wishes::Wish;
+use nri_cpu_manager::ledger::wish::Wish;
 use nri_cpu_manager::ledger::{Bounds, Namespaces, Pod};
 use proptest::prelude::*;
 

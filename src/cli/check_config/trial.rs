@@ -4,7 +4,7 @@ use super::report::{AssignmentReport, Effect, Outlook};
 use crate::cpuset::CpuSet;
 use crate::ledger::model::SandboxId;
 use crate::ledger::{
-    Claim, Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Note, Pod, Qos, Reason,
+    Claim, Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, MoveReason, Note, Pod, Qos,
     Settings, What,
 };
 use crate::topology::Topology;
@@ -77,6 +77,6 @@ fn why(notes: &[Note], claim: &Claim, topology: &Topology) -> String {
         _ => None,
     });
     let offline = !claim.cpus.is_subset(&topology.online());
-    let illegal = if offline { Reason::Offline } else { Reason::Reserved };
+    let illegal = if offline { MoveReason::Offline } else { MoveReason::Reserved };
     reason.next_back().unwrap_or_else(|| illegal.to_string())
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::cpuset::CpuSet;
 use crate::enforce::Hierarchy;
+use crate::ledger::Channel;
 use crate::ledger::{
     Container, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId, Settings, Wanted,
 };
@@ -173,12 +174,12 @@ async fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
     assert!(matches!(node.kernel.next(), Some(Work::Settle(waiting)) if waiting == id));
     assert!(!node.kernel.settle(&id, &mut node.ledger).await);
     assert!(!node.ledger.placed_one(&id).unwrap().is_partition());
-    let mut changes = node.ledger.take_updates();
+    let mut changes = deliver(&mut node.ledger, Channel::Runtime);
     assert_eq!(changes.len(), 1);
     node.kernel.hold_back(&mut changes, &mut node.ledger).await;
     assert_eq!(changes, []);
     fs::write(&effective, "0,3-7\n").unwrap();
-    let mut changes = node.ledger.take_updates();
+    let mut changes = deliver(&mut node.ledger, Channel::Runtime);
     node.kernel.hold_back(&mut changes, &mut node.ledger).await;
     let told: Vec<String> = changes.iter().map(|change| change.pin.cpus().to_string()).collect();
     assert_eq!(told, ["1-4"]);
@@ -206,7 +207,7 @@ async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
     // It came back without CPUs of its own, and has gone.
     for event in [shared("c"), Event::Remove(ContainerId("c".to_owned()))] {
         let updates = node.ledger.handle(event).unwrap().updates;
-        node.ledger.unheard(&updates);
+        note(&mut node.ledger, Event::Undelivered(updates.to_vec()));
     }
     let kept = |group: &str, cpus: &str| {
         let files = [
@@ -227,7 +228,7 @@ async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
         let stat = format!("nr_descendants 1\nnr_dying_descendants {dying}\n");
         fs::write(root.join("kubepods/pod/cgroup.stat"), stat).unwrap();
         kept("kubepods/another", elsewhere);
-        let mut changes = node.ledger.take_updates();
+        let mut changes = deliver(&mut node.ledger, Channel::Runtime);
         assert_eq!(changes.len(), 1);
         node.kernel.hold_back(&mut changes, &mut node.ledger).await;
         let new = shared("new");
@@ -236,7 +237,7 @@ async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
         let made = node.kernel.follow(step, &mut node.ledger).await;
         node.ledger.handle(Event::Remove(ContainerId("new".to_owned()))).unwrap();
         tried.push((changes.len(), made.is_ok()));
-        node.ledger.unheard(&[changes, others].concat());
+        note(&mut node.ledger, Event::Undelivered([changes, others].concat().to_vec()));
     }
     assert_eq!(tried, [(0, false), (1, true), (1, true), (0, false), (1, true)]);
 }
@@ -250,7 +251,7 @@ async fn partitions_of_an_earlier_life_are_ended_where_the_runtime_keeps_exclusi
         [("", cpus), (".exclusive", cpus), (".effective", cpus), (".partition", state)]
     };
     let Event::Create { pod, container } = create("c") else { unreachable!() };
-    let container = Container { kept: true, ..container };
+    let container = Container { partitioned: true, ..container };
     let list = Event::Synchronize { pods: vec![pod], containers: vec![container] };
     let unable = || Way::Runtime(Err(WhyNot::NoCapability));
     let able = || {
@@ -311,13 +312,13 @@ async fn a_write_that_fails_is_counted_and_made_up_for() {
     let Event::Create { pod, container } = create("c") else { unreachable!() };
     node.ledger.handle(Event::Started { pod, container }).unwrap();
     let id = ContainerId("c".to_owned());
-    node.ledger.fall_back(&id);
+    note(&mut node.ledger, Event::PartitionRefused(id.clone()));
     let cpus = node.root.path().join("kubepods/pod/c/cpuset.cpus");
     let mut tried = Vec::new();
     let mut write = async |node: &mut Node| {
-        node.ledger.drifted(std::slice::from_ref(&id));
+        note(&mut node.ledger, Event::Drifted(vec![id.clone()]));
         node.kernel.write_pending(&mut node.ledger).await;
-        tried.push((node.kernel.write_errors(), node.ledger.take_updates().len()));
+        tried.push((node.kernel.write_errors(), deliver(&mut node.ledger, Channel::Runtime).len()));
     };
     write(&mut node).await;
     // A kernel would refuse the value: here a file that cannot be written.

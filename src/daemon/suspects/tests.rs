@@ -1,7 +1,7 @@
 //! Looks in the order in which a watcher would make them.
 
 use super::*;
-use crate::ledger::{Exclusivity, Pin, Subject, Update};
+use crate::ledger::{Adjustment, Exclusivity, Subject, Update};
 
 fn finding(name: &str, set: &str) -> Finding {
     let cpus = "4-7".parse().unwrap();
@@ -14,7 +14,7 @@ fn finding(name: &str, set: &str) -> Finding {
     let placed = Placed {
         subject,
         cgroup: None,
-        pin: Pin::shared(cpus).unwrap(),
+        pin: Adjustment::shared(cpus).unwrap(),
         runs_on: cpus,
         kept_by: Exclusivity::Runtime,
         running: true,
@@ -24,7 +24,7 @@ fn finding(name: &str, set: &str) -> Finding {
 }
 
 fn changes(count: usize) -> Vec<Update> {
-    let pin = Pin::shared("4-7".parse().unwrap()).unwrap();
+    let pin = Adjustment::shared("4-7".parse().unwrap()).unwrap();
     (0..count).map(|i| Update { container: ContainerId(i.to_string()), pin }).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ledger::note::Subject;
-use crate::ledger::{ContainerId, Exclusivity, Pin};
+use crate::ledger::{Adjustment, ContainerId, Exclusivity};
 use tempfile::TempDir;
 
 struct Machine(TempDir);
@@ -60,7 +60,7 @@ fn exclusive(cpus: &str, kept_by: Exclusivity) -> Placed {
             id: ContainerId("id".into()),
         },
         cgroup: CgroupPath::new("kubepods/poda/c"),
-        pin: Pin::exclusive(cpus).unwrap(),
+        pin: Adjustment::exclusive(cpus).unwrap(),
         runs_on: cpus,
         kept_by,
         running: true,
@@ -207,7 +207,7 @@ fn a_mask_that_was_inherited_is_widened_wherever_it_is() {
 fn a_container_that_should_share_is_no_partition() {
     let machine = Machine::new();
     let placed = Placed {
-        pin: Pin::shared("0-15".parse().unwrap()).unwrap(),
+        pin: Adjustment::shared("0-15".parse().unwrap()).unwrap(),
         runs_on: "0-3,8-15".parse().unwrap(),
         ..exclusive("4-7", Exclusivity::Kernel)
     };
@@ -258,7 +258,7 @@ fn a_quota_of_an_exclusive_container() {
     // The pod's is not ours to lift in this mode.
     machine.file("kubepods/poda/cpu.max", "300000 100000\n");
     assert_eq!(machine.look(&placed, None), ["it has the CFS quota \"300000 100000\""]);
-    let shared = Placed { pin: Pin::shared(placed.runs_on).unwrap(), ..placed.clone() };
+    let shared = Placed { pin: Adjustment::shared(placed.runs_on).unwrap(), ..placed.clone() };
     assert_eq!(machine.look(&shared, None), [""; 0]);
     machine.lift(&shared);
     assert_eq!(machine.look(&placed, None).len(), 1, "a shared container keeps its own");

@@ -86,7 +86,7 @@ fn cpus_that_went_offline_while_nobody_looked_cost_the_others_nothing() {
         node.ledger = Ledger::new(machine_without("5"), settings(), remembered);
         node.event(event).unwrap();
         node.check("a", expect);
-        assert_eq!(node.ledger.moves().get(&Reason::Offline), Some(&1));
+        assert_eq!(node.ledger.view().moves.get(&MoveReason::Offline), Some(&1));
         // One that has fewer than it asks for is completed, also if that was noticed only at a start.
         node.event(Event::Machine(machine_without(""))).unwrap();
         node.event(Event::Stop(ContainerId("any".to_owned()))).unwrap();
@@ -102,7 +102,7 @@ fn whom_the_kernel_refused_is_kept_by_the_runtime_after_a_new_connection() {
     let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
     node.create(&s, "c", "s", 100).unwrap();
     node.create(&a, "c", "a", 4000).unwrap();
-    node.ledger.fall_back(&ContainerId("a".to_owned()));
+    note(&mut node.ledger, Event::PartitionRefused(ContainerId("a".to_owned())));
     node.event(Event::Stop(ContainerId("any".to_owned()))).unwrap();
     node.check("s", "0-1,6-15");
     let event = node.running(&[(&s, "c", "s", 100), (&a, "c", "a", 4000)]);

@@ -29,7 +29,7 @@ fn a_shared_cpu_goes_and_comes_back() {
     without(&mut node, "9");
     node.check("a", "2-5");
     node.check("s", "0-1,6-8,10-15");
-    assert!(node.ledger.moves().is_empty());
+    assert!(node.ledger.view().moves.is_empty());
     without(&mut node, "");
     node.check("a", "2-5");
     node.check("s", "0-1,6-15");
@@ -41,7 +41,7 @@ fn who_lost_a_cpu_gets_the_nearest_one_and_keeps_it() {
     without(&mut node, "3");
     node.check("a", "2,4-6");
     node.check("s", "0-1,7-15");
-    assert_eq!(node.ledger.moves().get(&Reason::Offline), Some(&1));
+    assert_eq!(node.ledger.view().moves.get(&MoveReason::Offline), Some(&1));
     without(&mut node, "");
     node.check("a", "2,4-6");
     node.check("s", "0-1,3,7-15");
@@ -62,7 +62,7 @@ fn without_another_cpu_it_goes_on_with_what_it_has_until_one_is_back() {
     assert_eq!(node.create(&guaranteed("b", 1000), "c", "b", 1000).unwrap(), "6");
     without(&mut node, "3");
     node.check("a", "2,4-5,7");
-    assert_eq!(node.ledger.moves().get(&Reason::Online), Some(&1));
+    assert_eq!(node.ledger.view().moves.get(&MoveReason::Online), Some(&1));
 }
 
 #[test]

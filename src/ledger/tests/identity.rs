@@ -26,9 +26,9 @@ fn a_pod_that_is_told_by_its_sandbox_alone_is_the_same_pod() {
     node.start(&stub(&a), "c", "1", 4000);
     node.event(Event::RunPod(stub(&a))).unwrap();
     assert_eq!(node.ledger.claims().collect::<Vec<_>>(), before);
-    assert_eq!(node.ledger.pod_count(), 1);
+    assert_eq!(node.ledger.view().pods, 1);
     node.stop_pod(&a);
-    assert_eq!((node.ledger.pod_count(), node.ledger.exclusive()), (0, CpuSet::EMPTY));
+    assert_eq!((node.ledger.view().pods, node.ledger.exclusive()), (0, CpuSet::EMPTY));
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn a_pod_without_anything_in_an_event_is_found_by_its_container() {
     node.set.clear();
     node.event(asked).unwrap();
     node.check("1", "2-5");
-    assert_eq!(node.ledger.pod_count(), 1);
+    assert_eq!(node.ledger.view().pods, 1);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_pod_that_is_told_in_full_only_later_is_the_same_pod() {
     node.start(&a, "c", "1", 4000);
     let claims = node.ledger.claims().collect::<Vec<_>>();
     assert_eq!((&*claims[0].pod_uid.0, &*claims[0].pod), ("uid-a", "a"));
-    assert_eq!((claims.len(), node.ledger.pod_count()), (1, 1));
+    assert_eq!((claims.len(), node.ledger.view().pods), (1, 1));
     node.stop("1");
     assert_eq!(node.create(&a, "c", "2", 4000).unwrap(), "2-5");
 }
@@ -86,7 +86,7 @@ fn a_known_container_stays_in_its_pod() {
     node.create(&b, "c", "2", 4000).unwrap();
     let mixed = Pod { sandbox: a.sandbox.clone(), ..b.clone() };
     node.start(&mixed, "c", "2", 4000);
-    assert_eq!((node.ledger.claims().count(), node.ledger.pod_count()), (2, 2));
+    assert_eq!((node.ledger.claims().count(), node.ledger.view().pods), (2, 2));
     node.stop_pod(&b);
     assert_eq!(node.ledger.exclusive().to_string(), "2-5");
 }

@@ -24,7 +24,7 @@ fn shared_containers_keep_one_cpuset_for_life() {
     assert_eq!(node.create(&pod("t", Qos::BestEffort, 0), "c", "t", 0).unwrap(), "0-15");
     node.stop("a");
     node.stop_pod(&a);
-    assert_eq!(node.ledger.take_updates(), []);
+    assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
 }
 
 /// A partition goes with its group: what is only claimed is everybody's until the container is back.
@@ -34,7 +34,8 @@ fn the_kernel_keeps_cpus_only_for_what_runs() {
     let (a, shared) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
     node.create(&shared, "c", "s", 100).unwrap();
     let runs_on = |node: &Node| {
-        let seen = node.ledger.seen().find(|seen| seen.name == "c" && seen.exclusive.is_none());
+        let seen = node.ledger.view();
+        let seen = seen.containers.iter().find(|seen| seen.name == "c" && seen.exclusive.is_none());
         let cpus = placed(node, "s").runs_on;
         assert_eq!(seen.unwrap().runs_on, cpus);
         cpus.to_string()
@@ -60,7 +61,7 @@ fn the_kernel_keeps_cpus_only_for_what_runs() {
     // The others of the pod are told less than the kernel would let them have.
     node.create(&a, "late", "late", 500).unwrap();
     assert_eq!(placed(&node, "late").runs_on.to_string(), "0-1,6-15");
-    assert_eq!(node.ledger.take_updates(), []);
+    assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
 }
 
 /// The kernel unmakes a partition when its CPUs are written into a group beside it.
@@ -90,10 +91,8 @@ fn what_the_kernel_refuses_the_runtime_keeps() {
     node.create(&pod("s", Qos::Burstable, 100), "c", "s", 100).unwrap();
     node.create(&a, "c", "a", 4000).unwrap();
     node.create(&b, "c", "b", 2000).unwrap();
-    node.ledger.fall_back(&ContainerId("a".to_owned()));
-    let told: Vec<(String, String)> = node
-        .ledger
-        .take_updates()
+    note(&mut node.ledger, Event::PartitionRefused(ContainerId("a".to_owned())));
+    let told: Vec<(String, String)> = deliver(&mut node.ledger, Channel::Runtime)
         .into_iter()
         .map(|change| (change.container.0, change.pin.cpus().to_string()))
         .collect();
@@ -105,7 +104,7 @@ fn what_the_kernel_refuses_the_runtime_keeps() {
     node.create(&a, "c", "a2", 4000).unwrap();
     assert!(placed(&node, "a2").is_partition());
     // Unknown ones change nothing.
-    node.ledger.fall_back(&ContainerId("nobody".to_owned()));
+    note(&mut node.ledger, Event::PartitionRefused(ContainerId("nobody".to_owned())));
     node.check("s", "0-15");
 }
 
@@ -193,7 +192,7 @@ fn a_quota_that_came_back_is_lifted_again() {
         };
         let event = Event::Synchronize { pods: vec![a.clone()], containers: vec![found] };
         let updates = node.ledger.handle(event).unwrap().updates;
-        let pin = Pin::exclusive("8-11".parse().unwrap()).unwrap();
+        let pin = Adjustment::exclusive("8-11".parse().unwrap()).unwrap();
         assert_eq!(updates.len(), told, "{limit:?}");
         assert!(updates.iter().all(|update| update.pin == pin));
     }

@@ -38,7 +38,7 @@ impl Node {
     }
 
     fn moved(&self) -> Vec<(&'static str, u64)> {
-        self.ledger.moves().iter().map(|(why, count)| (why.name(), *count)).collect()
+        self.ledger.view().moves.iter().map(|(why, count)| (why.name(), *count)).collect()
     }
 }
 
@@ -72,7 +72,11 @@ fn the_order_of_trust() {
         node.check("a", expect);
         assert_eq!(node.ledger.exclusive(), cpus(expect), "{set:?} {ours:?} {kubelet:?}");
         let kept = set == Some(expect);
-        assert_eq!(node.ledger.moves().len(), usize::from(!kept), "{set:?} {ours:?} {kubelet:?}");
+        assert_eq!(
+            node.ledger.view().moves.len(),
+            usize::from(!kept),
+            "{set:?} {ours:?} {kubelet:?}"
+        );
     }
     // Two containers, each named by one source: the one that is believed more gets the CPUs, though it is younger.
     let mut node = Node::with(settings(), vec![claim(&a, "a", "4-7")]);
@@ -109,7 +113,7 @@ fn a_shared_pool_that_has_the_right_size_by_chance_takes_cpus_from_nobody() {
     let mut node = Node::new();
     node.set.extend(set);
     let Event::Synchronize { pods, mut containers } = node.running(&listed) else { unreachable!() };
-    containers[1].kept = true;
+    containers[1].partitioned = true;
     check(node, Event::Synchronize { pods, containers });
 }
 

@@ -86,12 +86,12 @@ fn a_pod_without_containers_is_looked_for() {
     }
     assert_eq!(deserted(&node), [Deserted { sandbox: a.sandbox.clone(), group }]);
     node.stop_pod(&a);
-    assert_eq!((deserted(&node), node.ledger.pod_count()), (vec![], 0));
+    assert_eq!((deserted(&node), node.ledger.view().pods), (vec![], 0));
     // One without exclusive CPUs is just gone.
     let s = pod("s", Qos::Burstable, 100);
     node.create(&s, "c", "s", 100).unwrap();
     node.remove("s");
-    assert_eq!((deserted(&node), node.ledger.pod_count()), (vec![], 0));
+    assert_eq!((deserted(&node), node.ledger.view().pods), (vec![], 0));
 }
 
 #[test]

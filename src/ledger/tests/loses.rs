@@ -52,7 +52,7 @@ fn everybody_who_loses_its_cpus_is_told_of() {
 }
 
 /// What the next answer tells a container.
-fn told(node: &mut Node, id: &str) -> Option<Pin> {
+fn told(node: &mut Node, id: &str) -> Option<Adjustment> {
     let event = Event::Stop(ContainerId("any".to_owned()));
     let updates = node.ledger.handle(event).unwrap().updates;
     updates.into_iter().find(|update| update.container.0 == id).map(|update| update.pin)

@@ -15,13 +15,13 @@ fn mems(list: &[usize]) -> Option<NodeSet> {
     Some(list.iter().copied().collect())
 }
 
-fn create(node: &mut Node, pod: &Pod, container: Container) -> Pin {
+fn create(node: &mut Node, pod: &Pod, container: Container) -> Adjustment {
     let decision = node.ledger.handle(Event::Create { pod: pod.clone(), container });
     decision.unwrap().pin.unwrap()
 }
 
 /// What a resize to so many CPUs tells the container.
-fn resize(node: &mut Node, pod: &Pod, id: &str, from: u64, to: u64) -> Pin {
+fn resize(node: &mut Node, pod: &Pod, id: &str, from: u64, to: u64) -> Adjustment {
     let amount = Some(MilliCpu(to));
     let cpu = CpuRequest { request: amount, limit: amount };
     let wanted = Wanted { cpu, sets_quota: true, cpus: None };

@@ -1,7 +1,8 @@
 //! The order of the changes of a decision.
 
-use super::super::entry::{Applied, Certainty, Entry, Life};
+use super::super::books::{Applied, Entry};
 use super::super::order::{Change, in_order};
+use super::super::terms::Terms;
 use super::hotplug::machine_without;
 use super::resize::resize;
 use super::*;
@@ -31,11 +32,11 @@ fn busy() -> Node {
 fn who_has_to_leave_leaves_before_others_are_let_on() {
     let mut node = busy();
     node.event(reserving("0-3")).unwrap();
-    assert_eq!(told(node.ledger.take_updates()), ["s 0-1,8-15", "a 6-7"]);
+    assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["s 0-1,8-15", "a 6-7"]);
     assert!(node.ledger.waits() && node.ledger.owes());
     let placed = |node: &Node, id: &str| node.ledger.placed_one(&ContainerId(id.to_owned()));
     assert_eq!(placed(&node, "s").unwrap().pin.cpus().to_string(), "0-1,8-15");
-    assert_eq!(told(node.ledger.take_updates()), ["s 0-3,8-15"]);
+    assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["s 0-3,8-15"]);
     assert!(!node.ledger.waits() && !node.ledger.owes());
     assert_eq!(placed(&node, "s").unwrap().pin.cpus().to_string(), "0-3,8-15");
 }
@@ -44,12 +45,12 @@ fn who_has_to_leave_leaves_before_others_are_let_on() {
 fn the_same_for_what_is_written() {
     let mut node = busy();
     node.event(reserving("0-3")).unwrap();
-    assert_eq!(told(node.ledger.take_writes()), ["s 0-1,8-15", "a 6-7"]);
-    assert_eq!(told(node.ledger.take_writes()), ["s 0-3,8-15"]);
-    assert_eq!(told(node.ledger.take_writes()), [""; 0]);
+    assert_eq!(told(deliver(&mut node.ledger, Channel::Groups)), ["s 0-1,8-15", "a 6-7"]);
+    assert_eq!(told(deliver(&mut node.ledger, Channel::Groups)), ["s 0-3,8-15"]);
+    assert_eq!(told(deliver(&mut node.ledger, Channel::Groups)), [""; 0]);
     // The runtime is told of all of it with its next answer.
     assert!(node.ledger.owes());
-    assert_eq!(told(node.ledger.take_updates()), ["s 0-3,8-15", "a 6-7"]);
+    assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["s 0-3,8-15", "a 6-7"]);
     assert!(!node.ledger.owes());
 }
 
@@ -57,9 +58,9 @@ fn the_same_for_what_is_written() {
 fn what_could_not_be_written_is_written_again() {
     let mut node = busy();
     node.event(reserving("0-3")).unwrap();
-    let writes = node.ledger.take_writes();
-    node.ledger.unheard(&writes[1..]);
-    assert_eq!(told(node.ledger.take_writes()), ["a 6-7", "s 0-3,8-15"]);
+    let writes = deliver(&mut node.ledger, Channel::Groups);
+    note(&mut node.ledger, Event::Undelivered(writes[1..].to_vec()));
+    assert_eq!(told(deliver(&mut node.ledger, Channel::Groups)), ["a 6-7", "s 0-3,8-15"]);
 }
 
 /// It is told to leave 3 in the answer itself, which the runtime carries out after all else.
@@ -69,7 +70,7 @@ fn what_a_resized_container_leaves_others_get_with_the_next_message() {
     resize(&mut node, &guaranteed("a", 2000), "c", "a", 2000, 1000).unwrap();
     node.check("a", "2");
     node.check("s", "0-1,6-15");
-    assert_eq!(told(node.ledger.take_updates()), ["s 0-1,3,6-15"]);
+    assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["s 0-1,3,6-15"]);
     resize(&mut node, &guaranteed("a", 2000), "c", "a", 1000, 2000).unwrap();
     node.check("s", "0-1,6-15");
 }
@@ -87,37 +88,40 @@ fn who_only_gets_cpus_comes_last() {
     let mut settings = settings();
     settings.placement.reserved = cpus("2-3");
     node.event(Event::Settings(settings)).unwrap();
-    assert_eq!(told(node.ledger.take_updates()), ["a 0-1", "s 2-3,6-7"]);
+    assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["a 0-1", "s 2-3,6-7"]);
     assert!(!node.ledger.waits());
 }
 
 /// A container that has CPUs, and is told others.
 fn entry(id: &str, has: &str, exclusive: bool) -> Entry {
     let owner = guaranteed(id, 2000);
-    let life = Life::Running;
-    let mut entry = Entry::new(&container(&owner, "c", id, 2000), life, Exclusivity::Runtime);
-    entry.applied = Some(Applied::told(cpus(has), exclusive));
-    entry
+    let set = match exclusive {
+        true => Adjustment::exclusive(cpus(has)),
+        false => Adjustment::shared(cpus(has)),
+    };
+    let mut applied = Applied::nothing();
+    applied.record(&set.unwrap());
+    let container = container(&owner, "c", id, 2000);
+    Entry::new(&container, Phase::Running, Exclusivity::Runtime, Terms::default(), applied)
 }
 
 /// Each step until all are where they are to be; of each message one line.
 fn steps(containers: &[(&str, &str, &str, bool)]) -> Vec<String> {
-    let mut entries: Vec<(Entry, Pin)> = Vec::new();
+    let mut entries: Vec<(Entry, Adjustment)> = Vec::new();
     for (id, has, to, exclusive) in containers {
-        let pin = if *exclusive { Pin::exclusive(cpus(to)) } else { Pin::shared(cpus(to)) };
+        let pin =
+            if *exclusive { Adjustment::exclusive(cpus(to)) } else { Adjustment::shared(cpus(to)) };
         entries.push((entry(id, has, *exclusive), pin.unwrap()));
     }
     let mut messages = Vec::new();
     for _ in 0..4 {
-        let there = |(entry, pin): &&(Entry, Pin)| !entry.is_on(&pin.cpus(), Certainty::Told);
+        let there = |(entry, pin): &&(Entry, Adjustment)| entry.applied.differs(pin);
         let changes = entries.iter().filter(there);
-        let changes = changes.map(|(entry, pin)| Change { entry, pin: *pin }).collect();
+        let changes = changes.map(|(entry, pin)| Change { entry, to: *pin }).collect();
         let updates = in_order(changes, None).updates;
         for update in &updates {
             let mut all = entries.iter_mut().map(|(entry, _)| entry);
-            all.find(|entry| entry.id == update.container)
-                .unwrap()
-                .apply(&update.pin, Certainty::Told);
+            all.find(|entry| *entry.id() == update.container).unwrap().applied.record(&update.pin);
         }
         messages.extend((!updates.is_empty()).then(|| told(updates).join(", ")));
     }
@@ -141,7 +145,7 @@ fn rings_are_gone_round_in_steps() {
 fn one_that_loses_a_cpu_gets_another_after_others_have_left_it() {
     let mut node = busy();
     node.event(Event::Machine(machine_without("3"))).unwrap();
-    assert_eq!(told(node.ledger.take_updates()), ["s 0-1,7-15", "a 2,6"]);
+    assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["s 0-1,7-15", "a 2,6"]);
     node.event(Event::Machine(machine_without(""))).unwrap();
-    assert_eq!(told(node.ledger.take_updates()), ["s 0-1,3,7-15"]);
+    assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["s 0-1,3,7-15"]);
 }

@@ -31,7 +31,7 @@ fn a_resize_is_not_undone() {
             node.event(event).unwrap();
             node.check("a", expect);
             assert_eq!(node.ledger.exclusive(), cpus(expect));
-            assert!(node.ledger.moves().is_empty());
+            assert!(node.ledger.view().moves.is_empty());
             // The next one is one from what it has.
             resize(&mut node, &a, "c", "a", resized, created).unwrap();
             assert_eq!(node.ledger.exclusive().len() as u64, created / 1000);
@@ -47,7 +47,7 @@ fn who_became_shared_by_a_resize_stays_so() {
     resize(&mut node, &a, "c", "a", 2000, 2500).unwrap();
     node.event(listed(&node, &a, "a", 2000)).unwrap();
     assert!(node.ledger.exclusive().is_empty());
-    assert!(node.ledger.moves().is_empty());
+    assert!(node.ledger.view().moves.is_empty());
 }
 
 /// Fewer CPUs than it asks for are no resize either.

@@ -164,7 +164,7 @@ fn a_resize_that_nobody_saw_is_followed_at_the_start() {
         next.check("a", expect);
         let exclusive = next.ledger.exclusive().to_string();
         assert_eq!(exclusive, if milli < 1000 { "" } else { expect });
-        assert_eq!(next.ledger.moves().len(), 0);
+        assert_eq!(next.ledger.view().moves.len(), 0);
     }
     // Without room it keeps what it has.
     let mut node = Node::new();

@@ -20,7 +20,7 @@ fn nobody_leaves_the_sibling_of_somebody_who_wishes_it_idle() {
             node.check("x", "2");
             node.check("y", "3");
             assert_eq!(node.ledger.exclusive().to_string(), "2-3");
-            assert!(node.ledger.moves().is_empty());
+            assert!(node.ledger.view().moves.is_empty());
         }
     }
 }

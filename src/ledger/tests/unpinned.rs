@@ -37,10 +37,10 @@ fn an_unpinning_that_was_not_heard_is_told_again() {
     assert_eq!(decision.pin, None, "it was never pinned, and need not be");
     let told = [Update {
         container: ContainerId("s".to_owned()),
-        pin: Pin::shared("0-15".parse().unwrap()).unwrap(),
+        pin: Adjustment::shared("0-15".parse().unwrap()).unwrap(),
     }];
     assert_eq!(decision.updates, told);
-    node.ledger.unheard(&decision.updates);
+    note(&mut node.ledger, Event::Undelivered(decision.updates.to_vec()));
     let decision = node.ledger.handle(Event::Stop(ContainerId("other".to_owned()))).unwrap();
     assert_eq!(decision.updates, told);
     node.start(&s, "c", "s", 100);

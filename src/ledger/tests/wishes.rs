@@ -2,7 +2,7 @@
 //! reserved.
 
 use super::*;
-use crate::ledger::wishes::Wish;
+use crate::ledger::wish::Wish;
 use crate::topology::synthetic::Machine;
 
 pub(super) fn machine() -> Topology {
@@ -105,7 +105,7 @@ pub(super) fn resize(
     pod: &Pod,
     from: u64,
     to: u64,
-) -> Result<Option<Pin>, String> {
+) -> Result<Option<Adjustment>, String> {
     let amount = Some(MilliCpu(to));
     let cpu = CpuRequest { request: amount, limit: amount };
     let wanted = Wanted { cpu, sets_quota: true, cpus: None };
@@ -261,6 +261,6 @@ fn a_refused_wish_leaves_nothing_behind() {
         let a = wishing(guaranteed("a", 2000), &[(key, value)]);
         let refused = node.create(&a, "c", "a", 2000).unwrap_err();
         assert!(refused.starts_with(reason), "{refused}");
-        assert_eq!(node.ledger.container_counts(), (0, 0));
+        assert_eq!(node.ledger.view().container_counts(), (0, 0));
     }
 }

@@ -1,6 +1,6 @@
 //! What pods may wish for, namespace by namespace.
 
-use crate::ledger::wishes::Wish;
+use crate::ledger::wish::Wish;
 use crate::ledger::{Bounds, Namespaces, Policy};
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};

@@ -30,6 +30,11 @@ pub(super) fn told(event: &Event) -> String {
         Event::Kubelet { stance, .. } => format!("kubelet {stance:?}"),
         Event::Machine(machine) => format!("online  {}", machine.online()),
         Event::Settings(settings) => format!("settings {settings}"),
+        Event::Deliver(_)
+        | Event::Undelivered(_)
+        | Event::Revoked { .. }
+        | Event::PartitionRefused(_)
+        | Event::Drifted(_) => event.name().to_owned(),
     }
 }
 

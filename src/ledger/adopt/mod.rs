@@ -1,0 +1,251 @@
+//! Taking over a node on which containers run already, without moving them.
+//!
+//! What is really set for a running container is the truth; what was remembered here comes second, what the kubelet
+//! noted third; placing anew is the last resort. Every legal assignment is adopted before any container is placed, so
+//! that no container is moved to make room for one that has no CPUs yet. Where two hold the same CPUs, the fewest move.
+
+mod conflicts;
+mod evidence;
+mod followed;
+mod repair;
+mod sources;
+
+use super::books::{Applied, Books, Entry, Found, Phase};
+use super::claim::Claim;
+use super::desired::mems_are_ours;
+use super::life::identify;
+use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, SandboxId};
+use super::node::Node;
+use super::note::{Subject, What};
+use super::stance::KubeletClaim;
+use super::terms::Terms;
+use crate::cpuset::CpuSet;
+use evidence::Evidence;
+use followed::Followed;
+use repair::{Lost, lost, repair};
+use sources::{ClaimSource, adopt, asks, giving_way, isolate};
+use std::collections::{HashMap, HashSet};
+
+/// Takes over what the runtime lists. `kubelet` is what the kubelet assigned, as far as that counts now.
+pub(super) fn synchronize(
+    node: &Node,
+    books: &mut Books,
+    kubelet: Vec<KubeletClaim>,
+    pods: Vec<Pod>,
+    containers: Vec<Container>,
+) {
+    let evidence = Evidence::new(books.claims().cloned().collect(), kubelet);
+    let followed = Followed::of(books);
+    books.clear();
+    let owners = list_pods(node, books, pods, &containers);
+    let mut containers = newest_instances(&owners, containers);
+    for (uid, container) in &mut containers {
+        let cpu = followed.request(container);
+        let alone = container.cpus.is_some_and(|set| evidence.names(uid, container, &set));
+        let mut applied = Applied::found(container, mems_are_ours(node, container));
+        applied.set_exclusive(alone || container.partitioned);
+        if cpu.limit != container.cpu.limit {
+            applied.has_lifted();
+        }
+        container.cpu = cpu;
+        enter(node, books, uid, container, applied);
+    }
+    followed.take_up(books);
+    settle(node, books, &containers, evidence);
+}
+
+/// Gives containers that have been entered their CPUs. While the kubelet or another plugin assigns them, only what is set
+/// counts, and no container is moved.
+fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], evidence: Evidence) {
+    let sets = containers.iter().filter_map(|(uid, container)| {
+        let found = books.container(uid, &container.name)?;
+        Some((container.cpus?, asks(&found, container).is_some()))
+    });
+    let evidence = evidence.with_sets(sets);
+    let sources: &[&[ClaimSource]] = match node.assigns() {
+        true => &[ClaimSource::SET, ClaimSource::NOTED],
+        false => &[ClaimSource::SET],
+    };
+    for sources in sources {
+        for &source in *sources {
+            let giving_way = giving_way(node, books, containers, &evidence, source);
+            for (at, (uid, container)) in containers.iter().enumerate() {
+                if !giving_way.contains(&at) {
+                    adopt(node, books, uid, container, &evidence, source);
+                }
+            }
+        }
+        // No running container leaves the sibling of a CPU for its idleness.
+        for (uid, container) in containers {
+            isolate(node, books, uid, container, &evidence);
+        }
+    }
+    // No container without CPUs gets those of one that is just being restarted.
+    keep_for_restart(node, books, &evidence);
+    if node.assigns() {
+        for (uid, container) in containers {
+            let lost = lost(books, uid, container, &evidence);
+            super::life::resize_unseen(node, books, uid, container);
+            repair(node, books, uid, container, lost);
+        }
+    }
+    // A pod that has only a sandbox may be a dead one that is still listed: it keeps nothing free for itself.
+    books.change_all(|_, pod| {
+        let empty = pod.containers().next().is_none();
+        pod.refused = empty;
+        pod.lend_if_quiet();
+    });
+}
+
+/// An event spoke of a container that no earlier one did. It is treated as if it had been found running; what its
+/// name had before is remembered.
+pub(super) fn adopt_late(node: &Node, books: &mut Books, uid: &PodUid, container: &Container) {
+    recall(node, books, uid, &container.name);
+    let ours = books.claims().filter(|claim| claim.is_of(uid, &container.name)).cloned();
+    let evidence = Evidence::new(ours.collect(), Vec::new());
+    let applied = Applied::found(container, mems_are_ours(node, container));
+    enter(node, books, uid, container, applied);
+    for source in [ClaimSource::Confirmed, ClaimSource::Set, ClaimSource::Remembered] {
+        adopt(node, books, uid, container, &evidence, source);
+    }
+    isolate(node, books, uid, container, &evidence);
+    if node.assigns() {
+        repair(node, books, uid, container, Lost::default());
+    }
+}
+
+/// Gives a container the exclusive CPUs that are set for it, if they are legal.
+pub(super) fn adopt_set(node: &Node, books: &mut Books, uid: &PodUid, container: &Container) {
+    let evidence = Evidence::default();
+    adopt(node, books, uid, container, &evidence, ClaimSource::Set);
+    isolate(node, books, uid, container, &evidence);
+}
+
+/// Adopts the node as at a first start, but from what is known of it; `set` says what is set for a container.
+/// Containers that have to be told something are told with the next answers.
+pub(super) fn adopt_anew(
+    node: &Node,
+    books: &mut Books,
+    kubelet: Vec<KubeletClaim>,
+    set: impl Fn(&Entry) -> Option<CpuSet>,
+) {
+    let evidence = Evidence::new(books.claims().cloned().collect(), kubelet);
+    let mut running = Vec::new();
+    books.change_all(|uid, pod| {
+        let sandbox = pod.pod.sandbox.clone();
+        for (name, entry) in pod.containers_mut() {
+            if entry.is_alive() {
+                let id = entry.id().clone();
+                let container = Container {
+                    kind: entry.kind,
+                    cpus: set(entry),
+                    created_at: entry.created_at,
+                    cgroup: entry.cgroup.clone(),
+                    ..Container::new(id, sandbox.clone(), name.clone(), entry.cpu)
+                };
+                running.push((uid.clone(), container));
+            }
+            (entry.claim, entry.isolated) = (None, false);
+        }
+    });
+    running.sort_by(|(_, a), (_, b)| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+    settle(node, books, &running, evidence);
+}
+
+/// A container of this name is told of, whose claim is remembered from an earlier life: it is that of one that has
+/// ended, and its name's. For runtimes that never list what runs.
+pub(super) fn recall(node: &Node, books: &mut Books, uid: &PodUid, name: &str) {
+    if let Some(claim) = books.recall(uid, name) {
+        keep(node, books, claim);
+    }
+}
+
+/// Takes note of all pods, and says whose each sandbox is.
+///
+/// Dead sandboxes are listed as well, in any order: after a reboot each pod has one besides the one that its containers
+/// are in. That one has to be entered last, as its end is the pod's.
+fn list_pods(
+    node: &Node,
+    books: &mut Books,
+    mut pods: Vec<Pod>,
+    containers: &[Container],
+) -> HashMap<SandboxId, PodUid> {
+    let mut newest: HashMap<&SandboxId, Option<i64>> = HashMap::new();
+    for container in containers {
+        let newest = newest.entry(&container.sandbox).or_default();
+        *newest = container.created_at.max(*newest);
+    }
+    pods.sort_by_key(|pod| newest.get(&pod.sandbox).copied());
+    pods.into_iter().map(|pod| (pod.sandbox.clone(), identify(node, books, pod))).collect()
+}
+
+/// Enters a running container without CPUs of its own.
+fn enter(node: &Node, books: &mut Books, uid: &PodUid, container: &Container, applied: Applied) {
+    let Some(pod) = books.pod(uid) else { return };
+    let terms = Terms::of_running(&node.settings, &pod.pod, container);
+    let exclusivity = node.settings.exclusivity;
+    let entry = Entry::new(container, Phase::Running, exclusivity, terms, applied);
+    books.enter_found(uid, &container.name, entry);
+}
+
+/// Keeps the CPUs of containers that have ended but whose pod is alive: they will be restarted.
+fn keep_for_restart(node: &Node, books: &mut Books, evidence: &Evidence) {
+    let (ours, kubelet) = evidence.parts();
+    for claim in ours {
+        keep(node, books, claim);
+    }
+    for (pod_uid, container, cpus) in kubelet {
+        let Some(pod) = books.pod(&pod_uid).map(|entry| &entry.pod) else { continue };
+        let (namespace, pod) = (pod.namespace.clone(), pod.name.clone());
+        // The kubelet does not say which instance it was. No runtime gives such an id.
+        let id = ContainerId(format!("{pod_uid}/{container}"));
+        let (isolated, cpu) = (false, CpuRequest::default());
+        keep(node, books, Claim { pod_uid, namespace, pod, container, id, cpus, isolated, cpu });
+    }
+}
+
+fn keep(node: &Node, books: &mut Books, claim: Claim) {
+    let free = node.unclaimed(books);
+    if claim.cpus.is_empty() || !claim.cpus.is_subset(&free) || books.pod(&claim.pod_uid).is_none()
+    {
+        return;
+    }
+    let isolated = claim.isolated && node.with_idle(&claim.cpus, true).is_subset(&free);
+    let known = books
+        .container(&claim.pod_uid, &claim.container)
+        .map(|Found { entry, .. }| !entry.is_alive() && entry.claim.is_none());
+    match known {
+        Some(true) => {
+            books.change_container(&claim.pod_uid, &claim.container, |entry| {
+                (entry.claim, entry.isolated) = (Some(claim.cpus), isolated);
+            });
+        }
+        Some(false) => return,
+        None if books.find(&claim.id).is_some() => return,
+        None => {
+            let entry = Entry::ended(&claim, isolated);
+            books.enter(&claim.pod_uid, &claim.container, entry, |_, _| ());
+        }
+    }
+    let Claim { namespace, pod, container, id, cpus, .. } = claim;
+    books.journal.note(false, Subject { namespace, pod, container, id }, What::Kept(cpus));
+}
+
+/// Finds each container's pod, oldest container first. Of two instances of one container the newer one counts.
+fn newest_instances(
+    owners: &HashMap<SandboxId, PodUid>,
+    mut containers: Vec<Container>,
+) -> Vec<(PodUid, Container)> {
+    containers.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+    let (mut seen, mut ids) = (HashSet::new(), HashSet::new());
+    let mut newest: Vec<(PodUid, Container)> = containers
+        .into_iter()
+        .rev()
+        .filter_map(|container| Some((owners.get(&container.sandbox)?.clone(), container)))
+        .filter(|(uid, container)| {
+            seen.insert((uid.clone(), container.name.clone())) && ids.insert(container.id.clone())
+        })
+        .collect();
+    newest.reverse();
+    newest
+}

@@ -1,0 +1,99 @@
+//! Running containers that should have exclusive CPUs and have none, or none that are legal, are placed anew.
+
+use super::evidence::Evidence;
+use super::sources::asks;
+use crate::cpuset::CpuSet;
+use crate::ledger::books::{Books, BudgetFit, Found};
+use crate::ledger::model::{Container, PodUid};
+use crate::ledger::node::Node;
+use crate::ledger::note::{MoveReason, What};
+use crate::ledger::request::{budget_fit, request};
+use crate::placement::{self, Request};
+
+/// The exclusive CPUs that a running container had until now and could not keep.
+pub(super) type Lost = Option<CpuSet>;
+
+/// What a running container had until now and could not keep.
+pub(super) fn lost(
+    books: &Books,
+    uid: &PodUid,
+    container: &Container,
+    evidence: &Evidence,
+) -> Lost {
+    let Found { entry, .. } = books.container(uid, &container.name)?;
+    let ours = evidence.ours(uid, container).filter(|ours| ours.id == *entry.id())?;
+    (entry.claim.is_none() && container.cpus == Some(ours.cpus)).then_some(ours.cpus)
+}
+
+/// Places a running container that should have exclusive CPUs and has none, or none that are legal. One that is to have none
+/// any more is noted, too.
+pub(super) fn repair(
+    node: &Node,
+    books: &mut Books,
+    uid: &PodUid,
+    container: &Container,
+    lost: Lost,
+) {
+    let Some(found) = books.container(uid, &container.name) else { return };
+    let subject = found.subject();
+    let Some((n, fit)) = due(node, found, container) else {
+        if let Some(lost) = lost {
+            let why = illegal(node, Some(lost), lost.len());
+            let what = What::LeftShared(format!("{why}, and it is not to have others"));
+            books.journal.note(true, subject, what);
+        }
+        return;
+    };
+    let wishes = found.entry.terms.wishes;
+    let settings = wishes.settings(&node.settings.placement);
+    let request = request(node, books, found.pod, fit, CpuSet::EMPTY, n, wishes, settings);
+    let Some(request) = request else { return };
+    // What is promised to pods that are about to start counts less than a container that runs.
+    let request = Request { promised: 0, ..request };
+    match placement::place(&*node.engine, &node.topology, &request) {
+        Ok(chosen) => {
+            let to = chosen.cpus;
+            let taken = request.footprint(&node.topology, &to);
+            if let Some(mut pod) = books.change(uid) {
+                pod.hand_over(&node.topology, &container.name, taken);
+                if wishes.shares_affinity() {
+                    pod.affinity = pod.demand().map(|total| (total, chosen.hint));
+                }
+                if let Some(entry) = pod.container_mut(&container.name) {
+                    (entry.claim, entry.isolated) = (Some(to), wishes.isolates());
+                }
+            }
+            let why = illegal(node, container.cpus, n);
+            books.journal.moved(subject, container.cpus, to, why);
+        }
+        Err(rejection) => {
+            books.journal.note(true, subject, What::LeftShared(rejection.to_string()));
+        }
+    }
+}
+
+/// How many exclusive CPUs a running container should have that has none, and how they fit its pod's budget; `None` if
+/// it should not.
+///
+/// One that has been pinned and shares did not fit in: it gets no CPUs of another one that has just ended.
+fn due(node: &Node, found: Found<'_>, container: &Container) -> Option<(usize, BudgetFit)> {
+    let n = asks(&found, container)?;
+    let fit = budget_fit(node, found.pod, found.pod.budget_cpus(), container, n);
+    let fits = match fit {
+        BudgetFit::Fresh(_) => true,
+        BudgetFit::Reuse(_) => container.cpus.is_none(),
+        BudgetFit::None => false,
+    };
+    (found.entry.claim.is_none() && node.is_static() && fits).then_some((n, fit))
+}
+
+/// Why a container that asks for `n` exclusive CPUs cannot keep those that are set.
+fn illegal(node: &Node, set: Option<CpuSet>, n: usize) -> MoveReason {
+    match set {
+        None => MoveReason::Unpinned,
+        Some(set) if set.len() != n => MoveReason::NotExclusive,
+        Some(set) if !set.is_subset(&node.topology.online()) => MoveReason::Offline,
+        Some(set) if !set.is_disjoint(&node.reserved()) => MoveReason::Reserved,
+        Some(_) => MoveReason::Conflict,
+    }
+}

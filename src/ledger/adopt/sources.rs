@@ -1,0 +1,160 @@
+//! What is believed of the exclusive CPUs of a container that is found running.
+
+use super::conflicts::in_the_way;
+use super::evidence::{Evidence, Noted};
+use crate::cpuset::CpuSet;
+use crate::ledger::books::{Books, Found};
+use crate::ledger::model::{Container, PodUid};
+use crate::ledger::node::Node;
+use crate::ledger::note::{MoveReason, What};
+use std::collections::BTreeSet;
+
+/// What an assignment is believed for, the best first. One that is believed less never takes CPUs from one that is
+/// believed more, so all containers are looked at once for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClaimSource {
+    /// It is set, and it was decided so: the kernel says it by keeping others off, the checkpoint, or the kubelet's state
+    /// file.
+    Confirmed,
+    /// It is set, and of the size that the container is entitled to. Shared CPUs can be so by chance.
+    Set,
+    /// The checkpoint has it.
+    Remembered,
+    /// The kubelet's state file has it.
+    Kubelet,
+}
+
+impl ClaimSource {
+    /// What a container runs on.
+    pub(super) const SET: &[ClaimSource] = &[ClaimSource::Confirmed, ClaimSource::Set];
+    /// What a container should run on, as was noted.
+    pub(super) const NOTED: &[ClaimSource] = &[ClaimSource::Remembered, ClaimSource::Kubelet];
+}
+
+/// Which containers, by their places, leave the CPUs that `source` names for them to others.
+pub(super) fn giving_way(
+    node: &Node,
+    books: &Books,
+    containers: &[(PodUid, Container)],
+    evidence: &Evidence,
+    source: ClaimSource,
+) -> BTreeSet<usize> {
+    let legal = node.unclaimed(books);
+    let set = |(uid, container): &(PodUid, Container)| {
+        let found = books.container(uid, &container.name)?;
+        named(node, found, container, evidence, source).filter(|cpus| cpus.is_subset(&legal))
+    };
+    let sets = containers.iter().map(|container| set(container).unwrap_or_default());
+    in_the_way(&sets.collect::<Vec<_>>())
+}
+
+/// How many exclusive CPUs a container asks for that has been entered.
+pub(super) fn asks(found: &Found<'_>, container: &Container) -> Option<usize> {
+    found.entry.terms.exclusive_cpus(found.pod.pod.qos, &container.cpu)
+}
+
+/// The exclusive CPUs that `source` names for a running container, legal or not.
+fn named(
+    node: &Node,
+    found: Found<'_>,
+    container: &Container,
+    evidence: &Evidence,
+    source: ClaimSource,
+) -> Option<CpuSet> {
+    let wanted = asks(&found, container);
+    let fixed = node.is_static();
+    let entitled = |cpus: &CpuSet| fixed && wanted == Some(cpus.len());
+    // An instance that was made meanwhile inherits from its predecessor only what it is entitled to.
+    let ours = evidence.ours(found.uid, container);
+    let ours = ours.filter(|claim| claim.id == container.id || entitled(&claim.cpus));
+    let ours = ours.map(|claim| claim.cpus);
+    let kubelet = evidence.kubelet(found.uid, container).filter(|_| fixed);
+    let sure = |noted: &Noted| !noted.doubtful || entitled(&noted.cpus);
+    let kubelet = kubelet.filter(sure).map(|noted| noted.cpus);
+    // Of what was decided some may have gone offline while the plugin was away: the container keeps the others.
+    let left = |cpus| cpus & node.topology.online();
+    match source {
+        // CPUs that were decided and are set stay with their container even if today's policy would give it none.
+        ClaimSource::Confirmed => {
+            let noted = |cpus: &CpuSet| [ours, kubelet].contains(&Some(*cpus));
+            let cpus = container.cpus;
+            cpus.filter(|cpus| noted(cpus) || (container.partitioned && entitled(cpus))).map(left)
+        }
+        // CPUs of which nothing else is known count only for a container that is entitled to just as many. A shared pool can
+        // have that size by chance: what others have that are entitled to none is one, and where others run as well it
+        // has to fit the pod's budget. That may be older than a resize, so it does not count where no other container runs.
+        ClaimSource::Set => container.cpus.filter(|cpus| {
+            let alone = || !evidence.is_common(cpus);
+            entitled(cpus)
+                && !evidence.is_pool(cpus)
+                && (alone() || fits_budget(found, wanted, evidence))
+        }),
+        // If they are not set, the memory may be older than a resize.
+        ClaimSource::Remembered => ours.filter(entitled).map(left),
+        ClaimSource::Kubelet => kubelet.filter(entitled).map(left),
+    }
+}
+
+/// Whether a container that asks for exclusive CPUs has room for them in its pod's budget, beside what other containers
+/// of the pod have that run, or had when they were last told of.
+fn fits_budget(found: Found<'_>, wanted: Option<usize>, evidence: &Evidence) -> bool {
+    let Some(n) = wanted else { return false };
+    let Some(budget) = found.pod.budget_cpus() else { return true };
+    let others = found.pod.containers().filter(|(name, _)| *name != found.name);
+    let remembered = |name| evidence.of_name(found.uid, name).map(|claim| claim.cpus);
+    let held = others.filter_map(|(name, entry)| entry.claim.or_else(|| remembered(name)));
+    held.map(|cpus| cpus.len()).sum::<usize>() + n <= budget
+}
+
+/// Gives a running container exclusive CPUs that `source` names for it, if they are legal.
+pub(super) fn adopt(
+    node: &Node,
+    books: &mut Books,
+    uid: &PodUid,
+    container: &Container,
+    evidence: &Evidence,
+    source: ClaimSource,
+) {
+    let found = books.container(uid, &container.name);
+    let Some(found) = found.filter(|found| found.entry.claim.is_none()) else { return };
+    let free = node.unclaimed(books);
+    let claim = named(node, found, container, evidence, source);
+    let Some(claim) = claim.filter(|cpus| !cpus.is_empty() && cpus.is_subset(&free)) else {
+        return;
+    };
+    let subject = found.subject();
+    books.change_container(uid, &container.name, |entry| {
+        entry.claim = Some(claim);
+        if entry.applied.cpus() == Some(claim) {
+            entry.applied.set_exclusive(true);
+        }
+    });
+    let online = node.topology.online();
+    match container.cpus {
+        Some(cpus) if cpus == claim => books.journal.note(false, subject, What::Adopted(claim)),
+        Some(cpus) if cpus & online == claim => {
+            books.journal.moved(subject, Some(cpus), claim, MoveReason::Offline);
+        }
+        from => books.journal.moved(subject, from, claim, MoveReason::NotSet),
+    }
+}
+
+/// Keeps the SMT siblings of a container idle whose CPUs have been adopted, if they are to be so and no other container has
+/// them. What was decided earlier counts before what is wished.
+pub(super) fn isolate(
+    node: &Node,
+    books: &mut Books,
+    uid: &PodUid,
+    container: &Container,
+    evidence: &Evidence,
+) {
+    let Some(Found { entry, .. }) = books.container(uid, &container.name) else { return };
+    let Some(claim) = entry.claim.filter(|_| !entry.isolated) else { return };
+    let online = node.topology.online();
+    let decided = evidence.ours(uid, container).filter(|ours| ours.cpus & online == claim);
+    let wanted = decided.map_or(entry.terms.wishes.isolates(), |ours| ours.isolated);
+    let idle = || node.with_idle(&claim, true) - claim;
+    if wanted && idle().is_subset(&node.unclaimed(books)) {
+        books.change_container(uid, &container.name, |entry| entry.isolated = true);
+    }
+}

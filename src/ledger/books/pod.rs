@@ -1,0 +1,269 @@
+//! [`PodEntry`]: what the ledger keeps of a pod.
+
+use super::entry::{Entry, Loan, Phase};
+use super::sums::Counted;
+use crate::cpuset::CpuSet;
+use crate::ledger::cgroup::CgroupPath;
+use crate::ledger::model::{Container, ContainerKind, MilliCpu, Pod, Qos};
+use crate::ledger::note::Subject;
+use crate::ledger::policy::Exclusivity;
+use crate::placement::Hint;
+use crate::placement::cores::whole_cores;
+use crate::topology::Topology;
+use std::collections::BTreeMap;
+
+/// A pod that exists.
+#[derive(Debug, Clone)]
+pub(crate) struct PodEntry {
+    /// The pod as the last event told.
+    pub(crate) pod: Pod,
+    /// Whether the runtime told of a resize of the whole pod. Where it never does, resizes of its containers tell.
+    pub(crate) resized: bool,
+    /// Its containers by name: one that is restarted keeps its entry, and with it its CPUs.
+    pub(super) containers: BTreeMap<String, Entry>,
+    /// Whether its last container was refused. Such a pod keeps nothing free for itself: two pods that wait for the
+    /// same CPUs would otherwise keep each other out.
+    pub(crate) refused: bool,
+    /// The NUMA affinity its last exclusive CPUs were chosen under, and the budget at that time. In pod scope its other
+    /// containers get the same.
+    pub(crate) affinity: Option<(usize, Hint)>,
+    /// Whether none of its containers gets CPUs of its own, whatever they ask for.
+    pub(crate) opted_out: bool,
+    /// What of it is in the sums of all pods.
+    pub(super) counted: Counted,
+}
+
+/// How a container of a pod can get exclusive CPUs within the pod's budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BudgetFit {
+    /// From the node's free CPUs and from these, as they fit best.
+    Fresh(CpuSet),
+    /// From these first: together with others the pod would hold more than its budget. They are the CPUs of containers
+    /// of the pod that have ended; init containers, as a rule.
+    Reuse(CpuSet),
+    /// Not at all: the rest of the pod uses the budget up. The container has inherited the pod's own limit.
+    None,
+}
+
+impl PodEntry {
+    pub(super) fn new(pod: Pod) -> PodEntry {
+        PodEntry {
+            pod,
+            resized: false,
+            containers: BTreeMap::new(),
+            refused: false,
+            affinity: None,
+            opted_out: false,
+            counted: Counted::default(),
+        }
+    }
+
+    /// Its containers by name.
+    pub(crate) fn containers(&self) -> impl Iterator<Item = (&String, &Entry)> {
+        self.containers.iter()
+    }
+
+    /// The container of this name.
+    pub(crate) fn container(&self, name: &str) -> Option<&Entry> {
+        self.containers.get(name)
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn container_mut(&mut self, name: &str) -> Option<&mut Entry> {
+        self.containers.get_mut(name)
+    }
+
+    /// All containers, to be changed.
+    pub(crate) fn containers_mut(&mut self) -> impl Iterator<Item = (&String, &mut Entry)> {
+        self.containers.iter_mut()
+    }
+
+    /// The names of a container of the pod, for people.
+    pub(crate) fn subject(&self, container: &Container) -> Subject {
+        Subject {
+            namespace: self.pod.namespace.clone(),
+            pod: self.pod.name.clone(),
+            container: container.name.clone(),
+            id: container.id.clone(),
+        }
+    }
+
+    /// Takes over what an event says of the pod. Stubs (some events know little more than an id) change nothing.
+    pub(super) fn refresh(&mut self, pod: Pod) {
+        // The first budget told counts: later events repeat it, whatever became of it by resizes.
+        let budget = self.pod.budget.or(pod.budget);
+        let qos = if pod.qos == Qos::Unknown { self.pod.qos } else { pod.qos };
+        let cgroup = pod.cgroup.or(self.pod.cgroup.take());
+        let Pod { mut sandbox, mut namespace, mut name, uid, mut annotations, .. } = pod;
+        if annotations.is_empty() {
+            std::mem::swap(&mut annotations, &mut self.pod.annotations);
+        }
+        for (new, known) in [
+            (&mut sandbox.0, &self.pod.sandbox.0),
+            (&mut namespace, &self.pod.namespace),
+            (&mut name, &self.pod.name),
+        ] {
+            if new.is_empty() {
+                new.clone_from(known);
+            }
+        }
+        self.pod = Pod { sandbox, uid, namespace, name, qos, budget, annotations, cgroup };
+    }
+
+    /// A container has ended.
+    ///
+    /// With the last one the pod is ending, or between an init container and the next. The answer to this end is the last
+    /// one that can carry updates before the pod's end.
+    pub(crate) fn end(&mut self, name: &str) {
+        let Some(entry) = self.containers.get_mut(name) else { return };
+        if entry.is_alive() {
+            (entry.phase, entry.loan) = (Phase::Ended, Loan::Awaited);
+        }
+        self.lend_if_quiet();
+    }
+
+    /// Where no container of the pod is alive the pool gets the CPUs of all that have not come back before.
+    pub(crate) fn lend_if_quiet(&mut self) {
+        if !self.containers.values().any(Entry::is_alive) {
+            for entry in self.containers.values_mut().filter(|entry| !entry.restarted) {
+                entry.loan = Loan::Lent;
+            }
+        }
+    }
+
+    /// Some time has passed. The CPUs of containers that have ended, and have not come back since the last time, are lent.
+    pub(crate) fn lull(&mut self) {
+        let ended = self.containers.values_mut().filter(|entry| !entry.is_alive());
+        for entry in ended {
+            entry.loan = match entry.loan {
+                Loan::Awaited => Loan::Overdue,
+                Loan::Overdue | Loan::Lent => Loan::Lent,
+            };
+        }
+    }
+
+    /// Whether none of its containers has an instance. It may be over, or between two tries to create one.
+    pub(super) fn is_deserted(&self) -> bool {
+        self.containers.values().all(|entry| entry.removed)
+    }
+
+    /// CPUs that the pod keeps free, by count, for containers of its own that no event has named yet.
+    ///
+    /// Without this a container that comes late (after init containers, in a pod with many) could find the CPUs gone
+    /// that the scheduler counted for it.
+    pub(super) fn promise(&self) -> usize {
+        if self.refused || self.opted_out || self.pod.qos != Qos::Guaranteed {
+            return 0;
+        }
+        let seen: MilliCpu = self.containers.values().filter_map(Entry::counts).sum();
+        self.pod.budget.map_or(0, |budget| MilliCpu(budget.0.saturating_sub(seen.0)).cpus_floor())
+    }
+
+    /// Whether and how `n` exclusive CPUs for `container` fit the pod's budget beside what its other containers hold.
+    ///
+    /// If its kind is known, the CPUs of init containers are the later ones' to use, with no preference for them, and
+    /// those of sidecars and of the pod's other containers never are: so the kubelet. Otherwise, and for a container
+    /// that comes back after others used its CPUs, what is left of the budget decides.
+    ///
+    /// `budget` is in CPUs. What a container has `taken` may be more than what counts: siblings that stay idle for it.
+    pub(crate) fn budget_fit(
+        &self,
+        budget: Option<usize>,
+        container: &Container,
+        n: usize,
+        taken: impl Fn(&Entry) -> CpuSet,
+    ) -> BudgetFit {
+        let (mut running, mut kept) = (0, 0);
+        let (mut ended, mut init) = (CpuSet::EMPTY, CpuSet::EMPTY);
+        for (_, entry) in self.containers.iter().filter(|(other, _)| **other != container.name) {
+            match (entry.claim, entry.phase, entry.kind) {
+                (None, ..) => {}
+                (Some(claim), Phase::Ended, kind) => {
+                    kept += claim.len();
+                    let to = if kind == ContainerKind::Init { &mut init } else { &mut ended };
+                    *to |= taken(entry);
+                }
+                (Some(claim), ..) => running += claim.len(),
+            }
+        }
+        let budget = budget.unwrap_or(usize::MAX);
+        if running + n > budget {
+            return BudgetFit::None;
+        }
+        let known = container.kind != ContainerKind::Unknown;
+        if known && !self.containers.contains_key(&container.name) {
+            return BudgetFit::Fresh(init);
+        }
+        ended |= init;
+        match running + kept + n <= budget {
+            true => BudgetFit::Fresh(CpuSet::EMPTY),
+            false => BudgetFit::Reuse(ended),
+        }
+    }
+
+    /// The whole CPUs in the pod's budget.
+    pub(crate) fn budget_cpus(&self) -> Option<usize> {
+        self.pod.budget.map(MilliCpu::cpus_floor)
+    }
+
+    /// Whether any container has exclusive CPUs, as of the last change.
+    pub(crate) fn has_exclusive(&self) -> bool {
+        self.counted.held.is_some()
+    }
+
+    /// CPUs that the kernel keeps for containers of the pod.
+    pub(crate) fn partitioned(&self) -> CpuSet {
+        let kept = |entry: &&Entry| entry.enforced_by == Exclusivity::Kernel;
+        self.containers.values().filter(kept).filter_map(|entry| entry.claim).collect()
+    }
+
+    /// The CPUs that are exclusive to containers of the pod which share its NUMA affinity.
+    pub(crate) fn held_together(&self) -> CpuSet {
+        let together = |entry: &&Entry| entry.wishes().shares_affinity();
+        self.containers.values().filter(together).filter_map(|entry| entry.claim).collect()
+    }
+
+    /// For how many CPUs the NUMA affinity of the pod as a whole is chosen, as far as its budget tells: it does for a
+    /// Guaranteed pod, without what containers have that are placed by themselves. That of other pods is a limit.
+    pub(crate) fn demand(&self) -> Option<usize> {
+        let budget = self.budget_cpus().filter(|_| self.pod.qos == Qos::Guaranteed)?;
+        let apart = self.containers.values().filter(|entry| !entry.wishes().shares_affinity());
+        let apart: usize = apart.filter_map(|entry| entry.claim).map(|claim| claim.len()).sum();
+        Some(budget.saturating_sub(apart))
+    }
+
+    /// The same when `n` CPUs of a supply are asked for: at least those, and what the pod has besides. `None` if its containers
+    /// have an affinity each.
+    pub(crate) fn demand_with(&self, supply: &CpuSet, n: usize) -> Option<usize> {
+        let beside = (self.held_together() - *supply).len();
+        match self.pod.qos {
+            Qos::Guaranteed => Some(self.demand()?.max(beside + n)),
+            _ => Some(beside + n),
+        }
+    }
+
+    /// Takes `cpus` out of the claims of all containers but `name`; of whole cores, where siblings stay idle.
+    pub(crate) fn hand_over(&mut self, topology: &Topology, name: &str, cpus: CpuSet) {
+        for (_, entry) in self.containers.iter_mut().filter(|(other, _)| *other != name) {
+            let cut = if entry.isolated { whole_cores(topology, &cpus) } else { cpus };
+            entry.claim = entry.claim.map(|claim| claim - cut).filter(|rest| !rest.is_empty());
+        }
+    }
+
+    /// Its control group: as the runtime tells, or the one that its containers are in.
+    pub(crate) fn group(&self) -> Option<CgroupPath> {
+        let of_container = |entry: &Entry| entry.cgroup.as_ref()?.parent();
+        self.pod.cgroup.clone().or_else(|| self.containers.values().find_map(of_container))
+    }
+
+    /// Whether its CFS quota has to be lifted, as the kubelet does: with any exclusive container; in a pod with resources of its
+    /// own, if all are. Such a pod shows by its containers having more in sum than the pod, as those without any inherit the
+    /// pod's limit.
+    pub(crate) fn lifts_quota(&self) -> bool {
+        let alive = || self.containers.values().filter(|entry| entry.is_alive());
+        let exclusive = alive().filter(|entry| entry.claim.is_some()).count();
+        let sum: MilliCpu = alive().filter_map(|entry| entry.cpu.amount()).sum();
+        let inherits = self.pod.budget.is_some_and(|budget| sum > budget);
+        exclusive > 0 && (!inherits || exclusive == alive().count())
+    }
+}

@@ -1,0 +1,78 @@
+//! CPUs go offline and come online while containers run.
+//!
+//! The kubelet knows no such thing: it goes on with the CPUs it found when it started, and does not start again with
+//! others. Here the pool follows at once, no container moves that need not, and one that lost CPUs keeps the others and
+//! gets the nearest free ones beside them. Where there are none it goes on with what it has, and is completed with the
+//! next change of the machine.
+
+use crate::cpuset::CpuSet;
+use crate::ledger::books::{Books, Found};
+use crate::ledger::model::PodUid;
+use crate::ledger::node::Node;
+use crate::ledger::note::{MoveReason, What};
+use crate::ledger::request::running;
+use crate::topology::Topology;
+
+/// The machine is `node`'s now: the same as `before`, with other CPUs online.
+pub(crate) fn hotplug(node: &Node, books: &mut Books, before: &Topology) {
+    let online = node.topology.online();
+    let mut held = Vec::new();
+    books.change_all(|uid, pod| {
+        // It was chosen among the nodes of the machine before; after a restart it would not be known.
+        pod.affinity = None;
+        for (name, entry) in pod.containers_mut() {
+            let had = entry.claim;
+            entry.claim = had.map(|had| had & online).filter(|left| !left.is_empty());
+            entry.lost |= entry.claim != had;
+            held.push((uid.clone(), name.clone(), had));
+        }
+    });
+    let broken = broken_cores(before, online);
+    for (uid, name, had) in held {
+        if node.assigns() {
+            complete(node, books, &uid, &name, &broken);
+        }
+        note_change(node, books, &uid, &name, had);
+    }
+}
+
+/// Gives a container that has fewer exclusive CPUs than it asks for the nearest ones there are, if there are enough.
+fn complete(node: &Node, books: &mut Books, uid: &PodUid, name: &str, broken: &CpuSet) {
+    let Some(Found { pod, entry, .. }) = books.container(uid, name) else { return };
+    let Some(n) = entry.asks(pod.pod.qos) else { return };
+    if !entry.lost || !entry.is_alive() || !node.is_static() {
+        return;
+    }
+    let left = entry.claim.unwrap_or_default();
+    let request = running(node, books, pod, entry, n);
+    let isolates = request.wishes.isolates();
+    if let Some(cpus) = node.engine.complete(&node.topology, &request, &left, broken) {
+        books.change_container(uid, name, |entry| {
+            (entry.claim, entry.lost) = (Some(cpus), false);
+            entry.isolated = isolates;
+        });
+    }
+}
+
+fn note_change(node: &Node, books: &mut Books, uid: &PodUid, name: &str, had: Option<CpuSet>) {
+    let Some(found) = books.container(uid, name) else { return };
+    let (now, subject) = (found.entry.claim, found.subject());
+    if now == had || !found.entry.is_alive() {
+        return;
+    }
+    let lost = had.is_some_and(|had| !had.is_subset(&node.topology.online()));
+    let why = if lost { MoveReason::Offline } else { MoveReason::Online };
+    match now {
+        Some(to) => books.journal.moved(subject, had, to, why),
+        None => {
+            let what = What::LeftShared("all its exclusive CPUs are offline now".to_owned());
+            books.journal.note(true, subject, what);
+        }
+    }
+}
+
+/// The CPUs of cores that have lost some.
+fn broken_cores(before: &Topology, online: CpuSet) -> CpuSet {
+    let cores = before.cores().iter().map(|core| core.cpus);
+    cores.filter(|cpus| !cpus.is_subset(&online)).collect()
+}

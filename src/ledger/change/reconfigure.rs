@@ -1,0 +1,47 @@
+//! Other settings while containers run.
+//!
+//! What follows is what a restart with the new settings would bring about, as it is the same adoption
+//! ([`adopt`](crate::ledger::adopt)): a container that has exclusive CPUs which are legal keeps them, whatever today's policy
+//! would give; one that has some which are not is placed anew; the shared pool follows. Only the log says less: a container for
+//! which nothing changes is not in it.
+
+use crate::cpuset::CpuSet;
+use crate::ledger::adopt::adopt_anew;
+use crate::ledger::books::Books;
+use crate::ledger::life::note_opting_out;
+use crate::ledger::model::{ContainerId, PodUid};
+use crate::ledger::node::Node;
+use crate::ledger::note::What;
+use crate::ledger::stance::KubeletClaim;
+use crate::ledger::terms::Terms;
+use std::collections::BTreeMap;
+
+/// The node's settings have changed.
+pub(crate) fn reconfigure(node: &Node, books: &mut Books, kubelet: Vec<KubeletClaim>) {
+    let claims = books.containers().map(|found| (found.entry.id().clone(), found.entry.claim));
+    let before: BTreeMap<ContainerId, Option<CpuSet>> = claims.collect();
+    read_wishes(node, books);
+    let earlier = books.journal.len();
+    // A claim is what is set, or what is about to be.
+    adopt_anew(node, books, kubelet, |entry| entry.claim.or(entry.applied.told()));
+    books.journal.retain_from(earlier, |note| {
+        let had = before.get(&note.subject.id).copied().flatten();
+        !matches!(note.what, What::Adopted(cpus) | What::Kept(cpus) if had == Some(cpus))
+    });
+}
+
+/// Reads all wishes again, as other settings may allow others. Where devices are is as it was.
+fn read_wishes(node: &Node, books: &mut Books) {
+    books.change_all(|_, pod| {
+        // It was chosen under the settings before; after a restart it would not be known.
+        pod.affinity = None;
+        let told = pod.pod.clone();
+        for (name, entry) in pod.containers_mut() {
+            let devices = entry.terms.wishes.devices;
+            entry.terms = Terms::standing(&node.settings, &told, name);
+            entry.terms.wishes.devices = devices;
+        }
+    });
+    let pods: Vec<PodUid> = books.pods().map(|(uid, _)| uid.clone()).collect();
+    pods.iter().for_each(|uid| note_opting_out(node, books, uid));
+}

@@ -1,0 +1,83 @@
+//! Standing by while the kubelet's own CPU manager assigns the node's CPUs, and taking over when it no longer does.
+//!
+//! While it stands by the ledger changes nothing, but follows: what the kubelet sets is taken note of like what is
+//! found at the start. So taking over needs no list from the runtime, and moves no container whose CPUs are legal.
+
+use crate::ledger::adopt::adopt_set;
+use crate::ledger::books::{Applied, Books, Certainty, Entry, Phase};
+use crate::ledger::event::Wanted;
+use crate::ledger::life::refuse;
+use crate::ledger::model::{Container, PodUid};
+use crate::ledger::node::Node;
+use crate::ledger::request::grant;
+use crate::ledger::stance::Stance;
+use crate::ledger::terms::Terms;
+use crate::placement::{Reason, Rejection};
+
+/// What a person has to change.
+const KUBELET_ACTIVE: &str = "the CPUs of this node are assigned by someone else: the kubelet's own CPU manager, or another \
+     NRI plugin. Set cpuManagerPolicy: none in the kubelet's configuration, delete its cpu_manager_state file and restart it; \
+     running containers keep their CPUs";
+
+/// A new container that gets what the kubelet decided. A restarted one is not new: it is let through.
+pub(crate) fn create(
+    node: &Node,
+    books: &mut Books,
+    uid: &PodUid,
+    container: &Container,
+) -> Result<(), Rejection> {
+    let Some(pod) = books.pod(uid) else { return Ok(()) };
+    let known = pod.container(&container.name).is_some();
+    let terms = Terms::of_running(&node.settings, &pod.pod, container);
+    let asks = match grant(node, books, pod, container, &terms) {
+        Ok(grant) => grant.claim().is_some(),
+        Err(_) => true,
+    };
+    if node.stance == Stance::Refuse && asks && !known {
+        if let Some(mut pod) = books.change(uid) {
+            pod.refused = true;
+        }
+        let message = KUBELET_ACTIVE.to_owned();
+        let rejection = Rejection { reason: Reason::UnexpectedAdmission, message };
+        refuse(books, uid, container, &rejection, None);
+        return Err(rejection);
+    }
+    let applied = Applied::found(container, false);
+    let exclusivity = node.settings.exclusivity;
+    let entry = Entry::new(container, Phase::Created, exclusivity, terms, applied);
+    books.enter(uid, &container.name, entry, |pod, before| {
+        pod.refused = false;
+        let Some(entry) = pod.container_mut(&container.name) else { return };
+        entry.follow(before);
+        // One that comes back without CPUs has a right to those of its name, as soon as they are assigned here.
+        if let Some(before) = before.filter(|_| container.cpus.is_none()) {
+            (entry.claim, entry.isolated) = (before.claim, before.isolated);
+        }
+        entry.inherited = entry.claim.is_some();
+    });
+    adopt_set(node, books, uid, container);
+    Ok(())
+}
+
+/// Takes note of what the kubelet sets for a container that exists.
+pub(crate) fn update(
+    node: &Node,
+    books: &mut Books,
+    uid: &PodUid,
+    container: &Container,
+    wanted: Wanted,
+) {
+    let changed = books.change_container(uid, &container.name, |entry| {
+        entry.cpu = entry.cpu.changed_by(wanted.cpu);
+        if wanted.sets_quota {
+            entry.applied.sets_quota();
+        }
+        let cpus = wanted.cpus.filter(|cpus| !entry.applied.is_on(cpus, Certainty::Told))?;
+        entry.applied.replace(cpus);
+        entry.claim = None;
+        Some(Container { cpus: Some(cpus), cpu: entry.cpu, ..container.clone() })
+    });
+    if let Some(container) = changed.flatten() {
+        adopt_set(node, books, uid, &container);
+    }
+}

@@ -1,0 +1,32 @@
+//! [`Claim`]: exclusive CPUs and whose they are.
+
+use super::model::{ContainerId, CpuRequest, PodUid};
+use crate::cpuset::CpuSet;
+
+/// Exclusive CPUs and whose they are: all that must outlive the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The pod's uid.
+    pub pod_uid: PodUid,
+    /// The pod's namespace, for people.
+    pub namespace: String,
+    /// The pod's name, for people.
+    pub pod: String,
+    /// The container's name in the pod.
+    pub container: String,
+    /// The runtime's id of the last instance.
+    pub id: ContainerId,
+    /// The CPUs.
+    pub cpus: CpuSet,
+    /// Whether their SMT siblings are kept idle for it.
+    pub isolated: bool,
+    /// What it asked for when the runtime told that last; nothing if that is not known. A runtime's list may tell less.
+    pub cpu: CpuRequest,
+}
+
+impl Claim {
+    /// Whether it is of this container.
+    pub(super) fn is_of(&self, uid: &PodUid, container: &str) -> bool {
+        &self.pod_uid == uid && self.container == container
+    }
+}

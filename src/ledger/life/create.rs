@@ -1,0 +1,113 @@
+//! A container is being created: the one moment at which it can be pinned before it runs.
+
+use super::identity::identify;
+use crate::ledger::adopt::recall;
+use crate::ledger::books::{Applied, Books, Entry, Phase};
+use crate::ledger::change::standby;
+use crate::ledger::model::{Container, Pod, PodUid};
+use crate::ledger::node::Node;
+use crate::ledger::note::What;
+use crate::ledger::request::{Grant, Refusal, grant};
+use crate::ledger::terms::Terms;
+use crate::placement::{Rejection, Request};
+
+/// Enters a new container with the CPUs it gets.
+pub(crate) fn create(
+    node: &Node,
+    books: &mut Books,
+    pod: Pod,
+    container: Container,
+) -> Result<(), Rejection> {
+    let uid = identify(node, books, pod);
+    recall(node, books, &uid, &container.name);
+    if !node.assigns() {
+        return standby::create(node, books, &uid, &container);
+    }
+    match granted(node, books, &uid, &container) {
+        Some(Ok((terms, grant))) => {
+            enter(node, books, &uid, &container, terms, grant);
+            Ok(())
+        }
+        Some(Err((rejection, request))) => {
+            if let Some(mut pod) = books.change(&uid) {
+                pod.refused = true;
+            }
+            refuse(books, &uid, &container, &rejection, request);
+            Err(rejection)
+        }
+        None => Ok(()),
+    }
+}
+
+fn granted(
+    node: &Node,
+    books: &Books,
+    uid: &PodUid,
+    container: &Container,
+) -> Option<Result<(Terms, Grant), Refusal>> {
+    let pod = books.pod(uid)?;
+    let terms = Terms::of_new(&node.settings, &pod.pod, container);
+    let terms = terms.map_err(|rejection| (rejection, None));
+    Some(terms.and_then(|terms| Ok((terms, grant(node, books, pod, container, &terms)?))))
+}
+
+fn enter(
+    node: &Node,
+    books: &mut Books,
+    uid: &PodUid,
+    container: &Container,
+    terms: Terms,
+    grant: Grant,
+) {
+    let claim = grant.claim();
+    let taken = node.with_idle(&claim.unwrap_or_default(), terms.wishes.isolates());
+    let applied = Applied::found(container, false);
+    let exclusivity = node.settings.exclusivity;
+    let mut entry = Entry::new(container, Phase::Created, exclusivity, terms, applied);
+    (entry.claim, entry.inherited) = (claim, matches!(grant, Grant::Kept(_)));
+    let notes = books.enter(uid, &container.name, entry, |pod, before| {
+        let subject = pod.subject(container);
+        let demand = pod.demand();
+        let mut isolated = false;
+        let what = match grant {
+            Grant::Shared => None,
+            Grant::Kept(cpus) => {
+                isolated = before.is_some_and(|before| before.isolated);
+                Some(What::Kept(cpus))
+            }
+            Grant::Chosen(placement, request) => {
+                isolated = terms.wishes.isolates();
+                pod.hand_over(&node.topology, &container.name, taken);
+                if terms.wishes.shares_affinity() {
+                    pod.affinity = demand.map(|total| (total, placement.hint));
+                }
+                Some(What::Assigned { placement, request })
+            }
+        };
+        pod.refused = false;
+        if let Some(entry) = pod.container_mut(&container.name) {
+            entry.isolated = isolated;
+            entry.follow(before);
+        }
+        (subject, what)
+    });
+    let Some((subject, what)) = notes else { return };
+    if let Some(cpus) = container.cpus {
+        books.journal.note(true, subject.clone(), What::Contested(cpus));
+    }
+    if let Some(what) = what {
+        books.journal.note(false, subject, what);
+    }
+}
+
+/// Takes note of a refusal.
+pub(crate) fn refuse(
+    books: &mut Books,
+    uid: &PodUid,
+    container: &Container,
+    why: &Rejection,
+    request: Option<Box<Request>>,
+) {
+    let Some(subject) = books.pod(uid).map(|pod| pod.subject(container)) else { return };
+    books.journal.note(true, subject, What::Refused { why: why.to_string(), request });
+}

@@ -1,0 +1,89 @@
+//! The life of a container, event by event.
+
+mod create;
+mod identity;
+mod resize;
+mod update;
+
+pub(super) use create::{create, refuse};
+pub(super) use identity::{Instance, identify, instance, note_opting_out, whose};
+pub(super) use resize::{resize_unseen, update_pod};
+pub(super) use update::update;
+
+use super::adopt::adopt_late;
+use super::books::{Books, Found, Phase};
+use super::model::{Container, ContainerId, Pod, SandboxId};
+use super::node::Node;
+
+/// A container's process is about to run. Only one that is not known changes anything.
+pub(super) fn starting(node: &Node, books: &mut Books, pod: Pod, mut container: Container) {
+    let uid = whose(node, books, pod, &mut container);
+    if instance(books, &uid, &container) == Instance::Unknown {
+        adopt_late(node, books, &uid, &container);
+    }
+}
+
+/// A container's process runs.
+pub(super) fn started(node: &Node, books: &mut Books, pod: Pod, mut container: Container) {
+    let uid = whose(node, books, pod, &mut container);
+    match instance(books, &uid, &container) {
+        Instance::Present => {}
+        Instance::Replaced => return,
+        Instance::Unknown => return adopt_late(node, books, &uid, &container),
+    }
+    books.change_container(&uid, &container.name, |entry| {
+        entry.inherited = false;
+        // A process that ends at once may have its start told after its end, and no second end.
+        if entry.phase == Phase::Ended {
+            return;
+        }
+        // An update before this moment may have changed the runtime's books only: it has to be told again.
+        if entry.phase == Phase::Created && std::mem::take(&mut entry.updated_early) {
+            entry.applied.invalidate();
+        }
+        entry.phase = Phase::Running;
+    });
+}
+
+/// A container's process has ended, or its creation failed.
+pub(super) fn stop(books: &mut Books, id: &ContainerId) {
+    let Some(Found { uid, name, .. }) = books.find(id) else { return };
+    let (uid, name) = (uid.clone(), name.to_owned());
+    if let Some(mut pod) = books.change(&uid) {
+        pod.end(&name);
+    }
+}
+
+/// An instance is gone for good, or was never created. Its exclusive CPUs stay its name's for the life of its pod,
+/// as the kubelet has it: creations can fail several times in a row, and old instances are removed between them.
+pub(super) fn remove(books: &mut Books, id: &ContainerId) {
+    stop(books, id);
+    let Some(Found { uid, pod, name, entry }) = books.find(id) else { return books.forget(id) };
+    let (uid, name) = (uid.clone(), name.to_owned());
+    if entry.claim.is_some() {
+        books.change_container(&uid, &name, |entry| entry.removed = true);
+    } else if pod.containers().count() == 1 {
+        books.remove_pod(&uid);
+    } else {
+        books.remove(&uid, &name);
+    }
+}
+
+/// All containers of a pod have been stopped: its exclusive CPUs are free again.
+pub(super) fn end_pod(books: &mut Books, sandbox: &SandboxId) {
+    let Some(uid) = books.owner(sandbox).cloned() else { return };
+    let names = books.pod(&uid).into_iter().flat_map(|pod| pod.containers());
+    let names: Vec<String> = names.map(|(name, _)| name.clone()).collect();
+    names.iter().for_each(|name| books.note_released(&uid, name));
+    books.remove_pod(&uid);
+}
+
+/// A creation was decided but cannot be answered with: the container gets nothing.
+pub(super) fn revoke(books: &mut Books, id: &ContainerId) {
+    let Some(Found { uid, name, .. }) = books.find(id) else { return };
+    let (uid, name) = (uid.clone(), name.to_owned());
+    books.remove(&uid, &name);
+    if let Some(mut pod) = books.change(&uid) {
+        (pod.refused, pod.affinity) = (true, None);
+    }
+}

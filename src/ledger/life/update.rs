@@ -1,0 +1,52 @@
+//! The kubelet asks for other resources for a container that exists.
+
+use super::identity::{Instance, instance, whose};
+use super::refuse;
+use super::resize::resize;
+use crate::ledger::adopt::adopt_late;
+use crate::ledger::books::Books;
+use crate::ledger::change::standby;
+use crate::ledger::event::Wanted;
+use crate::ledger::model::{Container, ContainerId, Pod};
+use crate::ledger::node::Node;
+use crate::ledger::note::What;
+use crate::placement::Rejection;
+
+/// Makes a container what it is to be from now on. The container that the answer is about; `None` if it has none.
+pub(crate) fn update(
+    node: &Node,
+    books: &mut Books,
+    pod: Pod,
+    mut container: Container,
+    wanted: Wanted,
+) -> Result<Option<ContainerId>, Rejection> {
+    let uid = whose(node, books, pod, &mut container);
+    match instance(books, &uid, &container) {
+        Instance::Present => {}
+        Instance::Replaced => return Ok(None),
+        Instance::Unknown => adopt_late(node, books, &uid, &container),
+    }
+    if !node.assigns() {
+        standby::update(node, books, &uid, &container, wanted);
+        return Ok(None);
+    }
+    if let (Some(cpus), Some(pod)) = (wanted.cpus, books.pod(&uid)) {
+        let subject = pod.subject(&container);
+        books.journal.note(true, subject, What::Contested(cpus));
+    }
+    if let Err(rejection) = resize(node, books, &uid, &container, wanted.cpu) {
+        refuse(books, &uid, &container, &rejection, None);
+        return Err(rejection);
+    }
+    books.change_container(&uid, &container.name, |entry| {
+        // What the kubelet asks for is written over what was set: its quota would throttle exclusive CPUs, its CPUs are not
+        // the ones decided here.
+        if wanted.sets_quota {
+            entry.applied.sets_quota();
+        }
+        if wanted.cpus.is_some() {
+            entry.applied.invalidate();
+        }
+    });
+    Ok(Some(container.id))
+}

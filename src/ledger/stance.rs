@@ -1,0 +1,44 @@
+//! Who assigns the node's CPUs, and what the kubelet has assigned.
+
+use super::model::{ContainerId, PodUid};
+use crate::cpuset::CpuSet;
+use std::fmt;
+
+/// Who assigns the node's CPUs, and what follows for new containers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stance {
+    /// The ledger does.
+    #[default]
+    Assign,
+    /// The kubelet or another plugin does: new containers that ask for exclusive CPUs are refused, all else is left as it is.
+    Refuse,
+    /// The kubelet or another plugin does: all is left as it is, and the log says what would be decided.
+    Observe,
+}
+
+/// Exclusive CPUs that the kubelet's own CPU manager gave to a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KubeletClaim {
+    /// Whose they are.
+    pub of: Named,
+    /// The CPUs.
+    pub cpus: CpuSet,
+}
+
+/// How the kubelet names a container.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Named {
+    /// By its pod's uid and its name in the pod.
+    Container(PodUid, String),
+    /// By the runtime's id, as kubelets before 1.18.
+    Id(ContainerId),
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Named::Container(uid, name) => write!(f, "{uid}/{name}"),
+            Named::Id(id) => write!(f, "container {id}"),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What others need to know to make it so, and to see whether it is so.
+
+use super::adjustment::Adjustment;
+use super::books::{Books, Found, Phase};
+use super::cgroup::CgroupPath;
+use super::desired::desired;
+use super::model::{ContainerId, SandboxId};
+use super::node::{Node, Pool};
+use super::note::Subject;
+use super::policy::Exclusivity;
+use crate::cpuset::CpuSet;
+
+/// A container that exists, and where it should run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// Which it is, for people; the runtime's id in it is for everybody.
+    pub subject: Subject,
+    /// Its control group, where known.
+    pub cgroup: Option<CgroupPath>,
+    /// What the runtime was told to set.
+    pub pin: Adjustment,
+    /// Where its processes may really run: less than it was told, if the kernel keeps some of it for others.
+    pub runs_on: CpuSet,
+    /// What keeps others off its CPUs, if it has exclusive ones.
+    pub kept_by: Exclusivity,
+    /// Whether its process was told to run, as far as the runtime says.
+    pub running: bool,
+    /// Whether the pod's own CFS quota would throttle exclusive CPUs, so that it should be lifted: a pod's quota is the
+    /// sum of its containers', and so are its CPUs.
+    pub lifts_pod_quota: bool,
+}
+
+impl Placed {
+    /// Whether the kernel keeps others off its CPUs.
+    pub fn is_partition(&self) -> bool {
+        self.pin.is_exclusive() && self.kept_by == Exclusivity::Kernel
+    }
+}
+
+/// Somebody who has exclusive CPUs, running or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// The last instance of the container.
+    pub id: ContainerId,
+    /// The sandbox of its pod.
+    pub sandbox: SandboxId,
+    /// The control group of that instance, where known.
+    pub group: Option<CgroupPath>,
+    /// That of its pod.
+    pub pod_group: CgroupPath,
+    /// Whether it has ended, as far as was told.
+    pub ended: bool,
+}
+
+/// A pod that has exclusive CPUs and no instance of any container: either it is over, and the runtime does not say so
+/// (containerd does not of pods that are older than its last start), or its containers are between two tries to create
+/// them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deserted {
+    /// Its sandbox.
+    pub sandbox: SandboxId,
+    /// Its control group, which is there as long as the pod is; `None` where the runtime does not tell.
+    pub group: Option<CgroupPath>,
+}
+
+/// Where a container should run; `None` if it has ended, or while nothing is decided here that should be seen to.
+pub(super) fn placed(node: &Node, books: &Books, pool: &Pool, found: Found<'_>) -> Option<Placed> {
+    let Found { pod, entry, .. } = found;
+    if !entry.is_alive() || !node.assigns() {
+        return None;
+    }
+    let pin = desired(node, pool, pod, entry)?;
+    let by_now = entry.applied.cpus().filter(|_| entry.waits);
+    let pin = by_now.and_then(|cpus| pin.on(cpus)).unwrap_or(pin);
+    let exclusive = pin.is_exclusive();
+    Some(Placed {
+        subject: found.subject(),
+        cgroup: entry.cgroup.clone(),
+        pin,
+        runs_on: if exclusive { pin.cpus() } else { left_of(node, books, pin.cpus()) },
+        kept_by: entry.enforced_by,
+        running: entry.phase == Phase::Running,
+        lifts_pod_quota: pod.lifts_quota(),
+    })
+}
+
+/// A container with exclusive CPUs whose control group is known.
+pub(super) fn holder(Found { pod, entry, .. }: Found<'_>) -> Option<Holder> {
+    entry.claim?;
+    Some(Holder {
+        id: entry.id().clone(),
+        sandbox: pod.pod.sandbox.clone(),
+        group: entry.cgroup.clone(),
+        pod_group: pod.group()?,
+        ended: !entry.is_alive(),
+    })
+}
+
+/// Where a shared container runs that is told these CPUs. The kernel lets a group that has none left run where its
+/// parent does.
+pub(super) fn left_of(node: &Node, books: &Books, told: CpuSet) -> CpuSet {
+    let kept = books.held().by_kernel;
+    let left = told - kept;
+    if left.is_empty() { node.topology.online() - kept } else { left }
+}

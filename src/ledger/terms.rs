@@ -1,0 +1,263 @@
+//! What a pod wishes for its containers, in annotations, and what becomes of it.
+//!
+//! The form is NRI's convention: `KEY.cpu-manager.nri.io/container.NAME` for one container of the pod,
+//! `KEY.cpu-manager.nri.io/pod` or the bare `KEY.cpu-manager.nri.io` for all; the first of these that is there counts.
+//! An annotation is a wish and never a fact: the ledger reads it again each time it matters, and within the bounds of the
+//! pod's namespace only ([`Namespaces`](super::Namespaces)). A typing error is an error.
+
+use super::model::{Container, CpuRequest, Pod, Qos};
+use super::namespaces::Bounds;
+use super::policy::Policy;
+use super::settings::Settings;
+use super::wish::{Cpus, Wish, unknown};
+use crate::placement::wishes::{Numa, Uncore, Wishes};
+use crate::placement::{Reason, Rejection, TopologyPolicy};
+use std::collections::BTreeMap;
+use std::iter;
+
+/// What the annotations of this plugin end in, before what they are for.
+pub const DOMAIN: &str = ".cpu-manager.nri.io";
+
+/// What is between an annotation's key and the container that it is for.
+const ADDRESSED: &str = "/container.";
+
+/// Whether an annotation of this name is meant for this plugin.
+pub fn is_wish(name: &str) -> bool {
+    name.split_once('/').map_or(name, |(prefix, _)| prefix).ends_with(DOMAIN)
+}
+
+/// What holds for one container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Terms {
+    /// Whether it has CPUs of its own, where the kubelet's rule is not to decide that.
+    pub(super) cpus: Option<Cpus>,
+    /// Whether its pod says so itself: what cannot be met is refused then.
+    pub(super) insists: bool,
+    /// Which CPUs.
+    pub(super) wishes: Wishes,
+}
+
+impl Terms {
+    fn set(&mut self, wish: Wish) {
+        match wish {
+            Wish::Cpus(cpus) => self.cpus = Some(cpus),
+            Wish::Uncore(uncore) => self.wishes.uncore = Some(uncore),
+            Wish::Numa(numa) => self.wishes.numa = Some(numa),
+            Wish::Smt(smt) => self.wishes.smt = Some(smt),
+        }
+    }
+
+    /// How many exclusive CPUs a container asks for; `None` if none. By the kubelet's rule these are the whole CPUs of a
+    /// Guaranteed pod; in a Burstable one they have to be wished for, and the request counts.
+    pub(super) fn exclusive_cpus(&self, qos: Qos, cpu: &CpuRequest) -> Option<usize> {
+        match (self.cpus, qos) {
+            (Some(Cpus::Shared), _) => None,
+            (_, Qos::Guaranteed) => cpu.amount()?.whole_cpus(),
+            (Some(Cpus::Exclusive), Qos::Burstable) => cpu.request.or(cpu.limit)?.whole_cpus(),
+            _ => None,
+        }
+    }
+
+    /// Why a container of a pod that says itself that it is to have exclusive CPUs cannot, if it asks for none.
+    pub(super) fn without_whole_cpus(&self, qos: Qos, cpu: &CpuRequest) -> Option<Rejection> {
+        let insists = self.insists && self.cpus == Some(Cpus::Exclusive) && qos != Qos::Unknown;
+        let asks = || match cpu.request.or(cpu.limit) {
+            Some(amount) => format!("{amount} CPUs are"),
+            None => "none is".to_owned(),
+        };
+        insists.then(|| {
+            unmet(format!(
+                "cpus: exclusive needs a request for whole CPUs, but {} requested",
+                asks()
+            ))
+        })
+    }
+
+    /// The rest of the pod uses its budget up.
+    ///
+    /// # Errors
+    /// If the pod says itself that the container is to have exclusive CPUs; else it shares, as the kubelet has it.
+    pub(super) fn without_room(&self) -> Result<(), Rejection> {
+        match self.insists && self.cpus == Some(Cpus::Exclusive) {
+            true => Err(unmet(
+                "cpus: exclusive is more than the CPU limit of the pod leaves for this container"
+                    .to_owned(),
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Terms {
+    /// What holds for a new container of a pod.
+    ///
+    /// # Errors
+    /// If an annotation for it is unknown or not allowed.
+    pub(super) fn of_new(
+        settings: &Settings,
+        pod: &Pod,
+        container: &Container,
+    ) -> Result<Terms, Rejection> {
+        Ok(wished(settings, pod, &container.name)?.with_devices(settings, container))
+    }
+
+    /// What holds for one that runs already.
+    pub(super) fn of_running(settings: &Settings, pod: &Pod, container: &Container) -> Terms {
+        Terms::standing(settings, pod, &container.name).with_devices(settings, container)
+    }
+
+    /// What holds for the container of this name that runs already, devices aside: wishes that are no longer allowed are none,
+    /// but for the one to share CPUs. No container gets CPUs of its own because it may not do without.
+    pub(super) fn standing(settings: &Settings, pod: &Pod, container: &str) -> Terms {
+        wished(settings, pod, container).unwrap_or_else(|_| {
+            let shares = shares_by_itself(pod, container);
+            Terms { cpus: shares.then_some(Cpus::Shared), ..Terms::default() }
+        })
+    }
+
+    /// The same terms, for a container with these devices.
+    fn with_devices(mut self, settings: &Settings, container: &Container) -> Terms {
+        if !container.devices.is_empty() {
+            // Where NUMA nodes have no say, it does not matter where devices are.
+            let placement = self.wishes.settings(&settings.placement);
+            if placement.topology_manager.policy != TopologyPolicy::None {
+                let nodes = container.devices.iter().filter_map(|device| device.node);
+                self.wishes.devices = nodes.collect();
+            }
+        }
+        self
+    }
+}
+
+/// Whether a pod as a whole shares CPUs.
+pub(super) fn opts_out(settings: &Settings, pod: &Pod) -> bool {
+    let addressed = pod.annotations.iter().filter_map(|(name, _)| name.split_once(ADDRESSED));
+    // No container has no name: so all are called of which no annotation speaks.
+    iter::once("")
+        .chain(addressed.map(|(_, name)| name))
+        .all(|name| Terms::standing(settings, pod, name).cpus == Some(Cpus::Shared))
+}
+
+/// What is wished for the container of this name.
+fn wished(settings: &Settings, pod: &Pod, container: &str) -> Result<Terms, Rejection> {
+    let bounds = &settings.namespaces;
+    let silent = bounds.is_empty() && pod.annotations.is_empty();
+    if silent || settings.policy == Policy::None {
+        return Ok(Terms::default());
+    }
+    resolve(pod, container, bounds.of(&pod.namespace))
+}
+
+/// An annotation for a container: the more it is that one's own, the later it comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Address {
+    Bare,
+    Pod,
+    Container,
+}
+
+impl Address {
+    /// Where the text after the key addresses a container; `None` if it addresses another one.
+    fn parse(whom: Option<&str>, container: &str) -> Result<Option<Address>, String> {
+        match whom {
+            None => Ok(Some(Address::Bare)),
+            Some("pod") => Ok(Some(Address::Pod)),
+            Some(whom) => match whom.strip_prefix("container.") {
+                Some(name) => Ok((name == container).then_some(Address::Container)),
+                None => Err(unknown(whom, &["pod", "container.NAME"])),
+            },
+        }
+    }
+}
+
+/// What the annotations of a pod say for a container, each by itself: its key, how close it is, and the wish.
+fn said<'a>(
+    pod: &'a Pod,
+    container: &'a str,
+) -> impl Iterator<Item = Result<(&'a str, Address, Wish), Rejection>> {
+    pod.annotations.iter().filter_map(move |(name, value)| {
+        let (prefix, whom) = match name.split_once('/') {
+            Some((prefix, whom)) => (prefix, Some(whom)),
+            None => (name.as_str(), None),
+        };
+        let key = prefix.strip_suffix(DOMAIN).unwrap_or(prefix);
+        let address = Address::parse(whom, container).transpose()?;
+        let said = address.and_then(|address| Ok((key, address, Wish::parse(key, value)?)));
+        Some(said.map_err(|why| Rejection {
+            reason: Reason::WishUnknown,
+            message: format!("annotation {name}: {why}"),
+        }))
+    })
+}
+
+/// Whether a pod says itself that a container is to share CPUs, allowed or not.
+fn shares_by_itself(pod: &Pod, container: &str) -> bool {
+    let cpus = said(pod, container).flatten().filter_map(|(_, address, wish)| match wish {
+        Wish::Cpus(cpus) => Some((address, cpus)),
+        _ => None,
+    });
+    cpus.max().is_some_and(|(_, cpus)| cpus == Cpus::Shared)
+}
+
+fn resolve(pod: &Pod, container: &str, bounds: Option<&Bounds>) -> Result<Terms, Rejection> {
+    if bounds.is_some_and(|bounds| bounds.policy == Some(Policy::None)) {
+        // Nobody there has CPUs of his own, so there is nothing to wish for.
+        return Ok(Terms { cpus: Some(Cpus::Shared), ..Terms::default() });
+    }
+    let mut by_key = BTreeMap::new();
+    for said in said(pod, container) {
+        let (key, address, wish) = said?;
+        let known = by_key.entry(key).or_insert((address, wish));
+        *known = (address, wish).max(*known);
+    }
+    let mut own = Terms::default();
+    for (_, wish) in by_key.into_values() {
+        if !bounds.is_some_and(|bounds| bounds.allow.contains(&wish)) {
+            return Err(not_allowed(&pod.namespace, wish));
+        }
+        own.set(wish);
+    }
+    if let Some((one, other)) = contradiction(&own.wishes) {
+        return Err(unmet(format!("{one} and {other} contradict each other")));
+    }
+    let mut terms = Terms { insists: own.cpus.is_some(), ..Terms::default() };
+    let defaults = bounds.map(|bounds| bounds.defaults.as_slice()).unwrap_or_default();
+    defaults.iter().for_each(|wish| terms.set(*wish));
+    let mut wishes = Wishes {
+        uncore: own.wishes.uncore.or(terms.wishes.uncore),
+        numa: own.wishes.numa.or(terms.wishes.numa),
+        smt: own.wishes.smt.or(terms.wishes.smt),
+        ..Wishes::NONE
+    };
+    // Of what contradicts each other the default gives way.
+    if contradiction(&wishes).is_some() {
+        (wishes.uncore, wishes.numa) = (own.wishes.uncore, own.wishes.numa);
+    }
+    Ok(Terms { cpus: own.cpus.or(terms.cpus), wishes, ..terms })
+}
+
+/// Two wishes that cannot both be met: the policy options behind them exclude each other.
+pub fn contradiction(wishes: &Wishes) -> Option<(Wish, Wish)> {
+    match (wishes.uncore?, wishes.numa?) {
+        (uncore @ (Uncore::Prefer | Uncore::Require), numa @ Numa::Spread) => {
+            Some((Wish::Uncore(uncore), Wish::Numa(numa)))
+        }
+        _ => None,
+    }
+}
+
+fn unmet(message: String) -> Rejection {
+    Rejection { reason: Reason::WishUnmet, message }
+}
+
+fn not_allowed(namespace: &str, wish: Wish) -> Rejection {
+    let (key, value) = wish.parts();
+    let message = format!(
+        "pods of namespace {namespace:?} may not wish for {wish}; the administrator of the node allows it in the plugin's configuration, \
+         in the entry for this namespace: namespaces: [{{names: [{namespace}], allow: {{{key}: [{value}]}}}}]"
+    );
+    Rejection { reason: Reason::WishNotAllowed, message }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! What annotations come to, within which bounds.
+
+use super::super::model::{PodUid, SandboxId};
+use super::super::wish::ALL;
+use super::*;
+
+fn bounds(allow: &[(&str, &str)], defaults: &[(&str, &str)]) -> Bounds {
+    let wish = |(key, value): &(&str, &str)| Wish::parse(key, value).unwrap();
+    Bounds {
+        policy: None,
+        allow: allow.iter().map(wish).collect(),
+        defaults: defaults.iter().map(wish).collect(),
+    }
+}
+
+fn everything() -> Bounds {
+    Bounds { allow: ALL.iter().map(|(_, _, wish)| *wish).collect(), ..Bounds::default() }
+}
+
+/// What a container `db` of a pod with these annotations has: its wishes, or the refusal.
+fn resolved(annotations: &[(&str, &str)], bounds: Option<&Bounds>) -> String {
+    let annotations = annotations.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+    let pod = Pod {
+        sandbox: SandboxId("sandbox".to_owned()),
+        uid: PodUid("uid".to_owned()),
+        namespace: "hpc".to_owned(),
+        name: "pod".to_owned(),
+        qos: Qos::Guaranteed,
+        budget: None,
+        annotations: annotations.collect(),
+        cgroup: None,
+    };
+    match resolve(&pod, "db", bounds) {
+        Ok(Terms { cpus, wishes, .. }) => {
+            let all = cpus.map(Wish::Cpus).into_iter().chain(Wish::list(&wishes));
+            all.map(|wish| wish.to_string()).collect::<Vec<_>>().join(", ")
+        }
+        Err(rejection) => rejection.to_string(),
+    }
+}
+
+#[track_caller]
+fn check(annotations: &[(&str, &str)], expect: &str) {
+    assert_eq!(resolved(annotations, Some(&everything())), expect, "{annotations:?}");
+}
+
+#[test]
+fn a_containers_own_annotation_counts_before_the_pods() {
+    let own = ("uncore.cpu-manager.nri.io/container.db", "require");
+    let others = ("uncore.cpu-manager.nri.io/container.web", "ignore");
+    let pods = ("uncore.cpu-manager.nri.io/pod", "prefer");
+    let bare = ("uncore.cpu-manager.nri.io", "ignore");
+    check(&[], "");
+    check(&[own, others, pods, bare], "uncore: require");
+    check(&[bare, pods, others], "uncore: prefer");
+    check(&[others, bare], "uncore: ignore");
+    check(&[others], "");
+    let numa = ("numa.cpu-manager.nri.io/pod", "single");
+    check(
+        &[bare, numa, ("cpus.cpu-manager.nri.io", "exclusive")],
+        "cpus: exclusive, uncore: ignore, numa: single",
+    );
+}
+
+#[test]
+fn typing_errors_are_told() {
+    let unknown = "WishUnknownError: annotation";
+    for (name, value, why) in [
+        (
+            "uncor.cpu-manager.nri.io/container.db",
+            "require",
+            "\"uncor\" is unknown, expected cpus or uncore or numa or smt (did you mean uncore?)",
+        ),
+        (
+            "uncore.cpu-manager.nri.io/pod",
+            "requires",
+            "\"requires\" is unknown, expected prefer or require or ignore (did you mean require?)",
+        ),
+        ("smt.cpu-manager.nri.io", "", "\"\" is unknown, expected full-cores or isolate"),
+        (
+            "smt.cpu-manager.nri.io/pods",
+            "isolate",
+            "\"pods\" is unknown, expected pod or container.NAME (did you mean pod?)",
+        ),
+        (
+            "a.smt.cpu-manager.nri.io",
+            "isolate",
+            "\"a.smt\" is unknown, expected cpus or uncore or numa or smt",
+        ),
+    ] {
+        check(&[(name, value)], &format!("{unknown} {name}: {why}"));
+    }
+    let long = "x".repeat(1 << 18);
+    assert!(resolved(&[("smt.cpu-manager.nri.io", &long)], None).len() < 300);
+}
+
+#[test]
+fn nothing_but_what_is_allowed() {
+    let refused = "WishNotAllowedError: pods of namespace \"hpc\" may not wish for uncore: require; the administrator of the \
+                   node allows it in the plugin's configuration, in the entry for this namespace: \
+                   namespaces: [{names: [hpc], allow: {uncore: [require]}}]";
+    let require = [("uncore.cpu-manager.nri.io", "require")];
+    assert_eq!(resolved(&require, None), refused);
+    let some = bounds(&[("uncore", "prefer"), ("numa", "single")], &[]);
+    assert_eq!(resolved(&require, Some(&some)), refused);
+    // What the container's own annotation has in its place need not be allowed.
+    let own = ("uncore.cpu-manager.nri.io/container.db", "prefer");
+    assert_eq!(resolved(&[require[0], own], Some(&some)), "uncore: prefer");
+    let none = Bounds { policy: Some(Policy::None), ..everything() };
+    assert_eq!(resolved(&require, Some(&none)), "cpus: shared");
+}
+
+#[test]
+fn defaults_hold_for_what_is_not_said() {
+    let bounds = bounds(
+        &[("uncore", "ignore"), ("numa", "spread")],
+        &[("uncore", "require"), ("smt", "isolate")],
+    );
+    for (annotations, expect) in [
+        (&[][..], "uncore: require, smt: isolate"),
+        (&[("uncore.cpu-manager.nri.io", "ignore")], "uncore: ignore, smt: isolate"),
+        (&[("numa.cpu-manager.nri.io", "spread")], "numa: spread, smt: isolate"),
+    ] {
+        assert_eq!(resolved(annotations, Some(&bounds)), expect, "{annotations:?}");
+    }
+}
+
+#[test]
+fn contradictions_are_told() {
+    check(
+        &[("uncore.cpu-manager.nri.io", "prefer"), ("numa.cpu-manager.nri.io", "spread")],
+        "WishUnmetError: uncore: prefer and numa: spread contradict each other",
+    );
+}
+
+#[test]
+fn which_annotations_are_ours() {
+    for (name, ours) in [
+        ("smt.cpu-manager.nri.io", true),
+        ("smt.cpu-manager.nri.io/pod", true),
+        (".cpu-manager.nri.io", true),
+        ("smt.cpu-manager.nri.io.example.org/pod", false),
+        ("example.org/smt.cpu-manager.nri.io", false),
+        ("cpu-manager.nri.io", false),
+    ] {
+        assert_eq!(is_wish(name), ours, "{name}");
+    }
+}
+
+#[test]
+fn how_many_cpus_are_exclusive() {
+    let amounts = |request: u64, limit: u64| CpuRequest {
+        request: (request > 0).then_some(super::super::MilliCpu(request)),
+        limit: (limit > 0).then_some(super::super::MilliCpu(limit)),
+    };
+    for (cpus, qos, request, limit, expect) in [
+        (None, Qos::Guaranteed, 2000, 2000, Some(2)),
+        (None, Qos::Guaranteed, 1500, 1500, None),
+        (None, Qos::Burstable, 2000, 2000, None),
+        (Some(Cpus::Shared), Qos::Guaranteed, 2000, 2000, None),
+        (Some(Cpus::Exclusive), Qos::Guaranteed, 2000, 2000, Some(2)),
+        (Some(Cpus::Exclusive), Qos::Burstable, 2000, 4000, Some(2)),
+        (Some(Cpus::Exclusive), Qos::Burstable, 2000, 0, Some(2)),
+        (Some(Cpus::Exclusive), Qos::Burstable, 1500, 2000, None),
+        (Some(Cpus::Exclusive), Qos::BestEffort, 0, 0, None),
+    ] {
+        let terms = Terms { cpus, insists: true, ..Terms::default() };
+        let cpu = amounts(request, limit);
+        assert_eq!(terms.exclusive_cpus(qos, &cpu), expect, "{cpus:?} {qos:?} {cpu:?}");
+        if expect.is_none() {
+            let refused = terms.without_whole_cpus(qos, &cpu).is_some();
+            assert_eq!(refused, cpus == Some(Cpus::Exclusive), "{cpus:?} {qos:?} {cpu:?}");
+        }
+    }
+    let terms = Terms { cpus: Some(Cpus::Exclusive), insists: true, ..Terms::default() };
+    let said = |request| terms.without_whole_cpus(Qos::Burstable, &amounts(request, 0)).unwrap();
+    let text = "WishUnmetError: cpus: exclusive needs a request for whole CPUs, but";
+    assert_eq!(said(1500).to_string(), format!("{text} 1500m CPUs are requested"));
+    assert_eq!(said(0).to_string(), format!("{text} none is requested"));
+}

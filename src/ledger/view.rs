@@ -1,0 +1,133 @@
+//! [`View`]: what others may read of the ledger, immutable, as it was at one moment.
+
+use super::books::{Books, Found, Phase};
+use super::desired::desired;
+use super::model::{ContainerId, CpuRequest, Pod};
+use super::node::{Node, Pool};
+use super::note::MoveReason;
+use super::policy::Exclusivity;
+use super::settings::Settings;
+use super::stance::Stance;
+use super::target::left_of;
+use super::wish::Cpus;
+use crate::cpuset::CpuSet;
+use crate::placement::Engine;
+use crate::topology::Topology;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The node and all of its containers.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// The machine.
+    pub topology: Arc<Topology>,
+    /// The settings in force.
+    pub settings: Arc<Settings>,
+    /// What decides which CPUs.
+    pub engine: Arc<dyn Engine>,
+    /// Whether CPUs are assigned here.
+    pub stance: Stance,
+    /// How many containers were moved to other CPUs while they ran, by reason.
+    pub moves: BTreeMap<MoveReason, u64>,
+    /// How many pods there are.
+    pub pods: usize,
+    /// The shared pool: online CPUs that are exclusive to no container, without the reserved ones under strict reservation.
+    pub pool: CpuSet,
+    /// All CPUs that are exclusive to a container, those that are lent out too.
+    pub exclusive: CpuSet,
+    /// CPUs that could become exclusive now.
+    pub free: CpuSet,
+    /// All containers, in order of pod uid and container name.
+    pub containers: Vec<ContainerView>,
+}
+
+/// A container that exists, or has ended and keeps its CPUs.
+#[derive(Debug, Clone)]
+pub struct ContainerView {
+    /// Its pod.
+    pub pod: Arc<Pod>,
+    /// Its name in the pod.
+    pub name: String,
+    /// The runtime's id of the present or last instance.
+    pub id: ContainerId,
+    /// What it asks for.
+    pub cpu: CpuRequest,
+    /// How many exclusive CPUs it asks for, by the kubelet's rule or as its pod wishes; `None` if none.
+    pub asks: Option<usize>,
+    /// Its exclusive CPUs, if it has any.
+    pub exclusive: Option<CpuSet>,
+    /// SMT siblings of these that stay idle for it.
+    pub idle: CpuSet,
+    /// Whether it is to have exclusive CPUs, where the kubelet's rule does not decide that.
+    pub cpus_wish: Option<Cpus>,
+    /// Where its processes may run.
+    pub runs_on: CpuSet,
+    /// How far it is in its life.
+    pub phase: Phase,
+    /// What keeps others off its exclusive CPUs.
+    pub enforced_by: Exclusivity,
+    /// When it was created, in nanoseconds since 1970, as the runtime says.
+    pub created_at: Option<i64>,
+}
+
+impl View {
+    /// How many containers exist: those with exclusive CPUs, and the others.
+    pub fn container_counts(&self) -> (usize, usize) {
+        let alive = || self.containers.iter().filter(|seen| seen.phase != Phase::Ended);
+        let exclusive = alive().filter(|seen| seen.exclusive.is_some()).count();
+        (exclusive, alive().count() - exclusive)
+    }
+
+    pub(super) fn of(node: &Node, books: &Books, pool: &Pool) -> View {
+        let mut containers: Vec<ContainerView> = Vec::new();
+        for found in books.containers() {
+            let last = containers.last().map(|last| &last.pod);
+            let pod = match last.filter(|pod| pod.uid == *found.uid) {
+                Some(pod) => Arc::clone(pod),
+                None => Arc::new(found.pod.pod.clone()),
+            };
+            containers.push(container(node, books, pool, pod, found));
+        }
+        View {
+            topology: Arc::clone(&node.topology),
+            settings: Arc::clone(&node.settings),
+            engine: Arc::clone(&node.engine),
+            stance: node.stance,
+            moves: books.journal.moves().clone(),
+            pods: books.pods().len(),
+            pool: pool.cpus,
+            exclusive: node.exclusive(books),
+            free: node.free(books),
+            containers,
+        }
+    }
+}
+
+fn container(
+    node: &Node,
+    books: &Books,
+    pool: &Pool,
+    told: Arc<Pod>,
+    Found { pod, name, entry, .. }: Found<'_>,
+) -> ContainerView {
+    // While it stands by the ledger decides nothing.
+    let shares = || {
+        let to = desired(node, pool, pod, entry).filter(|_| node.assigns())?;
+        Some(left_of(node, books, to.cpus()))
+    };
+    let runs_on = entry.claim.or_else(shares).or(entry.applied.told());
+    ContainerView {
+        name: name.to_owned(),
+        id: entry.id().clone(),
+        cpu: entry.cpu,
+        asks: entry.asks(pod.pod.qos),
+        exclusive: entry.claim,
+        idle: node.taken(entry) - entry.claim.unwrap_or_default(),
+        cpus_wish: entry.terms.cpus,
+        runs_on: runs_on.unwrap_or(node.topology.online()),
+        phase: entry.phase,
+        enforced_by: entry.enforced_by,
+        created_at: entry.created_at,
+        pod: told,
+    }
+}

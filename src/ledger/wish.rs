@@ -1,0 +1,91 @@
+//! [`Wish`]: one thing that a pod may ask for a container, by key and value.
+
+use crate::placement::wishes::{Numa, Smt, Uncore, Wishes};
+use crate::spelling::nearest;
+use std::fmt;
+
+/// Whether a container has CPUs of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cpus {
+    /// Also in a Burstable pod, if its request is a whole number of CPUs.
+    Exclusive,
+    /// Not even in a Guaranteed pod.
+    Shared,
+}
+
+/// One wish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Wish {
+    /// Whether it has CPUs of its own.
+    Cpus(Cpus),
+    /// About uncore caches.
+    Uncore(Uncore),
+    /// About NUMA nodes.
+    Numa(Numa),
+    /// About cores.
+    Smt(Smt),
+}
+
+/// Every wish there is, by key and value.
+pub(super) const ALL: [(&str, &str, Wish); 10] = [
+    ("cpus", "exclusive", Wish::Cpus(Cpus::Exclusive)),
+    ("cpus", "shared", Wish::Cpus(Cpus::Shared)),
+    ("uncore", "prefer", Wish::Uncore(Uncore::Prefer)),
+    ("uncore", "require", Wish::Uncore(Uncore::Require)),
+    ("uncore", "ignore", Wish::Uncore(Uncore::Ignore)),
+    ("numa", "single", Wish::Numa(Numa::Single)),
+    ("numa", "closest", Wish::Numa(Numa::Closest)),
+    ("numa", "spread", Wish::Numa(Numa::Spread)),
+    ("smt", "full-cores", Wish::Smt(Smt::FullCores)),
+    ("smt", "isolate", Wish::Smt(Smt::Isolate)),
+];
+
+impl Wish {
+    /// The wish of this key and value.
+    ///
+    /// # Errors
+    /// What is unknown, what was expected, and the nearest of that.
+    pub fn parse(key: &str, value: &str) -> Result<Wish, String> {
+        if let Some((_, _, wish)) = ALL.iter().find(|(k, v, _)| (*k, *v) == (key, value)) {
+            return Ok(*wish);
+        }
+        let values: Vec<&str> =
+            ALL.iter().filter(|(known, ..)| *known == key).map(|(_, value, _)| *value).collect();
+        if !values.is_empty() {
+            return Err(unknown(value, &values));
+        }
+        let mut keys: Vec<&str> = ALL.iter().map(|(key, ..)| *key).collect();
+        keys.dedup();
+        Err(unknown(key, &keys))
+    }
+
+    /// Its key and value.
+    pub(super) fn parts(self) -> (&'static str, &'static str) {
+        let found = ALL.iter().find(|(_, _, wish)| *wish == self);
+        found.map(|(key, value, _)| (*key, *value)).unwrap_or_default()
+    }
+
+    /// The wishes about which CPUs, each by itself.
+    pub fn list(wishes: &Wishes) -> Vec<Wish> {
+        let Wishes { uncore, numa, smt, .. } = *wishes;
+        [uncore.map(Wish::Uncore), numa.map(Wish::Numa), smt.map(Wish::Smt)]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+}
+
+pub(super) fn unknown(text: &str, known: &[&str]) -> String {
+    // An annotation can be of any length.
+    let text: String = text.chars().take(80).collect();
+    let text = text.as_str();
+    format!("{text:?} is unknown, expected {}{}", known.join(" or "), nearest(text, known))
+}
+
+impl fmt::Display for Wish {
+    /// As in a configuration: `uncore: require`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (key, value) = self.parts();
+        write!(f, "{key}: {value}")
+    }
+}

@@ -1,0 +1,328 @@
+//! [`Kubelet`]: the engine that answers as the kubelet's static policy and topology manager do, and, for what a pod may
+//! wish for beyond those, as close to that as can be.
+//!
+//! ```text
+//! request ── attempts ── best NUMA affinity ── admitted? ── whole cores? ── take inside ── take the rest ── CPUs
+//!            (this file)  (hints, best, merge)  (decide)     (allocate)      └ packed, uncore, spread, distributed
+//! ```
+
+pub mod allocate;
+mod balance;
+mod best;
+mod closest;
+mod combinations;
+mod distributed;
+mod free;
+pub mod hints;
+pub mod merge;
+mod order;
+mod packed;
+pub mod reserve;
+pub mod resize;
+mod spread;
+pub mod strategy;
+pub mod take;
+mod uncore;
+
+use super::answer::{Placement, Supply};
+use super::preferences::devices::affinity;
+use super::preferences::required::{fewest, is_met};
+use super::preferences::{self, narrowed};
+use super::rejection::Rejection;
+use super::request::{CacheCandidate, Engine, NumaCandidate, Request, Reuse, Weighed};
+use super::topology_manager::TopologyPolicy;
+use super::wishes::{Uncore, Wishes};
+use crate::cpuset::CpuSet;
+use crate::nodeset::NodeSet;
+use crate::topology::{Domain, Topology};
+use allocate::{allocate, check_whole_cores, inside};
+use hints::{Demand, Hint};
+use resize::{grow, shrink};
+use std::borrow::Cow;
+use strategy::UncoreOrder;
+
+/// Sets of NUMA nodes that an explanation names; there are twice as many with each node.
+const MAX_SETS: usize = 8;
+/// On machines with more nodes than this, an explanation lists no sets of them.
+const MAX_NODES: usize = 8;
+
+/// The kubelet's answers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Kubelet;
+
+/// One way to meet a request; the first that works is taken.
+#[derive(Debug, Clone, Copy)]
+struct Attempt {
+    /// CPUs that are taken in any case.
+    all_of: CpuSet,
+    /// What the rest is taken of.
+    supply: Supply,
+}
+
+impl Attempt {
+    fn of(free: CpuSet, reusable: CpuSet) -> Attempt {
+        Attempt { all_of: CpuSet::EMPTY, supply: Supply { free, reusable } }
+    }
+
+    /// What the NUMA affinity is chosen by.
+    fn whole(&self) -> Supply {
+        Supply { reusable: self.supply.reusable | self.all_of, ..self.supply }
+    }
+
+    fn place(&self, machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
+        let Request { settings, wishes, cpus: n, pod, .. } = request;
+        if *wishes != Wishes::NONE {
+            // Which nodes are near depends on which CPUs the wishes leave; a pod's affinity does not.
+            let within = pod.map(|_| request.affinity(machine, &self.whole())).transpose()?;
+            return preferences::allocate(machine, settings, wishes, &self.supply, *n, within);
+        }
+        let hint = request.affinity(machine, &self.whole())?;
+        let more = n - self.all_of.len();
+        let chosen = allocate(machine, settings, &self.supply, more, Some(hint))?;
+        Ok(Placement { cpus: chosen.cpus | self.all_of, hint })
+    }
+}
+
+/// The ways to meet a request, in order. What the pod has already comes first where it has to: the rest of it would lie idle
+/// until the pod ends. That it lies badly is no reason to refuse: the pod would wait for ever.
+fn attempts(request: &Request) -> [Option<Attempt>; 2] {
+    let free = request.free;
+    match request.reuse {
+        Reuse::Beside(reusable) => [Some(Attempt::of(free, reusable)), None],
+        Reuse::First(ended) => {
+            let all = Attempt::of(free | ended, CpuSet::EMPTY);
+            let first = match request.cpus.checked_sub(ended.len()) {
+                None | Some(0) => Some(Attempt::of(ended, CpuSet::EMPTY)),
+                // It is for the wishes to say which CPUs go with each other.
+                Some(_) if request.wishes != Wishes::NONE => None,
+                Some(_) => Some(Attempt { all_of: ended, ..Attempt::of(free, CpuSet::EMPTY) }),
+            };
+            match first {
+                Some(first) => [Some(first), Some(all)],
+                None => [Some(all), None],
+            }
+        }
+    }
+}
+
+impl Request {
+    /// The NUMA affinity of the container; in pod scope that of its pod.
+    ///
+    /// A pod's affinity is chosen with its first container that has exclusive CPUs: all NUMA nodes on which the pod has CPUs
+    /// are in it then. The devices are those of the container that it is chosen with.
+    fn affinity(&self, machine: &Topology, supply: &Supply) -> Result<Hint, Rejection> {
+        let devices = self.wishes.devices;
+        match &self.pod {
+            None => affinity(machine, &self.settings, supply, self.cpus, devices),
+            Some(pod) => match pod.chosen {
+                Some(hint) => Ok(hint),
+                None => {
+                    affinity(machine, &self.settings, &self.pod_supply(pod.held), pod.cpus, devices)
+                }
+            },
+        }
+    }
+
+    /// What the affinity of a pod that holds these CPUs is chosen by.
+    fn pod_supply(&self, held: CpuSet) -> Supply {
+        Supply { free: self.free - held, reusable: held }
+    }
+
+    /// What of `free` may be added to `held`: with `full-pcpus-only` (KEP-2625) whole cores, so that no other container comes
+    /// to run on their siblings; where these are to stay idle, one CPU of each whole core.
+    ///
+    /// Where cores have one CPU on average, that option asks for nothing.
+    fn growable(&self, machine: &Topology, held: &CpuSet) -> CpuSet {
+        if self.wishes.isolates() {
+            return self.wishes.offered(machine, &self.free, held) - *held;
+        }
+        if !self.settings.options.full_pcpus_only || machine.cpus_per_core() < 2 {
+            return self.free;
+        }
+        let ours = self.free | *held;
+        let cores = machine.cores().iter().map(|core| core.cpus);
+        cores.filter(|core| core.is_subset(&ours)).collect::<CpuSet>() & self.free
+    }
+}
+
+impl Engine for Kubelet {
+    fn place(&self, machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
+        let [first, second] = attempts(request);
+        let first = first.map(|first| first.place(machine, request));
+        match (first, second) {
+            (Some(Ok(placement)), _) => Ok(placement),
+            (_, Some(second)) => second.place(machine, request),
+            (Some(refused), None) => refused,
+            (None, None) => Err(Rejection::topology_affinity()),
+        }
+    }
+
+    /// A resize is never refused for its NUMA affinity: the topology manager's policy is about where a container may start
+    /// (KEP-693). This one runs already, and keeps the CPUs it has. It gets the nearest ones there are instead.
+    fn resize(
+        &self,
+        machine: &Topology,
+        request: &Request,
+        held: &CpuSet,
+    ) -> Result<CpuSet, Rejection> {
+        let Request { settings, wishes, cpus: n, .. } = request;
+        let near = request.growable(machine, held);
+        let supply = Supply { free: near | *held, reusable: CpuSet::EMPTY };
+        if !wishes.isolates() {
+            check_whole_cores(machine, settings, &supply, *n)?;
+        }
+        let Some(more) = n.checked_sub(held.len()) else {
+            return Ok(shrink(machine, held, *n));
+        };
+        let grown = grow(machine, held, &near, more)?;
+        let all = request.footprint(machine, &grown);
+        let reserved = &settings.reserved;
+        if wishes.uncore == Some(Uncore::Require) && !is_met(machine, reserved, &all) {
+            let caches = machine.uncores().iter().map(|cache| cache.cpus);
+            let around: CpuSet = caches.filter(|cache| !cache.is_disjoint(held)).collect();
+            let fewest = fewest(machine, reserved, all.len());
+            return Err(Rejection::uncore_alignment(*n, fewest, (around & (near | *held)).len()));
+        }
+        Ok(grown)
+    }
+
+    fn complete(
+        &self,
+        machine: &Topology,
+        request: &Request,
+        held: &CpuSet,
+        broken: &CpuSet,
+    ) -> Option<CpuSet> {
+        // What is left of a core is no whole one.
+        let whole = if request.settings.options.full_pcpus_only { *held - *broken } else { *held };
+        [whole, *held].into_iter().find_map(|keep| {
+            let more = request.cpus.checked_sub(keep.len())?;
+            grow(machine, &keep, &request.growable(machine, &keep), more).ok()
+        })
+    }
+
+    fn explain(
+        &self,
+        machine: &Topology,
+        request: &Request,
+        placement: Option<&Placement>,
+    ) -> Weighed {
+        let tried = attempts(request).into_iter().flatten();
+        let decisive = |attempt: &Attempt| match placement {
+            Some(placement) => attempt.place(machine, request).as_ref() == Ok(placement),
+            None => false,
+        };
+        let attempt = tried.clone().find(decisive).or_else(|| tried.last());
+        let Some(attempt) = attempt else { return Weighed::default() };
+        let (numa, supply) = numa_sets(machine, request, &attempt.whole());
+        let inside = |hint: &Hint| inside(machine, hint.nodes.unwrap_or_default(), false);
+        let chosen = placement.map(|placement| placement.hint);
+        let is_chosen = |hint: &Hint| chosen.is_some_and(|chosen| chosen.nodes == hint.nodes);
+        let listed = numa.iter().flatten().enumerate();
+        let listed = listed.filter(|(at, hint)| *at < MAX_SETS || is_chosen(hint));
+        let listed = listed.map(|(_, hint)| NumaCandidate {
+            hint: *hint,
+            free: (inside(hint) & supply).len(),
+            chosen: is_chosen(hint),
+        });
+        let preferred = |sets: &Vec<Hint>| sets.iter().filter(|hint| hint.preferred).count();
+        Weighed {
+            reasons: placement.map_or_else(Vec::new, |placement| reasons(request, placement.hint)),
+            numa: listed.collect(),
+            numa_sets: numa.as_ref().map(|sets| (sets.len(), preferred(sets))),
+            uncores: caches(machine, request, &attempt, placement),
+        }
+    }
+}
+
+/// Sets of NUMA nodes that have room, the narrowest first, and the CPUs that they were chosen by; `None` where these have no
+/// say, or are too many to list.
+fn numa_sets(
+    machine: &Topology,
+    request: &Request,
+    supply: &Supply,
+) -> (Option<Vec<Hint>>, CpuSet) {
+    let settings = &request.settings;
+    let (machine, supply, n) = match &request.pod {
+        Some(pod) => (Cow::Borrowed(machine), request.pod_supply(pod.held), pod.cpus),
+        None => {
+            let (machine, supply) = narrowed(machine, settings, &request.wishes, supply);
+            (machine, supply, request.cpus)
+        }
+    };
+    let available = supply.free - settings.reserved;
+    let listed = settings.topology_manager.policy != TopologyPolicy::None
+        && machine.nodes().len() <= MAX_NODES;
+    let align = settings.options.align_by_socket;
+    let sets =
+        listed.then(|| Demand::new(&machine, &available, &supply.reusable, n, align).enumerate());
+    (sets, available | supply.reusable)
+}
+
+fn caches(
+    machine: &Topology,
+    request: &Request,
+    attempt: &Attempt,
+    placement: Option<&Placement>,
+) -> Vec<CacheCandidate> {
+    let supply = attempt.whole();
+    let free = (supply.free | supply.reusable) - request.settings.reserved;
+    let taken = placement.map(|placement| placement.cpus).unwrap_or_default();
+    let offered = request.wishes.offered(machine, &free, &CpuSet::EMPTY);
+    let uncores = machine.uncores().iter();
+    let candidate = |uncore: &Domain| CacheCandidate {
+        id: uncore.id,
+        free: uncore.cpus & free,
+        // One that wishes for idle siblings needs a whole core for each CPU.
+        fits: (uncore.cpus & offered).len() >= request.cpus,
+        taken: (uncore.cpus & taken).len(),
+    };
+    uncores.map(candidate).collect()
+}
+
+fn named(nodes: NodeSet) -> String {
+    format!("NUMA node{} {nodes}", if nodes.len() == 1 { "" } else { "s" })
+}
+
+/// What decided where the CPUs of a placement are.
+fn reasons(request: &Request, hint: Hint) -> Vec<String> {
+    let Request { settings, wishes, pod, .. } = request;
+    let manager = &settings.topology_manager;
+    let policy = manager.policy.name();
+    let mut why = vec![match hint.nodes {
+        _ if manager.policy == TopologyPolicy::None => {
+            format!("topologyManagerPolicy {policy}: NUMA nodes had no say.")
+        }
+        None => format!("topologyManagerPolicy {policy}: any NUMA node was as good."),
+        Some(nodes) => {
+            let of = match pod {
+                Some(pod) => format!(" for the {} CPUs of its pod", pod.cpus),
+                None => String::new(),
+            };
+            let fit = match hint.preferred {
+                true => "as good as any could be",
+                false => "the best there was; on an empty machine there would be better ones",
+            };
+            format!("topologyManagerPolicy {policy}: {}{of}, {fit}.", named(nodes))
+        }
+    }];
+    if !wishes.devices.is_empty() && manager.policy != TopologyPolicy::None {
+        why.push(format!("Its devices are on {}.", named(wishes.devices)));
+    }
+    if settings.options.prefer_align_cpus_by_uncorecache {
+        let order = match settings.options.uncore_order {
+            UncoreOrder::FewestFree => "the one with the fewest free CPUs first",
+            UncoreOrder::Numerical => "by number",
+        };
+        let by = match wishes.uncore {
+            Some(Uncore::Prefer) => "uncore: prefer",
+            Some(Uncore::Require) => "uncore: require",
+            Some(Uncore::Ignore) => "uncore: ignore",
+            None => "prefer-align-cpus-by-uncorecache",
+        };
+        why.push(format!(
+            "{by}: whole uncore caches first, then one that can hold the rest, {order}."
+        ));
+    }
+    why
+}

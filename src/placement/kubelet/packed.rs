@@ -1,0 +1,126 @@
+//! The packed algorithm (KEP-3570 "static policy"; KEP-4800 for the uncore step): few domains, full ones first.
+//!
+//! 1. Whole NUMA nodes and sockets that are entirely free, as far as they fit.
+//! 2. With the uncore option: whole uncore caches, then one cache that can hold the rest ([`super::uncore`]).
+//! 3. Whole cores.
+//! 4. Single CPUs, of partly used cores first.
+//!
+//! Each step goes through its domains in the order of [`super::order`].
+//!
+//! The kubelet calls a core or socket free when it has as many free CPUs as the machine's average, and then takes all
+//! its CPUs, free or not. Here it must also be as large as the average, so what is taken is free. Where the two
+//! differ, the kubelet's answer has CPUs that belong to somebody else.
+
+use super::free::Free;
+use super::order::Level;
+use super::strategy::UncoreOrder;
+use crate::cpuset::CpuSet;
+use crate::topology::Topology;
+
+/// Takes `n` CPUs of `available`, which has only online ones and more than `n`.
+pub(super) fn packed(
+    topology: &Topology,
+    available: CpuSet,
+    n: usize,
+    uncore: Option<UncoreOrder>,
+) -> CpuSet {
+    let mut free = Free::new(topology, available, n);
+    free.take_whole_nodes_and_sockets();
+    if let Some(order) = uncore {
+        free.take_uncores(order);
+    }
+    free.take_whole_cores();
+    free.take_rest();
+    free.taken
+}
+
+/// The same of any number of CPUs; `None` if there are fewer than `n`.
+pub(super) fn pack(topology: &Topology, available: CpuSet, n: usize) -> Option<CpuSet> {
+    match available.len().checked_sub(n)? {
+        0 => Some(available),
+        _ if n == 0 => Some(CpuSet::EMPTY),
+        _ => Some(packed(topology, available, n, None)),
+    }
+}
+
+impl Free<'_> {
+    /// Takes whole NUMA nodes and whole sockets, the outer level first.
+    pub(super) fn take_whole_nodes_and_sockets(&mut self) {
+        let (outer, inner) = self.levels();
+        self.take_whole(outer);
+        self.take_whole(inner);
+    }
+
+    fn take_whole(&mut self, level: Level) {
+        let topology = self.topology;
+        let average = topology.cpus_per_socket();
+        let sizes = match level {
+            Level::Node => &topology.sizes().nodes,
+            _ => &topology.sizes().sockets,
+        };
+        let whole = |at: usize, free: usize| {
+            let size = sizes.get(at).copied().unwrap_or(0);
+            free > 0 && free == size && (level == Level::Node || size == average)
+        };
+        // Most requests are smaller than a socket: look before sorting.
+        let fits = |(at, &free): (usize, &usize)| free <= self.need && whole(at, free);
+        if !level.free(self).iter().enumerate().any(fits) {
+            return;
+        }
+        let (outer, _) = self.levels();
+        let order = match level == outer {
+            true => self.order(level),
+            false => self.order_within(level, &self.ranks_of(outer)),
+        };
+        for at in order {
+            let free = level.free(self).get(at).copied().unwrap_or(0);
+            if whole(at, free) && free <= self.need {
+                let cpus = match level {
+                    Level::Node => topology.nodes().get(at).map(|node| node.cpus),
+                    _ => topology.sockets().get(at).map(|socket| socket.cpus),
+                };
+                self.take(cpus.unwrap_or_default());
+            }
+        }
+    }
+
+    fn take_whole_cores(&mut self) {
+        let size = self.topology.cpus_per_core();
+        if self.need < size {
+            return;
+        }
+        for at in self.cores() {
+            if self.need < size {
+                return;
+            }
+            if self.is_whole_core(at) {
+                self.take(self.core(at));
+            }
+        }
+    }
+
+    /// Whether all CPUs of the core are free, and it has as many as the machine's cores have on average.
+    pub(super) fn is_whole_core(&self, at: usize) -> bool {
+        let own = self.topology.sizes().cores.get(at);
+        let free = self.count.cores.get(at);
+        own == free && own == Some(&self.topology.cpus_per_core())
+    }
+
+    /// The CPUs of a core, free or not.
+    pub(super) fn core(&self, at: usize) -> CpuSet {
+        self.topology.cores().get(at).map(|core| core.cpus).unwrap_or_default()
+    }
+
+    fn take_rest(&mut self) {
+        if self.need == 0 {
+            return;
+        }
+        for at in self.cores() {
+            let cpus = self.core(at) & self.cpus;
+            self.take_each(&cpus);
+            if self.need == 0 {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Growing and shrinking a set of exclusive CPUs that is in use: [`grow`] keeps every CPU and adds the nearest ones,
+//! [`shrink`] gives back those whose going leaves the tightest rest.
+//!
+//! The kubelet has no such algorithm (it refuses to resize exclusive CPUs in place); near and tight are meant as its
+//! packed algorithm means them: core before uncore cache before NUMA node before distance.
+
+use crate::cpuset::CpuSet;
+use crate::placement::rejection::NotEnough;
+use crate::topology::{Place, Tally, Topology};
+use std::cmp::Reverse;
+
+/// `held` and the `more` CPUs of `free` that are nearest to it.
+///
+/// One CPU after the other is added: of those with siblings in the set, else of those that share its uncore caches, else
+/// its NUMA nodes, else the nearest node, the one in the fullest place. On ties used-up places come first, so that whole
+/// cores and caches stay free for others.
+///
+/// # Errors
+/// If `free` has fewer than `more` online CPUs outside `held`.
+pub fn grow(
+    topology: &Topology,
+    held: &CpuSet,
+    free: &CpuSet,
+    more: usize,
+) -> Result<CpuSet, NotEnough> {
+    let mut free = *free & topology.online();
+    free -= *held;
+    if free.len() < more {
+        return Err(NotEnough { requested: more, available: free.len() });
+    }
+    let mut set = *held;
+    let (mut ours, mut theirs) = (topology.tally(&set), topology.tally(&free));
+    for _ in 0..more {
+        let places = free.iter().filter_map(|cpu| Some((cpu, topology.place(cpu)?)));
+        let nearest = places.min_by_key(|&(cpu, place)| {
+            let near = (
+                Reverse(count(&ours.cores, place.core())),
+                Reverse(count(&ours.uncores, place.uncore())),
+                Reverse(count(&ours.nodes, place.node())),
+                distance(topology, &ours, place),
+                Reverse(count(&ours.sockets, place.socket())),
+            );
+            let used_up = (
+                count(&theirs.nodes, place.node()),
+                count(&theirs.uncores, place.uncore()),
+                count(&theirs.cores, place.core()),
+            );
+            (near, used_up, cpu)
+        });
+        let Some((cpu, place)) = nearest else { break };
+        free.remove(cpu);
+        theirs.remove(place);
+        ours.add(place);
+        set |= CpuSet::of(cpu).unwrap_or_default();
+    }
+    Ok(set)
+}
+
+/// The `n` CPUs of `held` that are closest together; all of it if it has no more.
+///
+/// One CPU after the other is taken out: from the NUMA node with the fewest of the set, in it from the uncore cache with
+/// the fewest, in it from the core with the fewest; the highest number on ties.
+pub fn shrink(topology: &Topology, held: &CpuSet, n: usize) -> CpuSet {
+    let mut set = *held;
+    let mut ours = topology.tally(&set);
+    for _ in n..held.len() {
+        let places = set.iter().filter_map(|cpu| Some((cpu, topology.place(cpu)?)));
+        let loosest = places.min_by_key(|&(cpu, place)| {
+            (
+                count(&ours.nodes, place.node()),
+                count(&ours.uncores, place.uncore()),
+                count(&ours.cores, place.core()),
+                Reverse(cpu),
+            )
+        });
+        let Some((cpu, place)) = loosest else { break };
+        set.remove(cpu);
+        ours.remove(place);
+    }
+    set
+}
+
+fn count(counts: &[usize], at: usize) -> usize {
+    counts.get(at).copied().unwrap_or_default()
+}
+
+/// The sum of distances from the node of `place` to every CPU of the set; 0 where the machine tells no distances.
+fn distance(topology: &Topology, ours: &Tally, place: Place) -> u64 {
+    let Some(node) = topology.nodes().get(place.node()) else { return 0 };
+    let to = node.distances.iter().zip(&ours.nodes);
+    to.map(|(&distance, &cpus)| u64::from(distance) * cpus as u64).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::synthetic::{Machine, Numbering};
+    use proptest::prelude::*;
+
+    fn set(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
+    /// Two sockets of two nodes, each with two caches of four cores with two threads: 64 CPUs, siblings adjacent.
+    fn machine() -> Topology {
+        let machine = Machine {
+            sockets: 2,
+            nodes: 2,
+            caches: 4,
+            cores: 16,
+            threads: 2,
+            ..Machine::default()
+        };
+        machine.topology().unwrap()
+    }
+
+    #[track_caller]
+    fn grows(held: &str, free: &str, more: usize, expect: &str) {
+        let grown = grow(&machine(), &set(held), &set(free), more).unwrap();
+        assert_eq!(grown.to_string(), expect, "{held} by {more} of {free}");
+    }
+
+    #[track_caller]
+    fn shrinks(held: &str, n: usize, expect: &str) {
+        assert_eq!(shrink(&machine(), &set(held), n).to_string(), expect, "{held} to {n}");
+    }
+
+    #[test]
+    fn growth_is_core_then_cache_then_node_then_distance() {
+        grows("2", "0-1,3-63", 1, "2-3");
+        grows("2-3", "0-1,4-63", 2, "0-3");
+        grows("2-3", "8-63", 2, "2-3,8-9");
+        // Node 0 and its neighbour on the same socket are full: the nearest of the rest.
+        grows("2-3", "32-63", 2, "2-3,32-33");
+        grows("2-3", "16-63", 2, "2-3,16-17");
+        // A half-used core before a whole one.
+        grows("0-1", "3,6-7", 1, "0-1,3");
+    }
+
+    #[test]
+    fn shrinking_leaves_the_tightest_rest() {
+        shrinks("0-7", 4, "0-3");
+        shrinks("0-7,8-9", 8, "0-7");
+        shrinks("6-7,8-15", 8, "8-15");
+        shrinks("0-1,16-21", 4, "16-19");
+        shrinks("0-2", 2, "0-1");
+        shrinks("0-3", 4, "0-3");
+        shrinks("0-3", 0, "");
+    }
+
+    #[test]
+    fn no_room_to_grow() {
+        let error = grow(&machine(), &set("0-3"), &set("0-5"), 4).unwrap_err();
+        assert_eq!(error, NotEnough { requested: 4, available: 2 });
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_held_is_lost_and_nothing_taken_is_not_free(
+            held in prop::collection::btree_set(0..48usize, 0..20),
+            free in prop::collection::btree_set(0..48usize, 0..40),
+            more in 0..30usize,
+        ) {
+            let machine = Machine { sockets: 2, nodes: 2, caches: 2, cores: 12, threads: 2, numbering: Numbering::Interleaved, ..Machine::default() };
+            let topology = machine.topology().unwrap();
+            let collect = |cpus: &std::collections::BTreeSet<usize>| -> CpuSet {
+                cpus.iter().map(|&cpu| CpuSet::of(cpu).unwrap()).collect()
+            };
+            let (held, free) = (collect(&held), collect(&free));
+            match grow(&topology, &held, &free, more) {
+                Ok(grown) => {
+                    prop_assert!(held.is_subset(&grown));
+                    prop_assert!((grown - held).is_subset(&free));
+                    prop_assert_eq!(grown.len(), held.len() + more);
+                }
+                Err(_) => prop_assert!((free - held).len() < more),
+            }
+            let kept = shrink(&topology, &held, more);
+            prop_assert!(kept.is_subset(&held));
+            prop_assert_eq!(kept.len(), more.min(held.len()));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! `uncore: require`: all CPUs of a container in as few uncore caches as can be on this machine, or none at all.
+//!
+//! How few that is follows from the request and the machine, not from what is free: a container that fits one cache gets
+//! one, and waits until one has room. Which caches is tried in order, each time by an ordinary allocation from these
+//! caches alone, so that every other rule holds as ever: the topology manager's policy may not admit one set of
+//! caches, and admit another.
+
+use super::devices;
+use crate::cpuset::CpuSet;
+use crate::nodeset::NodeSet;
+use crate::placement::answer::{Placement, Supply};
+use crate::placement::kubelet::allocate::{self, inside};
+use crate::placement::kubelet::hints::Hint;
+use crate::placement::kubelet::strategy::UncoreOrder;
+use crate::placement::rejection::Rejection;
+use crate::placement::settings::Settings;
+use crate::placement::topology_manager::TopologyPolicy;
+use crate::topology::Topology;
+use std::cmp::Reverse;
+
+/// How few uncore caches `n` CPUs can be in on this machine, if all but the reserved CPUs were free; all there are, if
+/// these are too few.
+pub fn fewest(topology: &Topology, reserved: &CpuSet, n: usize) -> usize {
+    let mut sizes: Vec<usize> =
+        topology.uncores().iter().map(|cache| (cache.cpus - *reserved).len()).collect();
+    sizes.sort_unstable_by_key(|&size| Reverse(size));
+    let sums = sizes.iter().scan(0, |sum, size| {
+        *sum += size;
+        Some(*sum)
+    });
+    (sums.take_while(|&sum| sum < n).count() + 1).min(sizes.len())
+}
+
+/// Whether a set of CPUs is in as few uncore caches as can be on this machine.
+pub fn is_met(topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> bool {
+    let caches = topology.uncores().iter().filter(|cache| !cache.cpus.is_disjoint(cpus)).count();
+    caches <= fewest(topology, reserved, cpus.len())
+}
+
+/// As [`allocate()`](allocate::allocate), in the fewest uncore caches.
+///
+/// # Errors
+/// [`Reason::UncoreAlignment`](super::Reason::UncoreAlignment) if no so few caches have room; if some have, what else
+/// is in the way.
+pub(super) fn allocate(
+    topology: &Topology,
+    settings: &Settings,
+    supply: &Supply,
+    n: usize,
+    within: Option<Hint>,
+    devices: NodeSet,
+) -> Result<Placement, Rejection> {
+    let fewest = fewest(topology, &settings.reserved, n);
+    let mut left = (supply.free | supply.reusable) & topology.online();
+    left -= settings.reserved;
+    let (options, policy) = (&settings.options, settings.topology_manager.policy);
+    let near = match within {
+        Some(hint) => hint.nodes,
+        None => Some(devices).filter(|devices| !devices.is_empty()),
+    };
+    let near = near.map(|nodes| inside(topology, nodes, options.align_by_socket));
+    // The pod's nodes are a must, or where to look first; the devices' are for the affinity to decide on.
+    let must = within.is_some()
+        && matches!(policy, TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode);
+    if let Some(near) = near.filter(|_| must) {
+        left &= near;
+    }
+    let mut candidates = candidates(topology, &left, n, fewest, options.uncore_order);
+    if let Some(near) = near {
+        candidates.sort_by_key(|caches| caches.common(&near) < n);
+    }
+    let mut why = None;
+    for caches in candidates {
+        let part = Supply { free: supply.free & caches, reusable: supply.reusable & caches };
+        let hint = match within {
+            Some(hint) => Ok(hint),
+            None => devices::affinity(topology, settings, &part, n, devices),
+        };
+        let chosen =
+            hint.and_then(|hint| allocate::allocate(topology, settings, &part, n, Some(hint)));
+        match chosen {
+            Ok(allocation) => return Ok(allocation),
+            Err(rejection) => why = why.or(Some(rejection)),
+        }
+    }
+    Err(why.unwrap_or_else(|| {
+        let room = roomiest(&caches_of(topology, &left), fewest).len();
+        Rejection::uncore_alignment(n, fewest, room)
+    }))
+}
+
+/// What of `free` is in so few uncore caches and can hold `n` CPUs: within a cache, a NUMA node, a socket, the machine,
+/// in this order; on each level the tightest first, or as the machine numbers them.
+fn candidates(
+    topology: &Topology,
+    free: &CpuSet,
+    n: usize,
+    fewest: usize,
+    order: UncoreOrder,
+) -> Vec<CpuSet> {
+    let levels: [Vec<CpuSet>; 4] = [
+        topology.uncores().iter().map(|cache| cache.cpus).collect(),
+        topology.nodes().iter().map(|node| node.cpus).collect(),
+        topology.sockets().iter().map(|socket| socket.cpus).collect(),
+        vec![topology.online()],
+    ];
+    let mut found = Vec::new();
+    for level in levels {
+        let caches = level.iter().map(|domain| caches_of(topology, &(*free & *domain)));
+        let mut sets: Vec<CpuSet> =
+            caches.filter_map(|caches| tightest(&caches, n, fewest)).collect();
+        if order == UncoreOrder::FewestFree {
+            sets.sort_by_key(CpuSet::len);
+        }
+        sets.retain(|set| !found.contains(set));
+        found.extend(sets);
+    }
+    found
+}
+
+/// What of `free` is in each uncore cache, the most first.
+fn caches_of(topology: &Topology, free: &CpuSet) -> Vec<CpuSet> {
+    let parts = topology.uncores().iter().map(|cache| cache.cpus & *free);
+    let mut parts: Vec<CpuSet> = parts.filter(|part| !part.is_empty()).collect();
+    parts.sort_by_key(|part| Reverse(part.len()));
+    parts
+}
+
+/// The first `fewest` of these.
+fn roomiest(caches: &[CpuSet], fewest: usize) -> CpuSet {
+    caches.iter().take(fewest).copied().collect()
+}
+
+/// The roomiest caches, but in the last place the tightest that will do; `None` if they cannot hold `n` CPUs.
+fn tightest(caches: &[CpuSet], n: usize, fewest: usize) -> Option<CpuSet> {
+    let first = roomiest(caches, fewest.saturating_sub(1));
+    let rest = caches.iter().skip(fewest.saturating_sub(1));
+    let last = rest.rev().find(|cache| n <= first.len() + cache.len())?;
+    Some(first | *last)
+}

@@ -28,7 +28,7 @@ pub(super) fn desired(
                 let beside = cpus - pod.partitioned();
                 cpus = if beside.is_empty() { cpus } else { beside };
             }
-            let unset = entry.applied.cpus().is_none();
+            let unset = !entry.applied.is_set();
             let everywhere = node.settings.policy == Policy::None && cpus == node.topology.online();
             let limit = entry.cpu.limit.filter(|_| entry.applied.lacks_quota());
             let shared = Adjustment::shared(cpus).map(|shared| shared.with_limit(limit));

@@ -81,8 +81,8 @@ pub struct Ledger {
 enum Answer {
     /// The event has no answer that could carry anything.
     Nothing,
-    /// This container is being created. Changes for others can go along.
-    Create(ContainerId),
+    /// The container of this name of a pod is being created. Changes for others can go along.
+    Create(PodUid, String),
     /// Changes go along. The runtime changes the container that the event is about after all others.
     Carry(Option<ContainerId>),
     /// Changes are written into control groups.
@@ -141,9 +141,8 @@ impl Ledger {
             Event::RunPod(pod) => drop(life::identify(node, books, pod)),
             Event::UpdatePod(pod) => life::update_pod(node, books, pod),
             Event::Create { pod, container } => {
-                let id = container.id.clone();
-                life::create(node, books, pod, container)?;
-                return Ok(Answer::Create(id));
+                let name = container.name.clone();
+                return Ok(Answer::Create(life::create(node, books, pod, container)?, name));
             }
             Event::Starting { pod, container } => life::starting(node, books, pod, container),
             Event::Started { pod, container } => life::started(node, books, pod, container),
@@ -192,14 +191,14 @@ impl Ledger {
             Answer::Nothing => return Decision::default(),
             Answer::Carry(last) => desired::updates(node, books, pool, last.as_ref()),
             Answer::Write => desired::writes(node, books, pool),
-            Answer::Create(_) if !node.assigns() => return Decision::default(),
-            Answer::Create(id) => {
-                let found = books.find(&id);
+            Answer::Create(..) if !node.assigns() => return Decision::default(),
+            Answer::Create(uid, name) => {
+                let found = books.container(&uid, &name);
                 let pin = found
                     .and_then(|Found { pod, entry, .. }| desired::desired(node, pool, pod, entry));
                 // The new container is not among the updates: what it is told is the pin itself.
                 if let Some(pin) = &pin {
-                    books.change_found(&id, |entry| entry.applied.record(pin));
+                    books.change_container(&uid, &name, |entry| entry.applied.record(pin));
                 }
                 let environment =
                     environment::environment(&node.topology, &node.settings, pin.as_ref());
@@ -279,7 +278,7 @@ impl Ledger {
     /// All exclusive CPUs and whose they are, in order of pod uid and container name; last those of an earlier life whose
     /// containers no event has named yet.
     pub fn claims(&self) -> impl Iterator<Item = Claim> {
-        self.books.claims().cloned()
+        self.books.claims()
     }
 
     /// Changes whenever [`Ledger::claims`] does.

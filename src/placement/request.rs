@@ -174,13 +174,18 @@ impl Request {
 
     /// Whether an answer may be given to a container that holds `held`.
     fn check(&self, machine: &Topology, cpus: &CpuSet, held: &CpuSet) -> Result<(), NotEnough> {
-        let supply = (self.free | self.reuse.cpus() | *held) & machine.online();
-        let legal = cpus.is_subset(&(supply - self.settings.reserved));
+        let supply = || self.free | self.reuse.cpus() | *held;
+        let legal = (cpus.is_subset(&self.free) || cpus.is_subset(&supply()))
+            && cpus.is_subset(&machine.online())
+            && cpus.is_disjoint(&self.settings.reserved);
         debug_assert!(legal && cpus.len() == self.cpus, "{cpus} for {self:?}");
         if !legal || cpus.len() != self.cpus {
-            return Err(NotEnough { requested: self.cpus, available: (supply & *cpus).len() });
+            return Err(NotEnough { requested: self.cpus, available: (supply() & *cpus).len() });
         }
         // What the kubelet would say of the request as such comes first, so promises are looked at last.
+        if self.promised == 0 {
+            return Ok(());
+        }
         let held = self.footprint(machine, held);
         let fresh = self.free - held;
         let requested = (self.footprint(machine, cpus) & fresh).len();

@@ -19,7 +19,7 @@ pub(super) struct Followed {
 impl Followed {
     /// What the books tell.
     pub(super) fn of(books: &Books) -> Followed {
-        let claimed = books.claims().map(|claim| (claim.id.clone(), claim.cpu));
+        let claimed = books.claims().map(|claim| (claim.id, claim.cpu));
         let known = books.containers().map(|found| (found.entry.id().clone(), found.entry.cpu));
         let by_runtime = books
             .containers()

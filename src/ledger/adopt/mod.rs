@@ -34,7 +34,7 @@ pub(super) fn synchronize(
     pods: Vec<Pod>,
     containers: Vec<Container>,
 ) {
-    let evidence = Evidence::new(books.claims().cloned().collect(), kubelet);
+    let evidence = Evidence::new(books.claims().collect(), kubelet);
     let followed = Followed::of(books);
     books.clear();
     let owners = list_pods(node, books, pods, &containers);
@@ -89,6 +89,7 @@ fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], ev
             repair(node, books, uid, container, lost);
         }
     }
+    books.renew();
     // A pod that has only a sandbox may be a dead one that is still listed: it keeps nothing free for itself.
     books.change_all(|_, pod| {
         let empty = pod.containers().next().is_none();
@@ -101,7 +102,7 @@ fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], ev
 /// name had before is remembered.
 pub(super) fn adopt_late(node: &Node, books: &mut Books, uid: &PodUid, container: &Container) {
     recall(node, books, uid, &container.name);
-    let ours = books.claims().filter(|claim| claim.is_of(uid, &container.name)).cloned();
+    let ours = books.claims().filter(|claim| claim.is_of(uid, &container.name));
     let evidence = Evidence::new(ours.collect(), Vec::new());
     let applied = Applied::found(container, mems_are_ours(node, container));
     enter(node, books, uid, container, applied);
@@ -129,7 +130,7 @@ pub(super) fn adopt_anew(
     kubelet: Vec<KubeletClaim>,
     set: impl Fn(&Entry) -> Option<CpuSet>,
 ) {
-    let evidence = Evidence::new(books.claims().cloned().collect(), kubelet);
+    let evidence = Evidence::new(books.claims().collect(), kubelet);
     let mut running = Vec::new();
     books.change_all(|uid, pod| {
         let sandbox = pod.pod.sandbox.clone();

@@ -94,8 +94,8 @@ impl Applied {
     }
 
     fn set(&mut self, now: &Adjustment, certainty: Certainty) {
-        let left = self.cpus.filter(|before| self.exclusive && *before != now.cpus());
-        self.left = left.map(Box::new);
+        let left = self.cpus.as_ref().filter(|before| self.exclusive && **before != now.cpus());
+        self.left = left.copied().map(Box::new);
         (self.cpus, self.exclusive) = (Some(now.cpus()), now.is_exclusive());
         self.certainty = certainty;
     }
@@ -137,6 +137,11 @@ impl Applied {
         self.exclusive = exclusive && self.cpus.is_some();
     }
 
+    /// Whether CPUs are set.
+    pub(crate) fn is_set(&self) -> bool {
+        self.cpus.is_some()
+    }
+
     /// The CPUs that are set, or may be.
     pub(crate) fn cpus(&self) -> Option<CpuSet> {
         self.cpus
@@ -144,12 +149,12 @@ impl Applied {
 
     /// The CPUs that are set and that no other container was to run on.
     pub(crate) fn exclusive(&self) -> Option<CpuSet> {
-        self.cpus.filter(|_| self.exclusive)
+        if self.exclusive { self.cpus } else { None }
     }
 
     /// The CPUs that the runtime has set, where they are known.
     pub(crate) fn told(&self) -> Option<CpuSet> {
-        self.cpus.filter(|_| self.certainty == Certainty::Told)
+        if self.certainty == Certainty::Told { self.cpus } else { None }
     }
 
     /// Whether just these are set, with this certainty or a greater one.

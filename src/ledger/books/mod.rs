@@ -4,17 +4,18 @@
 //! A pod can only be changed through a [`PodMut`], which counts it anew when it goes.
 
 mod applied;
+mod counted;
 mod entry;
 mod journal;
 mod pod;
 mod sums;
 
 pub(super) use applied::{Applied, Certainty};
+pub(super) use counted::Held;
 pub(super) use entry::Entry;
 pub use entry::Phase;
 pub(super) use journal::Journal;
 pub(super) use pod::{BudgetFit, PodEntry};
-pub(super) use sums::Held;
 
 use super::adjustment::Update;
 use super::claim::Claim;
@@ -23,6 +24,7 @@ use super::note::{Subject, What};
 use super::policy::Policy;
 use crate::cpuset::CpuSet;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as MapEntry;
 use std::ops::{Deref, DerefMut};
 use sums::Sums;
 
@@ -118,8 +120,9 @@ impl Books {
     }
 
     /// All claims, in order of pod uid and container name; last those that are remembered.
-    pub(super) fn claims(&self) -> impl Iterator<Item = &Claim> {
-        self.pods.values().flat_map(|pod| pod.counted.claims()).chain(&self.remembered)
+    pub(super) fn claims(&self) -> impl Iterator<Item = Claim> {
+        let held = self.pods.values().filter(|pod| pod.has_exclusive());
+        held.flat_map(PodEntry::claims).chain(self.remembered.iter().cloned())
     }
 
     /// Changes whenever [`Books::claims`] does.
@@ -133,8 +136,8 @@ impl Books {
     }
 
     /// How many CPUs pods keep free for themselves, all but this one together, see [`PodEntry::promise`].
-    pub(super) fn promised_beside(&self, uid: &PodUid) -> usize {
-        let own = self.pod(uid).map_or(0, |pod| pod.counted.promise());
+    pub(super) fn promised_beside(&self, pod: &PodEntry) -> usize {
+        let own = pod.counted.promise;
         usize::try_from(self.sums.promised - own as u128).unwrap_or(usize::MAX)
     }
 
@@ -167,7 +170,7 @@ impl Books {
     pub(super) fn check(&self) -> Result<(), String> {
         let mut anew = Sums::default();
         for pod in self.pods.values() {
-            anew.recount(&mut PodEntry { counted: sums::Counted::default(), ..pod.clone() });
+            anew.recount(&mut PodEntry { counted: counted::Counted::default(), ..pod.clone() });
         }
         if anew != self.sums {
             return Err(format!("the sums are {:?}, of the pods {anew:?}", self.sums));
@@ -219,8 +222,10 @@ impl Books {
         id: &ContainerId,
         change: impl FnOnce(&mut Entry) -> T,
     ) -> Option<T> {
-        let (uid, name) = self.ids.get(id).cloned()?;
-        self.change_container(&uid, &name, change)
+        let Books { pods, ids, sums, revision, told, .. } = self;
+        let (uid, name) = ids.get(id)?;
+        let mut pod = PodMut { entry: pods.get_mut(uid)?, sums, revision, told };
+        pod.containers.get_mut(name).map(change)
     }
 
     /// Changes all pods.
@@ -234,20 +239,28 @@ impl Books {
     /// Takes over what an event says of a pod, known or not.
     pub(super) fn enter_pod(&mut self, pod: Pod) -> PodUid {
         let uid = pod.uid.clone();
-        match self.pods.get_mut(&uid) {
-            None => {
-                self.pods.insert(uid.clone(), PodEntry::new(pod));
+        let Books { pods, sandboxes, sums, revision, told, .. } = self;
+        let entry = match pods.entry(uid.clone()) {
+            MapEntry::Vacant(place) => {
+                let sandbox = pod.sandbox.clone();
+                if !sandbox.0.is_empty() {
+                    sandboxes.insert(sandbox, uid.clone());
+                }
+                place.insert(PodEntry::new(pod))
             }
-            Some(known) => {
-                self.sandboxes.remove(&known.pod.sandbox);
-                known.refresh(pod);
+            MapEntry::Occupied(known) => {
+                let known = known.into_mut();
+                if !pod.sandbox.0.is_empty() && known.pod.sandbox != pod.sandbox {
+                    sandboxes.remove(&known.pod.sandbox);
+                    sandboxes.insert(pod.sandbox.clone(), uid.clone());
+                }
+                // Its names are in its claims.
+                *revision += u64::from(known.refresh(pod) && known.has_exclusive());
+                known
             }
-        }
+        };
         // Counts it.
-        let sandbox = self.change(&uid).map(|pod| pod.pod.sandbox.clone());
-        if let Some(sandbox) = sandbox.filter(|sandbox| !sandbox.0.is_empty()) {
-            self.sandboxes.insert(sandbox, uid.clone());
-        }
+        drop(PodMut { entry, sums, revision, told });
         uid
     }
 
@@ -309,7 +322,7 @@ impl Books {
     fn take_pod(&mut self, uid: &PodUid) -> Option<PodEntry> {
         let mut pod = self.pods.remove(uid)?;
         let had = self.sums.discount(&mut pod);
-        self.revision += u64::from(had.is_some());
+        self.revision += u64::from(had);
         Some(pod)
     }
 
@@ -381,6 +394,11 @@ impl Books {
             journal: std::mem::take(&mut self.journal),
             ..Books::default()
         };
+    }
+
+    /// What must outlive the process is written again, though it may be the same: the file may be of another life.
+    pub(super) fn renew(&mut self) {
+        self.revision += 1;
     }
 
     /// All containers have been told, or will be, what follows from this.

@@ -1,9 +1,10 @@
 //! [`PodEntry`]: what the ledger keeps of a pod.
 
+use super::counted::Counted;
 use super::entry::{Entry, Loan, Phase};
-use super::sums::Counted;
 use crate::cpuset::CpuSet;
 use crate::ledger::cgroup::CgroupPath;
+use crate::ledger::claim::Claim;
 use crate::ledger::model::{Container, ContainerKind, MilliCpu, Pod, Qos};
 use crate::ledger::note::Subject;
 use crate::ledger::policy::Exclusivity;
@@ -88,8 +89,25 @@ impl PodEntry {
         }
     }
 
-    /// Takes over what an event says of the pod. Stubs (some events know little more than an id) change nothing.
-    pub(super) fn refresh(&mut self, pod: Pod) {
+    /// The claims of its containers: all that must outlive the process.
+    pub(super) fn claims(&self) -> impl Iterator<Item = Claim> {
+        self.containers.iter().filter_map(|(name, entry)| {
+            Some(Claim {
+                pod_uid: self.pod.uid.clone(),
+                namespace: self.pod.namespace.clone(),
+                pod: self.pod.name.clone(),
+                container: name.clone(),
+                id: entry.id.clone(),
+                cpus: entry.claim?,
+                isolated: entry.isolated,
+                cpu: entry.cpu,
+            })
+        })
+    }
+
+    /// Takes over what an event says of the pod. Stubs (some events know little more than an id) change nothing. Says whether
+    /// its names have.
+    pub(super) fn refresh(&mut self, pod: Pod) -> bool {
         // The first budget told counts: later events repeat it, whatever became of it by resizes.
         let budget = self.pod.budget.or(pod.budget);
         let qos = if pod.qos == Qos::Unknown { self.pod.qos } else { pod.qos };
@@ -107,7 +125,9 @@ impl PodEntry {
                 new.clone_from(known);
             }
         }
+        let renamed = (&namespace, &name) != (&self.pod.namespace, &self.pod.name);
         self.pod = Pod { sandbox, uid, namespace, name, qos, budget, annotations, cgroup };
+        renamed
     }
 
     /// A container has ended.
@@ -208,7 +228,7 @@ impl PodEntry {
 
     /// Whether any container has exclusive CPUs, as of the last change.
     pub(crate) fn has_exclusive(&self) -> bool {
-        self.counted.held.is_some()
+        self.counted.exclusive.is_some()
     }
 
     /// CPUs that the kernel keeps for containers of the pod.

@@ -1,91 +1,11 @@
 //! [`Sums`]: what all pods add up to. A pod is counted anew whenever it has changed, so no decision has to go through all
 //! containers.
 
-use super::entry::{Entry, Phase};
+use super::counted::{Claimed, Counted, Exclusive, Held};
+use super::entry::Entry;
 use super::pod::PodEntry;
-use crate::cpuset::CpuSet;
-use crate::ledger::claim::Claim;
 use crate::ledger::model::PodUid;
-use crate::ledger::policy::Exclusivity;
 use std::collections::BTreeSet;
-
-/// Exclusive CPUs of a pod, or of all pods: no two pods have the same ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Held {
-    /// All of them.
-    pub(crate) all: CpuSet,
-    /// Those that are not lent to the shared pool, see [`Entry::is_lent`].
-    pub(crate) used: CpuSet,
-    /// Those of `used` that the runtime keeps others off, by updating these.
-    pub(crate) by_runtime: CpuSet,
-    /// Those that the kernel keeps others off now: it does as long as the container's process runs, not longer.
-    pub(crate) by_kernel: CpuSet,
-}
-
-impl Held {
-    fn of(pod: &PodEntry) -> Held {
-        let mut held = Held::default();
-        for entry in pod.containers.values() {
-            let Some(claim) = entry.claim else { continue };
-            held.all |= claim;
-            if entry.enforced_by == Exclusivity::Kernel && entry.phase == Phase::Running {
-                held.by_kernel |= claim;
-            }
-            if !entry.is_lent() {
-                held.used |= claim;
-                if entry.enforced_by == Exclusivity::Runtime {
-                    held.by_runtime |= claim;
-                }
-            }
-        }
-        held
-    }
-
-    fn add(&mut self, other: &Held) {
-        self.all |= other.all;
-        self.used |= other.used;
-        self.by_runtime |= other.by_runtime;
-        self.by_kernel |= other.by_kernel;
-    }
-
-    fn subtract(&mut self, other: &Held) {
-        self.all -= other.all;
-        self.used -= other.used;
-        self.by_runtime -= other.by_runtime;
-        self.by_kernel -= other.by_kernel;
-    }
-}
-
-/// What a pod with exclusive CPUs was counted with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Exclusive {
-    held: Held,
-    /// All that must outlive the process.
-    claims: Vec<Claim>,
-    /// CPUs that the kernel keeps for containers of the pod, whether or not they run.
-    partitioned: CpuSet,
-}
-
-/// What a pod was counted with.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Counted {
-    /// `None` without exclusive CPUs, as of most pods.
-    pub(super) held: Option<Box<Exclusive>>,
-    promise: usize,
-    unsettled: bool,
-}
-
-impl Counted {
-    /// The claims of the pod.
-    pub(super) fn claims(&self) -> &[Claim] {
-        self.held.as_ref().map_or(&[], |exclusive| &exclusive.claims)
-    }
-
-    /// CPUs that the pod keeps free for itself, by count.
-    pub(super) fn promise(&self) -> usize {
-        self.promise
-    }
-}
 
 /// What all pods have together.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -111,97 +31,91 @@ pub(super) struct Changed {
 }
 
 impl Sums {
-    /// A pod has changed: takes out what it was counted with, and counts what it has now.
+    /// A pod has changed: puts what it has now in the place of what it was counted with.
     pub(super) fn recount(&mut self, pod: &mut PodEntry) -> Changed {
-        let before = self.discount(pod);
+        let Counted { exclusive: before, promise, unsettled } = std::mem::take(&mut pod.counted);
+        self.promised -= promise as u128;
+        self.unsettled -= usize::from(unsettled);
         let promise = pod.promise();
-        let unsettled = pod.is_unsettled();
+        let any = pod.containers.values().any(|entry| entry.claim.is_some());
+        let unsettled =
+            pod.containers.values().any(Entry::is_unsettled) || (any && is_in_its_own_way(pod));
         self.promised += promise as u128;
         self.unsettled += usize::from(unsettled);
-        let any = pod.containers.values().any(|entry| entry.claim.is_some());
-        let (known, partitioned) = match before {
-            Some(before) => (before.claims, before.partitioned),
-            None => (Vec::new(), CpuSet::EMPTY),
+        let (exclusive, changed) = match (before, any) {
+            (None, false) => (None, Changed::default()),
+            (Some(before), false) => {
+                self.subtract(&pod.pod.uid, &before);
+                let partitioned = !before.partitioned.is_empty();
+                (None, Changed { claims: true, partitioned })
+            }
+            (before, true) => {
+                let mut exclusive = before.unwrap_or_default();
+                let changed = self.replace(pod, &mut exclusive);
+                (Some(exclusive), changed)
+            }
         };
-        let same = pod.is_as_claimed(&known);
-        let held = any.then(|| Exclusive {
-            held: Held::of(pod),
-            claims: if same { known } else { pod.claims() },
-            partitioned: pod.partitioned(),
-        });
-        let now = held.as_ref().map(|held| held.partitioned).unwrap_or_default();
-        let changed = Changed { claims: !same, partitioned: !partitioned.is_subset(&now) };
-        if let Some(Exclusive { held, .. }) = &held {
-            self.held.add(held);
-            if pod.containers.values().any(|entry| entry.claim.is_some() && entry.isolated) {
-                self.isolating.insert(pod.pod.uid.clone());
-            }
-            if pod.is_deserted() {
-                self.deserted.insert(pod.pod.uid.clone());
-            }
-        }
-        pod.counted = Counted { held: held.map(Box::new), promise, unsettled };
+        pod.counted = Counted { exclusive, promise, unsettled };
         changed
     }
 
-    /// Takes a pod out of the sums; what it had exclusively.
-    pub(super) fn discount(&mut self, pod: &mut PodEntry) -> Option<Box<Exclusive>> {
-        let Counted { held, promise, unsettled } = std::mem::take(&mut pod.counted);
-        if let Some(exclusive) = &held {
-            self.held.subtract(&exclusive.held);
-            self.isolating.remove(&pod.pod.uid);
-            self.deserted.remove(&pod.pod.uid);
+    /// Counts a pod with exclusive CPUs; `exclusive` is what it was counted with before.
+    fn replace(&mut self, pod: &PodEntry, exclusive: &mut Exclusive) -> Changed {
+        let held = || pod.containers.values().filter(|entry| entry.claim.is_some());
+        let mut known = exclusive.claims.iter();
+        let same = held().all(|entry| known.next().is_some_and(|known| known.is_of(entry)))
+            && known.next().is_none();
+        if !same {
+            exclusive.claims = held().filter_map(Claimed::of).collect();
         }
+        let before = std::mem::replace(&mut exclusive.partitioned, pod.partitioned());
+        let now = Held::of(held());
+        if now != exclusive.held {
+            self.held.subtract(&exclusive.held);
+            self.held.add(&now);
+            exclusive.held = now;
+        }
+        let uid = &pod.pod.uid;
+        count_in(&mut self.isolating, uid, held().any(|entry| entry.isolated));
+        count_in(&mut self.deserted, uid, pod.is_deserted());
+        Changed { claims: !same, partitioned: !before.is_subset(&exclusive.partitioned) }
+    }
+
+    /// Takes a pod out of the sums. Says whether it had exclusive CPUs.
+    pub(super) fn discount(&mut self, pod: &mut PodEntry) -> bool {
+        let Counted { exclusive, promise, unsettled } = std::mem::take(&mut pod.counted);
         self.promised -= promise as u128;
         self.unsettled -= usize::from(unsettled);
-        held
+        if let Some(exclusive) = &exclusive {
+            self.subtract(&pod.pod.uid, exclusive);
+        }
+        exclusive.is_some()
+    }
+
+    fn subtract(&mut self, uid: &PodUid, exclusive: &Exclusive) {
+        self.held.subtract(&exclusive.held);
+        self.isolating.remove(uid);
+        self.deserted.remove(uid);
     }
 }
 
-impl PodEntry {
-    /// Whether any of its containers has to be told something, wherever shared ones run. One that shares CPUs must not name
-    /// those that the kernel keeps for another one of the pod.
-    fn is_unsettled(&self) -> bool {
-        let kernel =
-            |entry: &Entry| entry.claim.is_some() && entry.enforced_by == Exclusivity::Kernel;
-        let names = |partitioned: CpuSet| {
-            let shared = self.containers.values();
-            let shared = shared.filter(|entry| entry.is_alive() && entry.claim.is_none());
-            let mut told = shared.filter_map(|entry| entry.applied.told());
-            told.any(|told| !told.is_disjoint(&partitioned))
-        };
-        self.containers.values().any(Entry::is_unsettled)
-            || (self.containers.values().any(kernel) && names(self.partitioned()))
+/// Whether a pod is in a set from now on.
+fn count_in(pods: &mut BTreeSet<PodUid>, uid: &PodUid, is: bool) {
+    match is {
+        true if !pods.contains(uid) => drop(pods.insert(uid.clone())),
+        true => {}
+        false => drop(pods.remove(uid)),
     }
+}
 
-    fn claimed(&self) -> impl Iterator<Item = (&String, &Entry, CpuSet)> {
-        self.containers.iter().filter_map(|(name, entry)| Some((name, entry, entry.claim?)))
+/// Whether a container that shares CPUs names some that the kernel keeps for another one of the pod. It must not.
+fn is_in_its_own_way(pod: &PodEntry) -> bool {
+    let partitioned = pod.partitioned();
+    if partitioned.is_empty() {
+        return false;
     }
-
-    fn is_as_claimed(&self, claims: &[Claim]) -> bool {
-        let mut known = claims.iter();
-        let same = |(name, entry, cpus): (&String, &Entry, CpuSet)| {
-            known.next().is_some_and(|known| {
-                (&known.container, &known.id) == (name, &entry.id)
-                    && (known.cpus, known.isolated, known.cpu) == (cpus, entry.isolated, entry.cpu)
-                    && (&known.pod_uid, &known.pod) == (&self.pod.uid, &self.pod.name)
-                    && known.namespace == self.pod.namespace
-            })
-        };
-        self.claimed().all(same) && known.next().is_none()
-    }
-
-    fn claims(&self) -> Vec<Claim> {
-        let claim = |(name, entry, cpus): (&String, &Entry, CpuSet)| Claim {
-            pod_uid: self.pod.uid.clone(),
-            namespace: self.pod.namespace.clone(),
-            pod: self.pod.name.clone(),
-            container: name.clone(),
-            id: entry.id.clone(),
-            cpus,
-            isolated: entry.isolated,
-            cpu: entry.cpu,
-        };
-        self.claimed().map(claim).collect()
-    }
+    let shared = pod.containers.values();
+    let shared = shared.filter(|entry| entry.is_alive() && entry.claim.is_none());
+    let mut told = shared.filter_map(|entry| entry.applied.told());
+    told.any(|told| !told.is_disjoint(&partitioned))
 }

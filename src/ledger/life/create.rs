@@ -11,22 +11,23 @@ use crate::ledger::request::{Grant, Refusal, grant};
 use crate::ledger::terms::Terms;
 use crate::placement::{Rejection, Request};
 
-/// Enters a new container with the CPUs it gets.
+/// Enters a new container with the CPUs it gets, and says whose it is.
 pub(crate) fn create(
     node: &Node,
     books: &mut Books,
     pod: Pod,
     container: Container,
-) -> Result<(), Rejection> {
+) -> Result<PodUid, Rejection> {
     let uid = identify(node, books, pod);
     recall(node, books, &uid, &container.name);
     if !node.assigns() {
-        return standby::create(node, books, &uid, &container);
+        standby::create(node, books, &uid, &container)?;
+        return Ok(uid);
     }
     match granted(node, books, &uid, &container) {
         Some(Ok((terms, grant))) => {
             enter(node, books, &uid, &container, terms, grant);
-            Ok(())
+            Ok(uid)
         }
         Some(Err((rejection, request))) => {
             if let Some(mut pod) = books.change(&uid) {
@@ -35,7 +36,7 @@ pub(crate) fn create(
             refuse(books, &uid, &container, &rejection, request);
             Err(rejection)
         }
-        None => Ok(()),
+        None => Ok(uid),
     }
 }
 
@@ -66,7 +67,6 @@ fn enter(
     let mut entry = Entry::new(container, Phase::Created, exclusivity, terms, applied);
     (entry.claim, entry.inherited) = (claim, matches!(grant, Grant::Kept(_)));
     let notes = books.enter(uid, &container.name, entry, |pod, before| {
-        let subject = pod.subject(container);
         let demand = pod.demand();
         let mut isolated = false;
         let what = match grant {
@@ -89,13 +89,13 @@ fn enter(
             entry.isolated = isolated;
             entry.follow(before);
         }
-        (subject, what)
+        what.map(|what| (pod.subject(container), what))
     });
-    let Some((subject, what)) = notes else { return };
-    if let Some(cpus) = container.cpus {
-        books.journal.note(true, subject.clone(), What::Contested(cpus));
+    if let (Some(cpus), Some(pod)) = (container.cpus, books.pod(uid)) {
+        let subject = pod.subject(container);
+        books.journal.note(true, subject, What::Contested(cpus));
     }
-    if let Some(what) = what {
+    if let Some((subject, what)) = notes.flatten() {
         books.journal.note(false, subject, what);
     }
 }

@@ -76,7 +76,10 @@ impl Attempt {
             let within = pod.map(|_| request.affinity(machine, &self.whole())).transpose()?;
             return preferences::allocate(machine, settings, wishes, &self.supply, *n, within);
         }
-        let hint = request.affinity(machine, &self.whole())?;
+        let hint = match self.all_of.is_empty() {
+            true => request.affinity(machine, &self.supply)?,
+            false => request.affinity(machine, &self.whole())?,
+        };
         let more = n - self.all_of.len();
         let chosen = allocate(machine, settings, &self.supply, more, Some(hint))?;
         Ok(Placement { cpus: chosen.cpus | self.all_of, hint })
@@ -85,21 +88,20 @@ impl Attempt {
 
 /// The ways to meet a request, in order. What the pod has already comes first where it has to: the rest of it would lie idle
 /// until the pod ends. That it lies badly is no reason to refuse: the pod would wait for ever.
-fn attempts(request: &Request) -> [Option<Attempt>; 2] {
+fn attempts(request: &Request) -> Vec<Attempt> {
     let free = request.free;
     match request.reuse {
-        Reuse::Beside(reusable) => [Some(Attempt::of(free, reusable)), None],
+        Reuse::Beside(reusable) => vec![Attempt::of(free, reusable)],
         Reuse::First(ended) => {
             let all = Attempt::of(free | ended, CpuSet::EMPTY);
-            let first = match request.cpus.checked_sub(ended.len()) {
-                None | Some(0) => Some(Attempt::of(ended, CpuSet::EMPTY)),
+            match request.cpus.checked_sub(ended.len()) {
+                None | Some(0) => vec![Attempt::of(ended, CpuSet::EMPTY), all],
                 // It is for the wishes to say which CPUs go with each other.
-                Some(_) if request.wishes != Wishes::NONE => None,
-                Some(_) => Some(Attempt { all_of: ended, ..Attempt::of(free, CpuSet::EMPTY) }),
-            };
-            match first {
-                Some(first) => [Some(first), Some(all)],
-                None => [Some(all), None],
+                Some(_) if request.wishes != Wishes::NONE => vec![all],
+                Some(_) => {
+                    let first = Attempt { all_of: ended, ..Attempt::of(free, CpuSet::EMPTY) };
+                    vec![first, all]
+                }
             }
         }
     }
@@ -147,14 +149,17 @@ impl Request {
 
 impl Engine for Kubelet {
     fn place(&self, machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
-        let [first, second] = attempts(request);
-        let first = first.map(|first| first.place(machine, request));
-        match (first, second) {
-            (Some(Ok(placement)), _) => Ok(placement),
-            (_, Some(second)) => second.place(machine, request),
-            (Some(refused), None) => refused,
-            (None, None) => Err(Rejection::topology_affinity()),
+        if let Reuse::Beside(reusable) = request.reuse {
+            return Attempt::of(request.free, reusable).place(machine, request);
         }
+        let mut result = Err(Rejection::topology_affinity());
+        for attempt in attempts(request) {
+            result = attempt.place(machine, request);
+            if result.is_ok() {
+                break;
+            }
+        }
+        result
     }
 
     /// A resize is never refused for its NUMA affinity: the topology manager's policy is about where a container may start
@@ -207,12 +212,12 @@ impl Engine for Kubelet {
         request: &Request,
         placement: Option<&Placement>,
     ) -> Weighed {
-        let tried = attempts(request).into_iter().flatten();
+        let tried = attempts(request);
         let decisive = |attempt: &Attempt| match placement {
             Some(placement) => attempt.place(machine, request).as_ref() == Ok(placement),
             None => false,
         };
-        let attempt = tried.clone().find(decisive).or_else(|| tried.last());
+        let attempt = tried.iter().copied().find(decisive).or(tried.last().copied());
         let Some(attempt) = attempt else { return Weighed::default() };
         let (numa, supply) = numa_sets(machine, request, &attempt.whole());
         let inside = |hint: &Hint| inside(machine, hint.nodes.unwrap_or_default(), false);

@@ -30,6 +30,8 @@ enum Command {
     List,
     /// The plugin's image as an OCI archive, without Docker.
     Image(lab::image::shipped::Options),
+    /// Fetches and makes what servers and containers need, so that the first of them does not have to wait.
+    Prepare,
     /// How much memory and disk the plugin needs.
     Measure,
     /// Inside a virtual server: plays what the host has asked for.
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Command::Shell(options) => lab::shell::start(&options),
         Command::List => lab::suite::list(),
         Command::Image(options) => lab::image::shipped::run(&options),
+        Command::Prepare => lab::prepare(),
         Command::Measure => lab::measure::run(),
         Command::Guest => lab::guest::main(),
     };

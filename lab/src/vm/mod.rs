@@ -151,6 +151,14 @@ pub fn play(
     Ok(())
 }
 
+/// Makes what every server boots from: installs QEMU, fetches a kernel, builds the root image.
+///
+/// # Errors
+/// When that fails.
+pub fn prepare() -> Result<()> {
+    images::base().map(|_| ())
+}
+
 /// Boots the machine, starts the plugin on it, and connects its prompt with standard input and output until the person
 /// has had enough.
 ///

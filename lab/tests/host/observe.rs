@@ -1,10 +1,6 @@
 //! What the plugin tells with a real containerd: metrics, read by Prometheus' own parser (`promtool` of Debian's package),
 //! with the alert rules that go with them; and `status` and `explain` as somebody on the node runs them.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
-
-mod support;
-
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::bench::{Bench, exclusive, shared};
+use crate::support::binaries;
 use lab::cgroup;
 use lab::containerd::Version;
 use lab::debian::Debian;
 use lab::plugin::Setup;
 use nri_cpu_manager::spelling;
-use support::{Bench, binaries, exclusive, shared};
 
 /// Where the plugin listens unless told otherwise.
 const ADDRESS: &str = "127.0.0.1:9479";

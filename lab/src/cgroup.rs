@@ -10,30 +10,14 @@ use anyhow::{Context, Result, bail};
 
 use crate::pod::{CPU_PERIOD, Pod};
 
+pub mod driver;
+mod files;
 mod slice;
 
-const ROOT: &str = "/sys/fs/cgroup";
-const CLASSES: [&str; 3] = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
+pub use driver::Driver;
+use files::{ROOT, write};
 
-/// How pods' cgroups are made and named: the kubelet's `cgroupDriver`.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    serde::Serialize,
-    serde::Deserialize,
-    clap::ValueEnum,
-)]
-pub enum Driver {
-    /// Directories.
-    #[default]
-    Cgroupfs,
-    /// Units of systemd.
-    Systemd,
-}
+const CLASSES: [&str; 3] = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
 
 /// Whether this machine has the unified hierarchy.
 #[must_use]
@@ -268,10 +252,6 @@ fn make(path: &Path) -> Result<()> {
 
 fn delegate(path: &Path) -> Result<()> {
     write(&path.join("cgroup.subtree_control"), "+cpuset +cpu +memory +pids")
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).with_context(|| format!("cannot write {text:?} to {}", path.display()))
 }
 
 fn read(path: &Path) -> Result<String> {

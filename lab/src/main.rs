@@ -17,7 +17,7 @@ enum Command {
     /// KEP-4800's example on a virtual 32-CPU server, drawn.
     Demo(lab::demo::Options),
     /// Pods churn, the plugin is killed at random moments, and nothing may go wrong.
-    Chaos(lab::chaos::Options),
+    Chaos(lab::chaos::command::Options),
     /// How long an exclusive container takes to start beside many shared ones.
     Latency(lab::latency::Options),
     /// Scenarios on machines.
@@ -42,7 +42,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo(options) => lab::demo::run(&options),
-        Command::Chaos(options) => lab::chaos::run(&options),
+        Command::Chaos(options) => lab::chaos::command::run(&options),
         Command::Latency(options) => lab::latency::run(&options),
         Command::Run(options) => lab::suite::run(&options),
         Command::All(options) => lab::suite::all(&options),

@@ -7,11 +7,13 @@ use anyhow::{Context, Result, bail};
 
 use crate::binaries::Binaries;
 use crate::command::{command, last_lines, run};
+use crate::player::Player;
 use crate::pod::{Container, Pod};
 use crate::scenario::shape::Shape;
-use crate::step::{Outcome, Player, Step};
+use crate::software::Software;
+use crate::step::{Outcome, Step};
 use crate::view::View;
-use crate::vm::{self, Machine, Software};
+use crate::vm::{self, Machine};
 
 /// What the person at the terminal can choose.
 #[derive(Debug, Clone, clap::Args)]

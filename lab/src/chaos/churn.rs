@@ -5,8 +5,8 @@ use fastrand::Rng;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use super::storm::{NAMESPACE, Storm};
 use super::story::short;
-use super::{NAMESPACE, Storm};
 use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
 use crate::pod::{Container, Pod};
 

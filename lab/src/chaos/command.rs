@@ -11,8 +11,10 @@ use crate::cache;
 use crate::command::progress;
 use crate::host::Host;
 use crate::image::shipped::Shipped;
-use crate::step::{Outcome, Player, Step};
-use crate::vm::{self, Machine, Software};
+use crate::player::Player;
+use crate::software::Software;
+use crate::step::{Outcome, Step};
+use crate::vm::{self, Machine};
 
 /// CPUs of a virtual server, unless somebody says otherwise.
 const CPUS: usize = 16;

@@ -13,7 +13,7 @@ use nri_cpu_manager::ledger::{Decision, Event};
 use nri_cpu_manager::nri::{self, Endpoint, Identity, Message, Refusal, Wishes};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::{NAMESPACE, Storm};
+use super::storm::{NAMESPACE, Storm};
 
 /// One in so many creations is refused.
 const ONE_IN: u32 = 12;

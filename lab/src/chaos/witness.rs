@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use nri_cpu_manager::cpuset::CpuSet;
 
-use super::Summary;
 use super::story::{Stories, now, short};
+use super::summary::Summary;
 use crate::process;
 
 /// Findings that are told in words.

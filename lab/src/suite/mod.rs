@@ -3,11 +3,10 @@
 //! All scenarios of a machine and a runtime share one boot, each on an empty node, and each is told by itself.
 
 use std::iter::repeat_n;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use serde::Serialize;
 
 use crate::binaries::Binaries;
 use crate::cache;
@@ -16,8 +15,10 @@ use crate::containerd::Version;
 use crate::scenario::catalogue::{self, Scenario};
 use crate::scenario::script::Script;
 use crate::scenario::shape::Shape;
-use crate::vm::{self, Machine, Oci, Software};
+use crate::software::{Oci, Software};
+use crate::vm::{self, Machine};
 
+mod lines;
 mod servers;
 mod table;
 
@@ -213,15 +214,7 @@ pub fn scenarios(names: &str) -> Result<Vec<Scenario>> {
 }
 
 fn keep(rows: &[Row]) -> Result<()> {
-    write_lines(&cache::directory("results")?.join("last.jsonl"), rows)
-}
-
-/// Writes results, an object a line.
-fn write_lines<T: Serialize>(path: &Path, results: impl IntoIterator<Item = T>) -> Result<()> {
-    let lines: Result<Vec<String>, _> =
-        results.into_iter().map(|result| serde_json::to_string(&result)).collect();
-    let text = lines.context("cannot write down the results")?.join("\n") + "\n";
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    lines::write(&cache::directory("results")?.join("last.jsonl"), rows)
 }
 
 fn finish(rows: &[Row]) -> Result<()> {

@@ -13,9 +13,9 @@ use crate::binaries::Binaries;
 use crate::cache;
 use crate::cgroup::Driver;
 use crate::command::{command, last_lines, progress};
-use crate::containerd::Version;
-use crate::guest::{Job, Report};
+use crate::job::{Job, Report};
 use crate::process;
+use crate::software::Software;
 use crate::step::{Outcome, Step};
 
 pub(crate) mod images;
@@ -39,37 +39,6 @@ const TURN: &str = "/run/nri-cpu-manager-lab-vm.lock";
 /// isolation, for one, empties the emulated TLB at every system call.
 const KERNEL: &str = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic nowatchdog tsc=reliable highres=off \
     rcupdate.rcu_cpu_stall_suppress=1 mitigations=off init_on_alloc=0 audit=0 lsm=capability nokaslr";
-
-/// What runs on a virtual server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args, serde::Serialize, serde::Deserialize)]
-pub struct Software {
-    /// Which generation of containerd.
-    #[arg(long = "runtime", value_enum, default_value_t = Version::V2_1)]
-    pub version: Version,
-    /// What runs its containers.
-    #[arg(long, value_enum, default_value_t = Oci::Runc)]
-    pub oci: Oci,
-    /// How cgroups are made. With systemd's it is the first process, as on most nodes.
-    #[arg(long, value_enum, default_value_t = Driver::Cgroupfs)]
-    pub driver: Driver,
-}
-
-/// An OCI runtime.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize,
-)]
-pub enum Oci {
-    /// containerd's usual one.
-    Runc,
-    /// A smaller and faster one.
-    Crun,
-}
-
-impl From<Version> for Software {
-    fn from(version: Version) -> Self {
-        Self { version, oci: Oci::Runc, driver: Driver::Cgroupfs }
-    }
-}
 
 /// What came of a part: its outcomes, one for each step, or why it failed.
 pub type Played = Result<Vec<Outcome>, String>;

@@ -63,7 +63,7 @@ impl Bench {
     /// Installs the plugin, in place of one that is there. Does not wait for what it does.
     pub(crate) fn install(&mut self, manifests: &Manifests) -> anyhow::Result<()> {
         self.uninstall()?;
-        self.daemon = Some(self.host.node.install(&shipped().image, manifests)?);
+        self.daemon = Some(DaemonPod::install(&mut self.host.node, &shipped().image, manifests)?);
         Ok(())
     }
 

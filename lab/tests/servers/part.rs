@@ -4,9 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use lab::scenario::shape::Shape;
+use lab::software::Software;
 use lab::step::{Outcome, Step};
 use lab::suite;
-use lab::vm::{self, Machine, Software};
+use lab::vm::{self, Machine};
 
 use crate::support::binaries;
 

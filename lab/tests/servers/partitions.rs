@@ -5,9 +5,10 @@ use lab::cgroup::Driver;
 use lab::containerd::Version;
 use lab::pod::{Container, Pod};
 use lab::scenario::{exclusive, exclusivity, refusals, shared, views};
+use lab::software::Software;
 use lab::step::{Group, Outcome, Step};
 use lab::view::View;
-use lab::vm::{Machine, Software};
+use lab::vm::Machine;
 use nri_cpu_manager::cpuset::CpuSet;
 
 use crate::part::{Part, play};

@@ -11,6 +11,7 @@ use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
 use crate::pod::{Container, Pod};
 
 mod failures;
+mod init;
 
 /// Pods of one kubelet.
 const PODS: usize = 3;
@@ -88,6 +89,9 @@ impl Worker<'_> {
     fn start_pod(&mut self) -> Result<()> {
         self.started += 1;
         let name = format!("w{}-{}", self.number, self.started);
+        if self.rng.u8(0..100) < 25 {
+            return self.start_pod_with_init(&name);
+        }
         let guaranteed = self.rng.u8(0..100) < 65;
         let count = self.rng.usize(1..=3);
         let containers: Vec<Container> = (0..count)

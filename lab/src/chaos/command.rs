@@ -82,7 +82,7 @@ pub fn run(options: &Options) -> Result<()> {
     let seconds = summary.millis as f64 / 1000.0;
     println!(
         "seed {}, {} workers: {seconds:.0} s, {:.1} creations/s, {} exclusive, {} refused ({} of them by another plugin), {} failed, \
-         {} came back after several failures, {} pods with another sandbox; processes looked at {} times; longest repair {:.1} s",
+         {} came back after several failures, {} pods with another sandbox, {} with an init container; processes looked at {} times; longest repair {:.1} s",
         options.seed,
         options.workers,
         summary.creations as f64 / seconds.max(0.001),
@@ -92,6 +92,7 @@ pub fn run(options: &Options) -> Result<()> {
         summary.failed,
         summary.relapsed,
         summary.reborn,
+        summary.initialised,
         summary.looks,
         summary.longest_repair as f64 / 1000.0
     );

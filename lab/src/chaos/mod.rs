@@ -61,6 +61,7 @@ pub fn storm(
         spoiled: AtomicU64::new(0),
         reborn: AtomicU64::new(0),
         relapsed: AtomicU64::new(0),
+        initialised: AtomicU64::new(0),
         failed: AtomicU64::new(0),
     };
     let start = Instant::now();
@@ -102,6 +103,7 @@ pub fn storm(
         spoiled: load(&storm.spoiled),
         reborn: load(&storm.reborn),
         relapsed: load(&storm.relapsed),
+        initialised: load(&storm.initialised),
         failed: load(&storm.failed),
         lost,
         millis,

@@ -21,6 +21,7 @@ pub(super) struct Storm<'a> {
     pub(super) spoiled: AtomicU64,
     pub(super) reborn: AtomicU64,
     pub(super) relapsed: AtomicU64,
+    pub(super) initialised: AtomicU64,
     pub(super) failed: AtomicU64,
 }
 

@@ -32,6 +32,8 @@ pub struct Summary {
     pub reborn: u64,
     /// Containers that failed several times in a row before they came back.
     pub relapsed: u64,
+    /// Pods whose init container ended before their own containers were made.
+    pub initialised: u64,
     /// Other calls that the runtime could not carry out.
     pub failed: u64,
     /// Containers that were seen to have CPUs for themselves: without any there is nothing to break.

@@ -16,7 +16,7 @@ use crate::scenario::catalogue::{self, Scenario};
 use crate::scenario::script::Script;
 use crate::scenario::shape::Shape;
 use crate::software::{Oci, Software};
-use crate::vm::{self, Machine};
+use crate::vm::{self, Machine, Turn};
 
 mod lines;
 mod servers;
@@ -166,17 +166,17 @@ pub fn on_machine(
         verdict,
         millis: u64::try_from(Duration::as_millis(&time)).unwrap_or(u64::MAX),
     };
-    let booted =
-        vm::play(machine, *software, &parts, binaries, PATIENCE, &mut |at, played, time| {
-            let Some((scenario, script)) = fitting.get(at) else { return };
-            let verdict = match played {
-                Ok(outcomes) => Verdict::of(script.judge(&outcomes)),
-                Err(why) => Verdict::Failed(vec![why]),
-            };
-            let row = row(scenario, verdict, time);
-            progress(row.to_string());
-            rows.push(row);
-        });
+    let mut tell = |at: usize, played: vm::Played, time| {
+        let Some((scenario, script)) = fitting.get(at) else { return };
+        let verdict = match played {
+            Ok(outcomes) => Verdict::of(script.judge(&outcomes)),
+            Err(why) => Verdict::Failed(vec![why]),
+        };
+        let row = row(scenario, verdict, time);
+        progress(row.to_string());
+        rows.push(row);
+    };
+    let booted = vm::play(Turn::Alone, machine, *software, &parts, binaries, PATIENCE, &mut tell);
     if let Err(error) = booted {
         let why = format!("{error:#}");
         for (scenario, _) in fitting.iter().skip(rows.len()) {

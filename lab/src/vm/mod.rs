@@ -34,6 +34,25 @@ const MOST_HASTE: f64 = 1.5;
 /// Held while a server runs, by all copies of the repository.
 const TURN: &str = "/run/nri-cpu-manager-lab-vm.lock";
 
+/// When a server may run. Emulated CPUs need real ones; but many scenarios mostly wait, and two at a time on two CPUs take
+/// less time than one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// While there is no other: for people, for storms, and where time is measured.
+    Alone,
+    /// Beside others that run in this way, too: whoever starts them sees to it that they are not too many.
+    WithOthers,
+}
+
+impl Turn {
+    fn wait(self) -> Result<cache::Lock> {
+        match self {
+            Self::Alone => cache::lock_file(Path::new(TURN)),
+            Self::WithOthers => cache::lock_file_with_others(Path::new(TURN)),
+        }
+    }
+}
+
 /// Settings that keep an emulated machine on a busy host from believing it hangs; that end a kernel which has gone wrong, with
 /// its warnings on the console; and that do without what costs emulation much and protects nothing here: page table
 /// isolation, for one, empties the emulated TLB at every system call.
@@ -57,9 +76,8 @@ pub fn run(
     patience: Duration,
 ) -> Result<Vec<Outcome>> {
     let mut played = None;
-    play(machine, software, &[steps.to_vec()], binaries, patience, &mut |_, part, _| {
-        played = Some(part);
-    })?;
+    let mut tell = |_, part, _| played = Some(part);
+    play(Turn::Alone, machine, software, &[steps.to_vec()], binaries, patience, &mut tell)?;
     played.context("the guest played nothing")?.map_err(anyhow::Error::msg)
 }
 
@@ -72,6 +90,7 @@ pub fn run(
 /// # Errors
 /// When that happens twice in a row.
 pub fn play(
+    turn: Turn,
     machine: &Machine,
     software: impl Into<Software>,
     parts: &[Vec<Step>],
@@ -80,8 +99,7 @@ pub fn play(
     tell: &mut dyn FnMut(usize, Played, Duration),
 ) -> Result<()> {
     let base = images::base()?;
-    // Emulated CPUs need real ones: two servers at a time would each take more than twice as long.
-    let _turn = cache::lock_file(Path::new(TURN))?;
+    let _turn = turn.wait()?;
     let software = software.into();
     let (mut done, mut failures) = (0, 0);
     while done < parts.len() {
@@ -98,7 +116,7 @@ pub fn play(
             tell(done, played, time);
             done += 1;
         };
-        if server.play(&lengths, patience, &mut part)? {
+        if server.play(&machine.name, &lengths, patience, &mut part)? {
             failures = 0;
             continue;
         }
@@ -140,7 +158,7 @@ pub fn shell(
     binaries: &Binaries,
 ) -> Result<()> {
     let base = images::base()?;
-    let _turn = cache::lock_file(Path::new(TURN))?;
+    let _turn = Turn::Alone.wait()?;
     let directory = run_directory(&machine.name)?;
     let offline = machine.offline.iter().collect();
     let job = Job { software, offline, parts: Vec::new(), shell: Some(config.to_owned()) };
@@ -170,17 +188,18 @@ pub fn shell(
     }
 }
 
-/// A new directory for a run. While it is our turn nobody else uses those of earlier runs: they were interrupted.
+/// A new directory for a run. Those of processes that are gone are removed: their runs were interrupted.
 fn run_directory(machine: &str) -> Result<tempfile::TempDir> {
     let runs = cache::directory("runs")?;
-    let prefix = format!("{machine}-");
     for entry in fs::read_dir(&runs).context("cannot read the directory of the runs")?.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.split('-').next().and_then(|pid| pid.parse().ok());
+        if !owner.is_some_and(process::is_alive) {
             cache::remove(&entry.path())?;
         }
     }
     tempfile::Builder::new()
-        .prefix(&prefix)
+        .prefix(&format!("{}-{machine}-", std::process::id()))
         .tempdir_in(runs)
         .context("cannot make a directory for the run")
 }
@@ -241,6 +260,7 @@ impl Server {
     /// none was, the guest never got as far as a running containerd, or its kernel died.
     fn play(
         &mut self,
+        name: &str,
         lengths: &[usize],
         patience: Duration,
         tell: &mut dyn FnMut(Played, Duration),
@@ -264,7 +284,7 @@ impl Server {
                     }
                     Report::Prompt => continue,
                     Report::Progress(text) => {
-                        progress(format!("  guest: {text}"));
+                        progress(format!("  {name}: {text}"));
                         continue;
                     }
                     Report::Broken(error) => {

@@ -10,7 +10,7 @@ use lab::scenario::{
 };
 use lab::step::{Outcome, Step};
 use lab::view::View;
-use lab::vm;
+use lab::vm::{self, Turn};
 
 use crate::part::{Part, machine, play};
 use crate::support::binaries;
@@ -116,7 +116,15 @@ fn a_kernel_that_dies() {
     let mut told = Vec::new();
     let mut tell = |part, played: vm::Played, _| told.push((part, played.is_ok()));
     let patience = Duration::from_secs(60);
-    let error = vm::play(&machine, Version::V2_1, &parts, binaries(), patience, &mut tell);
+    let error = vm::play(
+        Turn::WithOthers,
+        &machine,
+        Version::V2_1,
+        &parts,
+        binaries(),
+        patience,
+        &mut tell,
+    );
     let error = format!("{:#}", error.unwrap_err());
     assert!(error.contains("its kernel died, twice in a row"), "{error}");
     assert!(error.contains("Kernel panic - not syncing: sysrq triggered crash"), "{error}");

@@ -7,7 +7,7 @@ use lab::scenario::shape::Shape;
 use lab::software::Software;
 use lab::step::{Outcome, Step};
 use lab::suite;
-use lab::vm::{self, Machine};
+use lab::vm::{self, Machine, Turn};
 
 use crate::support::binaries;
 
@@ -60,7 +60,7 @@ pub(crate) fn play(machine: &Machine, software: impl Into<Software>, parts: &[Pa
             Err(why) => failed.push(format!("{name}: {why}")),
         }
     };
-    vm::play(machine, software, &steps, binaries(), PATIENCE, &mut judge)
+    vm::play(Turn::WithOthers, machine, software, &steps, binaries(), PATIENCE, &mut judge)
         .unwrap_or_else(|error| panic!("{error:#}"));
     assert!(failed.is_empty(), "failed: {}", failed.join("\n"));
 }

@@ -137,14 +137,14 @@ pub fn quota(pid: u32) -> Result<Option<i64>> {
     }
 }
 
-/// What is written in a process's cgroup as its CPUs (cgroup v2); empty if nobody ever wrote there.
+/// What is written in a process's cgroup as its CPUs (cgroup v2); empty if nothing was ever written there.
 ///
 /// # Errors
 /// When the process is gone, or its cgroup cannot be read.
 pub fn set_cpus(pid: u32) -> Result<String> {
     let controller = if is_v2() { "" } else { "cpuset" };
     let path = of_process(pid, controller)?.join("cpuset.cpus");
-    // Without the controller nobody can have written.
+    // Without the controller there is no such file.
     if path.exists() { read(&path) } else { Ok(String::new()) }
 }
 
@@ -231,7 +231,7 @@ pub fn remove_pod(pod: &Pod) -> Result<()> {
 pub fn tidy() {
     for hierarchy in hierarchies() {
         for class in CLASSES.iter().rev() {
-            // Not empty: somebody else's pods.
+            // Not empty: another kubelet's pods.
             let _ = fs::remove_dir(hierarchy.join(class));
         }
     }

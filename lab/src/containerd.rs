@@ -53,7 +53,7 @@ impl Containerd {
         Ok(containerd)
     }
 
-    /// Takes NRI out of the configuration, which is how containerd 1.7 comes, and starts anew. From then on nobody waits
+    /// Takes NRI out of the configuration, which is how containerd 1.7 comes, and starts anew. From then on the lab does not wait
     /// for NRI's socket.
     ///
     /// # Errors
@@ -228,7 +228,7 @@ impl Containerd {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         process::end(&mut child, signal, Duration::from_secs(15))
             .context("cannot end containerd")?;
-        // Its successor makes them anew; until then nobody should take the old ones for a sign of life.
+        // Its successor makes them anew; until then the old ones must not be taken for a sign of life.
         let _ = fs::remove_file(self.socket());
         let _ = fs::remove_file(self.nri_socket());
         Ok(())

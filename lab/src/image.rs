@@ -33,7 +33,7 @@ pub struct Image {
 /// Something in an image's layer. Paths have no leading slash.
 #[derive(Debug, Clone)]
 pub enum Entry {
-    /// A program that everybody may run.
+    /// A program that every user may run.
     Program {
         /// Where it lies.
         path: String,

@@ -95,7 +95,7 @@ pub fn measure(
         }
         let mut millis = [0.0; MODES.len()];
         for (mode, median) in MODES.iter().zip(&mut millis) {
-            // The program alone: what is timed is the runtime asking it, and that is the same whoever has started it.
+            // The program alone: what is timed is the runtime asking it, and that does not depend on how it was started.
             let plugin = match mode {
                 Some(mode) => Some(Plugin::start(&node.plugin(program, &exclusivity(mode))?)?),
                 None => None,

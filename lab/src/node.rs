@@ -298,7 +298,7 @@ impl Node {
     /// Where a pod's container may run: what the kernel says of every thread of all its processes.
     ///
     /// # Errors
-    /// When it does not run, or its threads do not agree for longer than somebody needs to change them all.
+    /// When it does not run, or its threads do not agree for longer than it takes to change them all.
     pub fn allowed(&self, pod: &str, container: &str) -> Result<CpuSet> {
         let running = self.pods.iter().find(|running| running.pod.name == pod);
         let found =

@@ -52,7 +52,7 @@ pub enum Step {
     SwapConfig(String),
     /// What `nri-cpu-manager status` says.
     Status,
-    /// What the plugin answers over HTTP to somebody who gets this path.
+    /// What the plugin answers over HTTP to a GET of this path.
     Fetch(String),
     /// Wait until the plugin's log has said this since the plugin was started, as often as given.
     WaitFor(String, usize),
@@ -85,7 +85,7 @@ pub enum Step {
     Remove(String),
     /// The kubelet writes its CPU manager's state file.
     KubeletState(String),
-    /// Write a file of a control group, as anybody with root can.
+    /// Write a file of a control group, as any user with root can.
     WriteGroup(Group, String, String),
     /// Read a file of a control group.
     ReadGroup(Group, String),

@@ -16,7 +16,7 @@ use crate::software::Software;
 use crate::step::{Outcome, Step};
 use crate::vm::{self, Machine};
 
-/// CPUs of a virtual server, unless somebody says otherwise.
+/// CPUs of a virtual server, unless `--cpus` says otherwise.
 const CPUS: usize = 16;
 
 /// What the person at the terminal can choose.

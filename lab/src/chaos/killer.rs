@@ -41,7 +41,7 @@ pub(super) fn run(
         plugin.end(node, Signal::SIGKILL)?;
         storm.witness.killed(kill);
         if rng.bool() {
-            // Meanwhile containers come that nobody asks about.
+            // Meanwhile containers come that the plugin is not asked about.
             wait_for(storm, rng.u64(0..=3));
         }
         plugin.start(node)?;

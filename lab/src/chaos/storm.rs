@@ -13,7 +13,7 @@ pub(super) const NAMESPACE: &str = "storm";
 pub(super) struct Storm<'a> {
     pub(super) settings: &'a Settings,
     pub(super) witness: Witness,
-    /// Held for reading by whoever changes something on the node, for writing when everybody shall rest.
+    /// A thread that changes something on the node holds it for reading; it is held for writing while all have to rest.
     pub(super) rest: RwLock<()>,
     pub(super) over: AtomicBool,
     pub(super) creations: AtomicU64,

@@ -40,9 +40,9 @@ pub struct Summary {
     pub exclusive: u64,
     /// Pairs of running containers that had a CPU together, which one of them had for itself.
     pub overlaps: u64,
-    /// Containers whose exclusive CPUs changed though nobody had asked for it.
+    /// Containers whose exclusive CPUs changed without a request.
     pub moved: u64,
-    /// CPUs that nobody could have any more when all pods were gone.
+    /// CPUs that no container could get any more when all pods were gone.
     pub lost: u64,
     /// Whether the kernel warned of itself meanwhile.
     pub kernel_warned: bool,

@@ -113,7 +113,7 @@ impl Witness {
         self.seen().held.contains_key(&format!("{pod}/{container}"))
     }
 
-    /// Looks at everybody, at any moment: exclusive containers must not meet, nor change.
+    /// Looks at all containers, at any moment: exclusive containers must not meet, nor change.
     pub(super) fn look(&self) {
         let running = self.seen().running.clone();
         let allowed: Vec<(&String, &Running, CpuSet)> =

@@ -219,7 +219,7 @@ impl Instance for DaemonPod {
         Ok(())
     }
 
-    /// As a kubelet brings what somebody has changed in the cluster.
+    /// As a kubelet writes a ConfigMap that has changed in the cluster.
     fn configure(&mut self, config: &str) -> Result<()> {
         self.manifests = self.manifests.clone().configured(config);
         volumes::write_config(&self.manifests, &self.place)

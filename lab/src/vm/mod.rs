@@ -40,7 +40,7 @@ const TURN: &str = "/run/nri-cpu-manager-lab-vm.lock";
 pub enum Turn {
     /// While there is no other: for people, for storms, and where time is measured.
     Alone,
-    /// Beside others that run in this way, too: whoever starts them sees to it that they are not too many.
+    /// Beside others that run in this way, too: the caller limits their number.
     WithOthers,
 }
 
@@ -184,7 +184,10 @@ pub fn shell(
         };
         // A prompt is no whole line.
         let mut terminal = std::io::stdout();
-        terminal.write_all(answer).and_then(|()| terminal.flush()).context("nobody reads")?;
+        terminal
+            .write_all(answer)
+            .and_then(|()| terminal.flush())
+            .context("the terminal does not take it")?;
     }
 }
 

@@ -83,7 +83,7 @@ impl Bench {
         format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\n")
     }
 
-    /// All CPUs of this machine: what shared containers have while nobody has an exclusive CPU.
+    /// All CPUs of this machine: what shared containers have while no CPU is exclusive.
     pub(crate) fn online(&self) -> CpuSet {
         fs::read_to_string("/sys/devices/system/cpu/online").unwrap().trim().parse().unwrap()
     }
@@ -93,7 +93,7 @@ impl Bench {
         CpuSet::of(self.online().iter().last().unwrap()).unwrap()
     }
 
-    /// The CPUs that cannot: what shared containers have while somebody has the other one.
+    /// The CPUs that cannot: what shared containers have while the other one is exclusive.
     pub(crate) fn reserved(&self) -> CpuSet {
         self.online() - self.assignable()
     }

@@ -64,7 +64,7 @@ fn check_pinned(bench: &Bench) {
     assert_eq!(word.decided("db", "main").unwrap(), Some(cpus));
 }
 
-/// So that everybody who builds the same sources with the same compiler has the same image.
+/// So that the same sources and the same compiler give the same image everywhere.
 #[test]
 fn what_ships_does_not_tell_where_it_was_built() {
     let program = fs::read(&binaries().plugin).unwrap();
@@ -88,7 +88,7 @@ fn the_base_pins_and_may_do_nothing_else(version: Version) {
     let pid = bench.daemon().0.pid().unwrap();
     let found = Confinement::of(pid).unwrap();
     println!("{found:?}");
-    // Where this machine has the unified hierarchy its root is as on every host: nobody may write to the directory.
+    // Where this machine has the unified hierarchy its root is as on every host: the directory cannot be written.
     assert!(!cgroup::is_v2() || found.cgroup_mode == 0o555, "{:o}", found.cgroup_mode);
     let below_cgroup = |point: &String| point.starts_with("/sys/fs/cgroup");
     let (cgroups, others): (Vec<_>, Vec<_>) =
@@ -269,7 +269,7 @@ fn affinity_needs_the_hosts_processes_and_sys_nice() {
         let mut pod = shared("web");
         pod.containers[0].user = 1000;
         let pid = bench.run(&pod).containers[0].pid;
-        // Seen by everybody: that the watcher has looked twice.
+        // The repair of this one, which all can see, says that the watcher has looked twice.
         let witness = bench.run(&shared("witness")).containers[0].pid;
         let group = cgroup::of_process(witness, "cpuset").unwrap();
         set_affinity(process::parent(pid).unwrap(), reserved);

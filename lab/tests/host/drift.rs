@@ -1,5 +1,5 @@
 //! What was decided is not so any more: the plugin sees it in the groups' files and in the processes, says so, and repairs
-//! it. On real containerd, with the damage done as anybody with root could do it.
+//! it. On real containerd, with the damage done as any user with root could do it.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ fn pid(bench: &Bench, pod: &str) -> u32 {
     pod.containers[0].pid
 }
 
-/// Somebody writes a shared container's cpuset. containerd 2.1 could lock up if it were told at once, so the plugin sets it
+/// A user with root writes a shared container's cpuset. containerd 2.1 could lock up if it were told at once, so the plugin sets it
 /// itself, and tells containerd with its next answer.
 #[test]
 fn a_cpuset_that_somebody_wrote() {

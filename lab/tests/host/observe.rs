@@ -1,5 +1,5 @@
 //! What the plugin tells with a real containerd: metrics, read by Prometheus' own parser (`promtool` of Debian's package),
-//! with the alert rules that go with them; and `status` and `explain` as somebody on the node runs them.
+//! with the alert rules that go with them; and `status` and `explain` as they are run on the node.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -105,9 +105,9 @@ fn has(text: &str, parts: &[&str]) {
     }
 }
 
-/// One that was placed, one that was refused, and one that somebody has moved behind the runtime's back.
+/// One that was placed, one that was refused, and one that was moved behind the runtime's back.
 #[test]
-fn somebody_wants_to_know() {
+fn status_and_explain() {
     let mut bench = Bench::new(Version::V2_1);
     let (setup, mut plugin) = bench.plugin_setup();
     bench.run(&shared("web"));

@@ -1,5 +1,6 @@
-//! Exclusivity that the kernel keeps, on a virtual server: everybody leaves, with the plugin dead as well; somebody writes to
-//! the groups, somebody else has the CPUs, another kind is asked for, the kernel's way is given up; and nothing throttles.
+//! Exclusivity that the kernel keeps, on a virtual server: all processes leave, with the plugin dead as well; the groups are
+//! written by hand, the CPUs are in another partition, the partition's type or the way to keep exclusivity changes; and nothing
+//! throttles.
 
 use lab::cgroup::Driver;
 use lab::containerd::Version;
@@ -21,15 +22,15 @@ const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 #[test]
 fn with_cgroupfs() {
     let mut parts = vec![
-        everybody_leaves(),
+        all_processes_leave(),
         a_busy_container_is_not_throttled(),
-        what_somebody_wrote_is_put_right(),
+        what_was_written_by_hand_is_repaired(),
         the_kind_can_change_and_the_way_too(),
         restarted_at_once(),
         beside_others_of_their_pod(),
     ];
     parts.extend(privileges::parts());
-    // Last: the group of somebody else stays.
+    // Last: the other partition stays.
     parts.push(what_the_kernel_refuses_the_runtime_keeps());
     play(&machine(), Version::V2_1, &parts);
 }
@@ -38,7 +39,7 @@ fn with_cgroupfs() {
 #[test]
 fn with_systemd() {
     let software = Software { driver: Driver::Systemd, ..Version::V2_1.into() };
-    play(&machine(), software, &[everybody_leaves(), beside_others_of_their_pod()]);
+    play(&machine(), software, &[all_processes_leave(), beside_others_of_their_pod()]);
 }
 
 fn machine() -> Machine {
@@ -88,9 +89,9 @@ fn check_busy(view: &View, name: &str, expected: &str) {
     assert!(!ran.is_empty() && ran.is_subset(&expected), "{name} ran on {ran}, not {expected}");
 }
 
-/// A busy process in an ordinary pod and one of the host leave the exclusive CPUs, though nobody writes to their groups;
+/// A busy process in an ordinary pod and one of the host leave the exclusive CPUs, though their groups are not written;
 /// it holds while the plugin is dead, and the CPUs come back when the pod ends.
-fn everybody_leaves() -> Part {
+fn all_processes_leave() -> Part {
     let steps = vec![
         Step::StartPlugin(exclusivity("kernel")),
         Step::RunBusy(shared("web")),
@@ -125,10 +126,10 @@ fn everybody_leaves() -> Part {
         assert_eq!(exclusive.disagreements(), [""; 0]);
         let written = |view: &View| view.busy.iter().map(|b| b.set.clone()).collect::<Vec<_>>();
         for view in [exclusive, plugin_dead, pod_gone] {
-            assert_eq!(written(view), written(before), "somebody wrote to a busy process' group");
+            assert_eq!(written(view), written(before), "a busy process' group was written");
         }
     };
-    Part::new("everybody leaves", steps, check)
+    Part::new("all processes leave", steps, check)
 }
 
 /// The pod's quota is lifted as well, so nothing is left that could throttle: not once in 150 periods. In runtime mode it is
@@ -161,7 +162,7 @@ fn a_busy_container_is_not_throttled() -> Part {
 }
 
 /// Someone with root writes into the groups; the plugin sees it, says so and puts it right.
-fn what_somebody_wrote_is_put_right() -> Part {
+fn what_was_written_by_hand_is_repaired() -> Part {
     let steps = vec![
         Step::StartPlugin(exclusivity("kernel")),
         Step::Run(shared("web")),
@@ -189,10 +190,10 @@ fn what_somebody_wrote_is_put_right() -> Part {
         let view = views(outcomes)[0];
         assert_eq!([view.allowed("db"), view.allowed("web")], ["1-2", "0,3-7"]);
     };
-    Part::new("what somebody wrote is put right", steps, check)
+    Part::new("what was written by hand is repaired", steps, check)
 }
 
-/// Where somebody else has the CPUs, or may have them, the kernel refuses the partition: the runtime keeps others off them,
+/// Where another partition has the CPUs, or may have them, the kernel refuses the partition: the runtime keeps others off them,
 /// for this container only, and they come back.
 fn what_the_kernel_refuses_the_runtime_keeps() -> Part {
     let other = || Group::Named("other".into());
@@ -239,7 +240,7 @@ fn what_the_kernel_refuses_the_runtime_keeps() -> Part {
     Part::new("what the kernel refuses the runtime keeps", steps, check)
 }
 
-/// The kernel keeps CPUs of a removed group for a while: whoever takes them too early damages it. So each instance of a
+/// The kernel keeps CPUs of a removed group for a while: a partition that takes them too early damages it. So each instance of a
 /// container that fails again and again gets its CPUs when they have been given back.
 fn restarted_at_once() -> Part {
     let mut steps = vec![Step::StartPlugin(exclusivity("kernel")), Step::Run(exclusive("db", 4))];
@@ -291,7 +292,7 @@ fn beside_others_of_their_pod() -> Part {
     Part::new("beside others of their pod", steps, check)
 }
 
-/// Partitions without load balancing, then with, then none at all: nobody moves.
+/// Partitions without load balancing, then with, then none at all: no container moves.
 fn the_kind_can_change_and_the_way_too() -> Part {
     let isolated = format!("{}cpusetPartition: isolated\n", exclusivity("kernel"));
     let mut steps = vec![

@@ -66,7 +66,7 @@ fn part(
         };
         println!("{confinement:?}");
         let view = views(outcomes)[0];
-        // Whoever keeps it, containers are pinned.
+        // Containers are pinned in each case.
         assert_eq!(view.disagreements(), [""; 0]);
         assert_eq!((view.allowed("db"), view.allowed("web")), ("1-2", "0,3-7"));
         // A process of the host is kept away by the kernel only.

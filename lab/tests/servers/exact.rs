@@ -9,6 +9,7 @@ use lab::scenario::{
     Order, config, exclusive, kep_4800, numa, refusals, resizes, shared, views, whole_cores,
 };
 use lab::step::{Outcome, Step};
+use lab::suite::usual;
 use lab::view::View;
 use lab::vm::{self, Turn};
 
@@ -28,7 +29,7 @@ fn check_view(view: &View, expected: &[(&str, &str)]) {
 #[test]
 fn the_keps_node() {
     let parts = [the_keps_order(), the_kubelets_order(), without_alignment()];
-    play(&machine("kep-4800"), Version::V2_1, &parts);
+    play(&machine("kep-4800"), usual(Version::V2_1), &parts);
 }
 
 /// The KEP's result; then what happens when things end.
@@ -188,7 +189,7 @@ fn check_refusal(outcomes: &[Outcome], index: usize, reason: &str) {
 /// Two threads a core: resizes, first by single CPUs, then by whole cores only; then containers of whole cores only.
 #[test]
 fn whole_cores_only() {
-    play(&machine("smt"), Version::V2_1, &[resizes_of_cores(), containers_of_cores()]);
+    play(&machine("smt"), usual(Version::V2_1), &[resizes_of_cores(), containers_of_cores()]);
 }
 
 fn resizes_of_cores() -> Part {
@@ -294,7 +295,8 @@ pub(crate) fn near_numa_nodes() -> Part {
     Part::new("near NUMA nodes", steps, check)
 }
 
-/// A node of a kubelet with its static policy, taken over with the overlay for that and without a move; placed as no algorithm of ours would.
+/// A node of a kubelet with its static policy, taken over with the overlay for that and without a move. The CPUs are where no
+/// algorithm of ours would have them.
 fn a_kubelets_node() -> Part {
     const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
     let moving = Manifests::compose("migrate").unwrap();

@@ -50,9 +50,21 @@ pub fn lock(name: &str) -> Result<Lock> {
 /// # Errors
 /// When the lock file cannot be made or locked.
 pub fn lock_file(path: &Path) -> Result<Lock> {
+    hold(path, FlockArg::LockExclusive)
+}
+
+/// As [`lock_file`], beside others that hold it in this way, too.
+///
+/// # Errors
+/// When the lock file cannot be made or locked.
+pub fn lock_file_with_others(path: &Path) -> Result<Lock> {
+    hold(path, FlockArg::LockShared)
+}
+
+fn hold(path: &Path, way: FlockArg) -> Result<Lock> {
     let file = fs::File::create(path)
         .with_context(|| format!("cannot make the lock file {}", path.display()))?;
-    match Flock::lock(file, FlockArg::LockExclusive) {
+    match Flock::lock(file, way) {
         Ok(lock) => Ok(Lock(lock)),
         Err((_, errno)) => Err(errno).with_context(|| format!("cannot lock {}", path.display())),
     }

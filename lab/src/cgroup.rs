@@ -10,30 +10,14 @@ use anyhow::{Context, Result, bail};
 
 use crate::pod::{CPU_PERIOD, Pod};
 
+pub mod driver;
+mod files;
 mod slice;
 
-const ROOT: &str = "/sys/fs/cgroup";
-const CLASSES: [&str; 3] = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
+pub use driver::Driver;
+use files::{ROOT, write};
 
-/// How pods' cgroups are made and named: the kubelet's `cgroupDriver`.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    serde::Serialize,
-    serde::Deserialize,
-    clap::ValueEnum,
-)]
-pub enum Driver {
-    /// Directories.
-    #[default]
-    Cgroupfs,
-    /// Units of systemd.
-    Systemd,
-}
+const CLASSES: [&str; 3] = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
 
 /// Whether this machine has the unified hierarchy.
 #[must_use]
@@ -153,14 +137,14 @@ pub fn quota(pid: u32) -> Result<Option<i64>> {
     }
 }
 
-/// What is written in a process's cgroup as its CPUs (cgroup v2); empty if nobody ever wrote there.
+/// What is written in a process's cgroup as its CPUs (cgroup v2); empty if nothing was ever written there.
 ///
 /// # Errors
 /// When the process is gone, or its cgroup cannot be read.
 pub fn set_cpus(pid: u32) -> Result<String> {
     let controller = if is_v2() { "" } else { "cpuset" };
     let path = of_process(pid, controller)?.join("cpuset.cpus");
-    // Without the controller nobody can have written.
+    // Without the controller there is no such file.
     if path.exists() { read(&path) } else { Ok(String::new()) }
 }
 
@@ -247,7 +231,7 @@ pub fn remove_pod(pod: &Pod) -> Result<()> {
 pub fn tidy() {
     for hierarchy in hierarchies() {
         for class in CLASSES.iter().rev() {
-            // Not empty: somebody else's pods.
+            // Not empty: another kubelet's pods.
             let _ = fs::remove_dir(hierarchy.join(class));
         }
     }
@@ -268,10 +252,6 @@ fn make(path: &Path) -> Result<()> {
 
 fn delegate(path: &Path) -> Result<()> {
     write(&path.join("cgroup.subtree_control"), "+cpuset +cpu +memory +pids")
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).with_context(|| format!("cannot write {text:?} to {}", path.display()))
 }
 
 fn read(path: &Path) -> Result<String> {

@@ -2,99 +2,23 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
-use crate::cgroup::Driver;
 use crate::command::{command, last_lines, run};
 use crate::cri::{Cri, wire};
 use crate::process;
 
 mod config;
 mod leftovers;
+mod setup;
+mod version;
 
-/// The containerd generations the lab knows.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize,
-)]
-pub enum Version {
-    /// 1.7, with NRI 0.6.
-    #[value(name = "1.7")]
-    V1_7,
-    /// 2.1, with NRI 0.8.
-    #[value(name = "2.1")]
-    V2_1,
-}
-
-impl Version {
-    /// What it is called.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::V1_7 => "1.7",
-            Self::V2_1 => "2.1",
-        }
-    }
-
-    /// Debian's suite that has it.
-    #[must_use]
-    pub fn suite(self) -> &'static str {
-        match self {
-            Self::V1_7 => "trixie",
-            Self::V2_1 => "forky",
-        }
-    }
-
-    /// Whether `containerd --version`, a command that is run, is of this generation: suites go on to others.
-    ///
-    /// # Errors
-    /// When it is not, or does not say.
-    pub fn check(self, version: &mut Command) -> Result<()> {
-        self.is_said(run(version)?.trim())
-    }
-
-    /// "containerd github.com/containerd/containerd/v2 2.1.4 commit"
-    fn is_said(self, words: &str) -> Result<()> {
-        let number = words.split_whitespace().nth(2).unwrap_or_default();
-        let rest = number.strip_prefix(self.name());
-        if rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit())) {
-            return Ok(());
-        }
-        bail!(
-            "this would be taken for containerd {}, and is another one: {words:?}. Debian's {} has gone on; the lab has to \
-             know another suite for it (lab/src/containerd.rs).",
-            self.name(),
-            self.suite()
-        );
-    }
-}
-
-/// Where one containerd lives and how it is set up.
-#[derive(Debug, Clone)]
-pub struct Setup {
-    /// Which generation the programs are of: it decides the format of the configuration.
-    pub version: Version,
-    /// Directory with `containerd`, `containerd-shim-runc-v2` and `ctr`.
-    pub programs: PathBuf,
-    /// The OCI runtime.
-    pub runc: PathBuf,
-    /// Images and snapshots. Removed at the end.
-    pub data: PathBuf,
-    /// Sockets and state; a short path, because the names of sockets are limited. Removed at the end.
-    pub run: PathBuf,
-    /// What stands for the node's root directory: `/` itself in a virtual server, on a machine that is not ours alone a
-    /// directory in `run`. NRI's socket and plugins, and containerd's configuration, are at their usual places below it.
-    pub root: PathBuf,
-    /// Which snapshotter: `overlayfs`, or `native` where overlays cannot be stacked.
-    pub snapshotter: &'static str,
-    /// How it is told to make cgroups.
-    pub driver: Driver,
-    /// Whether this machine may not lower OOM scores (a container or virtual machine without CAP_SYS_RESOURCE).
-    pub restrict_oom_score: bool,
-}
+pub use setup::Setup;
+pub use version::Version;
 
 /// A running containerd.
 #[derive(Debug)]
@@ -129,7 +53,7 @@ impl Containerd {
         Ok(containerd)
     }
 
-    /// Takes NRI out of the configuration, which is how containerd 1.7 comes, and starts anew. From then on nobody waits
+    /// Takes NRI out of the configuration, which is how containerd 1.7 comes, and starts anew. From then on the lab does not wait
     /// for NRI's socket.
     ///
     /// # Errors
@@ -304,7 +228,7 @@ impl Containerd {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         process::end(&mut child, signal, Duration::from_secs(15))
             .context("cannot end containerd")?;
-        // Its successor makes them anew; until then nobody should take the old ones for a sign of life.
+        // Its successor makes them anew; until then the old ones must not be taken for a sign of life.
         let _ = fs::remove_file(self.socket());
         let _ = fs::remove_file(self.nri_socket());
         Ok(())
@@ -326,26 +250,5 @@ impl Drop for Containerd {
                 "containerd was not cleaned up completely: {error:#}"
             ));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_called_2_1_is_no_other() {
-        let said = |number: &str| {
-            let words = format!("containerd github.com/containerd/containerd/v2 {number} 1b2c3");
-            Version::V2_1.is_said(&words)
-        };
-        for number in ["2.1.9+unknown", "2.1.4~ds1", "2.1"] {
-            said(number).unwrap();
-        }
-        for number in ["2.2.0", "2.10.3", "1.7.24~ds1", ""] {
-            let error = said(number).unwrap_err().to_string();
-            assert!(error.contains("containerd 2.1, and") && error.contains("forky"), "{error}");
-        }
-        assert!(Version::V1_7.is_said("").is_err());
     }
 }

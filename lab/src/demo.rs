@@ -33,13 +33,8 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     let binaries = Binaries::build()?;
     let steps = scenario::kep_4800(options.order, !options.no_align);
-    let outcomes = vm::run(
-        &Machine::load("kep-4800")?,
-        options.runtime,
-        &steps,
-        &binaries,
-        Duration::from_secs(180),
-    )?;
+    let machine = Machine::load("kep-4800")?;
+    let outcomes = vm::run(&machine, options.runtime, &steps, &binaries, Duration::from_secs(180))?;
     if let Some(refusal) = scenario::refusals(&outcomes).first() {
         bail!("a pod of the example was refused: {refusal}");
     }
@@ -47,7 +42,9 @@ pub fn run(options: &Options) -> Result<()> {
     progress("the node, as its processes tell it:");
     let colour = std::io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    println!("\n{}\n{}", picture::draw(view, RESERVED, colour), picture::verdict(view));
+    let reserved = RESERVED.parse().context("the reserved CPUs are no list")?;
+    let picture = picture::draw(view, &machine.topology()?, reserved, colour);
+    println!("\n{picture}\n{}", picture::verdict(view));
     if !view.disagreements().is_empty() {
         bail!("what was decided is not what is");
     }

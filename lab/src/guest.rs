@@ -8,51 +8,19 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
-use serde::{Deserialize, Serialize};
 
 use crate::cgroup;
 use crate::command::{command, run};
 use crate::containerd::Setup;
 use crate::image::shipped::Shipped;
+use crate::job::{Job, Report};
 use crate::node::Node;
+use crate::player::Player;
 use crate::shell;
-use crate::step::{Outcome, Player, Step};
-use crate::vm::{Oci, Software, images};
+use crate::software::{self, Oci, Software};
+use crate::step::Step;
 
 mod watch;
-
-/// What a guest is to do.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Job {
-    /// With what.
-    pub software: Software,
-    /// CPUs to take offline first.
-    pub offline: Vec<usize>,
-    /// The parts, each of several steps, in order. Each begins on an empty node.
-    pub parts: Vec<Vec<Step>>,
-    /// The plugin's configuration, if a person is to have a prompt then.
-    pub shell: Option<String>,
-}
-
-/// What a guest says, one JSON object a line.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum Report {
-    /// The kernel and containerd have come up.
-    Booted {
-        /// Seconds since the kernel began, by the guest's clock.
-        uptime: f64,
-    },
-    /// What is being done.
-    Progress(String),
-    /// What came of the next step.
-    Outcome(Outcome),
-    /// A step of this part failed; the next part follows.
-    Failed(String),
-    /// A person can type now.
-    Prompt,
-    /// The guest cannot go on; nothing follows.
-    Broken(String),
-}
 
 /// Where the image of the run is mounted.
 const RUN: &str = "/lab";
@@ -141,7 +109,7 @@ fn start_node(software: Software) -> Result<Node> {
     let Software { version, oci, driver } = software;
     let setup = Setup {
         version,
-        programs: PathBuf::from(images::programs(version)),
+        programs: PathBuf::from(software::programs(version)),
         runc: PathBuf::from(match oci {
             Oci::Runc => "/usr/sbin/runc",
             Oci::Crun => "/usr/bin/crun",

@@ -16,6 +16,41 @@ use crate::node::Node;
 /// Sockets and state; short, because the names of sockets are limited.
 const RUN: &str = "/run/nri-cpu-manager-lab";
 
+/// What is taken out of Debian's packages.
+struct Packages {
+    programs: PathBuf,
+    runc: PathBuf,
+    busybox: PathBuf,
+}
+
+impl Packages {
+    fn of(version: Version) -> Result<Self> {
+        let debian = Debian::new()?;
+        Ok(Self {
+            programs: debian.unpacked("containerd", version.suite())?.join("usr/bin"),
+            // Newer ones than Debian 12's need newer libraries.
+            runc: debian.unpacked("runc", "bookworm")?.join("usr/sbin/runc"),
+            busybox: debian.unpacked("busybox-static", "bookworm")?.join("bin/busybox"),
+        })
+    }
+}
+
+/// Fetches the packages for both generations of containerd.
+///
+/// # Errors
+/// When they cannot be had.
+pub fn prepare() -> Result<()> {
+    let _turn = cache::lock_file(&lock())?;
+    for version in [Version::V1_7, Version::V2_1] {
+        Packages::of(version)?;
+    }
+    Ok(())
+}
+
+fn lock() -> PathBuf {
+    Path::new(RUN).with_extension("lock")
+}
+
 /// A node on this machine. One at a time: pods of two would have the same CPUs for themselves.
 #[derive(Debug)]
 pub struct Host {
@@ -30,13 +65,9 @@ impl Host {
     /// # Errors
     /// When packages cannot be had, or containerd does not start.
     pub fn start(version: Version, binaries: &Binaries) -> Result<Self> {
-        let lock = cache::lock_file(&Path::new(RUN).with_extension("lock"))?;
-        let debian = Debian::new()?;
-        let programs = debian.unpacked("containerd", version.suite())?.join("usr/bin");
+        let lock = cache::lock_file(&lock())?;
+        let Packages { programs, runc, busybox } = Packages::of(version)?;
         version.check(&mut command(programs.join("containerd"), ["--version"]))?;
-        // Newer ones than Debian 12's need newer libraries.
-        let runc = debian.unpacked("runc", "bookworm")?.join("usr/sbin/runc");
-        let busybox = debian.unpacked("busybox-static", "bookworm")?.join("bin/busybox");
         let image = cache::directory("images")?.join("host.tar");
         image::lab::write(&image, &busybox, &binaries.probe)?;
         let directory = cache::directory("host")?;

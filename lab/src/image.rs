@@ -2,6 +2,10 @@
 //! `podman load` take it.
 //!
 //! Times, owners and the order of files are fixed: the same files give the same bytes.
+//!
+//! Why no tool does it: buildah and docker would build the Dockerfile's first stage too, out of a registry; umoci and skopeo
+//! have to be installed, where `hack/image` needs neither root nor Debian, and would be called with as many lines as the few
+//! objects of JSON below, which the specification of OCI images fixes.
 
 use std::fs::File;
 use std::io::Write;
@@ -29,7 +33,7 @@ pub struct Image {
 /// Something in an image's layer. Paths have no leading slash.
 #[derive(Debug, Clone)]
 pub enum Entry {
-    /// A program that everybody may run.
+    /// A program that every user may run.
     Program {
         /// Where it lies.
         path: String,

@@ -26,7 +26,7 @@ pub trait Instance: Debug {
     /// When it cannot be started.
     fn start(&mut self, node: &mut Node) -> Result<()>;
 
-    /// Ends its process: SIGKILL as a crash does, SIGTERM as whoever has started it does in order.
+    /// Ends its process: SIGKILL as a crash does, SIGTERM as an orderly stop does.
     ///
     /// # Errors
     /// When it does not end, or had to be killed though it was asked to end.

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
-use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 use crate::binaries::Binaries;
@@ -14,12 +13,14 @@ use crate::node::Node;
 use crate::plugin::Plugin;
 use crate::pod::{Container, Pod};
 use crate::scenario::{exclusive, exclusivity};
+use crate::software::Software;
 use crate::step::{Outcome, Step};
-use crate::vm::{self, Machine, Software};
+use crate::vm::{self, Machine};
 
-/// Who keeps exclusivity: values of the plugin's configuration. Without the plugin nobody does, and what grows then is the
-/// runtime's and the machine's own share.
-const MODES: [Option<&str>; 3] = [None, Some("runtime"), Some("kernel")];
+pub mod figures;
+
+use figures::{MODES, Row, Settings};
+
 /// Containers of a pod of those that share.
 const IN_A_POD: usize = 10;
 
@@ -35,24 +36,6 @@ pub struct Options {
     /// What runs there.
     #[command(flatten)]
     pub software: Software,
-}
-
-/// What is to be measured.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Settings {
-    /// Numbers of running shared containers, ascending.
-    pub shared: Vec<usize>,
-    /// Measurements for each number and mode.
-    pub samples: usize,
-}
-
-/// The medians for one number of shared containers.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Row {
-    /// Running shared containers.
-    pub shared: usize,
-    /// Milliseconds, for each of the modes.
-    pub millis: [f64; MODES.len()],
 }
 
 /// Measures in a virtual server, where partitions can be had, and prints the table.
@@ -112,7 +95,7 @@ pub fn measure(
         }
         let mut millis = [0.0; MODES.len()];
         for (mode, median) in MODES.iter().zip(&mut millis) {
-            // The program alone: what is timed is the runtime asking it, and that is the same whoever has started it.
+            // The program alone: what is timed is the runtime asking it, and that does not depend on how it was started.
             let plugin = match mode {
                 Some(mode) => Some(Plugin::start(&node.plugin(program, &exclusivity(mode))?)?),
                 None => None,

@@ -9,12 +9,14 @@
 //! | [`manifests`], [`daemonset`] | the plugin as it is installed: `manifests/` composed, and run as a pod from its image |
 //! | [`bare`], [`launched`], [`instance`] | the plugin as a program alone, or launched by the runtime; what all ways have in common |
 //! | [`node`], [`busy`] | a runtime with pods; processes that never rest |
-//! | [`step`], [`view`], [`hardware`], [`overlap`] | what happens on a node, as data, and what it looks like then and meanwhile |
+//! | [`step`], [`player`] | what happens on a node, as data, and who does it |
+//! | [`view`], [`hardware`], [`overlap`] | what a node looks like then and meanwhile |
 //! | [`scenario`], [`picture`] | the scripts of demo and tests, and a node drawn for people |
 //! | [`suite`] | every scenario on every machine, and the table of it |
 //! | [`shell`] | a prompt on a virtual server |
 //! | [`demo`], [`measure`], [`chaos`], [`latency`] | the command's subcommands |
 //! | [`host`], [`vm`], [`guest`] | such a node on this machine, and in a virtual server |
+//! | [`software`], [`job`] | what runs on a server, and what host and guest tell each other |
 pub mod bare;
 pub mod binaries;
 pub mod busy;
@@ -32,6 +34,7 @@ pub mod hardware;
 pub mod host;
 pub mod image;
 pub mod instance;
+pub mod job;
 pub mod kernel;
 pub mod kubelet;
 pub mod latency;
@@ -41,12 +44,23 @@ pub mod measure;
 pub mod node;
 pub mod overlap;
 pub mod picture;
+pub mod player;
 pub mod plugin;
 pub mod pod;
 pub mod process;
 pub mod scenario;
 pub mod shell;
+pub mod software;
 pub mod step;
 pub mod suite;
 pub mod view;
 pub mod vm;
+
+/// Fetches and makes what servers and containers need: programs, packages, and the images that guests boot from.
+///
+/// # Errors
+/// When this machine cannot be a lab, or packages cannot be had.
+pub fn prepare() -> anyhow::Result<()> {
+    host::prepare()?;
+    vm::prepare()
+}

@@ -17,7 +17,7 @@ enum Command {
     /// KEP-4800's example on a virtual 32-CPU server, drawn.
     Demo(lab::demo::Options),
     /// Pods churn, the plugin is killed at random moments, and nothing may go wrong.
-    Chaos(lab::chaos::Options),
+    Chaos(lab::chaos::command::Options),
     /// How long an exclusive container takes to start beside many shared ones.
     Latency(lab::latency::Options),
     /// Scenarios on machines.
@@ -30,6 +30,8 @@ enum Command {
     List,
     /// The plugin's image as an OCI archive, without Docker.
     Image(lab::image::shipped::Options),
+    /// Fetches and makes what servers and containers need, so that the first of them does not have to wait.
+    Prepare,
     /// How much memory and disk the plugin needs.
     Measure,
     /// Inside a virtual server: plays what the host has asked for.
@@ -40,13 +42,14 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo(options) => lab::demo::run(&options),
-        Command::Chaos(options) => lab::chaos::run(&options),
+        Command::Chaos(options) => lab::chaos::command::run(&options),
         Command::Latency(options) => lab::latency::run(&options),
         Command::Run(options) => lab::suite::run(&options),
         Command::All(options) => lab::suite::all(&options),
         Command::Shell(options) => lab::shell::start(&options),
         Command::List => lab::suite::list(),
         Command::Image(options) => lab::image::shipped::run(&options),
+        Command::Prepare => lab::prepare(),
         Command::Measure => lab::measure::run(),
         Command::Guest => lab::guest::main(),
     };

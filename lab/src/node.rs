@@ -11,9 +11,7 @@ use nri_cpu_manager::cpuset::CpuSet;
 use crate::busy::{Busy, OUT};
 use crate::cgroup::Driver;
 use crate::containerd::{Containerd, Setup};
-use crate::daemonset::{DaemonPod, Place};
 use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
-use crate::manifests::Manifests;
 use crate::pod::{Container, Pod};
 use crate::{cgroup, image, plugin, process};
 
@@ -261,23 +259,28 @@ impl Node {
         self.kubelet.remove_together(&pods)
     }
 
-    /// Starts the plugin of this image as it is installed: the image imported, these manifests applied, with no memory of
-    /// earlier runs. Does not wait for what it does. The image is imported once: it stays the same.
+    /// Makes the plugin's image known to the runtime, once: it stays the same.
     ///
     /// # Errors
-    /// When the image cannot be imported, or the pod not be made.
-    pub fn install(&mut self, image: &Path, manifests: &Manifests) -> Result<DaemonPod> {
+    /// When it cannot be imported.
+    pub fn import_plugin(&mut self, image: &Path) -> Result<()> {
         if !self.ships {
             self.containerd.import(image, image::shipped::NAME)?;
             self.ships = true;
         }
-        let place = Place {
-            root: self.containerd.root().to_path_buf(),
-            directory: self.directory.join("daemonset"),
-            driver: self.driver,
-        };
-        crate::cache::remove(&place.root.join("var/lib/nri-cpu-manager"))?;
-        DaemonPod::start(&self.kubelet, manifests, &place)
+        Ok(())
+    }
+
+    /// Where what belongs to this node lies, and is not the runtime's.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// How cgroups are made.
+    #[must_use]
+    pub fn driver(&self) -> Driver {
+        self.driver
     }
 
     /// The kubelet's connection to the runtime, until that is restarted.
@@ -295,7 +298,7 @@ impl Node {
     /// Where a pod's container may run: what the kernel says of every thread of all its processes.
     ///
     /// # Errors
-    /// When it does not run, or its threads do not agree for longer than somebody needs to change them all.
+    /// When it does not run, or its threads do not agree for longer than it takes to change them all.
     pub fn allowed(&self, pod: &str, container: &str) -> Result<CpuSet> {
         let running = self.pods.iter().find(|running| running.pod.name == pod);
         let found =

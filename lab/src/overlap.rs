@@ -140,7 +140,7 @@ mod tests {
             Some("db has CPUs 2-3 for itself, and web might run on 0-3 meanwhile".to_owned());
         assert_eq!(met(db_first, ["2-3", "0-3"], ["2-3", "0-1"]), told);
         assert_eq!(met(web_first, ["0-1", "2-3"], ["0-3", "2-3"]), told);
-        // Those who share may meet, and who has ended meets nobody.
+        // Shared containers may meet, and one that has ended meets none.
         assert_eq!(met([("a", false), ("b", false)], ["0", "0"], ["0", "0"]), None);
         assert_eq!(met(db_first, ["2-3", "gone"], ["2-3", "gone"]), None);
     }

@@ -1,56 +1,35 @@
-//! A node drawn for people: uncore caches as blocks, CPUs by container, and what was decided beside what is true.
-//!
-//! Everything is readable without colour: a container's CPUs carry its letter, shared ones a dot.
+//! A node for people: the product's own picture of where processes may run, and a table with what was decided beside it.
 
 use std::fmt::Write;
 
 use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::observe::picture::text::{self, Style, WIDTH};
+use nri_cpu_manager::observe::picture::{Badge, Occupancy, Picture, Tenant};
 use nri_cpu_manager::spelling;
+use nri_cpu_manager::topology::Topology;
 
 use crate::view::{ContainerView, View};
 
-/// Columns of a terminal that the blocks may use.
-const WIDTH: usize = 100;
-
-/// Background colours (of the 256 that terminals know) on which black is readable, one a letter.
-const COLOURS: [u8; 8] = [114, 215, 111, 218, 229, 152, 183, 180];
-
-/// Draws a view.
+/// Draws a view of this machine.
 #[must_use]
-pub fn draw(view: &View, reserved: &str, colour: bool) -> String {
-    let exclusive: Vec<(&ContainerView, CpuSet)> = view
+pub fn draw(view: &View, topology: &Topology, reserved: CpuSet, colour: bool) -> String {
+    let exclusive: Vec<Tenant> = view
         .containers
         .iter()
-        .filter(|c| c.decided.is_some())
-        .map(|c| (c, parse(&c.allowed)))
+        .filter(|container| container.decided.is_some())
+        .zip(0..)
+        .map(|(container, number)| Tenant {
+            badge: Badge(number),
+            name: container.pod.clone(),
+            cpus: parse(&container.allowed),
+            idle: CpuSet::EMPTY,
+            remark: String::new(),
+        })
         .collect();
-    let pen = Pen { exclusive: &exclusive, colour };
-    let mut text = String::new();
-    let blocks: Vec<Vec<String>> = view
-        .hardware
-        .caches
-        .iter()
-        .enumerate()
-        .map(|(number, cache)| pen.block(number, &parse(cache)))
-        .collect();
-    let width = blocks.first().map_or(1, |block| width(&block[1]) + 1);
-    for row in blocks.chunks((WIDTH / width).max(1)) {
-        for line in 0..row[0].len() {
-            let _ = writeln!(
-                text,
-                "{}",
-                row.iter().map(|block| block[line].as_str()).collect::<Vec<_>>().join(" ")
-            );
-        }
-    }
-    let _ = writeln!(
-        text,
-        "  · shared by everyone else; {} {} reserved: never exclusive\n",
-        spelling::cpus(reserved),
-        spelling::agree(reserved, "is", "are")
-    );
-    text += &pen.table(view);
-    text
+    let shared = exclusive.iter().fold(topology.online(), |rest, tenant| rest - tenant.cpus);
+    let table = table(view, topology, &exclusive, shared, colour);
+    let picture = Picture::of(topology, Occupancy { tenants: exclusive, reserved, shared });
+    format!("{}\n{table}", text::draw(&picture, Style { width: WIDTH, colour }))
 }
 
 /// One line that says whether processes and decisions agree, and if not, where.
@@ -66,120 +45,66 @@ pub fn verdict(view: &View) -> String {
     format!("They do NOT agree:\n  {}", wrong.join("\n  "))
 }
 
-struct Pen<'a> {
-    exclusive: &'a [(&'a ContainerView, CpuSet)],
+fn table(
+    view: &View,
+    topology: &Topology,
+    exclusive: &[Tenant],
+    shared: CpuSet,
     colour: bool,
-}
-
-impl Pen<'_> {
-    /// A cache: its number, a frame with a cell for each CPU, and the first and last CPU's number.
-    fn block(&self, number: usize, cpus: &CpuSet) -> Vec<String> {
-        let inner = cpus.len() * 2 + 1;
-        let (first, last) = (cpus.iter().next().unwrap_or(0), cpus.iter().last().unwrap_or(0));
-        let cells: String = cpus.iter().map(|cpu| self.cell(cpu)).collect();
-        let room = inner.saturating_sub(first.to_string().len());
-        vec![
-            format!("{:<1$}", format!(" uncore cache {number}"), inner + 2),
-            format!("┌{}┐", "─".repeat(inner)),
-            format!("│{cells} │"),
-            format!("└{}┘", "─".repeat(inner)),
-            format!(" {first}{last:>room$} "),
-        ]
-    }
-
-    /// Two columns: the letter of whoever has this CPU, and the space before it.
-    fn cell(&self, cpu: usize) -> String {
-        let owners: Vec<usize> = self
-            .exclusive
-            .iter()
-            .enumerate()
-            .filter(|(_, (_, cpus))| cpus.contains(cpu))
-            .map(|(i, _)| i)
-            .collect();
-        match owners.as_slice() {
-            [] => " ·".to_owned(),
-            [owner] => self.paint(*owner, &format!(" {}", letter(*owner))),
-            _ => " !".to_owned(),
-        }
-    }
-
-    fn paint(&self, owner: usize, text: &str) -> String {
-        if self.colour {
-            format!("\x1b[30;48;5;{}m{text}\x1b[0m", COLOURS[owner % COLOURS.len()])
-        } else {
-            text.to_owned()
-        }
-    }
-
-    fn table(&self, view: &View) -> String {
-        let shared = self.exclusive.iter().fold(parse(&view.hardware.online), |rest, (c, _)| {
-            rest - c.decided.as_deref().map(parse).unwrap_or_default()
-        });
-        let mut text = format!(
-            "     {:<12} {:<22} {:<24} {:<24} {}\n",
-            "pod", "asks for", "its process may run on", "decided", "uncore caches"
+) -> String {
+    let mut text = format!(
+        "     {:<12} {:<22} {:<24} {:<24} {}\n",
+        "pod", "asks for", "its process may run on", "decided", "uncore caches"
+    );
+    let mut tenants = exclusive.iter();
+    for container in &view.containers {
+        let ContainerView { pod, allowed, .. } = container;
+        let tenant =
+            container.decided.as_ref().and_then(|decided| Some((decided, tenants.next()?)));
+        let (mark, decided, caches) = match tenant {
+            Some((decided, Tenant { badge, cpus, .. })) => {
+                (text::painted(*badge, colour), decided.clone(), spread(topology, *cpus))
+            }
+            None => ("·".to_owned(), format!("{shared} (shared)"), String::new()),
+        };
+        let request = match container.request {
+            milli if milli % 1000 == 0 => {
+                format!("{}, {:?}", spelling::count(milli / 1000, "CPU"), container.qos)
+            }
+            milli => format!("{milli}m CPU, {:?}", container.qos),
+        };
+        let _ = writeln!(
+            text,
+            "  {mark}  {pod:<12} {request:<22} {allowed:<24} {decided:<24} {caches}"
         );
-        let mut owner = 0;
-        for container in &view.containers {
-            let (mark, decided) = match &container.decided {
-                Some(cpus) => {
-                    owner += 1;
-                    (self.paint(owner - 1, &format!(" {} ", letter(owner - 1))), cpus.clone())
-                }
-                None => (" · ".to_owned(), format!("{shared} (shared)")),
-            };
-            let request = match container.request {
-                milli if milli % 1000 == 0 => {
-                    format!("{}, {:?}", spelling::count(milli / 1000, "CPU"), container.qos)
-                }
-                milli => format!("{milli}m CPU, {:?}", container.qos),
-            };
-            let caches = if container.decided.is_some() {
-                spread(view, &parse(&container.allowed))
-            } else {
-                String::new()
-            };
-            let _ = writeln!(
-                text,
-                " {mark} {:<12} {request:<22} {:<24} {decided:<24} {caches}",
-                container.pod, container.allowed
-            );
-        }
-        text
     }
+    text
 }
 
-/// On which caches a set of CPUs lies, and whether fewer would have done.
-fn spread(view: &View, cpus: &CpuSet) -> String {
-    let caches: Vec<CpuSet> = view.hardware.caches.iter().map(|cache| parse(cache)).collect();
-    let used: Vec<String> = (0..caches.len())
-        .filter(|&i| !(caches[i] & *cpus).is_empty())
-        .map(|i| i.to_string())
+/// On which uncore caches a set of CPUs lies, and whether fewer would have done.
+fn spread(topology: &Topology, cpus: CpuSet) -> String {
+    let caches = topology.uncores();
+    let used: Vec<String> = caches
+        .iter()
+        .filter(|cache| !(cache.cpus & cpus).is_empty())
+        .map(|cache| cache.id.to_string())
         .collect();
-    let largest = caches.iter().map(CpuSet::len).max().unwrap_or(1).max(1);
+    let largest = caches.iter().map(|cache| cache.cpus.len()).max().unwrap_or(1).max(1);
     let enough = cpus.len().div_ceil(largest);
     let split =
         if used.len() > enough { format!(": SPLIT, {enough} would do") } else { String::new() };
     format!("{}{split}", used.join(" and "))
 }
 
-fn letter(owner: usize) -> char {
-    char::from(b'A' + u8::try_from(owner % 26).unwrap_or(0))
-}
-
 fn parse(list: &str) -> CpuSet {
     list.parse().unwrap_or_default()
-}
-
-fn width(line: &str) -> usize {
-    line.chars().count()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hardware::Hardware;
     use crate::pod::Qos;
+    use crate::vm::machine::Machine;
 
     fn view() -> View {
         let container = |pod: &str, milli, allowed: &str, decided: Option<&str>| ContainerView {
@@ -194,12 +119,8 @@ mod tests {
             told: Vec::new(),
         };
         View {
-            hardware: Hardware {
-                online: "0-7".into(),
-                caches: vec!["0-3".into(), "4-7".into()],
-                ..Hardware::default()
-            },
-            read: Hardware::default(),
+            hardware: crate::hardware::Hardware { online: "0-7".into(), ..Default::default() },
+            read: Default::default(),
             busy: Vec::new(),
             containers: vec![
                 container("web", 100, "0-1,6-7", None),
@@ -208,32 +129,20 @@ mod tests {
         }
     }
 
-    #[test]
-    fn blocks_letters_and_numbers_without_colour() {
-        let text = draw(&view(), "0-1", false);
-        let expected = "\u{20}uncore cache 0  uncore cache 1\n\
-                        ┌─────────┐ ┌─────────┐\n\
-                        │ · · A A │ │ A A · · │\n\
-                        └─────────┘ └─────────┘\n\
-                        \u{20}0       3   4       7 \n";
-        assert!(text.starts_with(expected), "{text}");
-        assert!(text.contains(" A  db           4 CPUs, Guaranteed"), "{text}");
-        assert!(text.contains("0 and 1: SPLIT, 1 would do"), "{text}");
-        assert!(text.contains("0-1,6-7 (shared)"), "{text}");
-        assert!(!text.contains('\x1b'));
+    fn drawn(colour: bool) -> String {
+        let topology = Machine::single("two caches", 2, 4).topology().unwrap();
+        draw(&view(), &topology, parse("0-1"), colour)
     }
 
     #[test]
-    fn colour_is_added_and_changes_no_letter() {
-        let plain = draw(&view(), "0-1", false);
-        let coloured = draw(&view(), "0-1", true);
-        let mut stripped = String::new();
-        for (i, part) in coloured.split('\x1b').enumerate() {
-            stripped +=
-                if i == 0 { part } else { part.split_once('m').map_or("", |(_, rest)| rest) };
-        }
-        assert_eq!(stripped, plain);
-        assert_ne!(coloured, plain);
+    fn processes_are_drawn_and_decisions_stand_beside_them() {
+        let text = drawn(false);
+        assert!(text.contains("│ - - A A"), "{text}");
+        assert!(text.contains("  A  db           4 CPUs, Guaranteed"), "{text}");
+        assert!(text.contains("0 and 4: SPLIT, 1 would do"), "{text}");
+        assert!(text.contains("0-1,6-7 (shared)"), "{text}");
+        assert!(!text.contains('\x1b'));
+        assert!(drawn(true).contains('\x1b'));
     }
 
     #[test]

@@ -332,7 +332,7 @@ impl Word {
 /// What a plugin answers to `GET path` where it listens unless told otherwise: the status line, the head and the body.
 ///
 /// # Errors
-/// When nobody listens there.
+/// When nothing listens there.
 pub fn fetch(path: &str) -> Result<String> {
     fetch_from(ADDRESS, path, Duration::from_secs(60))
 }
@@ -340,7 +340,7 @@ pub fn fetch(path: &str) -> Result<String> {
 /// As [`fetch`], from somewhere else. `patience` is for the connection and for each part of the answer.
 ///
 /// # Errors
-/// When nobody listens there, or nothing comes in time.
+/// When nothing listens there, or nothing comes in time.
 pub fn fetch_from(address: SocketAddr, path: &str, patience: Duration) -> Result<String> {
     let mut answer = String::new();
     let mut fetch = || -> std::io::Result<()> {
@@ -353,7 +353,7 @@ pub fn fetch_from(address: SocketAddr, path: &str, patience: Duration) -> Result
     Ok(answer)
 }
 
-/// A plugin that nobody ended is ended with its test.
+/// A plugin that was not ended is ended with its test.
 impl Drop for Plugin {
     fn drop(&mut self) {
         let _ = process::end(&mut self.child, Signal::SIGKILL, Duration::from_secs(5));

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use nri_cpu_manager::spelling;
 
-use crate::cgroup::Driver;
+use crate::cgroup::driver::Driver;
 use crate::cri::wire;
 use crate::image;
 

@@ -74,7 +74,7 @@ pub fn allowed(pid: u32) -> Result<CpuSet> {
 }
 
 /// Where these threads may run, which must be the same CPUs for all of them; one that has ended runs nowhere. They are
-/// asked for again while somebody may be changing one after the other.
+/// read again while the plugin may be changing one after the other.
 ///
 /// # Errors
 /// When all are gone, or they do not agree: the error names one of each kind.

@@ -7,11 +7,13 @@ use anyhow::{Context, Result, bail};
 
 use crate::binaries::Binaries;
 use crate::command::{command, last_lines, run};
+use crate::player::Player;
 use crate::pod::{Container, Pod};
 use crate::scenario::shape::Shape;
-use crate::step::{Outcome, Player, Step};
+use crate::software::Software;
+use crate::step::{Outcome, Step};
 use crate::view::View;
-use crate::vm::{self, Machine, Software};
+use crate::vm::{self, Machine};
 
 /// What the person at the terminal can choose.
 #[derive(Debug, Clone, clap::Args)]
@@ -63,7 +65,8 @@ pub(crate) fn serve(
     input: impl BufRead,
     mut output: impl Write,
 ) -> Result<()> {
-    write!(output, "type help for the commands\nlab> ").context("nobody listens")?;
+    write!(output, "type help for the commands\nlab> ")
+        .context("the person at the prompt has left")?;
     for line in input.lines() {
         let line = line.context("cannot read the line")?;
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -71,8 +74,8 @@ pub(crate) fn serve(
             break;
         }
         let answer = answer(player, &line, &words).unwrap_or_else(|error| format!("{error:#}\n"));
-        write!(output, "{answer}lab> ").context("nobody listens")?;
-        output.flush().context("nobody listens")?;
+        write!(output, "{answer}lab> ").context("the person at the prompt has left")?;
+        output.flush().context("the person at the prompt has left")?;
     }
     Ok(())
 }

@@ -152,7 +152,7 @@ impl View {
 /// Every place where a process and a decision do not agree, in words; empty when all is well.
 ///
 /// An exclusive container has to run on exactly the CPUs decided for it and without a quota, every other one on exactly those
-/// of the online CPUs that nobody has for himself.
+/// of the online CPUs that no container has exclusively.
 #[must_use]
 pub fn disagreements(online: CpuSet, containers: &[ContainerView]) -> Vec<String> {
     let parse = |text: &str| text.parse::<CpuSet>().unwrap_or_default();

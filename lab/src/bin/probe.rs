@@ -73,7 +73,7 @@ fn record(file: &File) {
     if let (Ok(before), Ok(after)) = (before, after)
         && before == after
     {
-        // A lost record shows as an older time; there is nobody to tell from here.
+        // A lost record shows as an older time; this program has no way to report it.
         let _ = file.write_at(&now.to_ne_bytes(), before as u64 * 8);
     }
 }

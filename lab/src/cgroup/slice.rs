@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::{ROOT, write};
+use super::files::{ROOT, write};
 use crate::command::{command, run};
 
 const CLASSES: [&str; 3] =

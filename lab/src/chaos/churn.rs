@@ -5,12 +5,13 @@ use fastrand::Rng;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use super::storm::{NAMESPACE, Storm};
 use super::story::short;
-use super::{NAMESPACE, Storm};
 use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
 use crate::pod::{Container, Pod};
 
 mod failures;
+mod init;
 
 /// Pods of one kubelet.
 const PODS: usize = 3;
@@ -88,6 +89,9 @@ impl Worker<'_> {
     fn start_pod(&mut self) -> Result<()> {
         self.started += 1;
         let name = format!("w{}-{}", self.number, self.started);
+        if self.rng.u8(0..100) < 25 {
+            return self.start_pod_with_init(&name);
+        }
         let guaranteed = self.rng.u8(0..100) < 65;
         let count = self.rng.usize(1..=3);
         let containers: Vec<Container> = (0..count)

@@ -11,10 +11,12 @@ use crate::cache;
 use crate::command::progress;
 use crate::host::Host;
 use crate::image::shipped::Shipped;
-use crate::step::{Outcome, Player, Step};
-use crate::vm::{self, Machine, Software};
+use crate::player::Player;
+use crate::software::Software;
+use crate::step::{Outcome, Step};
+use crate::vm::{self, Machine};
 
-/// CPUs of a virtual server, unless somebody says otherwise.
+/// CPUs of a virtual server, unless `--cpus` says otherwise.
 const CPUS: usize = 16;
 
 /// What the person at the terminal can choose.
@@ -80,7 +82,7 @@ pub fn run(options: &Options) -> Result<()> {
     let seconds = summary.millis as f64 / 1000.0;
     println!(
         "seed {}, {} workers: {seconds:.0} s, {:.1} creations/s, {} exclusive, {} refused ({} of them by another plugin), {} failed, \
-         {} came back after several failures, {} pods with another sandbox; processes looked at {} times; longest repair {:.1} s",
+         {} came back after several failures, {} pods with another sandbox, {} with an init container; processes looked at {} times; longest repair {:.1} s",
         options.seed,
         options.workers,
         summary.creations as f64 / seconds.max(0.001),
@@ -90,6 +92,7 @@ pub fn run(options: &Options) -> Result<()> {
         summary.failed,
         summary.relapsed,
         summary.reborn,
+        summary.initialised,
         summary.looks,
         summary.longest_repair as f64 / 1000.0
     );

@@ -8,10 +8,14 @@ use anyhow::{Context, Result};
 use fastrand::Rng;
 use nix::sys::signal::Signal;
 
-use super::{Storm, nudge};
+use super::storm::Storm;
 use crate::command::last_lines;
 use crate::instance::Instance;
 use crate::node::Node;
+use crate::scenario;
+
+/// The pod that makes something happen when all rest.
+const NUDGE: &str = "nudge";
 
 /// After so many kills everything rests, and is looked at.
 const REST: u64 = 20;
@@ -37,7 +41,7 @@ pub(super) fn run(
         plugin.end(node, Signal::SIGKILL)?;
         storm.witness.killed(kill);
         if rng.bool() {
-            // Meanwhile containers come that nobody asks about.
+            // Meanwhile containers come that the plugin is not asked about.
             wait_for(storm, rng.u64(0..=3));
         }
         plugin.start(node)?;
@@ -63,4 +67,10 @@ fn wait_for(storm: &Storm<'_>, creations: u64) {
     while storm.creations.load(Ordering::Relaxed) < target && start.elapsed() < CALM {
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Something that the plugin is asked about and that changes nothing.
+fn nudge(node: &mut Node) -> Result<()> {
+    node.run(&scenario::shared(NUDGE))?;
+    node.remove(NUDGE)
 }

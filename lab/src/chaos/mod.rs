@@ -3,6 +3,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `storm` | what all threads of it share |
 //! | `churn` | a kubelet with pods that never rest, and whose containers fail; several at a time |
 //! | `spoiler` | another plugin, which refuses some of what ours has decided |
 //! | `killer` | SIGKILL to the plugin under test, however it was started, and its next start |
@@ -15,144 +16,28 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use nri_cpu_manager::cpuset::CpuSet;
-use serde::{Deserialize, Serialize};
 
 use crate::command::last_lines;
 use crate::instance::Instance;
 use crate::kernel;
 use crate::node::Node;
-use crate::scenario;
 
 mod churn;
-mod command;
+pub mod command;
 mod fill;
 mod killer;
 mod spoiler;
+mod storm;
 mod story;
+pub mod summary;
 mod witness;
 
-pub use command::{Options, run};
+use storm::Storm;
+pub use summary::{Settings, Summary};
 use witness::Witness;
 
-/// Where the pods are that come and go: the lab's other pods are elsewhere, and so is the plugin's own.
-const NAMESPACE: &str = "storm";
-/// The pod that makes something happen when all rest.
-const NUDGE: &str = "nudge";
 /// Lines of each log that are kept.
 const LOGGED: usize = 5000;
-
-/// What a storm is made of.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Settings {
-    /// How often the plugin is killed.
-    pub kills: u64,
-    /// Containers that are created between two kills, on average.
-    pub creations_per_kill: u64,
-    /// Kubelets at work at the same time.
-    pub workers: usize,
-    /// What is done follows from it; how the threads' and the runtime's work interleaves does not.
-    pub seed: u64,
-    /// CPUs that are never exclusive.
-    pub reserved: String,
-}
-
-/// What came of it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Summary {
-    /// SIGKILLs.
-    pub kills: u64,
-    /// Containers that the runtime created.
-    pub creations: u64,
-    /// Containers that were not created: too large for the node, or for what was free, or another plugin's refusal.
-    pub refused: u64,
-    /// Those of them that another plugin refused, after ours had decided.
-    pub spoiled: u64,
-    /// Pods that got another sandbox, while the runtime went on listing the dead one.
-    pub reborn: u64,
-    /// Containers that failed several times in a row before they came back.
-    pub relapsed: u64,
-    /// Other calls that the runtime could not carry out.
-    pub failed: u64,
-    /// Containers that were seen to have CPUs for themselves: without any there is nothing to break.
-    pub exclusive: u64,
-    /// Pairs of running containers that had a CPU together, which one of them had for itself.
-    pub overlaps: u64,
-    /// Containers whose exclusive CPUs changed though nobody had asked for it.
-    pub moved: u64,
-    /// CPUs that nobody could have any more when all pods were gone.
-    pub lost: u64,
-    /// Whether the kernel warned of itself meanwhile.
-    pub kernel_warned: bool,
-    /// How often all processes were looked at.
-    pub looks: u64,
-    /// How long the storm was, in milliseconds.
-    pub millis: u64,
-    /// How long the longest repair took that the plugin needed an event for, in milliseconds.
-    pub longest_repair: u64,
-    /// What was wrong, in words; the first few.
-    pub findings: Vec<String>,
-    /// The end of what the plugin logged, over all its lives, and of what the runtime complained of.
-    pub log: String,
-}
-
-impl Summary {
-    /// Whether every promise was kept.
-    #[must_use]
-    pub fn is_good(&self) -> bool {
-        (self.overlaps, self.moved, self.lost) == (0, 0, 0) && !self.kernel_warned
-    }
-
-    /// The command's last line.
-    #[must_use]
-    pub fn line(&self) -> String {
-        let Self { kills, creations, overlaps, moved, lost, .. } = self;
-        format!("kills={kills} creations={creations} overlaps={overlaps} moved={moved} lost={lost}")
-    }
-}
-
-/// What all threads of a storm share.
-struct Storm<'a> {
-    settings: &'a Settings,
-    witness: Witness,
-    /// Held for reading by whoever changes something on the node, for writing when everybody shall rest.
-    rest: RwLock<()>,
-    over: AtomicBool,
-    creations: AtomicU64,
-    refused: AtomicU64,
-    spoiled: AtomicU64,
-    reborn: AtomicU64,
-    relapsed: AtomicU64,
-    failed: AtomicU64,
-}
-
-impl Storm<'_> {
-    /// How it goes, in words.
-    fn state(&self, kills: u64) -> String {
-        let mut summary = Summary {
-            kills,
-            creations: self.creations.load(Ordering::Relaxed),
-            ..Summary::default()
-        };
-        self.witness.testify(&mut summary);
-        summary.line()
-    }
-
-    /// The largest container that the storm has: a quarter of what there is.
-    fn most(&self) -> i64 {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        i64::try_from(cpus / 4).unwrap_or(1).max(1)
-    }
-
-    fn count(counter: &AtomicU64) -> u64 {
-        counter.fetch_add(1, Ordering::Relaxed) + 1
-    }
-}
-
-/// Something that the plugin is asked about and that changes nothing.
-fn nudge(node: &mut Node) -> Result<()> {
-    node.run(&scenario::shared(NUDGE))?;
-    node.remove(NUDGE)
-}
 
 /// Lets the storm loose on a node that is empty but for the plugin, which runs afterwards, too. `tell` hears how it goes.
 ///
@@ -176,6 +61,7 @@ pub fn storm(
         spoiled: AtomicU64::new(0),
         reborn: AtomicU64::new(0),
         relapsed: AtomicU64::new(0),
+        initialised: AtomicU64::new(0),
         failed: AtomicU64::new(0),
     };
     let start = Instant::now();
@@ -217,6 +103,7 @@ pub fn storm(
         spoiled: load(&storm.spoiled),
         reborn: load(&storm.reborn),
         relapsed: load(&storm.relapsed),
+        initialised: load(&storm.initialised),
         failed: load(&storm.failed),
         lost,
         millis,

@@ -13,7 +13,7 @@ use nri_cpu_manager::ledger::{Decision, Event};
 use nri_cpu_manager::nri::{self, Endpoint, Identity, Message, Refusal, Wishes};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::{NAMESPACE, Storm};
+use super::storm::{NAMESPACE, Storm};
 
 /// One in so many creations is refused.
 const ONE_IN: u32 = 12;
@@ -38,7 +38,7 @@ pub(super) fn run(storm: &Storm<'_>, socket: PathBuf) -> Result<()> {
     ended.context("the plugin that refuses ended")
 }
 
-/// Until there is nobody left who asks. Whoever does not wait for an answer any more gets none.
+/// Until the runtime asks no more. A caller that has stopped waiting gets no answer.
 async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
     let mut mood = Mood { rng: Rng::with_seed(storm.settings.seed), due: BTreeMap::new() };
     while let Some(message) = inbox.recv().await {

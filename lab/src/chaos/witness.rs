@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use nri_cpu_manager::cpuset::CpuSet;
 
-use super::Summary;
 use super::story::{Stories, now, short};
+use super::summary::Summary;
 use crate::process;
 
 /// Findings that are told in words.
@@ -113,7 +113,7 @@ impl Witness {
         self.seen().held.contains_key(&format!("{pod}/{container}"))
     }
 
-    /// Looks at everybody, at any moment: exclusive containers must not meet, nor change.
+    /// Looks at all containers, at any moment: exclusive containers must not meet, nor change.
     pub(super) fn look(&self) {
         let running = self.seen().running.clone();
         let allowed: Vec<(&String, &Running, CpuSet)> =

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::{Driver, Setup, Version};
+use super::setup::Setup;
+use super::version::Version;
+use crate::cgroup::Driver;
 use crate::image;
 
 pub(super) fn text(setup: &Setup) -> String {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::Signal;
 
-use super::Setup;
+use super::setup::Setup;
 use crate::{cache, process};
 
 pub(super) fn remove(setup: &Setup) -> Result<()> {

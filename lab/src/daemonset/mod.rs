@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
 
-use crate::cgroup::Driver;
 use crate::command::last_lines;
 use crate::cri::wire;
 use crate::instance::Instance;
@@ -24,27 +23,18 @@ use crate::{cache, process};
 
 mod confinement;
 mod messages;
+pub mod place;
 mod probes;
 mod volumes;
 
 pub use confinement::{Confinement, refuses_writes};
+use place::Place;
 
 /// How long a container of the plugin may take for its work, on emulated CPUs too.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a pod has to end by itself, unless it says otherwise.
 const GRACE: Duration = Duration::from_secs(30);
-
-/// The node, as far as a DaemonSet's pod touches it.
-#[derive(Debug, Clone)]
-pub struct Place {
-    /// What stands for the node's root directory in `hostPath` volumes.
-    pub root: PathBuf,
-    /// The kubelet's own directory: volumes and logs.
-    pub directory: PathBuf,
-    /// How cgroups are made.
-    pub driver: Driver,
-}
 
 /// The pod of the plugin on a node.
 #[derive(Debug)]
@@ -59,11 +49,27 @@ pub struct DaemonPod {
 }
 
 impl DaemonPod {
+    /// Starts the plugin of this image as it is installed: the image imported, these manifests applied, with no memory of
+    /// earlier runs. Does not wait for what it does.
+    ///
+    /// # Errors
+    /// When the image cannot be imported, or the pod not be made.
+    pub fn install(node: &mut Node, image: &Path, manifests: &Manifests) -> Result<Self> {
+        node.import_plugin(image)?;
+        let place = Place {
+            root: node.containerd().root().to_path_buf(),
+            directory: node.directory().join("daemonset"),
+            driver: node.driver(),
+        };
+        cache::remove(&place.root.join("var/lib/nri-cpu-manager"))?;
+        Self::start(node.kubelet(), manifests, &place)
+    }
+
     /// Starts the pod: its init containers one after the other, then its container. Does not wait for what that does.
     ///
     /// # Errors
     /// When a volume is not as it has to be, the runtime refuses, or an init container fails.
-    pub fn start(kubelet: &Kubelet, manifests: &Manifests, place: &Place) -> Result<Self> {
+    fn start(kubelet: &Kubelet, manifests: &Manifests, place: &Place) -> Result<Self> {
         let [main] = &manifests.pod().containers[..] else {
             bail!("the lab expects exactly one container in the plugin's pod");
         };
@@ -213,7 +219,7 @@ impl Instance for DaemonPod {
         Ok(())
     }
 
-    /// As a kubelet brings what somebody has changed in the cluster.
+    /// As a kubelet writes a ConfigMap that has changed in the cluster.
     fn configure(&mut self, config: &str) -> Result<()> {
         self.manifests = self.manifests.clone().configured(config);
         volumes::write_config(&self.manifests, &self.place)

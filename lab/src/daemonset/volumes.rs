@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::Place;
+use super::place::Place;
 use crate::cri::wire;
 use crate::kubelet::config_map;
 use crate::manifests::Manifests;

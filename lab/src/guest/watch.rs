@@ -57,7 +57,7 @@ fn threads() -> BTreeMap<String, usize> {
         let Some(id) = task.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // Whoever ends meanwhile is told with what could still be read.
+        // Of a thread that ends meanwhile, what could be read is reported.
         let field = |name| process::status_field(id, name).unwrap_or_default();
         let place = fs::read_to_string(task.path().join("wchan")).unwrap_or_default();
         let thread = format!("{} {:.1} {place}", field("Name"), field("State"));

@@ -1,4 +1,4 @@
-//! A container whose start takes as long as somebody wants: the runtime has read what it is to start, and waits for its shim.
+//! A container whose start takes as long as a test needs: the runtime has read what it is to start, and waits for its shim.
 
 use std::fs;
 use std::thread::{self, JoinHandle};

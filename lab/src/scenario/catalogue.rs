@@ -78,7 +78,7 @@ pub fn all() -> Vec<Scenario> {
         scenario("churn", "to full and back to empty: nothing shared, nothing lost", life::churn),
         scenario(
             "together",
-            "pods that start at the same time: within seconds nobody is where others are alone",
+            "pods that start at the same time: within seconds exclusive CPUs are exclusive",
             life::together,
         ),
         scenario(
@@ -90,24 +90,24 @@ pub fn all() -> Vec<Scenario> {
         scenario("resize", "in place to more, to fewer, to none", pods::resize),
         scenario(
             "plugin-restart",
-            "killed: nobody moves, and who comes back gets the same CPUs",
+            "killed: no container moves, and a restarted one gets the same CPUs",
             life::plugin_restart,
         ),
-        scenario("runtime-restart", "containerd killed: nobody moves", life::runtime_restart),
+        scenario("runtime-restart", "containerd killed: no container moves", life::runtime_restart),
         scenario(
             "launched",
-            "launched by containerd, which is then killed: nobody moves",
+            "launched by containerd, which is then killed: no container moves",
             life::launched,
         ),
-        scenario("both-restart", "both killed: nobody moves", life::both_restart),
+        scenario("both-restart", "both killed: no container moves", life::both_restart),
         scenario(
             "config-swap",
-            "the ConfigMap is tightened, then wrong: followed live, nobody exclusive moves",
+            "the ConfigMap is tightened, then wrong: followed live, no exclusive container moves",
             reconfigure::live,
         ),
         scenario(
             "config-swap-restart",
-            "the ConfigMap changes, the plugin is restarted: nobody exclusive moves",
+            "the ConfigMap changes, the plugin is restarted: no exclusive container moves",
             reconfigure::restart,
         ),
         scenario(

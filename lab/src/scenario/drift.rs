@@ -1,4 +1,4 @@
-//! What was decided is not so: somebody has changed it, the runtime has lost it, or it never was.
+//! What was decided is not so: it was changed by hand, the runtime has lost it, or it never was.
 
 use super::script::{Script, exclusive};
 use super::shape::Shape;
@@ -14,7 +14,7 @@ fn write(pod: &str, file: &str, value: &str) -> Step {
     Step::WriteGroup(Group::Container(pod.to_owned()), file.to_owned(), value.to_owned())
 }
 
-/// Somebody with root writes a shared container's CPUs, and an exclusive one's.
+/// A user with root writes a shared container's CPUs, and an exclusive one's.
 pub(super) fn by_hand(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));
@@ -38,7 +38,7 @@ pub(super) fn lost_update(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// An exclusive container that was there before the plugin had a quota like any other; then somebody gives it one again.
+/// An exclusive container that was there before the plugin had a quota like any other; then it gets one again by hand.
 pub(super) fn quota(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.does(Step::Run(exclusive("db", 1)));

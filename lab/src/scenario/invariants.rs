@@ -25,7 +25,7 @@ pub(super) struct Promise {
 }
 
 impl Promise {
-    /// Exclusive containers have as many CPUs as they asked for, online, not reserved, with nobody else on them and
+    /// Exclusive containers have as many CPUs as they asked for, online, not reserved, with no other container on them and
     /// without a quota; the others have all that is left but idle siblings.
     pub(super) fn check(&self, view: &View) -> Result<(), String> {
         let online = parse(&view.hardware.online);
@@ -56,7 +56,7 @@ impl Promise {
                 if !(idle & exclusive).is_empty() {
                     return Err(format!("siblings {idle} of {name} are not idle"));
                 }
-                // Whoever else may run there has somebody's own CPUs.
+                // Any other container there is on exclusive CPUs.
                 exclusive |= idle;
             }
         }
@@ -65,7 +65,7 @@ impl Promise {
             let (name, cpus) = (name(container), parse(&container.allowed));
             if !(cpus & exclusive).is_empty() {
                 return Err(format!(
-                    "{name}, a shared one, may run on {cpus}: {} are somebody's own",
+                    "{name}, a shared one, may run on {cpus}: {} are exclusive",
                     cpus & exclusive
                 ));
             }

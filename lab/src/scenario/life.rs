@@ -66,7 +66,7 @@ pub(super) fn churn(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// containerd loses what it is told of a container that is just being started, and nobody asks for anything after this.
+/// containerd loses an update of a container that it is just starting, and no request follows.
 pub(super) fn together(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));
@@ -157,7 +157,7 @@ pub(super) fn both_restart(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// Made while nobody pinned anything: on all CPUs, until the plugin comes.
+/// Made while there was no plugin: on all CPUs, until the plugin comes.
 pub(super) fn containers_first(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     let online = shape.online();
@@ -176,7 +176,7 @@ pub(super) fn containers_first(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// A partition of its own for each exclusive container: shared ones leave its CPUs though nobody tells them.
+/// A partition of its own for each exclusive container: shared ones leave its CPUs though no update is sent to them.
 pub(super) fn kernel(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config("exclusivity: kernel"));

@@ -17,7 +17,7 @@ pub(super) fn init_and_sidecar(shape: &Shape) -> Option<Script> {
     script.look();
     script.does(Step::End("db".into(), "init".into()));
     script.does(Step::Add("db".into(), guaranteed("sidecar", 1)));
-    // What the init container leaves over is everybody's until the pod needs it.
+    // What the init container leaves over is in the shared pool until the pod needs it.
     let sidecar = script.look();
     script.does(Step::Add("db".into(), guaranteed("main", 2)));
     let complete = script.exclusive_unmoved(sidecar);

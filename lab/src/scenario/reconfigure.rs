@@ -18,7 +18,7 @@ const STRICT: &str = "cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"
 /// only; then wrong, then repaired. The plugin is never restarted.
 pub(super) fn live(shape: &Shape) -> Option<Script> {
     let threads = shape.threads();
-    // Nobody has anything on the last core yet.
+    // The last core is free as yet.
     let last = *shape.cores().last().filter(|core| core.is_disjoint(&shape.reserved))?;
     let reserved = shape.reserved | last;
     if shape.room() < 2 + 3 * threads + last.len() {

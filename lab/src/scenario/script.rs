@@ -14,7 +14,7 @@ use crate::view::View;
 /// What the plugin says of a container that is not as decided: that CPU 3 was, or that CPUs 3-4 were.
 const DRIFT: &str = ": decided w";
 
-/// Whoever watches has to look so often, or has seen nothing.
+/// A watch that has looked less often has seen nothing.
 const FEW: u64 = 20;
 
 /// Whether an outcome is as it must be, given the views until then, the present one included.

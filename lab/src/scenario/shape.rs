@@ -4,7 +4,7 @@ use anyhow::Result;
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::topology::{NumaNode, Topology};
 
-use crate::vm::Machine;
+use crate::vm::machine::Machine;
 
 /// A machine as it should be found, with its first core reserved.
 #[derive(Debug, Clone)]

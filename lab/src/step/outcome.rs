@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Settled;
+use crate::chaos::summary as chaos;
 use crate::daemonset::Confinement;
+use crate::latency::figures as latency;
 use crate::overlap::Watched;
 use crate::view::View;
-use crate::{chaos, latency};
 
 /// What came of a step.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -42,4 +42,15 @@ pub enum Outcome {
     Latency(Vec<latency::Row>),
     /// What came of a storm.
     Storm(chaos::Summary),
+}
+
+/// How a node has come to be as decided.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Settled {
+    /// After how many milliseconds it was; or that the time was over.
+    pub millis: u64,
+    /// What was not as decided at the first look, in words.
+    pub first: Vec<String>,
+    /// What was not at the last one.
+    pub last: Vec<String>,
 }

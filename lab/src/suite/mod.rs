@@ -3,11 +3,10 @@
 //! All scenarios of a machine and a runtime share one boot, each on an empty node, and each is told by itself.
 
 use std::iter::repeat_n;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use serde::Serialize;
 
 use crate::binaries::Binaries;
 use crate::cache;
@@ -16,8 +15,10 @@ use crate::containerd::Version;
 use crate::scenario::catalogue::{self, Scenario};
 use crate::scenario::script::Script;
 use crate::scenario::shape::Shape;
-use crate::vm::{self, Machine, Oci, Software};
+use crate::software::{Oci, Software};
+use crate::vm::{self, Machine, Turn};
 
+mod lines;
 mod servers;
 mod table;
 
@@ -165,17 +166,17 @@ pub fn on_machine(
         verdict,
         millis: u64::try_from(Duration::as_millis(&time)).unwrap_or(u64::MAX),
     };
-    let booted =
-        vm::play(machine, *software, &parts, binaries, PATIENCE, &mut |at, played, time| {
-            let Some((scenario, script)) = fitting.get(at) else { return };
-            let verdict = match played {
-                Ok(outcomes) => Verdict::of(script.judge(&outcomes)),
-                Err(why) => Verdict::Failed(vec![why]),
-            };
-            let row = row(scenario, verdict, time);
-            progress(row.to_string());
-            rows.push(row);
-        });
+    let mut tell = |at: usize, played: vm::Played, time| {
+        let Some((scenario, script)) = fitting.get(at) else { return };
+        let verdict = match played {
+            Ok(outcomes) => Verdict::of(script.judge(&outcomes)),
+            Err(why) => Verdict::Failed(vec![why]),
+        };
+        let row = row(scenario, verdict, time);
+        progress(row.to_string());
+        rows.push(row);
+    };
+    let booted = vm::play(Turn::Alone, machine, *software, &parts, binaries, PATIENCE, &mut tell);
     if let Err(error) = booted {
         let why = format!("{error:#}");
         for (scenario, _) in fitting.iter().skip(rows.len()) {
@@ -213,15 +214,7 @@ pub fn scenarios(names: &str) -> Result<Vec<Scenario>> {
 }
 
 fn keep(rows: &[Row]) -> Result<()> {
-    write_lines(&cache::directory("results")?.join("last.jsonl"), rows)
-}
-
-/// Writes results, an object a line.
-fn write_lines<T: Serialize>(path: &Path, results: impl IntoIterator<Item = T>) -> Result<()> {
-    let lines: Result<Vec<String>, _> =
-        results.into_iter().map(|result| serde_json::to_string(&result)).collect();
-    let text = lines.context("cannot write down the results")?.join("\n") + "\n";
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    lines::write(&cache::directory("results")?.join("last.jsonl"), rows)
 }
 
 fn finish(rows: &[Row]) -> Result<()> {

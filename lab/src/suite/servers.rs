@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{Row, Verdict, write_lines};
+use super::lines;
+use super::table::{Row, Verdict};
 use crate::cache;
 use crate::containerd::Version;
 
@@ -69,7 +70,7 @@ impl Servers {
         let booted = |server: &&Server| {
             !server.rows.iter().any(|row| matches!(row.verdict, Verdict::NotBooted(_)))
         };
-        write_lines(&self.path, self.done.iter().filter(booted))
+        lines::write(&self.path, self.done.iter().filter(booted))
     }
 
     /// What came of all of them.

@@ -11,6 +11,7 @@ use crate::command::{command, progress, run};
 use crate::containerd::Version;
 use crate::debian::Debian;
 use crate::image::{self, shipped::Shipped};
+use crate::software::{CONTAINERD_1_7, programs};
 use crate::vm::machine::{Machine, TABLES};
 
 /// Paths of everything that stays the same from run to run.
@@ -20,17 +21,6 @@ pub(super) struct Base {
     pub(super) initramfs: PathBuf,
     pub(super) root: PathBuf,
     busybox: PathBuf,
-}
-
-/// In the guest's root: containerd 1.7 beside the 2.1 of its distribution.
-const CONTAINERD_1_7: &str = "/opt/containerd-1.7";
-
-/// The directory of containerd's programs in the guest's root.
-pub(crate) fn programs(version: Version) -> &'static str {
-    match version {
-        Version::V1_7 => CONTAINERD_1_7,
-        Version::V2_1 => "/usr/bin",
-    }
 }
 
 /// What the root image has beyond the smallest Debian.

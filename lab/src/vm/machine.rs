@@ -11,8 +11,32 @@ mod file;
 mod madt;
 mod numbering;
 
-pub(super) use madt::TABLES;
-pub use numbering::Level;
+pub(crate) use madt::TABLES;
+
+/// Memory of a machine that does not say, in MiB.
+const MEMORY: usize = 3072;
+
+/// What a CPU's place is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Of a core.
+    Threads,
+    /// Of a module.
+    Cores,
+    /// Of a die.
+    Modules,
+    /// Of a socket.
+    Dies,
+    /// Of the machine.
+    Sockets,
+}
+
+impl Level {
+    /// As QEMU counts.
+    const INSIDE_OUT: [Self; 5] =
+        [Self::Threads, Self::Cores, Self::Modules, Self::Dies, Self::Sockets];
+}
 
 /// A machine whose sockets are all alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +102,7 @@ impl Machine {
             nodes: Vec::new(),
             distances: Vec::new(),
             offline: CpuSet::EMPTY,
-            memory: file::MEMORY,
+            memory: MEMORY,
         }
     }
 

@@ -13,9 +13,9 @@ use crate::binaries::Binaries;
 use crate::cache;
 use crate::cgroup::Driver;
 use crate::command::{command, last_lines, progress};
-use crate::containerd::Version;
-use crate::guest::{Job, Report};
+use crate::job::{Job, Report};
 use crate::process;
+use crate::software::Software;
 use crate::step::{Outcome, Step};
 
 pub(crate) mod images;
@@ -34,42 +34,30 @@ const MOST_HASTE: f64 = 1.5;
 /// Held while a server runs, by all copies of the repository.
 const TURN: &str = "/run/nri-cpu-manager-lab-vm.lock";
 
+/// When a server may run. Emulated CPUs need real ones; but many scenarios mostly wait, and two at a time on two CPUs take
+/// less time than one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// While there is no other: for people, for storms, and where time is measured.
+    Alone,
+    /// Beside others that run in this way, too: the caller limits their number.
+    WithOthers,
+}
+
+impl Turn {
+    fn wait(self) -> Result<cache::Lock> {
+        match self {
+            Self::Alone => cache::lock_file(Path::new(TURN)),
+            Self::WithOthers => cache::lock_file_with_others(Path::new(TURN)),
+        }
+    }
+}
+
 /// Settings that keep an emulated machine on a busy host from believing it hangs; that end a kernel which has gone wrong, with
 /// its warnings on the console; and that do without what costs emulation much and protects nothing here: page table
 /// isolation, for one, empties the emulated TLB at every system call.
 const KERNEL: &str = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic nowatchdog tsc=reliable highres=off \
     rcupdate.rcu_cpu_stall_suppress=1 mitigations=off init_on_alloc=0 audit=0 lsm=capability nokaslr";
-
-/// What runs on a virtual server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args, serde::Serialize, serde::Deserialize)]
-pub struct Software {
-    /// Which generation of containerd.
-    #[arg(long = "runtime", value_enum, default_value_t = Version::V2_1)]
-    pub version: Version,
-    /// What runs its containers.
-    #[arg(long, value_enum, default_value_t = Oci::Runc)]
-    pub oci: Oci,
-    /// How cgroups are made. With systemd's it is the first process, as on most nodes.
-    #[arg(long, value_enum, default_value_t = Driver::Cgroupfs)]
-    pub driver: Driver,
-}
-
-/// An OCI runtime.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize,
-)]
-pub enum Oci {
-    /// containerd's usual one.
-    Runc,
-    /// A smaller and faster one.
-    Crun,
-}
-
-impl From<Version> for Software {
-    fn from(version: Version) -> Self {
-        Self { version, oci: Oci::Runc, driver: Driver::Cgroupfs }
-    }
-}
 
 /// What came of a part: its outcomes, one for each step, or why it failed.
 pub type Played = Result<Vec<Outcome>, String>;
@@ -88,9 +76,8 @@ pub fn run(
     patience: Duration,
 ) -> Result<Vec<Outcome>> {
     let mut played = None;
-    play(machine, software, &[steps.to_vec()], binaries, patience, &mut |_, part, _| {
-        played = Some(part);
-    })?;
+    let mut tell = |_, part, _| played = Some(part);
+    play(Turn::Alone, machine, software, &[steps.to_vec()], binaries, patience, &mut tell)?;
     played.context("the guest played nothing")?.map_err(anyhow::Error::msg)
 }
 
@@ -103,6 +90,7 @@ pub fn run(
 /// # Errors
 /// When that happens twice in a row.
 pub fn play(
+    turn: Turn,
     machine: &Machine,
     software: impl Into<Software>,
     parts: &[Vec<Step>],
@@ -111,8 +99,7 @@ pub fn play(
     tell: &mut dyn FnMut(usize, Played, Duration),
 ) -> Result<()> {
     let base = images::base()?;
-    // Emulated CPUs need real ones: two servers at a time would each take more than twice as long.
-    let _turn = cache::lock_file(Path::new(TURN))?;
+    let _turn = turn.wait()?;
     let software = software.into();
     let (mut done, mut failures) = (0, 0);
     while done < parts.len() {
@@ -129,7 +116,7 @@ pub fn play(
             tell(done, played, time);
             done += 1;
         };
-        if server.play(&lengths, patience, &mut part)? {
+        if server.play(&machine.name, &lengths, patience, &mut part)? {
             failures = 0;
             continue;
         }
@@ -151,6 +138,14 @@ pub fn play(
     Ok(())
 }
 
+/// Makes what every server boots from: installs QEMU, fetches a kernel, builds the root image.
+///
+/// # Errors
+/// When that fails.
+pub fn prepare() -> Result<()> {
+    images::base().map(|_| ())
+}
+
 /// Boots the machine, starts the plugin on it, and connects its prompt with standard input and output until the person
 /// has had enough.
 ///
@@ -163,7 +158,7 @@ pub fn shell(
     binaries: &Binaries,
 ) -> Result<()> {
     let base = images::base()?;
-    let _turn = cache::lock_file(Path::new(TURN))?;
+    let _turn = Turn::Alone.wait()?;
     let directory = run_directory(&machine.name)?;
     let offline = machine.offline.iter().collect();
     let job = Job { software, offline, parts: Vec::new(), shell: Some(config.to_owned()) };
@@ -189,21 +184,25 @@ pub fn shell(
         };
         // A prompt is no whole line.
         let mut terminal = std::io::stdout();
-        terminal.write_all(answer).and_then(|()| terminal.flush()).context("nobody reads")?;
+        terminal
+            .write_all(answer)
+            .and_then(|()| terminal.flush())
+            .context("the terminal does not take it")?;
     }
 }
 
-/// A new directory for a run. While it is our turn nobody else uses those of earlier runs: they were interrupted.
+/// A new directory for a run. Those of processes that are gone are removed: their runs were interrupted.
 fn run_directory(machine: &str) -> Result<tempfile::TempDir> {
     let runs = cache::directory("runs")?;
-    let prefix = format!("{machine}-");
     for entry in fs::read_dir(&runs).context("cannot read the directory of the runs")?.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.split('-').next().and_then(|pid| pid.parse().ok());
+        if !owner.is_some_and(process::is_alive) {
             cache::remove(&entry.path())?;
         }
     }
     tempfile::Builder::new()
-        .prefix(&prefix)
+        .prefix(&format!("{}-{machine}-", std::process::id()))
         .tempdir_in(runs)
         .context("cannot make a directory for the run")
 }
@@ -264,6 +263,7 @@ impl Server {
     /// none was, the guest never got as far as a running containerd, or its kernel died.
     fn play(
         &mut self,
+        name: &str,
         lengths: &[usize],
         patience: Duration,
         tell: &mut dyn FnMut(Played, Duration),
@@ -287,7 +287,7 @@ impl Server {
                     }
                     Report::Prompt => continue,
                     Report::Progress(text) => {
-                        progress(format!("  guest: {text}"));
+                        progress(format!("  {name}: {text}"));
                         continue;
                     }
                     Report::Broken(error) => {

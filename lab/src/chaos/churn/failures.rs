@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use super::Worker;
-use crate::chaos::Storm;
+use crate::chaos::storm::Storm;
 use crate::pod::Container;
 
 /// More CPUs than any machine of the lab has.

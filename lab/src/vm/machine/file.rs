@@ -9,11 +9,8 @@ use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::spelling;
 use serde::Deserialize;
 
-use super::{Level, Machine, Node};
+use super::{Level, MEMORY, Machine, Node};
 use crate::cache;
-
-/// Memory of a machine that does not say, in MiB.
-pub(super) const MEMORY: usize = 3072;
 
 /// More is more than emulation on a small machine brings up in a bearable time.
 const MOST: usize = 256;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use super::Machine;
 
 /// Where in the initramfs Linux looks for tables.
-pub(in crate::vm) const TABLES: &str = "kernel/firmware/acpi";
+pub(crate) const TABLES: &str = "kernel/firmware/acpi";
 
 /// QEMU's is 1, and only a higher one replaces it.
 const OEM_REVISION: u32 = 2;
@@ -34,7 +34,7 @@ impl Machine {
     ///
     /// # Errors
     /// When the machine is too large for it: one that was read from a file is not.
-    pub(in crate::vm) fn madt(&self) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn madt(&self) -> Result<Option<Vec<u8>>> {
         if !self.is_renumbered() {
             return Ok(None);
         }

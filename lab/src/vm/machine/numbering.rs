@@ -3,31 +3,7 @@
 //! QEMU's own numbers go through threads, cores, modules, dies and sockets, its firmware lists the processors in that
 //! order, and Linux numbers them as they are listed. Another list ([`madt`](super::madt)) makes another numbering.
 
-use serde::Deserialize;
-
-use super::Machine;
-
-/// What a CPU's place is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Level {
-    /// Of a core.
-    Threads,
-    /// Of a module.
-    Cores,
-    /// Of a die.
-    Modules,
-    /// Of a socket.
-    Dies,
-    /// Of the machine.
-    Sockets,
-}
-
-impl Level {
-    /// As QEMU counts.
-    pub(super) const INSIDE_OUT: [Self; 5] =
-        [Self::Threads, Self::Cores, Self::Modules, Self::Dies, Self::Sockets];
-}
+use super::{Level, Machine};
 
 impl Machine {
     pub(super) fn count(&self, level: Level) -> usize {

@@ -3,19 +3,15 @@
 //!
 //! The kubelet, too, has given away the one CPU that can be exclusive here: what else there is, is its shared pool.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
-
-#[macro_use]
-mod support;
-
 use std::time::Duration;
 
+use crate::bench::{Bench, exclusive, shared};
+use crate::support::binaries;
 use lab::containerd::Version;
 use lab::plugin::Plugin;
 use lab::pod::{Container, Pod};
 use lab::process;
 use nri_cpu_manager::cpuset::CpuSet;
-use support::{Bench, binaries, exclusive, shared};
 
 /// The state file of a kubelet with policy none, as a real one writes it.
 const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;

@@ -1,9 +1,5 @@
 //! What the plugin tells with a real containerd: metrics, read by Prometheus' own parser (`promtool` of Debian's package),
-//! with the alert rules that go with them; and `status` and `explain` as somebody on the node runs them.
-
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
-
-mod support;
+//! with the alert rules that go with them; and `status` and `explain` as they are run on the node.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -12,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::bench::{Bench, exclusive, shared};
+use crate::support::binaries;
 use lab::cgroup;
 use lab::containerd::Version;
 use lab::debian::Debian;
 use lab::plugin::Setup;
 use nri_cpu_manager::spelling;
-use support::{Bench, binaries, exclusive, shared};
 
 /// Where the plugin listens unless told otherwise.
 const ADDRESS: &str = "127.0.0.1:9479";
@@ -108,9 +105,9 @@ fn has(text: &str, parts: &[&str]) {
     }
 }
 
-/// One that was placed, one that was refused, and one that somebody has moved behind the runtime's back.
+/// One that was placed, one that was refused, and one that was moved behind the runtime's back.
 #[test]
-fn somebody_wants_to_know() {
+fn status_and_explain() {
     let mut bench = Bench::new(Version::V2_1);
     let (setup, mut plugin) = bench.plugin_setup();
     bench.run(&shared("web"));

@@ -1,18 +1,14 @@
 //! What was decided is not so any more: the plugin sees it in the groups' files and in the processes, says so, and repairs
-//! it. On real containerd, with the damage done as anybody with root could do it.
-
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
-
-mod support;
+//! it. On real containerd, with the damage done as any user with root could do it.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
+use crate::bench::{Bench, exclusive, set_affinity, shared};
 use lab::cgroup;
 use lab::containerd::Version;
 use lab::process;
 use nri_cpu_manager::spelling;
-use support::{Bench, exclusive, set_affinity, shared};
 
 /// Two looks, and the time until the first one.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -22,7 +18,7 @@ fn pid(bench: &Bench, pod: &str) -> u32 {
     pod.containers[0].pid
 }
 
-/// Somebody writes a shared container's cpuset. containerd 2.1 could lock up if it were told at once, so the plugin sets it
+/// A user with root writes a shared container's cpuset. containerd 2.1 could lock up if it were told at once, so the plugin sets it
 /// itself, and tells containerd with its next answer.
 #[test]
 fn a_cpuset_that_somebody_wrote() {

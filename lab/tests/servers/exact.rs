@@ -1,10 +1,4 @@
-//! The plugin on virtual servers with many uncore caches: KEP-4800's examples, with assertions in place of the picture.
-//!
-//! A boot takes ten to twenty seconds, so each server plays several scenarios, one after the other.
-
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
-
-mod support;
+//! Exact sets: KEP-4800's examples, with assertions in place of the picture, resizes, whole cores, and near NUMA nodes.
 
 use std::time::Duration;
 
@@ -15,15 +9,12 @@ use lab::scenario::{
     Order, config, exclusive, kep_4800, numa, refusals, resizes, shared, views, whole_cores,
 };
 use lab::step::{Outcome, Step};
+use lab::suite::usual;
 use lab::view::View;
-use lab::vm::{self, Machine, Software};
-use support::{Part, binaries, play_parts};
+use lab::vm::{self, Turn};
 
-fn play(machine: &str, software: impl Into<Software>, steps: &[Step]) -> Vec<Outcome> {
-    let machine = Machine::load(machine).unwrap_or_else(|error| panic!("{error:#}"));
-    vm::run(&machine, software, steps, binaries(), Duration::from_secs(300))
-        .unwrap_or_else(|error| panic!("{error:#}"))
-}
+use crate::part::{Part, machine, play};
+use crate::support::binaries;
 
 /// Where the processes of these pods may run; whatever was decided, they must agree with it.
 #[track_caller]
@@ -34,9 +25,15 @@ fn check_view(view: &View, expected: &[(&str, &str)]) {
     assert_eq!(found, expected);
 }
 
-/// The KEP's 32-CPU node: its own result, the kubelet's, and without alignment; then what happens when things end.
+/// The KEP's 32-CPU node: its own result, the kubelet's, and without alignment.
 #[test]
 fn the_keps_node() {
+    let parts = [the_keps_order(), the_kubelets_order(), without_alignment()];
+    play(&machine("kep-4800"), usual(Version::V2_1), &parts);
+}
+
+/// The KEP's result; then what happens when things end.
+fn the_keps_order() -> Part {
     let mut steps = kep_4800(Order::Numerical, true);
     steps.extend([
         // Nothing moves when the plugin is killed.
@@ -50,72 +47,85 @@ fn the_keps_node() {
         // Nor does anything move when containerd is killed.
         Step::KillRuntime,
         Step::Look,
-        Step::Clear,
     ]);
-    steps.extend(kep_4800(Order::FewestFree, true));
-    steps.push(Step::Clear);
-    steps.extend(kep_4800(Order::Numerical, false));
-    let outcomes = play("kep-4800", Version::V2_1, &steps);
-    assert_eq!(refusals(&outcomes), [""; 0]);
-
-    let views = views(&outcomes);
-    let [numerical, killed_plugin, removed, again, killed_runtime, fewest_free, unaligned] =
-        views[..]
-    else {
-        panic!("{} views", views.len());
+    let check = |outcomes: &[Outcome]| {
+        assert_eq!(refusals(outcomes), [""; 0]);
+        let views = views(outcomes);
+        let [first, killed_plugin, removed, again, killed_runtime] = views[..] else {
+            panic!("{} views", views.len());
+        };
+        assert_eq!(first.hardware.caches, ["0-7", "8-15", "16-23", "24-31"]);
+        let keps_result = [
+            ("cpus-10", "8-17"),
+            ("cpus-8", "24-31"),
+            ("cpus-6", "2-7"),
+            ("web", "0-1,18-23"),
+            ("batch", "0-1,18-23"),
+        ];
+        check_view(first, &keps_result);
+        check_view(killed_plugin, &keps_result);
+        let reconnected = outcomes
+            .iter()
+            .find_map(|o| if let Outcome::Reconnected(ms) = o { Some(*ms) } else { None });
+        assert!(reconnected.is_some_and(|ms| ms < 5000), "reconnected after {reconnected:?} ms");
+        check_view(
+            removed,
+            &[("cpus-8", "24-31"), ("cpus-6", "2-7"), ("web", "0-1,8-23"), ("batch", "0-1,8-23")],
+        );
+        check_view(again, &[("again-10", "8-17"), ("web", "0-1,18-23")]);
+        assert_eq!(killed_runtime, again);
     };
-    assert_eq!(numerical.hardware.caches, ["0-7", "8-15", "16-23", "24-31"]);
-    let keps_result = [
-        ("cpus-10", "8-17"),
-        ("cpus-8", "24-31"),
-        ("cpus-6", "2-7"),
-        ("web", "0-1,18-23"),
-        ("batch", "0-1,18-23"),
+    Part::new("the KEP's order", steps, check)
+}
+
+fn the_kubelets_order() -> Part {
+    let expected = [
+        ("cpus-10", "2-3,8-15"),
+        ("cpus-8", "16-23"),
+        ("cpus-6", "24-29"),
+        ("web", "0-1,4-7,30-31"),
     ];
-    check_view(numerical, &keps_result);
-    check_view(killed_plugin, &keps_result);
-    let reconnected = outcomes
-        .iter()
-        .find_map(|o| if let Outcome::Reconnected(ms) = o { Some(*ms) } else { None });
-    assert!(reconnected.is_some_and(|ms| ms < 5000), "reconnected after {reconnected:?} ms");
-    check_view(
-        removed,
-        &[("cpus-8", "24-31"), ("cpus-6", "2-7"), ("web", "0-1,8-23"), ("batch", "0-1,8-23")],
-    );
-    check_view(again, &[("again-10", "8-17"), ("web", "0-1,18-23")]);
-    assert_eq!(killed_runtime, again);
-    check_view(
-        fewest_free,
-        &[
-            ("cpus-10", "2-3,8-15"),
-            ("cpus-8", "16-23"),
-            ("cpus-6", "24-29"),
-            ("web", "0-1,4-7,30-31"),
-        ],
-    );
-    check_view(
-        unaligned,
-        &[("cpus-10", "2-11"), ("cpus-8", "12-19"), ("cpus-6", "20-25"), ("batch", "0-1,26-31")],
-    );
+    placed("the kubelet's order", kep_4800(Order::FewestFree, true), expected)
+}
+
+fn without_alignment() -> Part {
+    let expected =
+        [("cpus-10", "2-11"), ("cpus-8", "12-19"), ("cpus-6", "20-25"), ("batch", "0-1,26-31")];
+    placed("without alignment", kep_4800(Order::Numerical, false), expected)
+}
+
+/// Steps with one look at the end, and what it must show.
+fn placed(name: &str, steps: Vec<Step>, expected: [(&'static str, &'static str); 4]) -> Part {
+    Part::new(name, steps, move |outcomes| {
+        assert_eq!(refusals(outcomes), [""; 0]);
+        check_view(views(outcomes)[0], &expected);
+    })
 }
 
 /// The KEP's 16-CPU node with two caches, with containerd 1.7.
 #[test]
 fn the_keps_small_node() {
-    let machine = Machine::load("kep-4800-small").unwrap_or_else(|error| panic!("{error:#}"));
     let parts = [killed_between_pods(), resizes_of_cpus(), a_kubelets_node()];
-    play_parts(&machine, Version::V1_7, &parts);
+    play(&machine("kep-4800-small"), Version::V1_7, &parts);
 }
 
 /// A kernel that dies is no failed step: the server is booted once more, and that it died again is said, with its last words.
 #[test]
 fn a_kernel_that_dies() {
-    let machine = Machine::load("small").unwrap_or_else(|error| panic!("{error:#}"));
+    let machine = machine("small");
     let parts = [vec![Step::Look], vec![Step::Panic]];
     let mut told = Vec::new();
     let mut tell = |part, played: vm::Played, _| told.push((part, played.is_ok()));
     let patience = Duration::from_secs(60);
-    let error = vm::play(&machine, Version::V2_1, &parts, binaries(), patience, &mut tell);
+    let error = vm::play(
+        Turn::WithOthers,
+        &machine,
+        Version::V2_1,
+        &parts,
+        binaries(),
+        patience,
+        &mut tell,
+    );
     let error = format!("{:#}", error.unwrap_err());
     assert!(error.contains("its kernel died, twice in a row"), "{error}");
     assert!(error.contains("Kernel panic - not syncing: sysrq triggered crash"), "{error}");
@@ -135,7 +145,7 @@ fn killed_between_pods() -> Part {
         let expected = [("one", "2-5"), ("two", "8-11"), ("three", "12-15"), ("web", "0-1,6-7")];
         check_view(views(outcomes)[0], &expected);
     };
-    Part { name: "killed between pods", steps, check }
+    Part::new("killed between pods", steps, check)
 }
 
 fn resizes_of_cpus() -> Part {
@@ -144,7 +154,7 @@ fn resizes_of_cpus() -> Part {
         check_refusal(outcomes, 0, "UnexpectedAdmissionError: ");
         assert_eq!(refusals(outcomes).len(), 1);
     };
-    Part { name: "resizes", steps: resizes(15), check }
+    Part::new("resizes", resizes(15), check)
 }
 
 /// What [`resizes`] shows: the CPUs of `db`, and `web` on what is left: of 2, 4 and 1 CPUs, and together with it.
@@ -179,6 +189,10 @@ fn check_refusal(outcomes: &[Outcome], index: usize, reason: &str) {
 /// Two threads a core: resizes, first by single CPUs, then by whole cores only; then containers of whole cores only.
 #[test]
 fn whole_cores_only() {
+    play(&machine("smt"), usual(Version::V2_1), &[resizes_of_cores(), containers_of_cores()]);
+}
+
+fn resizes_of_cores() -> Part {
     let mut steps = resizes(5);
     let db = |milli| Step::Resize("db".into(), milli);
     steps.extend([
@@ -189,35 +203,44 @@ fn whole_cores_only() {
         Step::Look,
         Step::KillPlugin,
         Step::Look,
-        Step::Clear,
+    ]);
+    let check = |outcomes: &[Outcome]| {
+        let views = views(outcomes);
+        check_resizes(&views[..6], "0-1,6-7", "0-1", "0-1,3,6-7", "0-3,6-7");
+        check_refusal(outcomes, 0, "UnexpectedAdmissionError: ");
+        check_refusal(outcomes, 1, "SMTAlignmentError: ");
+        assert_eq!(refusals(outcomes).len(), 2);
+        assert_eq!(views[6], views[5], "half a core is refused, and nothing changes");
+        check_view(views[7], &[("db", "2-3,6-7"), ("neighbour", "4-5"), ("web", "0-1")]);
+        assert_eq!(views[8], views[7], "a plugin that was killed remembers the resize");
+    };
+    Part::new("resizes of whole cores", steps, check)
+}
+
+fn containers_of_cores() -> Part {
+    let steps = vec![
         Step::StartPlugin(whole_cores()),
         Step::Run(shared("web")),
         Step::Run(exclusive("odd", 5)),
         Step::Remove("odd".into()),
         Step::Run(exclusive("even", 4)),
         Step::Look,
-    ]);
-    let outcomes = play("smt", Version::V2_1, &steps);
-    let views = views(&outcomes);
-    check_resizes(&views[..6], "0-1,6-7", "0-1", "0-1,3,6-7", "0-3,6-7");
-    check_refusal(&outcomes, 0, "UnexpectedAdmissionError: ");
-    check_refusal(&outcomes, 1, "SMTAlignmentError: ");
-    check_refusal(&outcomes, 2, "SMTAlignmentError: ");
-    assert_eq!(refusals(&outcomes).len(), 3);
-    assert_eq!(views[6], views[5], "half a core is refused, and nothing changes");
-    check_view(views[7], &[("db", "2-3,6-7"), ("neighbour", "4-5"), ("web", "0-1")]);
-    assert_eq!(views[8], views[7], "a plugin that was killed remembers the resize");
-    check_view(views[9], &[("even", "2-5"), ("web", "0-1,6-7")]);
+    ];
+    let check = |outcomes: &[Outcome]| {
+        check_refusal(outcomes, 0, "SMTAlignmentError: ");
+        assert_eq!(refusals(outcomes).len(), 1);
+        check_view(views(outcomes)[0], &[("even", "2-5"), ("web", "0-1,6-7")]);
+    };
+    Part::new("containers of whole cores", steps, check)
 }
 
 /// Two sockets of two NUMA nodes, one CPU offline: where a container of one and a half nodes may and shall be.
 ///
 /// Node 1 is taken. Of the rest, nodes 0 and 2 come first by number, but they are far from each other; 2 and 3 are near.
-#[test]
-fn near_numa_nodes() {
+pub(crate) fn near_numa_nodes() -> Part {
     let large = || Step::Run(exclusive("large", 6));
     let remove = |pod: &str| Step::Remove(pod.into());
-    let steps = [
+    let steps = vec![
         Step::StartPlugin(numa("single-numa-node", false)),
         Step::Run(shared("web")),
         Step::Run(exclusive("node-1", 4)),
@@ -239,31 +262,41 @@ fn near_numa_nodes() {
         large(),
         Step::Look,
     ];
-    let outcomes = play("numa", Version::V2_1, &steps);
-    check_refusal(&outcomes, 0, "TopologyAffinityError: ");
-    assert_eq!(refusals(&outcomes).len(), 1);
+    let check = |outcomes: &[Outcome]| {
+        check_refusal(outcomes, 0, "TopologyAffinityError: ");
+        assert_eq!(refusals(outcomes).len(), 1);
 
-    let views = views(&outcomes);
-    let [refused, near, first, far] = views[..] else { panic!("{} views", views.len()) };
-    assert_eq!(refused.hardware.online, "0-14");
-    let nodes: Vec<(&str, &[u32])> =
-        refused.hardware.nodes.iter().map(|n| (n.cpus.as_str(), n.distances.as_slice())).collect();
-    assert_eq!(
-        nodes,
-        [
-            ("0-3", &[10, 12, 32, 32][..]),
-            ("4-7", &[12, 10, 32, 32]),
-            ("8-11", &[32, 32, 10, 12]),
-            ("12-14", &[32, 32, 12, 10]),
-        ]
-    );
-    check_view(refused, &[("node-1", "4-7"), ("web", "0-3,8-14"), ("large", "(not there)")]);
-    check_view(near, &[("node-1", "4-7"), ("large", "8-10,12-14"), ("web", "0-3,11")]);
-    check_view(first, &[("node-1", "4-7"), ("large", "1-2,8-11"), ("web", "0,3,12-14")]);
-    check_view(far, &[("node-1", "4-7"), ("node-2", "8-11"), ("large", "1-3,12-14"), ("web", "0")]);
+        let views = views(outcomes);
+        let [refused, near, first, far] = views[..] else { panic!("{} views", views.len()) };
+        assert_eq!(refused.hardware.online, "0-14");
+        let nodes: Vec<(&str, &[u32])> = refused
+            .hardware
+            .nodes
+            .iter()
+            .map(|n| (n.cpus.as_str(), n.distances.as_slice()))
+            .collect();
+        assert_eq!(
+            nodes,
+            [
+                ("0-3", &[10, 12, 32, 32][..]),
+                ("4-7", &[12, 10, 32, 32]),
+                ("8-11", &[32, 32, 10, 12]),
+                ("12-14", &[32, 32, 12, 10]),
+            ]
+        );
+        check_view(refused, &[("node-1", "4-7"), ("web", "0-3,8-14"), ("large", "(not there)")]);
+        check_view(near, &[("node-1", "4-7"), ("large", "8-10,12-14"), ("web", "0-3,11")]);
+        check_view(first, &[("node-1", "4-7"), ("large", "1-2,8-11"), ("web", "0,3,12-14")]);
+        check_view(
+            far,
+            &[("node-1", "4-7"), ("node-2", "8-11"), ("large", "1-3,12-14"), ("web", "0")],
+        );
+    };
+    Part::new("near NUMA nodes", steps, check)
 }
 
-/// A node of a kubelet with its static policy, taken over with the overlay for that and without a move; placed as no algorithm of ours would.
+/// A node of a kubelet with its static policy, taken over with the overlay for that and without a move. The CPUs are where no
+/// algorithm of ours would have them.
 fn a_kubelets_node() -> Part {
     const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
     let moving = Manifests::compose("migrate").unwrap();
@@ -291,5 +324,5 @@ fn a_kubelets_node() -> Part {
         check_view(views[1], &later);
         check_view(views[2], &later);
     };
-    Part { name: "a kubelet's node", steps, check }
+    Part::new("a kubelet's node", steps, check)
 }

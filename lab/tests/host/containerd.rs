@@ -1,22 +1,15 @@
-//! The plugin with real containerd, of both generations, on this machine: what the processes themselves say.
-//!
-//! All CPUs but one are reserved here. Each test starts a containerd of its own (half a second) and leaves nothing behind.
-//! They take turns.
-
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
-
-#[macro_use]
-mod support;
+//! What the processes of containers say of where they may run, and ran. All CPUs but one are reserved here.
 
 use std::time::Duration;
 
+use crate::bench::{Bench, Spinner, eventually, exclusive, shared};
+use crate::support::binaries;
 use lab::containerd::Version;
 use lab::instance::Instance as _;
 use lab::launched::Launched;
 use lab::pod::{Container, Pod};
 use lab::process;
 use nix::sys::signal::Signal;
-use support::{Bench, Spinner, binaries, eventually, exclusive, shared};
 
 on_both!(
     the_exclusive_cpu_is_empty_when_its_container_starts,

@@ -3,15 +3,12 @@
 //! Every overlay does what it is for, with the privileges it has; and for each privilege it is tried what is missing
 //! without it.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
-
-#[macro_use]
-mod support;
-
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::bench::{Bench, exclusive, set_affinity, shared};
+use crate::support::binaries;
 use lab::cgroup;
 use lab::containerd::Version;
 use lab::daemonset::{Confinement, refuses_writes};
@@ -19,14 +16,10 @@ use lab::instance::Instance as _;
 use lab::manifests::Manifests;
 use lab::manifests::types::Container;
 use lab::process;
-use lab::scenario;
-use lab::step::{Outcome, Step};
-use lab::vm::{self, Machine};
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::Signal;
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::enforce::Drift;
-use support::{Bench, binaries, exclusive, set_affinity, shared};
 
 /// Two of the plugin's looks at the node, and the time until the first one.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -71,7 +64,7 @@ fn check_pinned(bench: &Bench) {
     assert_eq!(word.decided("db", "main").unwrap(), Some(cpus));
 }
 
-/// So that everybody who builds the same sources with the same compiler has the same image.
+/// So that the same sources and the same compiler give the same image everywhere.
 #[test]
 fn what_ships_does_not_tell_where_it_was_built() {
     let program = fs::read(&binaries().plugin).unwrap();
@@ -95,7 +88,7 @@ fn the_base_pins_and_may_do_nothing_else(version: Version) {
     let pid = bench.daemon().0.pid().unwrap();
     let found = Confinement::of(pid).unwrap();
     println!("{found:?}");
-    // Where this machine has the unified hierarchy its root is as on every host: nobody may write to the directory.
+    // Where this machine has the unified hierarchy its root is as on every host: the directory cannot be written.
     assert!(!cgroup::is_v2() || found.cgroup_mode == 0o555, "{:o}", found.cgroup_mode);
     let below_cgroup = |point: &String| point.starts_with("/sys/fs/cgroup");
     let (cgroups, others): (Vec<_>, Vec<_>) =
@@ -276,7 +269,7 @@ fn affinity_needs_the_hosts_processes_and_sys_nice() {
         let mut pod = shared("web");
         pod.containers[0].user = 1000;
         let pid = bench.run(&pod).containers[0].pid;
-        // Seen by everybody: that the watcher has looked twice.
+        // The repair of this one, which all can see, says that the watcher has looked twice.
         let witness = bench.run(&shared("witness")).containers[0].pid;
         let group = cgroup::of_process(witness, "cpuset").unwrap();
         set_affinity(process::parent(pid).unwrap(), reserved);
@@ -289,75 +282,5 @@ fn affinity_needs_the_hosts_processes_and_sys_nice() {
         assert_eq!(log.contains(FOUND), found, "{log}");
         assert_eq!(log.contains(": widened"), repaired, "{log}");
         assert_eq!(bench.allowed("web"), if repaired { online } else { reserved });
-    }
-}
-
-/// The kernel keeps exclusivity for the overlay's pod, and for no pod with less: each falls back to the runtime, and says
-/// what is missing.
-#[test]
-fn partitions_need_sys_admin_and_writable_groups() {
-    // Bits of `linux/capability.h`.
-    const SYS_ADMIN: u64 = 1 << 21;
-    const SYS_NICE: u64 = 1 << 23;
-    let full = overlay("kernel-exclusivity", "0".parse().unwrap());
-    let mut without_capability = full.clone();
-    take_away("SYS_ADMIN", &mut without_capability);
-    let mut read_only = full.clone();
-    let mounts = &mut container(&mut read_only).volume_mounts;
-    mounts.iter_mut().filter(|m| m.name == "cgroup").for_each(|m| m.read_only = true);
-
-    let variants = [
-        (full, SYS_ADMIN | SYS_NICE, "0,3", ""),
-        (without_capability, SYS_NICE, "0-3", "the capability SYS_ADMIN is missing"),
-        (read_only, SYS_ADMIN | SYS_NICE, "0-3", "/sys/fs/cgroup cannot be written"),
-    ];
-    let mut steps = Vec::new();
-    for (manifests, ..) in &variants {
-        steps.extend([
-            Step::StartDaemonSet(Box::new(manifests.clone())),
-            Step::Run(scenario::shared("web")),
-            Step::RunBusyOnHost("service".into()),
-            Step::Run(scenario::exclusive("db", 2)),
-            Step::Look,
-            Step::Confinement,
-            Step::Log,
-            Step::Clear,
-        ]);
-    }
-    let outcomes = vm::run(
-        &Machine::single("privileges", 1, 4),
-        Version::V2_1,
-        &steps,
-        binaries(),
-        Duration::from_secs(600),
-    )
-    .unwrap_or_else(|error| panic!("{error:#}"));
-    assert_eq!(scenario::refusals(&outcomes), [""; 0]);
-
-    let logs =
-        outcomes.iter().filter_map(|o| if let Outcome::Text(log) = o { Some(log) } else { None });
-    let confinements = outcomes
-        .iter()
-        .filter_map(|o| if let Outcome::Confinement(found) = o { Some(found) } else { None });
-    let views = scenario::views(&outcomes);
-    let found: Vec<_> = views.into_iter().zip(confinements).zip(logs).collect();
-    assert_eq!(found.len(), variants.len());
-    for (((view, confinement), log), (_, capabilities, service, says)) in
-        found.into_iter().zip(&variants)
-    {
-        println!("{confinement:?}");
-        // Whoever keeps it, containers are pinned.
-        assert_eq!(view.disagreements(), [""; 0]);
-        assert_eq!((view.allowed("db"), view.allowed("web")), ("1-2", "0,3"));
-        // A process of the host is kept away by the kernel only.
-        assert_eq!(view.busy("service").0, *service, "{log}");
-        assert!(log.contains(says), "{log}");
-        assert!(confinement.no_new_privileges && confinement.seccomp == 2, "{confinement:?}");
-        // As on every host with the unified hierarchy: files in it can be written, the directory cannot.
-        assert_eq!(confinement.cgroup_mode, 0o555, "{:o}", confinement.cgroup_mode);
-        assert_eq!(
-            (confinement.capabilities, confinement.bounding),
-            (*capabilities, *capabilities)
-        );
     }
 }

@@ -1,0 +1,12 @@
+//! The file system of the cgroups.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+pub(super) const ROOT: &str = "/sys/fs/cgroup";
+
+pub(super) fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {text:?} to {}", path.display()))
+}

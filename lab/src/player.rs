@@ -1,0 +1,313 @@
+//! Carries out steps on a node.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::Signal;
+
+use crate::bare::Bare;
+use crate::daemonset::{Confinement, DaemonPod};
+use crate::image::shipped::Shipped;
+use crate::instance::Instance;
+use crate::launched::Launched;
+use crate::manifests::Manifests;
+use crate::node::Node;
+use crate::overlap;
+use crate::plugin;
+use crate::process;
+use crate::step::{Group, Outcome, Settled, Step};
+use crate::view::{self, ContainerView, View};
+use crate::{cgroup, chaos, kernel, latency};
+
+/// How long the plugin may take to give others what a resized container has left; what is not so then the next look tells.
+const FOLLOWS: Duration = Duration::from_secs(10);
+
+/// How long the plugin may take to see something: two looks ten seconds apart, on an emulated machine.
+const SAYS: Duration = Duration::from_secs(90);
+
+/// How long it may take to be back after the runtime.
+const BACK: Duration = Duration::from_secs(30);
+
+/// Where the plugin keeps its state unless told otherwise.
+const STATE: &str = "/var/lib/nri-cpu-manager";
+
+/// A node with one plugin at most, and what is done there.
+pub struct Player<'a> {
+    node: &'a mut Node,
+    shipped: &'a Shipped,
+    plugin: Option<Box<dyn Instance>>,
+    tell: &'a mut dyn FnMut(&str),
+}
+
+impl<'a> Player<'a> {
+    /// On this node, with this plugin. `tell` hears how long steps go.
+    #[must_use]
+    pub fn new(node: &'a mut Node, shipped: &'a Shipped, tell: &'a mut dyn FnMut(&str)) -> Self {
+        Self { node, shipped, plugin: None, tell }
+    }
+
+    /// What the plugin has logged, over all its starts.
+    #[must_use]
+    pub fn plugin_log(&self) -> String {
+        self.plugin.as_ref().map_or_else(String::new, |plugin| plugin.log())
+    }
+
+    /// The logs of the runtime and, if there is one that keeps its own, of the plugin.
+    #[must_use]
+    pub fn logs(&self) -> Vec<PathBuf> {
+        let plugin = self.plugin.as_ref().and_then(|plugin| plugin.word().log_path());
+        let plugin = plugin.map(Path::to_path_buf);
+        std::iter::once(self.node.containerd().log_path()).chain(plugin).collect()
+    }
+
+    /// Carries out one step.
+    ///
+    /// # Errors
+    /// When the lab, the runtime or the plugin fails at it.
+    pub fn play(&mut self, step: &Step) -> Result<Outcome> {
+        let what = step.describe();
+        self.act(step).with_context(|| format!("step failed: {what}")).map_err(|error| match &self
+            .plugin
+        {
+            Some(plugin) => error.context(format!(
+                "the plugin's last words:\n{}",
+                crate::command::last_lines(&plugin.word().log(), 10)
+            )),
+            None => error,
+        })
+    }
+
+    /// The plugin, and the node that it is on.
+    fn plugin(&mut self) -> Result<(&mut dyn Instance, &mut Node)> {
+        let plugin = self.plugin.as_deref_mut().context("there is no plugin on the node")?;
+        Ok((plugin, self.node))
+    }
+
+    /// Puts the plugin on the node, as a pod, in place of one that is there.
+    fn install(&mut self, manifests: &Manifests) -> Result<()> {
+        self.uninstall()?;
+        let daemon = DaemonPod::install(self.node, &self.shipped.image, manifests)?;
+        self.plugin.insert(Box::new(daemon)).wait_until_ready(self.node)
+    }
+
+    /// Starts the plugin again.
+    fn start(&mut self) -> Result<()> {
+        let (plugin, node) = self.plugin()?;
+        plugin.start(node)?;
+        plugin.wait_until_ready(node)
+    }
+
+    fn uninstall(&mut self) -> Result<()> {
+        self.plugin.take().map_or(Ok(()), |mut plugin| plugin.remove(self.node))
+    }
+
+    fn act(&mut self, step: &Step) -> Result<Outcome> {
+        match step {
+            Step::StartPlugin(config) => {
+                let manifests = Manifests::for_config(&self.shipped.manifests, config)?;
+                self.install(&manifests)?;
+            }
+            Step::StartDaemonSet(manifests) => self.install(manifests)?,
+            Step::StartBare(config) => {
+                self.uninstall()?;
+                let bare = Bare::install(self.node, &self.shipped.program, config)?;
+                self.plugin.insert(Box::new(bare)).wait_until_ready(self.node)?;
+            }
+            Step::Launch(config) => {
+                self.uninstall()?;
+                let program = &self.shipped.program;
+                let program = fs::read(program)
+                    .with_context(|| format!("cannot read {}", program.display()))?;
+                let root = self.node.containerd().root();
+                let launched = Launched::install(root, &program, config, Path::new(STATE))?;
+                self.plugin = Some(Box::new(launched));
+                self.node.restart_runtime()?;
+            }
+            Step::Confinement => {
+                return Confinement::of(self.plugin()?.0.pid()?).map(Outcome::Confinement);
+            }
+            Step::Log => return Ok(Outcome::Text(self.plugin()?.0.log())),
+            Step::KillPlugin => {
+                let (plugin, node) = self.plugin()?;
+                plugin.end(node, Signal::SIGKILL)?;
+                self.start()?;
+            }
+            Step::EndPlugin => {
+                let (plugin, node) = self.plugin()?;
+                plugin.end(node, Signal::SIGKILL)?;
+            }
+            Step::RunBusy(pod) => return Ok(refusal(self.node.run_busy(pod))),
+            Step::RunBusyOnHost(name) => self.node.run_busy_on_host(name)?,
+            Step::Throttling(name, seconds) => return self.throttling(name, *seconds),
+            Step::KernelWarned => return kernel::has_warned().map(Outcome::KernelWarned),
+            Step::Latency(settings) => {
+                let rows = latency::measure(self.node, &self.shipped.program, settings, self.tell)?;
+                return Ok(Outcome::Latency(rows));
+            }
+            Step::Reconfigure(config) => {
+                let (plugin, node) = self.plugin()?;
+                plugin.end(node, Signal::SIGTERM)?;
+                plugin.configure(config)?;
+                self.start()?;
+            }
+            Step::KillRuntime => return self.kill_runtime(),
+            Step::KillBoth => {
+                let (plugin, node) = self.plugin()?;
+                plugin.end(node, Signal::SIGKILL)?;
+                node.kill_runtime()?;
+                node.restart_runtime()?;
+                self.start()?;
+            }
+            Step::SwapConfig(config) => self.plugin()?.0.configure(config)?,
+            Step::Status => {
+                let program = &self.shipped.program;
+                return self.plugin()?.0.word().status(program).map(Outcome::Text);
+            }
+            Step::Fetch(path) => return plugin::fetch(path).map(Outcome::Text),
+            Step::WaitFor(text, count) => {
+                let (plugin, node) = self.plugin()?;
+                plugin.wait_for(node, text, *count, SAYS)?;
+            }
+            Step::SetOnline(cpu, online) => {
+                let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+                std::fs::write(&path, if *online { "1" } else { "0" })
+                    .with_context(|| format!("cannot write to {path}"))?;
+            }
+            Step::Add(pod, container) => return Ok(refusal(self.node.add(pod, container))),
+            Step::Stop(pod, container) => self.node.stop(pod, container)?,
+            Step::End(pod, container) => self.node.end(pod, container)?,
+            Step::Run(pod) => return Ok(refusal(self.node.run(pod).map(|_| ()))),
+            Step::RunTogether(pods) => return Ok(refusal(self.node.run_together(pods))),
+            Step::RunSlowly(pod, steps) => {
+                let slow = self.node.begin(pod)?;
+                self.play_all(steps)?;
+                self.node.finish(slow)?;
+            }
+            Step::Settle(seconds) => {
+                return self.settle(Duration::from_secs(*seconds)).map(Outcome::Settled);
+            }
+            Step::Watch(steps) => {
+                let (plugin, node) = self.plugin()?;
+                let members = overlap::members(node, plugin.word())?;
+                let watched = overlap::watch(&members, || self.play_all(steps))?;
+                return Ok(Outcome::Watched(watched));
+            }
+            Step::Wait(seconds) => std::thread::sleep(Duration::from_secs(*seconds)),
+            Step::Retry(pod) => return Ok(refusal(self.node.retry(pod).map(|_| ()))),
+            Step::Resize(pod, milli) => {
+                let done = refusal(self.node.resize(pod, "main", *milli));
+                // The runtime changes the container itself last: what it leaves others get some moments after that.
+                if matches!(done, Outcome::Done) && self.plugin.is_some() {
+                    self.settle(FOLLOWS)?;
+                }
+                return Ok(done);
+            }
+            Step::Remove(pod) => self.node.remove(pod)?,
+            Step::KubeletState(state) => self.node.kubelet_state(Some(state))?,
+            Step::WriteGroup(group, file, value) => {
+                let path = self.directory(group)?.join(file);
+                fs::write(&path, value)
+                    .with_context(|| format!("cannot write {value:?} to {}", path.display()))?;
+            }
+            Step::ReadGroup(group, file) => {
+                let path = self.directory(group)?.join(file);
+                let text = fs::read_to_string(&path)
+                    .with_context(|| format!("cannot read {}", path.display()))?;
+                return Ok(Outcome::Text(text.trim().to_owned()));
+            }
+            Step::Await(text) => {
+                let (plugin, node) = self.plugin()?;
+                plugin.wait_for(node, text, 1, SAYS)?;
+            }
+            Step::Look => {
+                let word = self.plugin.as_ref().map(|plugin| plugin.word());
+                return View::of(self.node, word).map(Outcome::View);
+            }
+            Step::Measure => {
+                return process::resident_kib(self.plugin()?.0.pid()?).map(Outcome::Resident);
+            }
+            Step::Storm(settings) => {
+                let plugin = self.plugin.as_deref_mut();
+                let plugin = plugin.context("there is no plugin to kill")?;
+                let summary = chaos::storm(self.node, plugin, settings, self.tell)?;
+                return Ok(Outcome::Storm(summary));
+            }
+            Step::Panic => fs::write("/proc/sysrq-trigger", "c").context("the kernel goes on")?,
+            Step::Clear => {
+                self.node.remove_all()?;
+                self.uninstall()?;
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn directory(&self, group: &Group) -> Result<PathBuf> {
+        let (pod, above) = match group {
+            Group::Named(name) => return cgroup::add(name),
+            Group::Container(pod) => (pod, false),
+            Group::Pod(pod) => (pod, true),
+        };
+        let running = self.node.pods().iter().find(|running| running.pod.name == *pod);
+        let container = running.and_then(|running| running.containers.first());
+        let pid = container.with_context(|| format!("no container of pod {pod} runs"))?.pid;
+        let directory = cgroup::of_process(pid, "")?;
+        let parent = directory.parent().map(Path::to_path_buf);
+        Ok(parent.filter(|_| above).unwrap_or(directory))
+    }
+
+    fn play_all(&mut self, steps: &[Step]) -> Result<()> {
+        for step in steps {
+            if let Outcome::Refused(why) = self.play(step)? {
+                bail!("{} was refused: {why}", step.describe());
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, most: Duration) -> Result<Settled> {
+        let start = Instant::now();
+        let mut first = None;
+        loop {
+            let last = self.disagreements()?;
+            let first = first.get_or_insert_with(|| last.clone());
+            if last.is_empty() || start.elapsed() >= most {
+                let millis = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+                return Ok(Settled { millis, first: std::mem::take(first), last });
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// What is not as decided, in words.
+    fn disagreements(&mut self) -> Result<Vec<String>> {
+        let (plugin, node) = self.plugin()?;
+        let online = fs::read_to_string("/sys/devices/system/cpu/online")
+            .context("cannot read the online CPUs")?;
+        let online = online.trim().parse().context("the list of online CPUs is strange")?;
+        Ok(view::disagreements(online, &ContainerView::all(node, Some(plugin.word()))?))
+    }
+
+    fn throttling(&self, name: &str, seconds: u64) -> Result<Outcome> {
+        let busy = self.node.busy().iter().find(|busy| busy.name == name);
+        let pid = busy.with_context(|| format!("{name} is not busy"))?.pid;
+        let before = cgroup::throttled(pid)?;
+        std::thread::sleep(Duration::from_secs(seconds));
+        let after = cgroup::throttled(pid)?;
+        Ok(Outcome::Throttled { container: after.0 - before.0, pod: after.1 - before.1 })
+    }
+
+    fn kill_runtime(&mut self) -> Result<Outcome> {
+        let (plugin, node) = self.plugin()?;
+        let before = plugin.word().synchronisations();
+        node.kill_runtime()?;
+        node.restart_runtime()?;
+        let waited = plugin.wait_for_synchronisation(node, before + 1, BACK)?;
+        Ok(Outcome::Reconnected(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX)))
+    }
+}
+
+fn refusal(result: Result<()>) -> Outcome {
+    result.map_or_else(|error| Outcome::Refused(format!("{error:#}")), |()| Outcome::Done)
+}

@@ -1,0 +1,21 @@
+//! The plugin with real containerd, of both generations, on this machine. Each test starts a containerd of its own; they
+//! take turns.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+
+/// Every test named, for each generation of containerd.
+macro_rules! on_both {
+    ($($test:ident),* $(,)?) => {
+        mod containerd_1_7 { $(#[test] fn $test() { super::$test(lab::containerd::Version::V1_7); })* }
+        mod containerd_2_1 { $(#[test] fn $test() { super::$test(lab::containerd::Version::V2_1); })* }
+    };
+}
+
+mod bench;
+mod containerd;
+mod daemonset;
+mod drift;
+mod kubelet;
+mod observe;
+#[path = "../support/mod.rs"]
+mod support;

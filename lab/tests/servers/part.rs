@@ -1,0 +1,71 @@
+//! Parts: what a server does from an empty node on, and what must come of it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use lab::scenario::shape::Shape;
+use lab::software::Software;
+use lab::step::{Outcome, Step};
+use lab::suite;
+use lab::vm::{self, Machine, Turn};
+
+use crate::support::binaries;
+
+/// For one part.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Panics if the outcomes are not what they have to be.
+type Check = Box<dyn Fn(&[Outcome])>;
+
+/// What a server does from an empty node on.
+pub(crate) struct Part {
+    name: String,
+    steps: Vec<Step>,
+    check: Check,
+}
+
+impl Part {
+    pub(crate) fn new(name: &str, steps: Vec<Step>, check: impl Fn(&[Outcome]) + 'static) -> Self {
+        Self { name: name.to_owned(), steps, check: Box::new(check) }
+    }
+}
+
+/// These scenarios of `hack/lab` on this machine. Each of them has to fit it.
+pub(crate) fn scenarios(machine: &Machine, names: &[&str]) -> Vec<Part> {
+    let shape = Shape::of(machine).unwrap();
+    let scenarios = suite::scenarios(&names.join(",")).unwrap();
+    let part = |scenario: &lab::scenario::catalogue::Scenario| {
+        let script = scenario.script(&shape);
+        let script = script.unwrap_or_else(|| panic!("{} does not fit", scenario.name));
+        Part::new(scenario.name, script.steps(), move |outcomes| {
+            assert_eq!(script.judge(outcomes), [""; 0]);
+        })
+    };
+    scenarios.iter().map(part).collect()
+}
+
+/// Plays parts on one server. One that fails hides no other.
+#[track_caller]
+pub(crate) fn play(machine: &Machine, software: impl Into<Software>, parts: &[Part]) {
+    let steps: Vec<_> = parts.iter().map(|part| part.steps.clone()).collect();
+    let mut failed = Vec::new();
+    let mut judge = |at: usize, played: vm::Played, time: Duration| {
+        let Part { name, check, .. } = &parts[at];
+        match played.map(|outcomes| catch_unwind(AssertUnwindSafe(|| check(&outcomes)))) {
+            Ok(Ok(())) => {
+                println!("passed: {}, {name} ({:.1} s)", machine.name, time.as_secs_f64())
+            }
+            // The panic has told why.
+            Ok(Err(_)) => failed.push(name.clone()),
+            Err(why) => failed.push(format!("{name}: {why}")),
+        }
+    };
+    vm::play(Turn::WithOthers, machine, software, &steps, binaries(), PATIENCE, &mut judge)
+        .unwrap_or_else(|error| panic!("{error:#}"));
+    assert!(failed.is_empty(), "failed: {}", failed.join("\n"));
+}
+
+/// A machine of `lab/machines`.
+pub(crate) fn machine(name: &str) -> Machine {
+    Machine::load(name).unwrap_or_else(|error| panic!("{error:#}"))
+}

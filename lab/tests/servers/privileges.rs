@@ -1,0 +1,86 @@
+//! What the overlay `kernel-exclusivity` has its privileges for: the kernel keeps exclusivity for its pod, and for no pod with
+//! less. Such a pod falls back to the runtime, and says what is missing.
+
+use lab::daemonset::Confinement;
+use lab::manifests::Manifests;
+use lab::manifests::types::Container;
+use lab::scenario::{exclusive, refusals, shared, views};
+use lab::step::{Outcome, Step};
+
+use crate::part::Part;
+
+// Bits of `linux/capability.h`.
+const SYS_ADMIN: u64 = 1 << 21;
+const SYS_NICE: u64 = 1 << 23;
+
+/// On a machine with eight CPUs.
+pub(crate) fn parts() -> [Part; 3] {
+    let full =
+        Manifests::compose("kernel-exclusivity").unwrap().edited("\"0-1\"", "\"0\"").unwrap();
+    let mut without_capability = full.clone();
+    let container = container(&mut without_capability);
+    container.security_context.capabilities.add.retain(|added| added != "SYS_ADMIN");
+    let mut read_only = full.clone();
+    let mounts = &mut self::container(&mut read_only).volume_mounts;
+    mounts.iter_mut().filter(|m| m.name == "cgroup").for_each(|m| m.read_only = true);
+    let missing = "the capability SYS_ADMIN is missing";
+    [
+        part("with its privileges", full, SYS_ADMIN | SYS_NICE, "0,3-7", ""),
+        part("without SYS_ADMIN", without_capability, SYS_NICE, "0-7", missing),
+        part(
+            "with groups that cannot be written",
+            read_only,
+            SYS_ADMIN | SYS_NICE,
+            "0-7",
+            "/sys/fs/cgroup cannot be written",
+        ),
+    ]
+}
+
+/// The plugin's container.
+fn container(manifests: &mut Manifests) -> &mut Container {
+    &mut manifests.pod_mut().containers[0]
+}
+
+/// The plugin of these manifests has these capabilities and logs `says`; a busy process of the host may run on `service`.
+fn part(
+    name: &str,
+    manifests: Manifests,
+    capabilities: u64,
+    service: &'static str,
+    says: &'static str,
+) -> Part {
+    let steps = vec![
+        Step::StartDaemonSet(Box::new(manifests)),
+        Step::Run(shared("web")),
+        Step::RunBusyOnHost("service".into()),
+        Step::Run(exclusive("db", 2)),
+        Step::Look,
+        Step::Confinement,
+        Step::Log,
+    ];
+    Part::new(name, steps, move |outcomes| {
+        assert_eq!(refusals(outcomes), [""; 0]);
+        let [.., Outcome::Confinement(confinement), Outcome::Text(log)] = outcomes else {
+            panic!("no confinement, or no log");
+        };
+        println!("{confinement:?}");
+        let view = views(outcomes)[0];
+        // Containers are pinned in each case.
+        assert_eq!(view.disagreements(), [""; 0]);
+        assert_eq!((view.allowed("db"), view.allowed("web")), ("1-2", "0,3-7"));
+        // A process of the host is kept away by the kernel only.
+        assert_eq!(view.busy("service").0, service, "{log}");
+        assert!(log.contains(says), "{log}");
+        let expected = Confinement {
+            capabilities,
+            bounding: capabilities,
+            no_new_privileges: true,
+            seccomp: 2,
+            // As on every host with the unified hierarchy: files in it can be written, the directory cannot.
+            cgroup_mode: 0o555,
+            ..confinement.clone()
+        };
+        assert_eq!(*confinement, expected);
+    })
+}

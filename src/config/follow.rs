@@ -7,10 +7,9 @@
 use super::{Config, ConfigError, NodeIdentity};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::sync::mpsc;
 
 /// How long after a look the next one is.
-const INTERVAL: Duration = Duration::from_secs(1);
+pub const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the file holds for this node, as far as that can be told without looking at the machine; or why it cannot be used.
 pub type Reading = Result<Config, Mistake>;
@@ -66,23 +65,6 @@ impl Follower {
         self.told.clone_from(&self.found);
         let config = |text: &String| Config::parse(&self.name, text)?.for_node(&self.node);
         Some(self.told.as_ref().map_err(Clone::clone).and_then(|text| Ok(config(text)?)))
-    }
-
-    /// Tells every change, until nobody listens any more. The disk is waited for on a thread of its own, and a large file is
-    /// read there: nobody else has to wait for that.
-    pub async fn run(mut self, tell: mpsc::Sender<Reading>) {
-        while !tell.is_closed() {
-            tokio::time::sleep(INTERVAL).await;
-            let look = tokio::task::spawn_blocking(move || (self.look(), self));
-            // The closure neither panics nor is it cancelled.
-            let Ok((look, follower)) = look.await else { return };
-            self = follower;
-            if let Some(look) = look
-                && tell.send(look).await.is_err()
-            {
-                return;
-            }
-        }
     }
 }
 

@@ -3,8 +3,8 @@
 use super::connections::Connections;
 use super::figures::Figures;
 use super::http::{self, Request, Response, Status};
-use super::question::{NoAnswer, Observer};
-use super::{health, metrics, page};
+use super::question::{NodeView, Observer};
+use super::{health, metrics, page, report};
 use serde::Serialize;
 use std::fmt;
 use std::fs::{self, Permissions};
@@ -175,32 +175,28 @@ async fn serve_each<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 }
 
 async fn answer(request: Request, who: Who, observer: Observer) -> Response {
+    let view = observer.view();
+    let seen = |view: &NodeView| seen(&request, who, view);
     let result = match (request.path.as_str(), who) {
-        ("/metrics", _) => observer.figures().await.map(|figures| match metrics::text(&figures) {
+        ("/metrics", _) => view.await.map(|view| match metrics::text(&view.figures) {
             Ok(body) => Response { status: Status::Ok, media_type: metrics::MEDIA_TYPE, body },
             Err(error) => Response::text(Status::Internal, error.to_string()),
         }),
-        ("/healthz", _) => observer.figures().await.map(|figures| well(&figures)),
+        ("/healthz", _) => view.await.map(|view| well(&view.figures)),
         ("/readyz", _) => {
-            observer.figures().await.map(|figures| match health::obstacles(&figures).as_slice() {
-                [] => well(&figures),
+            view.await.map(|view| match health::obstacles(&view.figures).as_slice() {
+                [] => well(&view.figures),
                 obstacles => Response::text(Status::Unavailable, obstacles.join("\n")),
             })
         }
-        ("/status", Who::Ourselves) => observer.status().await.map(|status| json(&status)),
-        ("/explain", Who::Ourselves) => {
-            observer.explain(request.query).await.map(|explanations| json(&explanations))
-        }
-        ("/", _) => seen(&request, who, &observer).await.map(|status| html(page::page(&status))),
-        ("/fragment", _) => {
-            seen(&request, who, &observer).await.map(|status| html(page::fragment(&status)))
-        }
-        ("/picture.svg", _) => {
-            seen(&request, who, &observer).await.map(|status| match page::picture(&status) {
-                Ok(picture) => svg(picture),
-                Err(why) => Response::text(Status::Unavailable, why),
-            })
-        }
+        ("/status", Who::Ourselves) => view.await.map(|view| json(&view.status())),
+        ("/explain", Who::Ourselves) => view.await.map(|view| json(&view.explain(&request.query))),
+        ("/", _) => view.await.map(|view| html(page::page(&seen(&view)))),
+        ("/fragment", _) => view.await.map(|view| html(page::fragment(&seen(&view)))),
+        ("/picture.svg", _) => view.await.map(|view| match page::picture(&seen(&view)) {
+            Ok(picture) => svg(picture),
+            Err(why) => Response::text(Status::Unavailable, why),
+        }),
         ("/icon.svg", _) => Ok(svg(page::ICON.to_owned())),
         ("/page.js", _) => Ok(of_type("text/javascript; charset=utf-8", page::SCRIPT.to_owned())),
         _ => Ok(Response::text(Status::NotFound, format!("there is only\n{PATHS}"))),
@@ -217,14 +213,14 @@ fn well(figures: &Figures) -> Response {
 
 /// What somebody may see of the node on the page: the pods' names only from nearby. A site that has its own name point here
 /// could have a browser nearby read it; so the browser has to call this by an address, or as localhost.
-async fn seen(request: &Request, who: Who, observer: &Observer) -> Result<super::Status, NoAnswer> {
+fn seen(request: &Request, who: Who, view: &NodeView) -> report::Status {
     let name = request.host.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
     let name = name.map_or(request.host.as_str(), |(name, _)| name);
     let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     let direct = name.is_empty() || name == "localhost" || address.is_ok();
-    let status = observer.status().await?;
     let may = who == Who::Ourselves || (who == Who::Neighbour && direct);
-    Ok(if may { status } else { status.without_names() })
+    let status = view.status();
+    if may { status } else { status.without_names() }
 }
 
 fn html(body: String) -> Response {

@@ -1,23 +1,22 @@
 //! The configuration changes while the plugin runs: what can be used is followed at once, what cannot changes nothing.
 
-use super::{Owner, Paths, answer};
-use crate::config::{Config, Follower, Mistake, Reading, WantedExclusivity};
+use super::keeper::Keeper;
+use super::partitions::Partitions;
+use super::paths::Paths;
+use super::poller::Poller;
+use crate::config::{Config, Follower, INTERVAL, Mistake, Reading, WantedExclusivity};
 use crate::enforce::probe;
 use crate::ledger::{Event, Policy, Settings, Stance};
+use crate::observe::clock::now;
 use crate::observe::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
 use crate::partition::PartitionType;
 use crate::topology::Topology;
-use std::future::pending;
 use std::path::{Path, PathBuf};
-use tokio::sync::mpsc;
 
 /// The configuration in force, and the watch over its file.
 #[derive(Debug)]
-pub(super) struct Live {
-    /// The watch, until it begins.
-    follower: Option<Follower>,
-    /// What the watch sees.
-    readings: Option<mpsc::Receiver<Reading>>,
+pub(super) struct ConfigReload {
+    file: Poller<Follower, Reading>,
     /// What was read last of what can be used.
     config: Config,
     /// What the process was started with.
@@ -27,15 +26,16 @@ pub(super) struct Live {
     pub(super) state: ConfigState,
 }
 
-impl Live {
-    pub(super) fn new(paths: &Paths, config: &Config) -> Live {
-        Live {
-            follower: paths.config.as_deref().map(|path| Follower::new(path, config, &paths.node)),
-            readings: None,
+impl ConfigReload {
+    pub(super) fn new(paths: &Paths, config: &Config) -> ConfigReload {
+        let path = paths.config.as_deref();
+        let file = path.map(|path| Follower::new(path, config, &paths.node));
+        ConfigReload {
+            file: Poller::new(file, INTERVAL, Follower::look),
             config: config.clone(),
             started: config.clone(),
             cgroup_root: paths.cgroup_root.clone(),
-            state: ConfigState::new(config.name(), config.applied_lines(), answer::now()),
+            state: ConfigState::new(config.name(), config.applied_lines(), now()),
         }
     }
 
@@ -49,20 +49,58 @@ impl Live {
         self.config.on_active_kubelet()
     }
 
-    /// The next change of the file. Nothing is lost if waiting for it is given up.
+    /// The configuration in force.
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The next change of the file. Cancel safe.
     pub(super) async fn next(&mut self) -> Reading {
-        if let Some(follower) = self.follower.take() {
-            let (tell, readings) = mpsc::channel(1);
-            tokio::spawn(follower.run(tell));
-            self.readings = Some(readings);
+        self.file.next().await
+    }
+
+    /// Follows the file to what it holds now, or says why not. Returns what was in force before, if something else is now.
+    pub(super) fn follow(
+        &mut self,
+        reading: Reading,
+        keeper: &mut Keeper,
+        partitions: &mut Partitions,
+    ) -> Option<Config> {
+        match self.judge(reading, keeper.ledger.topology()) {
+            Ok((config, settings)) => Some(self.apply(config, settings, keeper, partitions)),
+            Err(fault) => {
+                log::error!("{}", cannot_be_used(&fault));
+                self.state.rejected(fault);
+                None
+            }
         }
-        match &mut self.readings {
-            Some(readings) => match readings.recv().await {
-                Some(reading) => reading,
-                None => pending().await,
-            },
-            None => pending().await,
+    }
+
+    fn apply(
+        &mut self,
+        config: Config,
+        mut settings: Settings,
+        keeper: &mut Keeper,
+        partitions: &mut Partitions,
+    ) -> Config {
+        // One of the fields that wait.
+        settings.exclusivity = keeper.ledger.settings().exclusivity;
+        let same = *keeper.ledger.settings() == settings;
+        let waiting = self.waiting(&config);
+        let before = std::mem::replace(&mut self.config, config);
+        let same_kubelet = of_kubelet(&before) == of_kubelet(&self.config);
+        let reload = if same && same_kubelet { Reload::Unchanged } else { Reload::Applied };
+        log::info!("the configuration was changed; in force: {settings}");
+        if !waiting.is_empty() {
+            log::warn!("{}", needs_restart(&waiting));
         }
+        self.state.overrides = self.config.applied_lines();
+        self.state.reloaded(reload, waiting, now());
+        if !same {
+            keeper.note(Event::Settings(settings));
+            partitions.settle_all(&keeper.ledger);
+        }
+        before
     }
 
     /// What was read, if the plugin would start with it on this machine.
@@ -102,42 +140,4 @@ fn wanted(config: &Config) -> WantedExclusivity {
 /// What it says of the kubelet.
 fn of_kubelet(config: &Config) -> (Option<&Path>, Stance) {
     (config.kubelet_state_dir(), config.on_active_kubelet())
-}
-
-impl Owner {
-    /// Follows the configuration file to what it holds now, or says why not. What changes for containers is told at once
-    /// where that is safe, with the next answers else.
-    pub(super) async fn follow_config(&mut self, reading: Reading) {
-        match self.live.judge(reading, self.ledger.topology()) {
-            Ok((config, settings)) => self.reconfigure(config, settings).await,
-            Err(fault) => {
-                log::error!("{}", cannot_be_used(&fault));
-                self.live.state.rejected(fault);
-            }
-        }
-    }
-
-    async fn reconfigure(&mut self, config: Config, mut settings: Settings) {
-        // One of the fields that wait.
-        settings.exclusivity = self.ledger.settings().exclusivity;
-        let before = std::mem::replace(&mut self.live.config, config.clone());
-        let waiting = self.live.waiting(&config);
-        let same =
-            *self.ledger.settings() == settings && of_kubelet(&before) == of_kubelet(&config);
-        let reload = if same { Reload::Unchanged } else { Reload::Applied };
-        log::info!("the configuration was changed; in force: {settings}");
-        if !waiting.is_empty() {
-            log::warn!("{}", needs_restart(&waiting));
-        }
-        self.live.state.overrides = config.applied_lines();
-        self.live.state.reloaded(reload, waiting, answer::now());
-        if *self.ledger.settings() != settings {
-            // Never refused.
-            let _ = self.ledger.handle(Event::Settings(settings));
-            self.tell_notes();
-            self.kernel.settle_all(&self.ledger);
-        }
-        self.attend(&before, &config);
-        self.tell_pending().await;
-    }
 }

@@ -1,8 +1,8 @@
-//! The watch over the configuration file.
+//! What has changed in the configuration file.
 //!
 //! The file is read every now and then, by its name: the kubelet changes a mounted ConfigMap by pointing a symbolic link
 //! to another directory, of which no event of the file's own tells. A change counts when two looks in a row have found
-//! the same: who edits a file by hand may be in the middle of it, and half a file can be a valid one.
+//! the same: an editor may be in the middle of writing the file, and half a file can be a valid one.
 
 use super::{Config, ConfigError, NodeIdentity};
 use std::path::{Path, PathBuf};
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(look(), Some(Ok("strict: false\n".to_owned())));
         assert_eq!([look(), look()], [None, None]);
 
-        // Somebody is writing it.
+        // An editor is writing it.
         fs::write(&path, "").unwrap();
         assert_eq!(look(), None);
         fs::write(&path, "strict: true\n").unwrap();

@@ -168,7 +168,7 @@ impl Delivery {
     }
 
     /// Writes into groups what no answer can carry, in an order in which a container leaves CPUs before another one is let on
-    /// them. The runtime is told with its next answer, as it is of all of it where groups cannot be written.
+    /// them. The runtime hears of them with its next answer, as it does of all changes where groups cannot be written.
     pub(super) async fn write_groups(&mut self, keeper: &mut Keeper) {
         if self.groups.cannot_write().is_some() {
             return;

@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, VecDeque};
 /// no pod is left to tell where it was.
 const KUBEPODS: [&str; 2] = ["kubepods", "kubepods.slice"];
 
-/// Who keeps others off exclusive CPUs.
+/// What keeps others off exclusive CPUs.
 #[derive(Debug)]
 enum Way {
     /// The kernel.
@@ -82,6 +82,14 @@ impl Step {
     }
 }
 
+/// What shall keep others off exclusive CPUs, if there are to be any.
+pub(super) fn wanted(config: &Config) -> WantedExclusivity {
+    match config.policy() {
+        Policy::None => WantedExclusivity::Runtime,
+        Policy::Static => config.exclusivity(),
+    }
+}
+
 impl Partitions {
     /// Finds out whether the kernel can, and settles what `auto` means.
     ///
@@ -92,13 +100,9 @@ impl Partitions {
         config: &Config,
         settings: &mut Settings,
     ) -> Result<Partitions, StartError> {
-        let wanted = match settings.policy {
-            Policy::None => WantedExclusivity::Runtime,
-            Policy::Static => config.exclusivity(),
-        };
         let able =
             probe(&paths.cgroup_root).map(|hierarchy| Enforcer::new(hierarchy, config.partition()));
-        let way = match (wanted, able) {
+        let way = match (wanted(config), able) {
             (WantedExclusivity::Runtime, able) => Way::Runtime(able),
             (_, Ok(enforcer)) => Way::Kernel(enforcer),
             (WantedExclusivity::Auto, Err(why)) => {
@@ -243,8 +247,8 @@ impl Partitions {
         std::mem::take(&mut self.untidy)
     }
 
-    /// Takes what ended containers have left out of the groups above them. It is in nobody's way until then: what it
-    /// would hold up tidies for itself.
+    /// Takes what ended containers have left out of the groups above them. Until then it holds nothing up: what needs
+    /// the groups tidies for itself.
     pub(super) async fn tidy(&self) {
         let Some(enforcer) = self.enforcer() else { return };
         let tops = self.tops.clone();
@@ -252,7 +256,7 @@ impl Partitions {
     }
 
     /// Makes a container's group what it should be. Where the kernel refuses, shared containers are taken off its CPUs
-    /// at once, behind the runtime's back; the runtime is told with its next answer. Says whether it is so now.
+    /// at once, behind the runtime's back; the runtime hears of it with its next answer. Says whether the group is so now.
     pub(super) async fn settle(
         &mut self,
         id: &ContainerId,

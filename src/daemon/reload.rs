@@ -1,7 +1,7 @@
 //! The configuration changes while the plugin runs: what can be used is followed at once, what cannot changes nothing.
 
 use super::keeper::Keeper;
-use super::partitions::Partitions;
+use super::partitions::{Partitions, wanted};
 use super::paths::Paths;
 use super::poller::Poller;
 use crate::config::{Config, Follower, INTERVAL, Mistake, Reading, WantedExclusivity};
@@ -126,14 +126,6 @@ impl ConfigReload {
             ("strict", self.started.strict() != config.strict()),
         ];
         differ.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field).collect()
-    }
-}
-
-/// Who shall keep others off exclusive CPUs, if there are to be any.
-fn wanted(config: &Config) -> WantedExclusivity {
-    match config.policy() {
-        Policy::None => WantedExclusivity::Runtime,
-        Policy::Static => config.exclusivity(),
     }
 }
 

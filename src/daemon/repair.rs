@@ -35,7 +35,7 @@ pub(super) async fn repair(
             true => Action::Written,
             false => Action::Nothing,
         },
-        // The runtime was told to do it. Where it did not, and cannot be helped, it is told once more.
+        // The runtime should have done it. Where its group cannot be written, the runtime hears it again.
         Drift::OwnQuota(_) => match delivery.groups.lift_quota(placed.clone()).await {
             true => Action::Written,
             false => delivery.tell_again(id, keeper),

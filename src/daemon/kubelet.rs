@@ -4,7 +4,7 @@ use super::keeper::Keeper;
 use super::partitions::Partitions;
 use super::poller::Poller;
 use crate::config::Config;
-use crate::kubelet::{Change, Guard, INTERVAL, Look, Sign, StateFile};
+use crate::kubelet::{Change, Guard, INTERVAL, Look, Sign, StateFileWatcher};
 use crate::ledger::{Event, Ledger, Policy, Stance};
 use log::Level;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const REMINDER: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct KubeletWatch {
     guard: Guard,
-    file: Poller<StateFile, Look>,
+    file: Poller<StateFileWatcher, Look>,
     /// When it was last said that its CPU manager is active. Where requests tell, this may change with each of them.
     reminded: Option<Instant>,
     /// Whether that was said of the present time.
@@ -25,8 +25,12 @@ pub(super) struct KubeletWatch {
 }
 
 /// Looks at the state file that this configuration names.
-fn poller(config: &Config) -> Poller<StateFile, Look> {
-    Poller::new(config.kubelet_state_dir().map(StateFile::new), INTERVAL, StateFile::look)
+fn poller(config: &Config) -> Poller<StateFileWatcher, Look> {
+    Poller::new(
+        config.kubelet_state_dir().map(StateFileWatcher::new),
+        INTERVAL,
+        StateFileWatcher::look,
+    )
 }
 
 impl KubeletWatch {

@@ -34,7 +34,7 @@ pub enum Look {
 
 /// The file, and which one it was at the last look.
 #[derive(Debug)]
-pub struct StateFile {
+pub struct StateFileWatcher {
     path: PathBuf,
     seen: Option<Stamp>,
 }
@@ -47,10 +47,10 @@ enum Stamp {
     Of { device: u64, inode: u64, size: u64, modified: (i64, i64), changed: (i64, i64) },
 }
 
-impl StateFile {
+impl StateFileWatcher {
     /// The file in this directory, which need not exist.
-    pub fn new(kubelet_dir: &Path) -> StateFile {
-        StateFile { path: kubelet_dir.join(FILE), seen: None }
+    pub fn new(kubelet_dir: &Path) -> StateFileWatcher {
+        StateFileWatcher { path: kubelet_dir.join(FILE), seen: None }
     }
 
     /// Which file it is.
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_look_is_news_once() {
         let dir = tempfile::tempdir().unwrap();
-        let mut watch = StateFile::new(dir.path());
+        let mut watch = StateFileWatcher::new(dir.path());
         assert_eq!(watch.look(), Some(Look::Missing));
         assert_eq!(watch.look(), None);
         // Replaced as the kubelet does it, with a file of the same size.
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_not_there_is_no_error() {
-        let mut watch = StateFile::new(Path::new("/nonexistent/kubelet"));
+        let mut watch = StateFileWatcher::new(Path::new("/nonexistent/kubelet"));
         assert_eq!(watch.look(), Some(Look::Missing));
     }
 }

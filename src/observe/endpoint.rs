@@ -59,7 +59,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// The address cannot be had.
+/// The address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot listen on {address} for metrics: {source}. Name another address with --metrics-address, or none"
@@ -121,15 +121,15 @@ pub fn listen_locally(state_dir: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// A client that connects.
+/// Who connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Client {
-    /// Whoever reaches the address.
+enum Who {
+    /// Every client that reaches the address.
     Remote,
-    /// A client on the node itself, or in the pod's network (`kubectl port-forward`).
-    Local,
+    /// A process on the node itself, or in the pod's network (`kubectl port-forward`).
+    Nearby,
     /// The plugin's own user, on this node.
-    OwnUser,
+    Ourselves,
 }
 
 /// Answers scrapers and probes. Never ends.
@@ -137,34 +137,32 @@ pub async fn serve(listener: TcpListener, observer: Observer) {
     let accept = move |cx: &mut Context<'_>| {
         listener.poll_accept(cx).map_ok(|(stream, address)| {
             let peer = address.ip().to_canonical();
-            let client = if peer.is_loopback() { Client::Local } else { Client::Remote };
-            (stream, client, Some(peer))
+            let who = if peer.is_loopback() { Who::Nearby } else { Who::Remote };
+            (stream, who, Some(peer))
         })
     };
     serve_each(accept, observer).await;
 }
 
-/// Answers the plugin's own user on this node, who may know everything. Never ends.
+/// Answers people on this node, who may know everything. Never ends.
 pub async fn serve_locally(listener: UnixListener, observer: Observer) {
     let accept = move |cx: &mut Context<'_>| {
-        listener.poll_accept(cx).map_ok(|(stream, _)| (stream, Client::OwnUser, None))
+        listener.poll_accept(cx).map_ok(|(stream, _)| (stream, Who::Ourselves, None))
     };
     serve_each(accept, observer).await;
 }
 
 async fn serve_each<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    accept: impl Fn(&mut Context<'_>) -> Poll<io::Result<(S, Client, Option<IpAddr>)>>,
+    accept: impl Fn(&mut Context<'_>) -> Poll<io::Result<(S, Who, Option<IpAddr>)>>,
     observer: Observer,
 ) {
     let mut connections = Connections::default();
     loop {
         match poll_fn(&accept).await {
-            Ok((stream, client, peer)) => {
+            Ok((stream, who, peer)) => {
                 let observer = observer.clone();
-                connections.add(
-                    peer,
-                    http::serve(stream, move |request| answer(request, client, observer)),
-                );
+                connections
+                    .add(peer, http::serve(stream, move |request| answer(request, who, observer)));
                 // Before the next one: many that come at once would take its place before its request is read.
                 yield_now().await;
             }
@@ -176,10 +174,10 @@ async fn serve_each<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
 }
 
-async fn answer(request: Request, client: Client, observer: Observer) -> Response {
+async fn answer(request: Request, who: Who, observer: Observer) -> Response {
     let view = observer.view();
-    let seen = |view: &NodeView| seen(&request, client, view);
-    let result = match (request.path.as_str(), client) {
+    let seen = |view: &NodeView| seen(&request, who, view);
+    let result = match (request.path.as_str(), who) {
         ("/metrics", _) => view.await.map(|view| match metrics::text(&view.figures) {
             Ok(body) => Response { status: Status::Ok, media_type: metrics::MEDIA_TYPE, body },
             Err(error) => Response::text(Status::Internal, error.to_string()),
@@ -191,8 +189,8 @@ async fn answer(request: Request, client: Client, observer: Observer) -> Respons
                 obstacles => Response::text(Status::Unavailable, obstacles.join("\n")),
             })
         }
-        ("/status", Client::OwnUser) => view.await.map(|view| json(&view.status())),
-        ("/explain", Client::OwnUser) => view.await.map(|view| json(&view.explain(&request.query))),
+        ("/status", Who::Ourselves) => view.await.map(|view| json(&view.status())),
+        ("/explain", Who::Ourselves) => view.await.map(|view| json(&view.explain(&request.query))),
         ("/", _) => view.await.map(|view| html(page::page(&seen(&view)))),
         ("/fragment", _) => view.await.map(|view| html(page::fragment(&seen(&view)))),
         ("/picture.svg", _) => view.await.map(|view| match page::picture(&seen(&view)) {
@@ -215,12 +213,12 @@ fn well(figures: &Figures) -> Response {
 
 /// What a client may see of the node on the page: the pods' names only from nearby. A site that has its own name point here
 /// could have a browser nearby read it; so the browser has to call this by an address, or as localhost.
-fn seen(request: &Request, client: Client, view: &NodeView) -> report::Status {
+fn seen(request: &Request, who: Who, view: &NodeView) -> report::Status {
     let name = request.host.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
     let name = name.map_or(request.host.as_str(), |(name, _)| name);
     let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     let direct = name.is_empty() || name == "localhost" || address.is_ok();
-    let may = client == Client::OwnUser || (client == Client::Local && direct);
+    let may = who == Who::Ourselves || (who == Who::Nearby && direct);
     let status = view.status();
     if may { status } else { status.without_names() }
 }

@@ -24,10 +24,13 @@ impl Keeper {
         Keeper { ledger, checkpoint, counters: Counters::default(), history: Arc::default() }
     }
 
-    /// Handles an event that is never refused and has no answer.
+    /// Handles an event that is never refused and to which there is no answer: its updates go along with the next delivery.
     pub(super) fn note(&mut self, event: Event) {
-        let decision = self.ledger.handle(event).unwrap_or_default();
-        debug_assert!(decision.updates.is_empty(), "these would be lost: {decision:?}");
+        let updates = self.ledger.handle(event).unwrap_or_default().updates;
+        if !updates.is_empty() {
+            // Never refused.
+            let _ = self.ledger.handle(Event::Undelivered(updates));
+        }
         self.tell_notes();
     }
 

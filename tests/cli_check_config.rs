@@ -240,7 +240,7 @@ async fn what_would_change_for_containers() {
              cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}\n",
         );
         let node = loop {
-            let node = again.observer.status().await.unwrap().node.unwrap();
+            let node = again.status().await.node.unwrap();
             if node.cpus.reserved == "0-3" {
                 break node;
             }

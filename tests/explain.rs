@@ -128,7 +128,7 @@ async fn what_would_have_done_is_counted_rightly() {
         has(&text, &["0             2-7              3\n", "8             8-15  holds all  1\n"]);
         let status = command(&daemon.paths.state_dir, &["status", "--color", "never"]).await;
         has(&status.unwrap(), &["│ - A A A", "│ - z z z", "z idle SMT siblings"]);
-        let node = daemon.observer.status().await.unwrap().node.unwrap();
+        let node = daemon.status().await.node.unwrap();
         assert_eq!((&*node.containers[0].cpus, &*node.containers[0].idle), ("2,4,6,8", "3,5,7,9"));
 
         let machine = Machine { nodes: 16, caches: 16, cores: 32, ..Machine::default() };

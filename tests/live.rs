@@ -30,7 +30,7 @@ const PLAIN: Style = Style { width: 80, colour: false };
 /// Waits until the status is as it should be.
 async fn until(daemon: &Observed, holds: impl Fn(&Status) -> bool) -> Status {
     loop {
-        let status = daemon.observer.status().await.unwrap();
+        let status = daemon.status().await;
         if holds(&status) {
             return status;
         }

@@ -298,10 +298,10 @@ async fn a_move_is_counted() {
 #[tokio::test(start_paused = true)]
 async fn health_is_that_the_owner_answers() {
     let (observer, kept) = nri_cpu_manager::observe::questions();
-    let asked = observer.figures().await.unwrap_err();
+    let asked = observer.view().await.unwrap_err();
     assert!(asked.to_string().contains("2 s"), "{asked}");
     drop(kept);
-    let asked = observer.figures().await.unwrap_err();
+    let asked = observer.view().await.unwrap_err();
     assert!(asked.to_string().contains("stopping"), "{asked}");
 }
 

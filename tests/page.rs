@@ -155,7 +155,7 @@ async fn browse_falling_silent(hangs: bool, time: Duration, arguments: &[&str]) 
     const SECONDS: &str = "const start = Date.now();
         Date.prototype.toLocaleTimeString = function () { return `${Math.round((this - start) / 1000)} s`; };";
     let daemon = Observed::connected(CONFIG).await;
-    let status = daemon.observer.status().await.unwrap();
+    let status = daemon.status().await;
     let script = page::SCRIPT.replacen("\"use strict\";", SECONDS, 1);
     let contents = Arc::new((page::page(&status), script, page::fragment(&status)));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -217,7 +217,7 @@ async fn nobody_answers() {
 
 /// Waits until the status is as it should be.
 async fn until(daemon: &Observed, holds: impl Fn(&NodeStatus) -> bool) {
-    while !daemon.observer.status().await.unwrap().node.is_some_and(|node| holds(&node)) {
+    while !daemon.status().await.node.is_some_and(|node| holds(&node)) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -243,10 +243,10 @@ async fn troubled() -> Observed {
 #[tokio::test]
 async fn what_to_see_to() {
     local(async {
-        let well = Observed::connected(CONFIG).await.observer.status().await.unwrap();
+        let well = Observed::connected(CONFIG).await.status().await;
         assert!(!page::fragment(&well).contains("notices"), "{}", page::fragment(&well));
 
-        let mut status = troubled().await.observer.status().await.unwrap();
+        let mut status = troubled().await.status().await;
         let node = status.node.as_mut().unwrap();
         (node.drifting, node.stance) = (1, "observe".to_owned());
         let of_db = |kind: &str, text: &str| RecordStatus {
@@ -304,7 +304,7 @@ async fn what_to_see_to_without_names() {
             assert!(elsewhere.contains(part), "{path}: {elsewhere}");
         }
         // Without a configuration, what is in the way can quote the one that was refused.
-        let mut status = daemon.observer.status().await.unwrap();
+        let mut status = daemon.status().await;
         (status.node, status.obstacles) = (None, vec!["not connected".to_owned(), SECRET.to_owned()]);
         assert!(page::fragment(&status).contains(SECRET));
         let html = page::fragment(&status.without_names());
@@ -408,7 +408,7 @@ async fn screenshots() {
             }
             let _ = daemon.create("too-large", Qos::Guaranteed, 600_000).await;
             shoot(&daemon, into, name).await;
-            let svg = page::picture(&daemon.observer.status().await.unwrap());
+            let svg = page::picture(&daemon.status().await);
             std::fs::write(into.join(format!("{name}.svg")), svg.unwrap()).unwrap();
         }
         shoot(&troubled().await, into, "notices").await;

@@ -29,6 +29,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::sync::Arc;
 
 #[tokio::test]
 async fn the_node_at_a_glance() {
@@ -95,7 +96,7 @@ async fn the_configuration_in_force() {
         let config = async |more: &str| {
             let daemon = Observed::connected(&format!("{CONFIG}{more}")).await;
             let text = command(&daemon.paths.state_dir, &["status"]).await.unwrap();
-            let status = daemon.observer.status().await.unwrap();
+            let status = daemon.status().await;
             (text, serde_json::to_value(status.node.unwrap().config).unwrap())
         };
         let (text, usual) = config("").await;
@@ -273,7 +274,7 @@ async fn badges_stay() {
     local(async {
         let daemon = Observed::connected(CONFIG).await;
         let badges = async || {
-            let status = daemon.observer.status().await.unwrap();
+            let status = daemon.status().await;
             let containers = status.node.unwrap().containers;
             let badge =
                 |one: &ContainerStatus| format!("{}={}", one.pod, one.badge.clone().unwrap());
@@ -288,6 +289,26 @@ async fn badges_stay() {
         daemon.create("d", Qos::Guaranteed, 4000).await.unwrap();
         daemon.create("e", Qos::Guaranteed, 1000).await.unwrap();
         assert_eq!(badges().await, "a=A c=C d=B e=D");
+    })
+    .await;
+}
+
+/// An observer that asks over and over costs the owner a visit, and what has just happened is always in the answer.
+#[tokio::test]
+async fn a_view_stays_the_same_until_something_happens() {
+    local(async {
+        let daemon = Observed::connected(CONFIG).await;
+        let ask = async || daemon.observer.view().await.unwrap();
+        let mut same = 0;
+        for serial in 0..10 {
+            let before = ask().await;
+            // The owner may have looked at the machine in between.
+            same += usize::from(Arc::ptr_eq(&before, &ask().await));
+            daemon.create(&format!("pod-{serial}"), Qos::Guaranteed, 1000).await.unwrap();
+            let after = ask().await.status().node.unwrap();
+            assert_eq!(after.containers.len(), serial + 1);
+        }
+        assert!(same > 5, "{same}");
     })
     .await;
 }

@@ -1,16 +1,15 @@
-//! The watch over the configuration file.
+//! What has changed in the configuration file.
 //!
 //! The file is read every now and then, by its name: the kubelet changes a mounted ConfigMap by pointing a symbolic link
 //! to another directory, of which no event of the file's own tells. A change counts when two looks in a row have found
-//! the same: who edits a file by hand may be in the middle of it, and half a file can be a valid one.
+//! the same: an editor may be in the middle of writing the file, and half a file can be a valid one.
 
 use super::{Config, ConfigError, NodeIdentity};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::sync::mpsc;
 
 /// How long after a look the next one is.
-const INTERVAL: Duration = Duration::from_secs(1);
+pub const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the file holds for this node, as far as that can be told without looking at the machine; or why it cannot be used.
 pub type Reading = Result<Config, Mistake>;
@@ -67,23 +66,6 @@ impl Follower {
         let config = |text: &String| Config::parse(&self.name, text)?.for_node(&self.node);
         Some(self.told.as_ref().map_err(Clone::clone).and_then(|text| Ok(config(text)?)))
     }
-
-    /// Tells every change, until nobody listens any more. The disk is waited for on a thread of its own, and a large file is
-    /// read there: nobody else has to wait for that.
-    pub async fn run(mut self, tell: mpsc::Sender<Reading>) {
-        while !tell.is_closed() {
-            tokio::time::sleep(INTERVAL).await;
-            let look = tokio::task::spawn_blocking(move || (self.look(), self));
-            // The closure neither panics nor is it cancelled.
-            let Ok((look, follower)) = look.await else { return };
-            self = follower;
-            if let Some(look) = look
-                && tell.send(look).await.is_err()
-            {
-                return;
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -119,7 +101,7 @@ mod tests {
         assert_eq!(look(), Some(Ok("strict: false\n".to_owned())));
         assert_eq!([look(), look()], [None, None]);
 
-        // Somebody is writing it.
+        // An editor is writing it.
         fs::write(&path, "").unwrap();
         assert_eq!(look(), None);
         fs::write(&path, "strict: true\n").unwrap();

@@ -13,7 +13,7 @@ mod nodes;
 mod values;
 
 pub use error::ConfigError;
-pub use follow::{Follower, Mistake, Reading};
+pub use follow::{Follower, INTERVAL, Mistake, Reading};
 pub use nodes::{Labels, NodeIdentity, Override};
 
 use crate::cpuset::CpuSet;

@@ -7,9 +7,9 @@ use std::fmt;
 pub(super) enum Action {
     /// The container's control group was written.
     Written,
-    /// The runtime is told at once.
+    /// The runtime hears it again at once.
     Told,
-    /// The runtime is told with its next answer: told at once it could lock up for good.
+    /// The runtime hears it again with its next answer: a call of its own could lock it up for good.
     Deferred,
     /// The processes were allowed all of their container's CPUs.
     Widened,

@@ -3,63 +3,53 @@
 //! The runtime asks for approval when all plugins have said what they want. That is refused if another plugin has
 //! changed the CPUs since; and if our answer was too late or lost, in which case the runtime would go on without it.
 
-use super::Owner;
+use super::keeper::Keeper;
 use crate::cpuset::CpuSet;
 use crate::ledger::{ContainerId, Policy, Stance};
 use crate::nri::{Capabilities, Refusal};
 use crate::observe::counters::STRICT;
 use crate::spelling;
 
-impl Owner {
-    /// Whether what is going to be set for a new container is what was decided.
-    pub(super) fn validate(
-        &mut self,
-        container: &ContainerId,
-        set: Option<CpuSet>,
-    ) -> Result<(), Refusal> {
-        let assigns =
-            self.ledger.settings().policy != Policy::None && self.ledger.stance() == Stance::Assign;
-        if !self.strict || !assigns {
-            return Ok(());
-        }
-        let (subject, why) = match self.ledger.placed_one(container) {
-            Some(placed) if set == Some(placed.pin.cpus()) => return Ok(()),
-            Some(placed) => {
-                let (decided, set) = (placed.pin.cpus(), told(set));
-                let (cpus, were) =
-                    (spelling::cpus(decided), spelling::agree(decided, "was", "were"));
-                let why = format!(
-                    "{cpus} {were} decided for this container, but it would run on {set}: another NRI plugin \
-                     sets its CPUs too, or our answer was lost"
-                );
-                (placed.subject.to_string(), why)
-            }
-            None => {
-                let why = "no CPUs were decided for this container: our answer was lost or came too late. Trying \
-                           again is safe";
-                (container.to_string(), why.to_owned())
-            }
-        };
-        self.counters.count_rejection(STRICT);
-        log::warn!("{subject}: refused: strict: {why}");
-        Err(Refusal(format!("strict: {why}")))
+/// Whether what is going to be set for a new container is what was decided.
+pub(super) fn validate(
+    keeper: &mut Keeper,
+    container: &ContainerId,
+    set: Option<CpuSet>,
+) -> Result<(), Refusal> {
+    let ledger = &keeper.ledger;
+    if ledger.settings().policy == Policy::None || ledger.stance() != Stance::Assign {
+        return Ok(());
     }
-
-    /// Says what cannot be promised with this runtime, if anything should be.
-    pub(super) fn promise(&self, capabilities: &Capabilities) {
-        if let Some(warning) = cannot_promise(self.strict, capabilities) {
-            log::warn!("{warning}");
+    let (subject, why) = match ledger.placed_one(container) {
+        Some(placed) if set == Some(placed.pin.cpus()) => return Ok(()),
+        Some(placed) => {
+            let (decided, set) = (placed.pin.cpus(), told(set));
+            let (cpus, were) = (spelling::cpus(decided), spelling::agree(decided, "was", "were"));
+            let why = format!(
+                "{cpus} {were} decided for this container, but it would run on {set}: another NRI plugin \
+                 sets its CPUs too, or our answer was lost"
+            );
+            (placed.subject.to_string(), why)
         }
-    }
+        None => {
+            let why = "no CPUs were decided for this container: our answer was lost or came too late. Trying \
+                       again is safe";
+            (container.to_string(), why.to_owned())
+        }
+    };
+    keeper.counters.count_rejection(STRICT);
+    log::warn!("{subject}: refused: strict: {why}");
+    Err(Refusal(format!("strict: {why}")))
 }
 
 fn told(set: Option<CpuSet>) -> String {
     set.map_or_else(|| "any".to_owned(), spelling::cpus)
 }
 
-fn cannot_promise(strict: bool, capabilities: &Capabilities) -> Option<String> {
+/// What cannot be promised with this runtime.
+pub(super) fn cannot_promise(capabilities: &Capabilities) -> Option<String> {
     let version = match capabilities.nri {
-        _ if !strict || capabilities.validation => return None,
+        _ if capabilities.validation => return None,
         Some(version) => format!("NRI {version}"),
         None => "an NRI version that is not known".to_owned(),
     };
@@ -88,8 +78,7 @@ mod tests {
             let runtime =
                 Runtime { name: name.into(), version: version.into(), nri_version: String::new() };
             let capabilities = Capabilities::of(&runtime);
-            assert_eq!(cannot_promise(false, &capabilities), None);
-            match (cannot_promise(true, &capabilities), said) {
+            match (cannot_promise(&capabilities), said) {
                 (Some(warning), Some(said)) => assert!(warning.contains(said), "{warning}"),
                 (found, said) => assert_eq!(found.as_deref(), said, "{name} {version}"),
             }

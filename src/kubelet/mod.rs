@@ -9,4 +9,4 @@ mod watch;
 
 pub use guard::{Change, Guard, Sign};
 pub use state::{State, StateError};
-pub use watch::{FILE, Look, Watch};
+pub use watch::{FILE, INTERVAL, Look, StateFileWatcher};

@@ -6,7 +6,6 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::sync::mpsc;
 
 /// The file's name in the kubelet's directory.
 pub const FILE: &str = "cpu_manager_state";
@@ -15,7 +14,7 @@ pub const FILE: &str = "cpu_manager_state";
 const MAX_BYTES: u64 = 16 << 20;
 
 /// How often it is looked at: a `stat`. A kubelet that was just switched is noticed before its first pods come back.
-const INTERVAL: Duration = Duration::from_secs(2);
+pub const INTERVAL: Duration = Duration::from_secs(2);
 
 /// What is there now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,9 +32,9 @@ pub enum Look {
     },
 }
 
-/// Looks at the file again and again.
+/// The file, and which one it was at the last look.
 #[derive(Debug)]
-pub struct Watch {
+pub struct StateFileWatcher {
     path: PathBuf,
     seen: Option<Stamp>,
 }
@@ -48,10 +47,10 @@ enum Stamp {
     Of { device: u64, inode: u64, size: u64, modified: (i64, i64), changed: (i64, i64) },
 }
 
-impl Watch {
+impl StateFileWatcher {
     /// The file in this directory, which need not exist.
-    pub fn new(kubelet_dir: &Path) -> Watch {
-        Watch { path: kubelet_dir.join(FILE), seen: None }
+    pub fn new(kubelet_dir: &Path) -> StateFileWatcher {
+        StateFileWatcher { path: kubelet_dir.join(FILE), seen: None }
     }
 
     /// Which file it is.
@@ -82,22 +81,6 @@ impl Watch {
         self.seen = Some(stamp);
         Some(look)
     }
-
-    /// Tells every change, until nobody listens any more. The disk is waited for on a thread of its own.
-    pub async fn run(mut self, tell: mpsc::Sender<Look>) {
-        while !tell.is_closed() {
-            tokio::time::sleep(INTERVAL).await;
-            let look = tokio::task::spawn_blocking(move || (self.look(), self));
-            // The closure neither panics nor is it cancelled.
-            let Ok((look, watch)) = look.await else { return };
-            self = watch;
-            if let Some(look) = look
-                && tell.send(look).await.is_err()
-            {
-                return;
-            }
-        }
-    }
 }
 
 fn stamp(path: &Path) -> Stamp {
@@ -115,7 +98,7 @@ fn stamp(path: &Path) -> Stamp {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    // Opening a pipe would wait for somebody to write to it.
+    // Opening a pipe would wait for a writer.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a file"));
     }
@@ -133,7 +116,7 @@ mod tests {
     #[test]
     fn a_look_is_news_once() {
         let dir = tempfile::tempdir().unwrap();
-        let mut watch = Watch::new(dir.path());
+        let mut watch = StateFileWatcher::new(dir.path());
         assert_eq!(watch.look(), Some(Look::Missing));
         assert_eq!(watch.look(), None);
         // Replaced as the kubelet does it, with a file of the same size.
@@ -154,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_not_there_is_no_error() {
-        let mut watch = Watch::new(Path::new("/nonexistent/kubelet"));
+        let mut watch = StateFileWatcher::new(Path::new("/nonexistent/kubelet"));
         assert_eq!(watch.look(), Some(Look::Missing));
     }
 }

@@ -3,8 +3,8 @@
 use super::connections::Connections;
 use super::figures::Figures;
 use super::http::{self, Request, Response, Status};
-use super::question::{NoAnswer, Observer};
-use super::{health, metrics, page};
+use super::question::{NodeView, Observer};
+use super::{health, metrics, page, report};
 use serde::Serialize;
 use std::fmt;
 use std::fs::{self, Permissions};
@@ -59,7 +59,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Nobody can connect.
+/// The address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot listen on {address} for metrics: {source}. Name another address with --metrics-address, or none"
@@ -71,10 +71,10 @@ pub struct BindError {
     pub source: io::Error,
 }
 
-/// Listens; `None` if nobody is to.
+/// Listens; `None` if the address is `none`.
 ///
 /// # Errors
-/// If the address cannot be had, and not within a few seconds if somebody else has it.
+/// If the address cannot be had, and not within a few seconds if another process has it.
 pub async fn listen(address: Address) -> Result<Option<TcpListener>, BindError> {
     let Some(mut address) = address.0 else { return Ok(None) };
     let started = Instant::now();
@@ -124,10 +124,10 @@ pub fn listen_locally(state_dir: &Path) -> io::Result<UnixListener> {
 /// Who connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
-    /// Anybody who reaches the address.
-    Anybody,
-    /// Somebody on the node itself, or in the pod's network (`kubectl port-forward`).
-    Neighbour,
+    /// Every client that reaches the address.
+    Remote,
+    /// A process on the node itself, or in the pod's network (`kubectl port-forward`).
+    Nearby,
     /// The plugin's own user, on this node.
     Ourselves,
 }
@@ -137,7 +137,7 @@ pub async fn serve(listener: TcpListener, observer: Observer) {
     let accept = move |cx: &mut Context<'_>| {
         listener.poll_accept(cx).map_ok(|(stream, address)| {
             let peer = address.ip().to_canonical();
-            let who = if peer.is_loopback() { Who::Neighbour } else { Who::Anybody };
+            let who = if peer.is_loopback() { Who::Nearby } else { Who::Remote };
             (stream, who, Some(peer))
         })
     };
@@ -163,7 +163,7 @@ async fn serve_each<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
                 let observer = observer.clone();
                 connections
                     .add(peer, http::serve(stream, move |request| answer(request, who, observer)));
-                // Before the next one: many that come at once would take its place before anybody has read its request.
+                // Before the next one: many that come at once would take its place before its request is read.
                 yield_now().await;
             }
             Err(error) => {
@@ -175,32 +175,28 @@ async fn serve_each<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 }
 
 async fn answer(request: Request, who: Who, observer: Observer) -> Response {
+    let view = observer.view();
+    let seen = |view: &NodeView| seen(&request, who, view);
     let result = match (request.path.as_str(), who) {
-        ("/metrics", _) => observer.figures().await.map(|figures| match metrics::text(&figures) {
+        ("/metrics", _) => view.await.map(|view| match metrics::text(&view.figures) {
             Ok(body) => Response { status: Status::Ok, media_type: metrics::MEDIA_TYPE, body },
             Err(error) => Response::text(Status::Internal, error.to_string()),
         }),
-        ("/healthz", _) => observer.figures().await.map(|figures| well(&figures)),
+        ("/healthz", _) => view.await.map(|view| well(&view.figures)),
         ("/readyz", _) => {
-            observer.figures().await.map(|figures| match health::obstacles(&figures).as_slice() {
-                [] => well(&figures),
+            view.await.map(|view| match health::obstacles(&view.figures).as_slice() {
+                [] => well(&view.figures),
                 obstacles => Response::text(Status::Unavailable, obstacles.join("\n")),
             })
         }
-        ("/status", Who::Ourselves) => observer.status().await.map(|status| json(&status)),
-        ("/explain", Who::Ourselves) => {
-            observer.explain(request.query).await.map(|explanations| json(&explanations))
-        }
-        ("/", _) => seen(&request, who, &observer).await.map(|status| html(page::page(&status))),
-        ("/fragment", _) => {
-            seen(&request, who, &observer).await.map(|status| html(page::fragment(&status)))
-        }
-        ("/picture.svg", _) => {
-            seen(&request, who, &observer).await.map(|status| match page::picture(&status) {
-                Ok(picture) => svg(picture),
-                Err(why) => Response::text(Status::Unavailable, why),
-            })
-        }
+        ("/status", Who::Ourselves) => view.await.map(|view| json(&view.status())),
+        ("/explain", Who::Ourselves) => view.await.map(|view| json(&view.explain(&request.query))),
+        ("/", _) => view.await.map(|view| html(page::page(&seen(&view)))),
+        ("/fragment", _) => view.await.map(|view| html(page::fragment(&seen(&view)))),
+        ("/picture.svg", _) => view.await.map(|view| match page::picture(&seen(&view)) {
+            Ok(picture) => svg(picture),
+            Err(why) => Response::text(Status::Unavailable, why),
+        }),
         ("/icon.svg", _) => Ok(svg(page::ICON.to_owned())),
         ("/page.js", _) => Ok(of_type("text/javascript; charset=utf-8", page::SCRIPT.to_owned())),
         _ => Ok(Response::text(Status::NotFound, format!("there is only\n{PATHS}"))),
@@ -215,16 +211,16 @@ fn well(figures: &Figures) -> Response {
     Response::text(Status::Ok, lines.join("\n"))
 }
 
-/// What somebody may see of the node on the page: the pods' names only from nearby. A site that has its own name point here
+/// What a client may see of the node on the page: the pods' names only from nearby. A site that has its own name point here
 /// could have a browser nearby read it; so the browser has to call this by an address, or as localhost.
-async fn seen(request: &Request, who: Who, observer: &Observer) -> Result<super::Status, NoAnswer> {
+fn seen(request: &Request, who: Who, view: &NodeView) -> report::Status {
     let name = request.host.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
     let name = name.map_or(request.host.as_str(), |(name, _)| name);
     let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     let direct = name.is_empty() || name == "localhost" || address.is_ok();
-    let status = observer.status().await?;
-    let may = who == Who::Ourselves || (who == Who::Neighbour && direct);
-    Ok(if may { status } else { status.without_names() })
+    let may = who == Who::Ourselves || (who == Who::Nearby && direct);
+    let status = view.status();
+    if may { status } else { status.without_names() }
 }
 
 fn html(body: String) -> Response {

@@ -1,14 +1,15 @@
 //! What the outside can see of the daemon: the log, metrics, health, status and explanations.
 //!
 //! ```text
-//!   client ── http ── Question ──► the ledger's owner: plain data ──► metrics, health, report, explanation ──► client
+//!   client ── http ── Question ──► the ledger's owner: NodeView ──► metrics, health, report, explanation ──► client
 //! ```
 //!
-//! Nobody waits for an observer: a figure is added up where a decision is made anyway, everything else is counted when it
-//! is asked for, and a question waits until no event does. [`metrics`], [`health`], [`report`] and [`explanation`]
+//! No event waits for an observer: the owner answers a question when no event waits, with an immutable view of the node. What
+//! an observer reads is made from that on the server's side. [`metrics`], [`health`], [`report`] and [`explanation`]
 //! are pure functions; [`http`] and [`endpoint`] are the thin edge. What is worth explaining later is kept in [`history`].
 
 pub mod badge;
+pub mod clock;
 pub mod config_state;
 mod connections;
 pub mod counters;
@@ -32,6 +33,6 @@ pub use counters::Counters;
 pub use explanation::Explanation;
 pub use figures::{Figures, Link, NodeFigures};
 pub use history::History;
-pub use question::{Observer, Question, questions};
+pub use question::{NodeView, Observer, Question, questions};
 pub use report::Status;
 pub use time::Moment;

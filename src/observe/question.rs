@@ -1,8 +1,15 @@
 //! How an observer asks the ledger's owner, and how long it waits for the answer.
+//!
+//! There is one question, and the owner answers it itself: so an answer proves that the owner is alive, and shows every event
+//! that was handled before.
 
-use super::explanation::Explanation;
+use super::clock::now;
+use super::explanation::{Explanation, explain};
 use super::figures::Figures;
+use super::history::History;
 use super::report::Status;
+use crate::ledger::View;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -14,16 +21,32 @@ const QUEUE: usize = 16;
 /// milliseconds as long as they work. A runtime waits for two seconds at most.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What an observer wants to know.
-#[derive(Debug)]
-pub enum Question {
-    /// All figures.
-    Figures(oneshot::Sender<Figures>),
-    /// The node and its containers.
-    Status(oneshot::Sender<Status>),
-    /// Why the containers that this names have the CPUs they have; see [`explain`](super::explanation::explain).
-    Explain(String, oneshot::Sender<Vec<Explanation>>),
+/// Everything that can be seen of the node, as it was at one moment.
+#[derive(Debug, Clone)]
+pub struct NodeView {
+    /// What metrics and health tell.
+    pub figures: Figures,
+    /// The ledger and what happened to containers; `None` before there is a configuration.
+    pub node: Option<(Arc<View>, Arc<History>)>,
 }
+
+impl NodeView {
+    /// The node and its containers, written down now.
+    pub fn status(&self) -> Status {
+        let node = self.node.as_ref().map(|(view, history)| (&**view, &**history));
+        Status::of(now(), &self.figures, node)
+    }
+
+    /// Why the containers that this names have the CPUs they have; see [`explain`](super::explanation::explain).
+    pub fn explain(&self, name: &str) -> Vec<Explanation> {
+        let node = self.node.as_ref();
+        node.map(|(view, history)| explain(view, history, name)).unwrap_or_default()
+    }
+}
+
+/// Asks the owner how the node is now.
+#[derive(Debug)]
+pub struct Question(pub oneshot::Sender<Arc<NodeView>>);
 
 /// The asking side.
 #[derive(Debug, Clone)]
@@ -50,37 +73,14 @@ pub fn questions() -> (Observer, mpsc::Receiver<Question>) {
 }
 
 impl Observer {
-    /// All figures, as they are now.
+    /// The node as it is now.
     ///
     /// # Errors
     /// If the owner does not answer within [`PATIENCE`].
-    pub async fn figures(&self) -> Result<Figures, NoAnswer> {
-        self.ask(Question::Figures).await
-    }
-
-    /// The node and its containers, as they are now.
-    ///
-    /// # Errors
-    /// If the owner does not answer within [`PATIENCE`].
-    pub async fn status(&self) -> Result<Status, NoAnswer> {
-        self.ask(Question::Status).await
-    }
-
-    /// Why the containers that `name` names have the CPUs they have.
-    ///
-    /// # Errors
-    /// If the owner does not answer within [`PATIENCE`].
-    pub async fn explain(&self, name: String) -> Result<Vec<Explanation>, NoAnswer> {
-        self.ask(|reply| Question::Explain(name, reply)).await
-    }
-
-    async fn ask<T>(
-        &self,
-        question: impl FnOnce(oneshot::Sender<T>) -> Question,
-    ) -> Result<T, NoAnswer> {
+    pub async fn view(&self) -> Result<Arc<NodeView>, NoAnswer> {
         let (reply, answer) = oneshot::channel();
         let asked = async {
-            self.0.send(question(reply)).await.map_err(|_| NoAnswer::Gone)?;
+            self.0.send(Question(reply)).await.map_err(|_| NoAnswer::Gone)?;
             answer.await.map_err(|_| NoAnswer::Gone)
         };
         timeout(PATIENCE, asked).await.unwrap_or(Err(NoAnswer::Late))

@@ -8,7 +8,7 @@ use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::daemon::{self, Owner, Paths};
 use nri_cpu_manager::ledger::{Decision, Event, Qos};
 use nri_cpu_manager::nri::{Capabilities, Message, Refusal, Runtime, Session};
-use nri_cpu_manager::observe::{Observer, questions};
+use nri_cpu_manager::observe::{Observer, Status, questions};
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -124,6 +124,11 @@ impl Observed {
         let (reply, answer) = oneshot::channel();
         self.messages.send(Message::Event { session: Session(1), event, reply }).unwrap();
         answer.await.unwrap()
+    }
+
+    /// The node as an observer sees it now.
+    pub(crate) async fn status(&self) -> Status {
+        self.observer.view().await.unwrap().status()
     }
 
     pub(crate) async fn create(&self, name: &str, qos: Qos, milli: u64) -> Result<String, String> {

@@ -1,12 +1,13 @@
 //! What becomes of a container for which the kernel has no CPUs, with files like the kernel's.
 
+use super::super::persist::Checkpoint;
 use super::*;
 use crate::cpuset::CpuSet;
 use crate::enforce::Hierarchy;
-use crate::ledger::Channel;
 use crate::ledger::{
     Container, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId, Settings, Wanted,
 };
+use crate::observe::history::Happened;
 use crate::partition::PartitionType;
 use crate::placement;
 use crate::topology::synthetic::Machine;
@@ -17,8 +18,9 @@ use tempfile::TempDir;
 /// A node with a pod and a group beside all pods, of which CPUs 1-2 are no pod's at present.
 struct Node {
     root: TempDir,
-    kernel: Kernel,
-    ledger: Ledger,
+    partitions: Partitions,
+    delivery: Delivery,
+    keeper: Keeper,
 }
 
 fn write(root: &Path, group: &str, files: [(&str, &str); 4]) {
@@ -41,7 +43,8 @@ impl Node {
         }
         let hierarchy = Hierarchy::open(root.path()).unwrap();
         let enforcer = Enforcer::new(hierarchy, PartitionType::Root);
-        let kernel = Kernel::new(Way::Kernel(enforcer.clone()), Ok(enforcer));
+        let partitions = Partitions::new(Way::Kernel(enforcer.clone()));
+        let delivery = Delivery::new(GroupWriter::new(Ok(enforcer.clone())), Some(enforcer));
         let machine = Machine { caches: 1, cores: 8, ..Machine::default() };
         let settings = Settings {
             policy: Policy::Static,
@@ -53,16 +56,26 @@ impl Node {
             ..Settings::default()
         };
         let topology = crate::topology::Topology::build(machine.facts().unwrap()).unwrap();
-        Node { root, kernel, ledger: Ledger::new(topology, settings, Vec::new()) }
+        let checkpoint = Checkpoint::open(&root.path().join("state")).unwrap();
+        let keeper = Keeper::new(Ledger::new(topology, settings, Vec::new()), checkpoint);
+        Node { root, partitions, delivery, keeper }
     }
 
     /// Creates a container of two CPUs: what the ledger decides and the kernel says to that.
     async fn create(&mut self, id: &str) -> (Option<CpuSet>, Result<Vec<Update>, Refused>) {
         let event = create(id);
         let step = Step::of(&event);
-        let pin = self.ledger.handle(event).unwrap().pin;
-        let followed = self.kernel.follow(step, &mut self.ledger).await;
+        let pin = self.keeper.ledger.handle(event).unwrap().pin;
+        let followed = self.follow(step).await;
         (pin.map(|pin| pin.cpus()), followed)
+    }
+
+    async fn follow(&mut self, step: Step) -> Result<Vec<Update>, Refused> {
+        self.partitions.follow(step, &mut self.keeper, &mut self.delivery).await
+    }
+
+    async fn hold_back(&mut self, changes: &mut Vec<Update>) {
+        self.delivery.hold_back(changes, &mut self.keeper).await;
     }
 
     /// Gives a container two CPUs more: what the runtime may be told, after the kernel's word.
@@ -72,12 +85,12 @@ impl Node {
         let cpu = CpuRequest { request: amount, limit: amount };
         let wanted = Wanted { cpu, ..Wanted::default() };
         let pod = Pod { budget: amount, ..pod };
-        self.ledger.handle(Event::UpdatePod(pod.clone())).unwrap();
+        self.keeper.ledger.handle(Event::UpdatePod(pod.clone())).unwrap();
         let event = Event::Update { pod, container, wanted };
         let step = Step::of(&event);
-        let mut changes = self.ledger.handle(event).unwrap().updates;
-        changes.extend(self.kernel.follow(step, &mut self.ledger).await.unwrap());
-        self.kernel.hold_back(&mut changes, &mut self.ledger).await;
+        let mut changes = self.keeper.ledger.handle(event).unwrap().updates;
+        changes.extend(self.follow(step).await.unwrap());
+        self.hold_back(&mut changes).await;
         changes.iter().map(|change| format!("{} {}", change.container, change.pin.cpus())).collect()
     }
 }
@@ -118,11 +131,11 @@ async fn cpus_of_a_group_that_is_gone_are_not_taken_and_stay_its_own() {
         followed.unwrap_err().to_string(),
         "the kernel still keeps CPUs 1-2 for a group that is gone"
     );
-    assert_eq!(node.kernel.refusals(), 0);
+    assert_eq!(node.partitions.refusals(), 0);
     fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0-7\n").unwrap();
     let (second, followed) = node.create("second").await;
     assert_eq!((second, followed.unwrap()), (first, vec![]));
-    let placed = node.ledger.placed_one(&ContainerId("second".to_owned())).unwrap();
+    let placed = node.keeper.ledger.placed_one(&ContainerId("second".to_owned())).unwrap();
     assert_eq!(placed.kept_by, Exclusivity::Kernel);
 }
 
@@ -141,9 +154,11 @@ async fn cpus_of_somebody_elses_partition_are_not_waited_for() {
     fs::create_dir(node.root.path().join("kubepods/pod/cpuset.cpus.exclusive")).unwrap();
     let (_, followed) = node.create("first").await;
     followed.unwrap();
-    let [(_, why)] = &node.kernel.take_refused()[..] else { panic!("not refused by the kernel") };
+    let past = node.keeper.past();
+    let told: Vec<&Happened> = past.troubles().map(|record| &record.happened).collect();
+    let [Happened::KernelRefused(why)] = &told[..] else { panic!("not refused by the kernel") };
     assert!(why.starts_with("cannot read ") && why.contains("cpuset.cpus.exclusive"), "{why}");
-    let placed = node.ledger.placed_one(&ContainerId("first".to_owned())).unwrap();
+    let placed = node.keeper.ledger.placed_one(&ContainerId("first".to_owned())).unwrap();
     assert_eq!(placed.kept_by, Exclusivity::Runtime);
 }
 
@@ -164,23 +179,23 @@ async fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
     fs::write(&effective, "0,5-7\n").unwrap();
     let (told, id) = (node.grow("c").await, ContainerId("c".to_owned()));
     assert_eq!(told, [""; 0]);
-    let placed = node.ledger.placed_one(&id).unwrap();
+    let placed = node.keeper.ledger.placed_one(&id).unwrap();
     assert!(placed.is_partition() && placed.pin.cpus().to_string() == "1-4");
     let group = node.root.path().join("kubepods/pod/c");
     let text = |file: &str| fs::read_to_string(group.join(file)).unwrap();
     assert_eq!([text("cpuset.cpus"), text("cpuset.cpus.partition")], ["1-2\n", "root\n"]);
-    assert!(!node.kernel.set_cpus(placed.clone()).await);
+    assert!(!node.delivery.groups.set_cpus(placed.clone()).await);
     // It is not for ever that the kernel is waited for, but the runtime must not write them either.
-    assert!(matches!(node.kernel.next(), Some(Work::Settle(waiting)) if waiting == id));
-    assert!(!node.kernel.settle(&id, &mut node.ledger).await);
-    assert!(!node.ledger.placed_one(&id).unwrap().is_partition());
-    let mut changes = deliver(&mut node.ledger, Channel::Runtime);
+    assert_eq!(node.partitions.next_unsettled().as_ref(), Some(&id));
+    assert!(!node.partitions.settle(&id, &mut node.keeper, &mut node.delivery).await);
+    assert!(!node.keeper.ledger.placed_one(&id).unwrap().is_partition());
+    let mut changes = node.keeper.deliver(Channel::Runtime);
     assert_eq!(changes.len(), 1);
-    node.kernel.hold_back(&mut changes, &mut node.ledger).await;
+    node.hold_back(&mut changes).await;
     assert_eq!(changes, []);
     fs::write(&effective, "0,3-7\n").unwrap();
-    let mut changes = deliver(&mut node.ledger, Channel::Runtime);
-    node.kernel.hold_back(&mut changes, &mut node.ledger).await;
+    let mut changes = node.keeper.deliver(Channel::Runtime);
+    node.hold_back(&mut changes).await;
     let told: Vec<String> = changes.iter().map(|change| change.pin.cpus().to_string()).collect();
     assert_eq!(told, ["1-4"]);
 }
@@ -199,15 +214,15 @@ async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
         let cpu = CpuRequest { request: amount, limit: amount };
         Event::Create { pod, container: Container { name: id.to_owned(), cpu, ..container } }
     };
-    let pin = node.ledger.handle(shared("s")).unwrap().pin;
+    let pin = node.keeper.ledger.handle(shared("s")).unwrap().pin;
     assert_eq!(pin.unwrap().cpus().to_string(), "0,3-7");
     let files =
         [("", "0,3-7"), (".exclusive", ""), (".effective", "0,3-7"), (".partition", "member")];
     write(&root, "kubepods/pod/s", files);
     // It came back without CPUs of its own, and has gone.
     for event in [shared("c"), Event::Remove(ContainerId("c".to_owned()))] {
-        let updates = node.ledger.handle(event).unwrap().updates;
-        note(&mut node.ledger, Event::Undelivered(updates.to_vec()));
+        let updates = node.keeper.ledger.handle(event).unwrap().updates;
+        node.keeper.note(Event::Undelivered(updates.to_vec()));
     }
     let kept = |group: &str, cpus: &str| {
         let files = [
@@ -228,16 +243,16 @@ async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
         let stat = format!("nr_descendants 1\nnr_dying_descendants {dying}\n");
         fs::write(root.join("kubepods/pod/cgroup.stat"), stat).unwrap();
         kept("kubepods/another", elsewhere);
-        let mut changes = deliver(&mut node.ledger, Channel::Runtime);
+        let mut changes = node.keeper.deliver(Channel::Runtime);
         assert_eq!(changes.len(), 1);
-        node.kernel.hold_back(&mut changes, &mut node.ledger).await;
+        node.hold_back(&mut changes).await;
         let new = shared("new");
         let step = Step::of(&new);
-        let others = node.ledger.handle(new).unwrap().updates;
-        let made = node.kernel.follow(step, &mut node.ledger).await;
-        node.ledger.handle(Event::Remove(ContainerId("new".to_owned()))).unwrap();
+        let others = node.keeper.ledger.handle(new).unwrap().updates;
+        let made = node.follow(step).await;
+        node.keeper.ledger.handle(Event::Remove(ContainerId("new".to_owned()))).unwrap();
         tried.push((changes.len(), made.is_ok()));
-        note(&mut node.ledger, Event::Undelivered([changes, others].concat().to_vec()));
+        node.keeper.note(Event::Undelivered([changes, others].concat().to_vec()));
     }
     assert_eq!(tried, [(0, false), (1, true), (1, true), (0, false), (1, true)]);
 }
@@ -258,16 +273,16 @@ async fn partitions_of_an_earlier_life_are_ended_where_the_runtime_keeps_exclusi
         let hierarchy = Hierarchy::open(root).unwrap();
         Way::Runtime(Ok(Enforcer::new(hierarchy, PartitionType::Root)))
     };
-    let in_force = node.kernel;
-    let by_runtime = |way| Kernel::new(way, Err(WhyNot::NoCapability));
-    for (mut kernel, left) in [
+    let in_force = node.partitions;
+    let mut groups = GroupWriter::new(Err(WhyNot::NoCapability));
+    for (partitions, left) in [
         (in_force, ["1-2\n", "root\n", "1-2\n"]),
-        (by_runtime(unable()), ["1-2\n", "root\n", "1-2\n"]),
-        (by_runtime(able()), ["\n", "member\n", "\n"]),
+        (Partitions::new(unable()), ["1-2\n", "root\n", "1-2\n"]),
+        (Partitions::new(able()), ["\n", "member\n", "\n"]),
     ] {
         write(root, "kubepods/pod/c", files("1-2", "root"));
         fs::write(root.join("kubepods/cpuset.cpus.exclusive"), "1-2\n").unwrap();
-        kernel.let_go(&list).await;
+        partitions.let_go(&list, &mut groups).await;
         let files =
             ["pod/c/cpuset.cpus.exclusive", "pod/c/cpuset.cpus.partition", "cpuset.cpus.exclusive"];
         let text = files.map(|file| fs::read_to_string(root.join("kubepods").join(file)).unwrap());
@@ -292,12 +307,12 @@ async fn all_changes_of_an_answer_wait_together() {
         container.sandbox = pod.sandbox.clone();
         container.cpu = CpuRequest { request: amount, limit: amount };
         let id = container.id.clone();
-        let pin = node.ledger.handle(Event::Create { pod, container }).unwrap().pin.unwrap();
+        let pin = node.keeper.ledger.handle(Event::Create { pod, container }).unwrap().pin.unwrap();
         changes.push(Update { container: id, pin });
     }
     fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0,7\n").unwrap();
     let start = std::time::Instant::now();
-    node.kernel.hold_back(&mut changes, &mut node.ledger).await;
+    node.hold_back(&mut changes).await;
     assert_eq!(changes, []);
     let waited = start.elapsed().as_millis();
     assert!(waited < 1500, "{waited} ms");
@@ -310,15 +325,15 @@ async fn a_write_that_fails_is_counted_and_made_up_for() {
     fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0-7\n").unwrap();
     node.create("c").await.1.unwrap();
     let Event::Create { pod, container } = create("c") else { unreachable!() };
-    node.ledger.handle(Event::Started { pod, container }).unwrap();
+    node.keeper.ledger.handle(Event::Started { pod, container }).unwrap();
     let id = ContainerId("c".to_owned());
-    note(&mut node.ledger, Event::PartitionRefused(id.clone()));
+    node.keeper.note(Event::PartitionRefused(id.clone()));
     let cpus = node.root.path().join("kubepods/pod/c/cpuset.cpus");
     let mut tried = Vec::new();
     let mut write = async |node: &mut Node| {
-        note(&mut node.ledger, Event::Drifted(vec![id.clone()]));
-        node.kernel.write_pending(&mut node.ledger).await;
-        tried.push((node.kernel.write_errors(), deliver(&mut node.ledger, Channel::Runtime).len()));
+        node.keeper.note(Event::Drifted(vec![id.clone()]));
+        node.delivery.write_groups(&mut node.keeper).await;
+        tried.push((node.delivery.groups.errors(), node.keeper.deliver(Channel::Runtime).len()));
     };
     write(&mut node).await;
     // A kernel would refuse the value: here a file that cannot be written.
@@ -328,7 +343,8 @@ async fn a_write_that_fails_is_counted_and_made_up_for() {
     fs::write(&cpus, "").unwrap();
     write(&mut node).await;
     assert_eq!(fs::read_to_string(&cpus).unwrap(), "1-2\n");
-    node.kernel.hand = Err(WhyNot::NoCapability);
+    // Where no group can be written no write is tried, and none fails.
+    node.delivery.groups = GroupWriter::new(Err(WhyNot::NoCapability));
     write(&mut node).await;
-    assert_eq!(tried, [(0, 1), (1, 1), (1, 1), (1, 1)]);
+    assert_eq!(tried, [(0, 1), (1, 1), (1, 1), (0, 1)]);
 }

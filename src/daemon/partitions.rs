@@ -1,24 +1,23 @@
-//! Lets the kernel keep exclusivity, event by event, and falls back to the runtime's way where it refuses.
+//! Lets the kernel keep exclusivity by partitions, event by event, and falls back to the runtime's way where it refuses.
 
-use super::delivery::{deliver, note};
-use super::watch::Work;
-use super::{Paths, StartError};
+use super::blocking::blocking;
+use super::delivery::Delivery;
+use super::groups::GroupWriter;
+use super::keeper::Keeper;
+use super::paths::{Paths, StartError};
 use crate::config::{Config, WantedExclusivity};
-use crate::enforce::{Enforcer, Refused, WhyNot, probe, writable};
+use crate::enforce::{Enforcer, Refused, WhyNot, probe};
 use crate::ledger::{
-    CgroupPath, Channel, ContainerId, Event, Exclusivity, Ledger, Placed, Policy, Settings,
-    Subject, Update,
+    CgroupPath, Channel, ContainerId, Event, Exclusivity, Ledger, Placed, Policy, Settings, Update,
 };
+use crate::observe::clock::now;
 use std::collections::{BTreeSet, VecDeque};
 
 /// The groups that kubelets put all pods in, with either cgroup driver: what an earlier life left there has to go even if
 /// no pod is left to tell where it was.
 const KUBEPODS: [&str; 2] = ["kubepods", "kubepods.slice"];
 
-/// Writes of one container in a row at most: it leaves CPUs, gets some, and gets the rest. What fails is left to the watcher.
-const ROUNDS: usize = 4;
-
-/// Who keeps others off exclusive CPUs.
+/// What keeps others off exclusive CPUs.
 #[derive(Debug)]
 enum Way {
     /// The kernel.
@@ -29,10 +28,8 @@ enum Way {
 
 /// The kernel's way, if it is in force.
 #[derive(Debug)]
-pub(super) struct Kernel {
+pub(super) struct Partitions {
     way: Way,
-    /// Sets CPUs behind the runtime's back; or why groups cannot be written here.
-    hand: Result<Enforcer, WhyNot>,
     /// Containers whose groups have to be looked at, and are when nothing else is to be done.
     unsettled: VecDeque<ContainerId>,
     /// Whether containers have gone, and may have left something above them.
@@ -41,10 +38,6 @@ pub(super) struct Kernel {
     tops: BTreeSet<CgroupPath>,
     /// How often the kernel refused a container since the start.
     refusals: u64,
-    /// How often a group could not be written since the start.
-    write_errors: u64,
-    /// Refusals that nobody has been told of yet.
-    untold: Vec<(Subject, String)>,
 }
 
 /// What an event means for the kernel.
@@ -58,7 +51,7 @@ pub(super) enum Step {
     Update(ContainerId),
     /// This container's group has to be what it should be before it runs; the answer can carry nothing.
     Start(ContainerId),
-    /// This container runs: once more, should its group not have been there before. Nobody waits for it.
+    /// This container runs: once more, should its group not have been there before. The answer does not wait for it.
     Started(ContainerId),
     /// All containers have been listed.
     All,
@@ -89,7 +82,15 @@ impl Step {
     }
 }
 
-impl Kernel {
+/// What shall keep others off exclusive CPUs, if there are to be any.
+pub(super) fn wanted(config: &Config) -> WantedExclusivity {
+    match config.policy() {
+        Policy::None => WantedExclusivity::Runtime,
+        Policy::Static => config.exclusivity(),
+    }
+}
+
+impl Partitions {
     /// Finds out whether the kernel can, and settles what `auto` means.
     ///
     /// # Errors
@@ -98,14 +99,10 @@ impl Kernel {
         paths: &Paths,
         config: &Config,
         settings: &mut Settings,
-    ) -> Result<Kernel, StartError> {
-        let wanted = match settings.policy {
-            Policy::None => WantedExclusivity::Runtime,
-            Policy::Static => config.exclusivity(),
-        };
+    ) -> Result<Partitions, StartError> {
         let able =
             probe(&paths.cgroup_root).map(|hierarchy| Enforcer::new(hierarchy, config.partition()));
-        let way = match (wanted, able) {
+        let way = match (wanted(config), able) {
             (WantedExclusivity::Runtime, able) => Way::Runtime(able),
             (_, Ok(enforcer)) => Way::Kernel(enforcer),
             (WantedExclusivity::Auto, Err(why)) => {
@@ -118,28 +115,21 @@ impl Kernel {
             Way::Kernel(_) => Exclusivity::Kernel,
             Way::Runtime(_) => Exclusivity::Runtime,
         };
-        let hand = writable(&paths.cgroup_root);
-        let hand = hand.map(|hierarchy| Enforcer::new(hierarchy, config.partition()));
-        if let Err(why) = &hand {
-            log::warn!("{}", why.consequence());
-        }
-        Ok(Kernel::new(way, hand))
+        Ok(Partitions::new(way))
     }
 
-    fn new(way: Way, hand: Result<Enforcer, WhyNot>) -> Kernel {
-        Kernel {
+    fn new(way: Way) -> Partitions {
+        Partitions {
             way,
-            hand,
             unsettled: VecDeque::new(),
             untidy: false,
             tops: KUBEPODS.iter().filter_map(|name| CgroupPath::new(name)).collect(),
             refusals: 0,
-            write_errors: 0,
-            untold: Vec::new(),
         }
     }
 
-    fn enforcer(&self) -> Option<Enforcer> {
+    /// What writes partitions, if the kernel keeps exclusivity.
+    pub(super) fn enforcer(&self) -> Option<Enforcer> {
         match &self.way {
             Way::Kernel(enforcer) => Some(enforcer.clone()),
             Way::Runtime(_) => None,
@@ -151,68 +141,16 @@ impl Kernel {
         matches!(self.way, Way::Kernel(_))
     }
 
-    /// Refusals since the last call: which container, and the kernel's reason.
-    pub(super) fn take_refused(&mut self) -> Vec<(Subject, String)> {
-        std::mem::take(&mut self.untold)
-    }
-
     /// How often it refused a container since the start.
     pub(super) fn refusals(&self) -> u64 {
         self.refusals
     }
 
-    /// Why groups cannot be written here; `None` if they can.
-    pub(super) fn cannot_write(&self) -> Option<&WhyNot> {
-        self.hand.as_ref().err()
-    }
-
-    /// How often a group could not be written since the start.
-    pub(super) fn write_errors(&self) -> u64 {
-        self.write_errors
-    }
-
-    /// Sets a container's CPUs behind the runtime's back. Says whether that was possible.
-    pub(super) async fn set_cpus(&mut self, placed: Placed) -> bool {
-        self.by_hand(placed, Enforcer::set_cpus).await
-    }
-
-    /// Lifts an exclusive container's CFS quota behind the runtime's back. Says whether that was possible.
-    pub(super) async fn lift_quota(&mut self, placed: Placed) -> bool {
-        self.by_hand(placed, Enforcer::lift_quota).await
-    }
-
-    /// Lifts a pod's CFS quota for an exclusive container, or puts it back. Says whether that was possible.
-    pub(super) async fn settle_pod_quota(&mut self, placed: Placed) -> bool {
-        self.by_hand(placed, Enforcer::settle_pod_quota).await
-    }
-
-    /// Writes something for a container behind the runtime's back. Says whether that was possible. What the kernel refuses
-    /// is logged and counted; a group that is gone is no failure.
-    async fn by_hand<E: Into<Refused> + Send + 'static>(
-        &mut self,
-        placed: Placed,
-        write: impl FnOnce(&Enforcer, &Placed) -> Result<(), E> + Send + 'static,
-    ) -> bool {
-        let Ok(enforcer) = self.hand.clone() else { return false };
-        let subject = placed.subject.clone();
-        match blocking(move || Some(write(&enforcer, &placed).map_err(Into::into))).await {
-            Some(Ok(())) => true,
-            Some(Err(refused)) => {
-                if !Refused::is_gone(&refused) {
-                    self.write_errors += 1;
-                    log::warn!("{subject}: {refused}");
-                }
-                false
-            }
-            None => false,
-        }
-    }
-
-    /// Where the runtime keeps exclusivity, ends the partitions that listed containers still are: nobody would see to them, and
-    /// what the runtime writes later into such a group or one beside it would not do what it should.
+    /// Where the runtime keeps exclusivity, ends the partitions that listed containers still are: they would stay, and what
+    /// the runtime writes later into such a group or one beside it would not do what it should.
     ///
     /// Others can come onto their CPUs until the runtime has carried out the answer to the list.
-    pub(super) async fn let_go(&mut self, event: &Event) {
+    pub(super) async fn let_go(&self, event: &Event, groups: &mut GroupWriter) {
         let (Way::Runtime(able), Event::Synchronize { pods, containers }) = (&self.way, event)
         else {
             return;
@@ -230,7 +168,7 @@ impl Kernel {
             _ if partitions.is_empty() => {}
             Ok(enforcer) => {
                 let enforcer = enforcer.clone();
-                self.write_errors += blocking(move || enforcer.release(&partitions)).await;
+                groups.count_errors(blocking(move || enforcer.release(&partitions)).await);
             }
             Err(why) => {
                 let names: Vec<String> = partitions.into_iter().map(|(name, _)| name).collect();
@@ -250,38 +188,39 @@ impl Kernel {
     pub(super) async fn follow(
         &mut self,
         step: Step,
-        ledger: &mut Ledger,
+        keeper: &mut Keeper,
+        delivery: &mut Delivery,
     ) -> Result<Vec<Update>, Refused> {
         let Some(enforcer) = self.enforcer() else { return Ok(Vec::new()) };
         match step {
             Step::None => {}
             Step::All => {
-                self.settle_all(ledger);
+                self.settle_all(&keeper.ledger);
                 self.untidy = true;
             }
             Step::Started(id) => self.unsettled.push_back(id),
             Step::Tidy => self.untidy = true,
             Step::Start(id) => {
-                self.settle(&id, ledger).await;
+                self.settle(&id, keeper, delivery).await;
             }
             Step::Create(id) => {
-                let reserved = self.ask(&id, ledger, move |placed| enforcer.reserve(placed)).await;
-                match reserved {
+                let reserve = move |placed: &Placed| enforcer.reserve(placed);
+                match self.ask(&id, &keeper.ledger, reserve).await {
                     Err((_, refused @ Refused::Withheld(_))) => return Err(refused),
                     Err((placed, refused)) => {
-                        self.fall_back(placed, &refused, ledger);
-                        return Ok(deliver(ledger, Channel::Runtime));
+                        self.fall_back(placed, &refused, keeper, delivery);
+                        return Ok(keeper.deliver(Channel::Runtime));
                     }
                     Ok(()) => {}
                 }
             }
             Step::Update(id) => {
-                match self.settle_group(enforcer, &id, ledger).await {
+                match self.settle_group(enforcer, &id, &keeper.ledger, delivery).await {
                     // It keeps what it has. Its own change waits with the others that are too early.
                     Err((_, Refused::Withheld(_))) => self.unsettled.push_back(id),
                     Err((placed, refused)) => {
-                        self.fall_back(placed, &refused, ledger);
-                        return Ok(deliver(ledger, Channel::Runtime));
+                        self.fall_back(placed, &refused, keeper, delivery);
+                        return Ok(keeper.deliver(Channel::Runtime));
                     }
                     Ok(()) => {}
                 }
@@ -298,52 +237,18 @@ impl Kernel {
         }
     }
 
-    /// Takes changes out that the runtime must not make yet: CPUs that the kernel still keeps for a group that is gone. They
-    /// go along with a later answer.
-    pub(super) async fn hold_back(&self, changes: &mut Vec<Update>, ledger: &mut Ledger) {
-        let early = self.too_early(changes, ledger).await;
-        if early.is_empty() {
-            return;
-        }
-        let (held, go) = std::mem::take(changes)
-            .into_iter()
-            .partition::<Vec<_>, _>(|change| early.contains(&change.container));
-        *changes = go;
-        note(ledger, Event::Undelivered(held));
+    /// The next container whose group has to be made what it should be.
+    pub(super) fn next_unsettled(&mut self) -> Option<ContainerId> {
+        self.unsettled.pop_front()
     }
 
-    /// Waits until the kernel has given back what is to be set for these containers. Those for which it has not.
-    pub(super) fn too_early(
-        &self,
-        changes: &[Update],
-        ledger: &Ledger,
-    ) -> impl Future<Output = Vec<ContainerId>> + use<> {
-        let enforcer = self.enforcer().filter(|_| !changes.is_empty());
-        let waiting = enforcer.map(|enforcer| {
-            let placed = changes.iter().filter_map(|change| ledger.placed_one(&change.container));
-            (enforcer, placed.collect::<Vec<Placed>>())
-        });
-        async move {
-            let Some((enforcer, placed)) = waiting else { return Vec::new() };
-            blocking(move || {
-                let early = enforcer.await_cpus(&placed).into_iter().map(|(placed, why)| {
-                    log::warn!("{}: its CPUs are set later: {why}", placed.subject);
-                    placed.subject.id.clone()
-                });
-                early.collect()
-            })
-            .await
-        }
+    /// Whether ended containers have left something in the groups above them; says so once.
+    pub(super) fn is_untidy(&mut self) -> bool {
+        std::mem::take(&mut self.untidy)
     }
 
-    /// What there is to do when nobody waits for an answer.
-    pub(super) fn next(&mut self) -> Option<Work> {
-        let settle = self.unsettled.pop_front().map(Work::Settle);
-        settle.or_else(|| std::mem::take(&mut self.untidy).then_some(Work::Tidy))
-    }
-
-    /// Takes what ended containers have left out of the groups above them. It is in nobody's way until then: what it
-    /// would hold up tidies for itself.
+    /// Takes what ended containers have left out of the groups above them. Until then it holds nothing up: what needs
+    /// the groups tidies for itself.
     pub(super) async fn tidy(&self) {
         let Some(enforcer) = self.enforcer() else { return };
         let tops = self.tops.clone();
@@ -351,13 +256,18 @@ impl Kernel {
     }
 
     /// Makes a container's group what it should be. Where the kernel refuses, shared containers are taken off its CPUs
-    /// at once, behind the runtime's back; the runtime is told with its next answer. Says whether it is so now.
-    pub(super) async fn settle(&mut self, id: &ContainerId, ledger: &mut Ledger) -> bool {
+    /// at once, behind the runtime's back; the runtime hears of it with its next answer. Says whether the group is so now.
+    pub(super) async fn settle(
+        &mut self,
+        id: &ContainerId,
+        keeper: &mut Keeper,
+        delivery: &mut Delivery,
+    ) -> bool {
         let Some(enforcer) = self.enforcer() else { return false };
-        let settled = self.settle_group(enforcer, id, ledger).await;
+        let settled = self.settle_group(enforcer, id, &keeper.ledger, delivery).await;
         let Err((placed, refused)) = settled else { return true };
-        self.fall_back(placed, &refused, ledger);
-        self.write_pending(ledger).await;
+        self.fall_back(placed, &refused, keeper, delivery);
+        delivery.write_groups(keeper).await;
         false
     }
 
@@ -367,37 +277,13 @@ impl Kernel {
         enforcer: Enforcer,
         id: &ContainerId,
         ledger: &Ledger,
+        delivery: &mut Delivery,
     ) -> Result<(), (Placed, Refused)> {
         let settled = self.ask(id, ledger, move |placed| enforcer.settle(placed)).await;
         if let Some(placed) = ledger.placed_one(id) {
-            self.settle_pod_quota(placed).await;
+            delivery.groups.settle_pod_quota(placed).await;
         }
         settled
-    }
-
-    /// Writes into groups what no answer can carry, in an order in which a container leaves CPUs before another one is let on
-    /// them. The runtime is told with its next answer, as it is of all of it where groups cannot be written.
-    pub(super) async fn write_pending(&mut self, ledger: &mut Ledger) {
-        if self.hand.is_err() {
-            return;
-        }
-        for _ in 0..ROUNDS {
-            let writes = deliver(ledger, Channel::Groups);
-            if writes.is_empty() {
-                return;
-            }
-            let mut failed = false;
-            for write in writes {
-                let Some(placed) = ledger.placed_one(&write.container) else { continue };
-                if !self.set_cpus(placed).await {
-                    note(ledger, Event::Undelivered(vec![write]));
-                    failed = true;
-                }
-            }
-            if failed {
-                return;
-            }
-        }
     }
 
     /// Has `work` done for a container. One that does not exist needs nothing.
@@ -415,10 +301,16 @@ impl Kernel {
 
     /// The kernel refused something for this container: the runtime has to keep others off its CPUs, if it has any of its
     /// own. What follows for them is the ledger's to tell.
-    fn fall_back(&mut self, placed: Placed, refused: &Refused, ledger: &mut Ledger) {
+    fn fall_back(
+        &mut self,
+        placed: Placed,
+        refused: &Refused,
+        keeper: &mut Keeper,
+        delivery: &mut Delivery,
+    ) {
         let subject = &placed.subject;
         if !placed.is_partition() {
-            self.write_errors += 1;
+            delivery.groups.count_errors(1);
             log::warn!("{subject}: its control group is not as it should be: {refused}");
             return;
         }
@@ -427,15 +319,9 @@ impl Kernel {
             "{subject}: the kernel does not keep others off its CPUs, the runtime has to ({} so far): {refused}",
             self.refusals
         );
-        note(ledger, Event::PartitionRefused(subject.id.clone()));
-        self.untold.push((placed.subject, refused.to_string()));
+        keeper.note(Event::PartitionRefused(subject.id.clone()));
+        keeper.history().kernel_refused(now(), placed.subject, refused.to_string());
     }
-}
-
-/// Waits for the kernel where nobody else waits with us.
-async fn blocking<T: Default + Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    // The work neither panics nor is it cancelled.
-    tokio::task::spawn_blocking(work).await.unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,0 +1,82 @@
+//! Writes into control groups behind the runtime's back.
+
+use super::blocking::blocking;
+use crate::enforce::{Enforcer, Refused, WhyNot, writable};
+use crate::ledger::Placed;
+use crate::partition::PartitionType;
+use std::path::Path;
+
+/// Writes into the groups of containers and pods, where that is possible.
+#[derive(Debug)]
+pub(super) struct GroupWriter {
+    enforcer: Result<Enforcer, WhyNot>,
+    /// How often a group could not be written since the start.
+    errors: u64,
+}
+
+impl GroupWriter {
+    /// Finds out whether groups can be written.
+    pub(super) fn open(cgroup_root: &Path, partition: PartitionType) -> GroupWriter {
+        let hierarchy = writable(cgroup_root);
+        let enforcer = hierarchy.map(|hierarchy| Enforcer::new(hierarchy, partition));
+        if let Err(why) = &enforcer {
+            log::warn!("{}", why.consequence());
+        }
+        GroupWriter::new(enforcer)
+    }
+
+    pub(super) fn new(enforcer: Result<Enforcer, WhyNot>) -> GroupWriter {
+        GroupWriter { enforcer, errors: 0 }
+    }
+
+    /// Why groups cannot be written; `None` if they can.
+    pub(super) fn cannot_write(&self) -> Option<&WhyNot> {
+        self.enforcer.as_ref().err()
+    }
+
+    /// How often a group could not be written since the start.
+    pub(super) fn errors(&self) -> u64 {
+        self.errors
+    }
+
+    /// Counts groups that could not be written by other means.
+    pub(super) fn count_errors(&mut self, errors: u64) {
+        self.errors += errors;
+    }
+
+    /// Sets a container's CPUs. Says whether that was possible.
+    pub(super) async fn set_cpus(&mut self, placed: Placed) -> bool {
+        self.write(placed, Enforcer::set_cpus).await
+    }
+
+    /// Lifts an exclusive container's CFS quota. Says whether that was possible.
+    pub(super) async fn lift_quota(&mut self, placed: Placed) -> bool {
+        self.write(placed, Enforcer::lift_quota).await
+    }
+
+    /// Lifts a pod's CFS quota for an exclusive container, or puts it back. Says whether that was possible.
+    pub(super) async fn settle_pod_quota(&mut self, placed: Placed) -> bool {
+        self.write(placed, Enforcer::settle_pod_quota).await
+    }
+
+    /// What the kernel refuses is logged and counted; a group that is gone is no failure.
+    async fn write<E: Into<Refused> + Send + 'static>(
+        &mut self,
+        placed: Placed,
+        write: impl FnOnce(&Enforcer, &Placed) -> Result<(), E> + Send + 'static,
+    ) -> bool {
+        let Ok(enforcer) = self.enforcer.clone() else { return false };
+        let subject = placed.subject.clone();
+        match blocking(move || Some(write(&enforcer, &placed).map_err(Into::into))).await {
+            Some(Ok(())) => true,
+            Some(Err(refused)) => {
+                if !Refused::is_gone(&refused) {
+                    self.errors += 1;
+                    log::warn!("{subject}: {refused}");
+                }
+                false
+            }
+            None => false,
+        }
+    }
+}

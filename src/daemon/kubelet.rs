@@ -1,0 +1,166 @@
+//! The kubelet beside the plugin: stands by while the kubelet's own CPU manager is active, and takes over when it no longer is.
+
+use super::keeper::Keeper;
+use super::partitions::Partitions;
+use super::poller::Poller;
+use crate::config::Config;
+use crate::kubelet::{Change, Guard, INTERVAL, Look, Sign, StateFileWatcher};
+use crate::ledger::{Event, Ledger, Policy, Stance};
+use log::Level;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often it is said again that the kubelet's own CPU manager is active.
+const REMINDER: Duration = Duration::from_secs(600);
+
+/// What is known of the kubelet.
+#[derive(Debug)]
+pub(super) struct KubeletWatch {
+    guard: Guard,
+    file: Poller<StateFileWatcher, Look>,
+    /// When it was last said that its CPU manager is active. Where requests tell, this may change with each of them.
+    reminded: Option<Instant>,
+    /// Whether that was said of the present time.
+    said: bool,
+}
+
+/// Looks at the state file that this configuration names.
+fn poller(config: &Config) -> Poller<StateFileWatcher, Look> {
+    Poller::new(
+        config.kubelet_state_dir().map(StateFileWatcher::new),
+        INTERVAL,
+        StateFileWatcher::look,
+    )
+}
+
+impl KubeletWatch {
+    pub(super) fn new(config: &Config) -> KubeletWatch {
+        KubeletWatch {
+            guard: Guard::new(config.on_active_kubelet()),
+            file: poller(config),
+            reminded: None,
+            said: false,
+        }
+    }
+
+    /// The next change of the state file. Cancel safe.
+    pub(super) async fn next(&mut self) -> Look {
+        self.file.next().await
+    }
+
+    /// What the state file says at the start, before any container is known.
+    pub(super) fn first_look(&mut self, keeper: &mut Keeper, partitions: &mut Partitions) {
+        if let Some(look) = self.file.look_first() {
+            self.look(look, keeper, partitions);
+        }
+    }
+
+    /// Follows a change of what the configuration says of the kubelet.
+    pub(super) fn reconfigure(
+        &mut self,
+        before: &Config,
+        now: &Config,
+        keeper: &mut Keeper,
+        partitions: &mut Partitions,
+    ) {
+        let change = self.guard.change_stance(now.on_active_kubelet());
+        self.heed(change, keeper, partitions);
+        if before.kubelet_state_dir() != now.kubelet_state_dir() {
+            self.file = poller(now);
+            let look = self.file.look_first().unwrap_or(Look::Missing);
+            self.look(look, keeper, partitions);
+        }
+    }
+
+    /// Takes note of what the kubelet's state file says now.
+    pub(super) fn look(&mut self, look: Look, keeper: &mut Keeper, partitions: &mut Partitions) {
+        match &look {
+            Look::Missing => {
+                log::debug!("the kubelet's state file is not there, or not to be seen from here");
+            }
+            Look::State(state) => log::info!(
+                "the kubelet's state file: cpuManagerPolicy {}, {} exclusive assignments",
+                state.policy,
+                state.claims.len()
+            ),
+            Look::Bad { why, .. } => {
+                log::error!("the kubelet's cpu_manager_state cannot be used: {why}");
+            }
+        }
+        let change = self.guard.look(look);
+        self.heed(change, keeper, partitions);
+    }
+
+    /// Takes note of what an event tells of the kubelet, before it is handled.
+    pub(super) fn hear(&mut self, event: &Event, keeper: &mut Keeper, partitions: &mut Partitions) {
+        let change = self.guard.hear(event);
+        self.heed(change, keeper, partitions);
+        if self.guard.is_active() {
+            self.remind(&keeper.ledger);
+        }
+    }
+
+    /// Lets the ledger stand back, or take over. What follows for containers has to be told then; the answer to an event
+    /// does that by itself.
+    fn heed(&mut self, change: Option<Change>, keeper: &mut Keeper, partitions: &mut Partitions) {
+        let Some(change) = change else { return };
+        // Never refused. What it leaves to log comes below what happened.
+        let _ = keeper.ledger.handle(self.guard.event());
+        match change {
+            Change::Assigned => {}
+            Change::Came(sign) => {
+                if sign == Sign::File {
+                    self.reminded = None;
+                }
+                if self.is_time() {
+                    let (level, _) = follows(&keeper.ledger);
+                    log::log!(level, "the kubelet's own CPU manager is active: {sign}");
+                }
+                self.remind(&keeper.ledger);
+            }
+            Change::Went => {
+                if std::mem::take(&mut self.said) {
+                    log::warn!(
+                        "the kubelet's own CPU manager is no longer active: what it assigned is taken over, without moving containers"
+                    );
+                }
+            }
+        }
+        keeper.tell_notes();
+        if change == Change::Went {
+            partitions.settle_all(&keeper.ledger);
+        }
+    }
+
+    /// Says what follows from the kubelet's CPU manager being active, and what to do, if it is time for that.
+    fn remind(&mut self, ledger: &Ledger) {
+        if !self.is_time() {
+            return;
+        }
+        let (level, follows) = follows(ledger);
+        log::log!(
+            level,
+            "as long as the kubelet assigns CPUs, {follows}. To move the node to this plugin set cpuManagerPolicy: none in the kubelet's configuration, delete its cpu_manager_state and restart it; running containers keep their CPUs"
+        );
+        (self.reminded, self.said) = (Some(Instant::now()), true);
+    }
+
+    /// Whether it has not been said for long that its CPU manager is active.
+    fn is_time(&self) -> bool {
+        self.reminded.is_none_or(|then| then.elapsed() >= REMINDER)
+    }
+}
+
+/// What follows from the kubelet's CPU manager being active. It is an error unless the configuration asks for it.
+fn follows(ledger: &Ledger) -> (Level, &'static str) {
+    match (ledger.settings().policy, ledger.stance()) {
+        (Policy::None, _) => (Level::Info, "this changes nothing here: cpuManagerPolicy is none"),
+        (Policy::Static, Stance::Observe) => {
+            (Level::Info, "nothing is pinned here, what would be is logged")
+        }
+        (Policy::Static, _) => (
+            Level::Error,
+            "no container is changed here, and new ones that ask for exclusive CPUs are refused",
+        ),
+    }
+}

@@ -1,0 +1,74 @@
+//! The looks at control groups, every now and then, beside everything else.
+
+use super::orphans::{self, Sighting};
+use super::suspects::{AGAIN, Finding, PERIOD};
+use crate::enforce::Verifier;
+use crate::ledger::{Holder, Ledger, Placed};
+use std::future::pending;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+/// What a look found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Containers that are not as decided.
+    pub(super) findings: Vec<Finding>,
+    /// Containers with exclusive CPUs, and whether they are there.
+    pub(super) sightings: Vec<Sighting>,
+}
+
+/// Looks at the groups of all containers, where groups can be seen.
+#[derive(Debug)]
+pub(super) struct Looks {
+    verifier: Option<Verifier>,
+    due: Instant,
+    looking: Option<JoinHandle<Found>>,
+}
+
+impl Looks {
+    pub(super) fn new(verifier: Option<Verifier>) -> Looks {
+        Looks { verifier, due: Instant::now() + PERIOD, looking: None }
+    }
+
+    /// What looks at groups, where they can be seen.
+    pub(super) fn verifier(&self) -> Option<Verifier> {
+        self.verifier.clone()
+    }
+
+    /// Much may have changed at once: the next look does not wait a whole period.
+    pub(super) fn soon(&mut self) {
+        self.due = self.due.min(Instant::now() + AGAIN);
+    }
+
+    /// When the next look is due.
+    pub(super) fn set_due(&mut self, due: Instant) {
+        self.due = due;
+    }
+
+    /// What the next look finds. Cancel safe.
+    pub(super) async fn next(&mut self, ledger: &Ledger) -> Found {
+        if self.looking.is_none() {
+            let Some(verifier) = self.verifier.clone() else { return pending().await };
+            sleep_until(self.due).await;
+            let placed: Vec<Placed> = ledger.placed().collect();
+            let holders: Vec<Holder> = ledger.holders().collect();
+            self.looking = Some(tokio::task::spawn_blocking(move || Found {
+                findings: findings(&verifier, placed),
+                sightings: orphans::look(&verifier, holders),
+            }));
+        }
+        let Some(looking) = &mut self.looking else { return pending().await };
+        let found = looking.await;
+        self.looking = None;
+        // It does not panic, and is never cancelled.
+        found.unwrap_or_default()
+    }
+}
+
+fn findings(verifier: &Verifier, placed: Vec<Placed>) -> Vec<Finding> {
+    placed
+        .into_iter()
+        .map(|placed| Finding { drift: verifier.look(&placed), placed })
+        .filter(|finding| !finding.drift.is_empty())
+        .collect()
+}

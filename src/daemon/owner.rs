@@ -1,0 +1,339 @@
+//! [`Owner`]: the one owner of the ledger, and what it does when something wakes it.
+
+use super::delivery::{Answer, Delivery, Sent};
+use super::drift::{DriftWatcher, is_decided};
+use super::groups::GroupWriter;
+use super::hotplug::Hotplug;
+use super::keeper::Keeper;
+use super::kubelet::KubeletWatch;
+use super::looks::{Found, Looks};
+use super::orphans::{self, Orphans, end_deserted};
+use super::partitions::{Partitions, Step};
+use super::paths::{Paths, StartError};
+use super::persist::Checkpoint;
+use super::reload::ConfigReload;
+use super::strict::{self, cannot_promise};
+use super::suspects::Finding;
+use super::witness::witness;
+use crate::checkpoint::StateError;
+use crate::config::{Config, Reading};
+use crate::cpuset::CpuSet;
+use crate::enforce::{Hierarchy, Refused, Verifier, WhyNot};
+use crate::kubelet::Look;
+use crate::ledger::{ContainerId, Decision, Event, Ledger, Policy, View};
+use crate::nri::{Capabilities, Refusal, Updater, Wishes};
+use crate::observe::counters::Kind;
+use crate::observe::{History, NodeFigures};
+use crate::spelling::{self, count};
+use crate::topology::{Topology, sysfs};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// The owner of the ledger and of its copy on disk.
+#[derive(Debug)]
+pub struct Owner {
+    pub(super) keeper: Keeper,
+    pub(super) delivery: Delivery,
+    /// The kernel's way to keep exclusivity, where it is in force.
+    pub(super) partitions: Partitions,
+    pub(super) kubelet: KubeletWatch,
+    pub(super) config: ConfigReload,
+    pub(super) hotplug: Hotplug,
+    pub(super) looks: Looks,
+    pub(super) drift: DriftWatcher,
+    pub(super) orphans: Orphans,
+    /// Whether no container may run otherwise than decided.
+    strict: bool,
+}
+
+impl Owner {
+    /// Checks the configuration against the machine, locks the state directory and reads the checkpoint. What is in
+    /// force is logged once.
+    ///
+    /// # Errors
+    /// If anything is not in order. No container has been touched then.
+    pub fn start(paths: &Paths, config: &Config) -> Result<Owner, StartError> {
+        let sysfs::Reading { facts, warnings, sizes: _ } = sysfs::read(&paths.sysfs_root)?;
+        let topology = Topology::build(facts)
+            .map_err(|error| StartError::Facts(paths.sysfs_root.clone(), error))?;
+        for warning in warnings {
+            log::warn!("{warning}");
+        }
+        let config = &config.for_node(&paths.node)?;
+        let mut settings = config.resolve(&topology)?;
+        let partitions = Partitions::start(paths, config, &mut settings)?;
+        let groups = GroupWriter::open(&paths.cgroup_root, config.partition());
+        let checkpoint = Checkpoint::open(&paths.state_dir)?;
+        let claims = checkpoint.remembered()?;
+        log::info!(
+            "machine: {}, {}, {}, {}, {}",
+            count(topology.sockets().len(), "socket"),
+            count(topology.nodes().len(), "NUMA node"),
+            count(topology.uncores().len(), "uncore cache"),
+            count(topology.cores().len(), "core"),
+            spelling::cpus(topology.online()),
+        );
+        log::info!("in force: {settings}");
+        for line in config.applied_lines() {
+            log::info!("in it is the override for this node on line {line}");
+        }
+        let partition = partitions.is_on().then(|| config.partition());
+        let verifier = Hierarchy::open(&paths.cgroup_root)
+            .map(|hierarchy| Verifier::new(hierarchy, &paths.proc_root, partition));
+        let mut owner = Owner {
+            keeper: Keeper::new(Ledger::new(topology, settings, claims), checkpoint),
+            delivery: Delivery::new(groups, partitions.enforcer()),
+            partitions,
+            kubelet: KubeletWatch::new(config),
+            config: ConfigReload::new(paths, config),
+            hotplug: Hotplug::new(&paths.sysfs_root),
+            looks: Looks::new(verifier),
+            drift: DriftWatcher::new(),
+            orphans: Orphans::new(),
+            strict: config.strict(),
+        };
+        owner.kubelet.first_look(&mut owner.keeper, &mut owner.partitions);
+        Ok(owner)
+    }
+
+    /// A runtime has connected. Says what it shall tell beyond what it always does.
+    pub(super) fn connected(
+        &mut self,
+        updater: Option<Updater>,
+        capabilities: &Capabilities,
+    ) -> Wishes {
+        self.delivery.connected(updater);
+        if self.strict
+            && let Some(warning) = cannot_promise(capabilities)
+        {
+            log::warn!("{warning}");
+        }
+        Wishes { before_start: self.partitions.is_on(), validation: self.strict }
+    }
+
+    /// Handles one event of the runtime: decides, writes what must outlive the process, and counts.
+    pub(super) async fn handle(&mut self, event: Event) -> Result<Decision, Refusal> {
+        let (kind, started) = (Kind::from(&event), Instant::now());
+        let answer = self.decide(event, kind).await;
+        self.keeper.counters.handled(kind, started.elapsed(), &answer);
+        answer
+    }
+
+    async fn decide(&mut self, event: Event, kind: Kind) -> Result<Decision, Refusal> {
+        let created = match &event {
+            Event::Create { container, .. } => Some(container.id.clone()),
+            _ => None,
+        };
+        let listed = matches!(event, Event::Synchronize { .. });
+        let removed = matches!(event, Event::Remove(_));
+        // No container gets a CPU that is offline.
+        if created.is_some() || listed {
+            self.look_at_machine().await;
+        }
+        if created.is_some() {
+            end_deserted(self.looks.verifier(), &mut self.keeper).await;
+        }
+        let mut event = witness(self.looks.verifier(), event).await;
+        self.hotplug.locate_devices(&mut event);
+        self.partitions.let_go(&event, &mut self.delivery.groups).await;
+        self.kubelet.hear(&event, &mut self.keeper, &mut self.partitions);
+        let (step, answer) = (Step::of(&event), Answer::to(&event));
+        let result = self.keeper.ledger.handle(event);
+        if removed {
+            end_deserted(self.looks.verifier(), &mut self.keeper).await;
+        }
+        let notes = self.keeper.tell_notes();
+        let Keeper { ledger, counters, .. } = &mut self.keeper;
+        let mut decision = result.map_err(|rejection| {
+            counters.rejected(kind, rejection.reason, &ledger.settings().placement);
+            Refusal(rejection.to_string())
+        })?;
+        match self.keeper.save().await {
+            Ok(()) => {
+                let Keeper { ledger, counters, .. } = &mut self.keeper;
+                counters.given(&notes, ledger.topology(), &ledger.settings().placement);
+            }
+            Err(error) => decision = self.unsaved(kind, decision, created.as_ref(), &error)?,
+        }
+        let followed = self.partitions.follow(step, &mut self.keeper, &mut self.delivery).await;
+        let more = match followed {
+            Ok(more) => more,
+            Err(why) => return Err(self.too_early(kind, decision, created.as_ref(), &why)),
+        };
+        decision.updates.extend(more);
+        self.delivery.answer(answer, &mut decision.updates, &mut self.keeper).await;
+        if listed {
+            self.looks.soon();
+            announce(&self.keeper.ledger, &decision);
+        }
+        Ok(decision)
+    }
+
+    /// A container that would take CPUs which the kernel has not given back. It keeps its claim for the next try, which the
+    /// kubelet makes within seconds: a container that comes back has to find its own CPUs.
+    fn too_early(
+        &mut self,
+        kind: Kind,
+        decision: Decision,
+        created: Option<&ContainerId>,
+        why: &Refused,
+    ) -> Refusal {
+        self.keeper.note(Event::Undelivered(decision.updates));
+        self.keeper.refuse(kind, created, &format!("CPUs cannot be taken yet: {why}"))
+    }
+
+    /// A decision that is not on disk. A new exclusive container is refused, and tried again by the kubelet: after a
+    /// crash it would not be known whose CPUs they are. Everything else goes on: what runs says enough, and one that comes
+    /// back to its CPUs has them on disk by its name.
+    fn unsaved(
+        &mut self,
+        kind: Kind,
+        decision: Decision,
+        created: Option<&ContainerId>,
+        error: &StateError,
+    ) -> Result<Decision, Refusal> {
+        log::error!("{error}");
+        match (created, decision.pin) {
+            (Some(id), Some(pin)) if pin.is_exclusive() && !self.keeper.ledger.inherits(id) => {
+                let why = format!(
+                    "exclusive CPUs cannot be given while the plugin cannot keep its state: {error}"
+                );
+                let refusal = self.keeper.refuse(kind, created, &why);
+                let updates = decision.updates;
+                self.keeper.note(Event::Revoked { container: id.clone(), updates });
+                Err(refusal)
+            }
+            _ => Ok(decision),
+        }
+    }
+
+    /// Whether what is going to be set for a new container is what was decided.
+    pub(super) fn validate(
+        &mut self,
+        container: &ContainerId,
+        set: Option<CpuSet>,
+    ) -> Result<(), Refusal> {
+        if !self.strict {
+            return Ok(());
+        }
+        strict::validate(&mut self.keeper, container, set)
+    }
+
+    /// Makes a container's group what it should be.
+    pub(super) async fn settle(&mut self, id: &ContainerId) {
+        self.partitions.settle(id, &mut self.keeper, &mut self.delivery).await;
+    }
+
+    /// Delivers what no answer carries, at once where that is safe, with the next answers else.
+    pub(super) async fn flush(&mut self) {
+        if self.delivery.flush(&mut self.keeper).await {
+            self.looks.soon();
+        }
+    }
+
+    /// The same, if there is anything.
+    async fn flush_owed(&mut self) {
+        if self.keeper.ledger.owes() {
+            self.flush().await;
+        }
+    }
+
+    /// Looks at the machine, and follows it.
+    pub(super) async fn look_at_machine(&mut self) {
+        if self.hotplug.follow(&mut self.keeper, &mut self.partitions) {
+            self.flush().await;
+        }
+    }
+
+    /// Some time has passed.
+    pub(super) async fn lull(&mut self) {
+        self.orphans.lull_is_over(&mut self.keeper);
+        self.flush_owed().await;
+    }
+
+    /// The configuration file has changed.
+    pub(super) async fn reconfigure(&mut self, reading: Reading) {
+        let Owner { config, keeper, partitions, .. } = self;
+        if let Some(before) = config.follow(reading, keeper, partitions) {
+            self.kubelet.reconfigure(&before, config.config(), keeper, partitions);
+            self.flush().await;
+        }
+    }
+
+    /// The kubelet's state file has changed.
+    pub(super) async fn look_at_kubelet(&mut self, look: Look) {
+        self.kubelet.look(look, &mut self.keeper, &mut self.partitions);
+        self.flush().await;
+    }
+
+    /// A call of the runtime has ended.
+    pub(super) async fn sent(&mut self, sent: Sent) {
+        if self.delivery.sent(sent, &mut self.keeper).await {
+            self.looks.soon();
+        }
+    }
+
+    /// A look at the groups has ended.
+    pub(super) async fn looked(&mut self, Found { mut findings, sightings }: Found) {
+        findings.retain(|finding| is_decided(&finding.placed, &self.keeper.ledger));
+        let all_as_told = findings.is_empty();
+        let due = self.drift.note(findings, &self.delivery.pace, &mut self.keeper);
+        self.looks.set_due(due);
+        self.orphans.note(sightings, &mut self.keeper);
+        end_deserted(self.looks.verifier(), &mut self.keeper).await;
+        if all_as_told && self.keeper.ledger.waits() && !self.delivery.calls() {
+            self.delivery.write_groups(&mut self.keeper).await;
+        }
+        self.flush_owed().await;
+    }
+
+    /// A container is not as decided, and that is no delay.
+    pub(super) async fn repair(&mut self, finding: Finding) {
+        let Owner { keeper, partitions, delivery, looks, .. } = self;
+        self.drift.repair(finding, looks.verifier().as_ref(), keeper, partitions, delivery).await;
+    }
+
+    /// The node as it is now.
+    pub(super) fn view(&mut self) -> (NodeFigures, Arc<View>, Arc<History>) {
+        let view = self.keeper.ledger.view();
+        self.keeper.history().badges.follow(&view);
+        (self.figures(&view), view, self.keeper.past())
+    }
+
+    fn figures(&self, view: &View) -> NodeFigures {
+        let mut drifts = self.drift.drifts.clone();
+        drifts.insert(orphans::KIND, self.orphans.ended);
+        let groups = &self.delivery.groups;
+        NodeFigures {
+            strict: self.strict,
+            partition: self.config.partition(),
+            on_active_kubelet: self.config.on_active_kubelet(),
+            config: self.config.state.clone(),
+            counters: self.keeper.counters.clone(),
+            drifts,
+            repairs: self.drift.repairs.clone(),
+            drifting: self.drift.suspects.drifting(),
+            late: self.drift.suspects.late().len(),
+            times_late: self.drift.suspects.times_late,
+            change_takes: self.delivery.pace.each(),
+            kernel_refusals: self.partitions.refusals(),
+            cannot_write_groups: groups.cannot_write().map(WhyNot::consequence),
+            group_write_errors: groups.errors(),
+            checkpoint_error: self.keeper.checkpoint.error(),
+            ..NodeFigures::of(view)
+        }
+    }
+}
+
+fn announce(ledger: &Ledger, decision: &Decision) {
+    let (exclusive, pool) = (ledger.exclusive(), ledger.pool());
+    log::info!(
+        "synchronised with {}: exclusive {}, shared pool {pool}, {} changed",
+        count(ledger.view().pods, "pod"),
+        if exclusive.is_empty() { "CPUs none".to_owned() } else { spelling::cpus(exclusive) },
+        count(decision.updates.len(), "container"),
+    );
+    if ledger.settings().policy == Policy::None {
+        log::info!("cpuManagerPolicy is none: no container gets exclusive CPUs");
+    }
+}

@@ -1,0 +1,70 @@
+//! The copy of the ledger's claims on disk.
+
+use super::blocking::blocking;
+use crate::checkpoint::{Loaded, StateDir, StateError};
+use crate::ledger::{Claim, Ledger};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The checkpoint.
+#[derive(Debug)]
+pub(super) struct Checkpoint {
+    state: Arc<StateDir>,
+    /// The revision of the ledger that is on disk; `None` before the first write and after one that failed.
+    saved: Option<u64>,
+    /// Why the last write failed.
+    error: Option<String>,
+}
+
+impl Checkpoint {
+    /// Locks the state directory.
+    pub(super) fn open(dir: &Path) -> Result<Checkpoint, StateError> {
+        let state = Arc::new(StateDir::open(dir)?);
+        Ok(Checkpoint { state, saved: None, error: None })
+    }
+
+    /// What the checkpoint remembers. A missing one is not worth a warning, one that cannot be trusted is.
+    pub(super) fn remembered(&self) -> Result<Vec<Claim>, StateError> {
+        Ok(match self.state.load()? {
+            Loaded::Missing => {
+                log::info!(
+                    "no checkpoint: a first start, or it was deleted; running containers tell what is assigned"
+                );
+                Vec::new()
+            }
+            Loaded::Claims(claims) => {
+                log::info!("checkpoint: {} exclusive assignments remembered", claims.len());
+                claims
+            }
+            Loaded::Rejected { why, kept_at } => {
+                let place = kept_at
+                    .map_or_else(String::new, |path| format!(", kept as {}", path.display()));
+                log::error!(
+                    "the checkpoint cannot be used{place}: {why}. Running containers tell what is assigned"
+                );
+                Vec::new()
+            }
+        })
+    }
+
+    /// Writes the claims if they have changed since they were last written.
+    pub(super) async fn save(&mut self, ledger: &Ledger) -> Result<(), StateError> {
+        let revision = ledger.revision();
+        if self.saved == Some(revision) {
+            return Ok(());
+        }
+        let claims: Vec<Claim> = ledger.claims().collect();
+        let state = Arc::clone(&self.state);
+        let result = blocking(move || Some(state.save(&claims))).await;
+        let result = result
+            .unwrap_or_else(|| Err(StateError::Interrupted("the write was cut short".into())));
+        self.saved = result.is_ok().then_some(revision);
+        self.error = result.as_ref().err().map(ToString::to_string);
+        result
+    }
+
+    /// Why the last write failed; `None` if it did not.
+    pub(super) fn error(&self) -> Option<String> {
+        self.error.clone()
+    }
+}

@@ -1,0 +1,135 @@
+//! The configuration changes while the plugin runs: what can be used is followed at once, what cannot changes nothing.
+
+use super::keeper::Keeper;
+use super::partitions::{Partitions, wanted};
+use super::paths::Paths;
+use super::poller::Poller;
+use crate::config::{Config, Follower, INTERVAL, Mistake, Reading, WantedExclusivity};
+use crate::enforce::probe;
+use crate::ledger::{Event, Policy, Settings, Stance};
+use crate::observe::clock::now;
+use crate::observe::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
+use crate::partition::PartitionType;
+use crate::topology::Topology;
+use std::path::{Path, PathBuf};
+
+/// The configuration in force, and the watch over its file.
+#[derive(Debug)]
+pub(super) struct ConfigReload {
+    file: Poller<Follower, Reading>,
+    /// What was read last of what can be used.
+    config: Config,
+    /// What the process was started with.
+    started: Config,
+    cgroup_root: PathBuf,
+    /// What observers are told.
+    pub(super) state: ConfigState,
+}
+
+impl ConfigReload {
+    pub(super) fn new(paths: &Paths, config: &Config) -> ConfigReload {
+        let path = paths.config.as_deref();
+        let file = path.map(|path| Follower::new(path, config, &paths.node));
+        ConfigReload {
+            file: Poller::new(file, INTERVAL, Follower::look),
+            config: config.clone(),
+            started: config.clone(),
+            cgroup_root: paths.cgroup_root.clone(),
+            state: ConfigState::new(config.name(), config.applied_lines(), now()),
+        }
+    }
+
+    /// What control groups become where the kernel keeps exclusivity; a change waits for a restart.
+    pub(super) fn partition(&self) -> PartitionType {
+        self.started.partition()
+    }
+
+    /// What to do while the kubelet's own CPU manager is active.
+    pub(super) fn on_active_kubelet(&self) -> Stance {
+        self.config.on_active_kubelet()
+    }
+
+    /// The configuration in force.
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The next change of the file. Cancel safe.
+    pub(super) async fn next(&mut self) -> Reading {
+        self.file.next().await
+    }
+
+    /// Follows the file to what it holds now, or says why not. Returns what was in force before, if something else is now.
+    pub(super) fn follow(
+        &mut self,
+        reading: Reading,
+        keeper: &mut Keeper,
+        partitions: &mut Partitions,
+    ) -> Option<Config> {
+        match self.judge(reading, keeper.ledger.topology()) {
+            Ok((config, settings)) => Some(self.apply(config, settings, keeper, partitions)),
+            Err(fault) => {
+                log::error!("{}", cannot_be_used(&fault));
+                self.state.rejected(fault);
+                None
+            }
+        }
+    }
+
+    fn apply(
+        &mut self,
+        config: Config,
+        mut settings: Settings,
+        keeper: &mut Keeper,
+        partitions: &mut Partitions,
+    ) -> Config {
+        // One of the fields that wait.
+        settings.exclusivity = keeper.ledger.settings().exclusivity;
+        let same = *keeper.ledger.settings() == settings;
+        let waiting = self.waiting(&config);
+        let before = std::mem::replace(&mut self.config, config);
+        let same_kubelet = of_kubelet(&before) == of_kubelet(&self.config);
+        let reload = if same && same_kubelet { Reload::Unchanged } else { Reload::Applied };
+        log::info!("the configuration was changed; in force: {settings}");
+        if !waiting.is_empty() {
+            log::warn!("{}", needs_restart(&waiting));
+        }
+        self.state.overrides = self.config.applied_lines();
+        self.state.reloaded(reload, waiting, now());
+        if !same {
+            keeper.note(Event::Settings(settings));
+            partitions.settle_all(&keeper.ledger);
+        }
+        before
+    }
+
+    /// What was read, if the plugin would start with it on this machine.
+    fn judge(&self, reading: Reading, topology: &Topology) -> Result<(Config, Settings), Fault> {
+        let judge = || -> Result<(Config, Settings), Mistake> {
+            let config = reading?;
+            let settings = config.resolve(topology)?;
+            if wanted(&config) == WantedExclusivity::Kernel {
+                probe(&self.cgroup_root).map_err(|why| config.kernel_cannot(why))?;
+            }
+            Ok((config, settings))
+        };
+        judge().map_err(|Mistake { line, why }| Fault { line, why })
+    }
+
+    /// The fields whose new values the process follows only when it is started anew: the runtime was told at the
+    /// connection what depends on them, and the groups of running containers are as they say.
+    fn waiting(&self, config: &Config) -> Vec<&'static str> {
+        let pinning = config.policy() == Policy::Static;
+        let differ = [
+            ("exclusivity", pinning && wanted(&self.started) != wanted(config)),
+            ("cpusetPartition", pinning && self.started.partition() != config.partition()),
+            ("strict", self.started.strict() != config.strict()),
+        ];
+        differ.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field).collect()
+    }
+}
+
+/// What it says of the kubelet.
+fn of_kubelet(config: &Config) -> (Option<&Path>, Stance) {
+    (config.kubelet_state_dir(), config.on_active_kubelet())
+}

@@ -1,0 +1,65 @@
+//! Repairs a drift by the next safe way.
+
+use super::action::Action;
+use super::blocking::blocking;
+use super::delivery::Delivery;
+use super::keeper::Keeper;
+use super::partitions::Partitions;
+use crate::cpuset::CpuSet;
+use crate::enforce::{Drift, Verifier};
+use crate::ledger::{Event, Placed};
+use std::io;
+
+/// Repairs a drift by the next safe way, and says which. Of some containers the runtime has to be told again.
+pub(super) async fn repair(
+    placed: &Placed,
+    drift: &Drift,
+    verifier: Option<Verifier>,
+    keeper: &mut Keeper,
+    partitions: &mut Partitions,
+    delivery: &mut Delivery,
+) -> Action {
+    let id = &placed.subject.id;
+    match drift {
+        Drift::Effective(_) if !placed.is_partition() => Action::Nothing,
+        Drift::Partition(_) | Drift::Set(_) | Drift::Effective(_) if partitions.is_on() => {
+            let mut written = partitions.settle(id, keeper, delivery).await;
+            if matches!(drift, Drift::Set(_)) {
+                written = written && delivery.groups.set_cpus(placed.clone()).await;
+                keeper.note(Event::Drifted(vec![id.clone()]));
+            }
+            if written { Action::Written } else { Action::Deferred }
+        }
+        // No runtime knows it.
+        Drift::Quota(_) => match delivery.groups.settle_pod_quota(placed.clone()).await {
+            true => Action::Written,
+            false => Action::Nothing,
+        },
+        // The runtime should have done it. Where its group cannot be written, the runtime hears it again.
+        Drift::OwnQuota(_) => match delivery.groups.lift_quota(placed.clone()).await {
+            true => Action::Written,
+            false => delivery.tell_again(id, keeper),
+        },
+        Drift::Set(_) if delivery.calls() => delivery.tell_again(id, keeper),
+        // The next answer to the runtime may be hours away: until then the runtime's books are wrong, and nothing else.
+        Drift::Set(_) => {
+            let written = delivery.groups.set_cpus(placed.clone()).await;
+            keeper.note(Event::Drifted(vec![id.clone()]));
+            if written { Action::Written } else { Action::Deferred }
+        }
+        Drift::Inherited(_, mask) => match widen(verifier, placed.clone(), *mask).await {
+            Ok(()) => Action::Widened,
+            Err(error) => {
+                log::warn!("{}: its affinity cannot be changed: {error}", placed.subject);
+                Action::Inherited
+            }
+        },
+        Drift::Partition(_) | Drift::Effective(_) | Drift::Process(..) => Action::Nothing,
+    }
+}
+
+/// Lets the processes of a container run on all of its CPUs that inherited this mask.
+async fn widen(verifier: Option<Verifier>, placed: Placed, mask: CpuSet) -> io::Result<()> {
+    let Some(verifier) = verifier else { return Ok(()) };
+    blocking(move || Some(verifier.widen(&placed, mask))).await.unwrap_or(Ok(()))
+}

@@ -102,7 +102,7 @@ pub(super) fn matching(
             .map_err(|(field, why)| source.entry(at).at(field, why.to_owned()))?;
         found.extend(closeness.map(|closeness| (closeness, at)));
     }
-    found.sort();
+    found.sort_unstable();
     Ok(found.into_iter().map(|(_, at)| at).collect())
 }
 

@@ -2,6 +2,7 @@
 
 use super::hierarchy::{Hierarchy, Version};
 use crate::ledger::CgroupPath;
+use nix::sys::utsname::uname;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -71,7 +72,8 @@ pub fn probe(root: &Path) -> Result<Hierarchy, WhyNot> {
     if hierarchy.version() == Version::V1 {
         return Err(WhyNot::Old(root.to_owned()));
     }
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let release = uname().map(|name| name.release().to_string_lossy().into_owned());
+    let release = release.unwrap_or_default();
     if !offers_exclusive(&hierarchy, root) && !is_new(&release) {
         return Err(WhyNot::OldLinux(release));
     }

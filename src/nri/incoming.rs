@@ -59,7 +59,7 @@ fn wishes(annotations: &HashMap<String, String>) -> Vec<(String, String)> {
     let ours = annotations.iter().filter(|(name, _)| is_wish(name));
     let mut ours: Vec<(String, String)> =
         ours.map(|(name, value)| (name.clone(), value.clone())).collect();
-    ours.sort();
+    ours.sort_unstable();
     ours
 }
 

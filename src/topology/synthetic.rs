@@ -219,8 +219,12 @@ impl Machine {
             .collect();
         match self.numbering {
             Numbering::Adjacent => {}
-            Numbering::Interleaved => places.sort_by_key(|at| (at.thread, at.socket, at.core)),
-            Numbering::RoundRobin => places.sort_by_key(|at| (at.thread, at.core, at.socket)),
+            Numbering::Interleaved => {
+                places.sort_unstable_by_key(|at| (at.thread, at.socket, at.core))
+            }
+            Numbering::RoundRobin => {
+                places.sort_unstable_by_key(|at| (at.thread, at.core, at.socket))
+            }
         }
         places
     }

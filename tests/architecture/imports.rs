@@ -29,17 +29,17 @@ struct Use {
 }
 
 /// All modules of the crate.
-pub struct Crate(BTreeMap<Segments, Module>);
+pub(super) struct Crate(BTreeMap<Segments, Module>);
 
 /// The code of a file: without comments and without its tests.
-pub fn code(path: &Path) -> String {
+pub(super) fn code(path: &Path) -> String {
     let (code, _) = without_tests(&fs::read_to_string(path).unwrap());
     let lines = code.lines().map(|line| line.split("//").next().unwrap_or_default());
     lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Files of Rust in a directory, or the file itself.
-pub fn sources(path: &Path) -> Vec<PathBuf> {
+pub(super) fn sources(path: &Path) -> Vec<PathBuf> {
     if path.is_file() {
         return vec![path.to_owned()];
     }
@@ -69,7 +69,7 @@ fn without_tests(text: &str) -> (String, Vec<String>) {
 }
 
 impl Crate {
-    pub fn read(src: &Path) -> Crate {
+    pub(super) fn read(src: &Path) -> Crate {
         let mut modules = BTreeMap::new();
         let mut exempt = BTreeSet::new();
         for path in sources(src) {
@@ -86,7 +86,7 @@ impl Crate {
     }
 
     /// Each file with those that it imports, named without `.rs`: `ledger/event`.
-    pub fn imports(&self) -> BTreeMap<String, BTreeSet<String>> {
+    pub(super) fn imports(&self) -> BTreeMap<String, BTreeSet<String>> {
         let of = |module: &Module| module.file.trim_end_matches(".rs").to_owned();
         let named =
             |targets: BTreeSet<&Segments>| targets.iter().map(|at| of(&self.0[*at])).collect();
@@ -138,7 +138,7 @@ impl Crate {
 }
 
 /// Files that import each other, also by way of others: each such set.
-pub fn circles(imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<BTreeSet<String>> {
+pub(super) fn circles(imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<BTreeSet<String>> {
     let reach = |from: &String| {
         let (mut reached, mut open) = (BTreeSet::new(), vec![from]);
         while let Some(file) = open.pop() {

@@ -151,7 +151,7 @@ impl Picture {
     /// Draws a machine.
     pub fn of(topology: &Topology, occupancy: Occupancy) -> Picture {
         let Occupancy { mut tenants, reserved, shared } = occupancy;
-        tenants.sort_by_key(|tenant| tenant.badge);
+        tenants.sort_unstable_by_key(|tenant| tenant.badge);
         let draw = Draw { topology, tenants: &tenants, reserved, shared };
         let mut frames = draw.frames(&topology.online(), &draw.levels());
         for node in topology.nodes().iter().filter(|node| node.cpus.is_empty()) {

@@ -236,7 +236,7 @@ fn rooms_keep_to_themselves() {
             broken.extend(found.map(|found| format!("{name} has {found:?}")));
         }
     }
-    assert!(broken.is_empty(), "see ARCHITECTURE.md, what is not there:\n{}", broken.join("\n"));
+    assert!(broken.is_empty(), "see ARCHITECTURE.md, what is absent:\n{}", broken.join("\n"));
 }
 
 fn crate_of_the_plugin() -> Crate {

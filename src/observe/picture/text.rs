@@ -43,11 +43,6 @@ pub fn draw(picture: &Picture, style: Style) -> String {
     text
 }
 
-/// A badge as it stands in the picture.
-pub fn painted(badge: Badge, colour: bool) -> String {
-    paint(badge, &badge.to_string(), colour)
-}
-
 fn paint(badge: Badge, text: &str, colour: bool) -> String {
     let pair = COLOURS.get(usize::from(badge.colour()));
     match pair.filter(|_| colour) {

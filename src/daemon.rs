@@ -25,8 +25,8 @@ mod watch;
 use crate::checkpoint::{Loaded, StateDir, StateError};
 use crate::config::{Config, ConfigError, NodeIdentity};
 use crate::ledger::{Claim, Decision, Event, Ledger, Note, Policy};
-use crate::nri::{Capabilities, Message, Refusal, Runtime, Session, Updater, Wishes};
-use crate::observe::counters::Kind;
+use crate::nri::{Capabilities, Message, Refusal, Runtime, Session, Subscriptions, Updater};
+use crate::observe::counters::EventKind;
 use crate::observe::{Counters, History, Link, Observer, Question, endpoint};
 use crate::spelling::{self, count};
 use crate::topology::{Topology, TopologyError, sysfs};
@@ -160,14 +160,14 @@ impl Owner {
 
     /// Handles one event: decides, writes what must outlive the process, and counts.
     async fn handle(&mut self, event: Event) -> Result<Decision, Refusal> {
-        let (kind, started) = (Kind::from(&event), Instant::now());
+        let (kind, started) = (EventKind::from(&event), Instant::now());
         let answer = self.decide(event).await;
         self.counters.handled(kind, started.elapsed(), &answer);
         answer
     }
 
     async fn decide(&mut self, event: Event) -> Result<Decision, Refusal> {
-        let kind = Kind::from(&event);
+        let kind = EventKind::from(&event);
         let created = match &event {
             Event::Create { container, .. } => Some(container.id.clone()),
             _ => None,
@@ -324,7 +324,7 @@ pub async fn serve(
                     owner.watch.pace.reconnected();
                     listening = listening || listen_locally(paths, &observer);
                     owner.promise(&capabilities);
-                    Wishes { before_start: owner.kernel.is_on(), validation: owner.strict }
+                    Subscriptions { before_start: owner.kernel.is_on(), validation: owner.strict }
                 });
                 if let Err(Refusal(why)) = &result {
                     waiting.clone_from(why);

@@ -119,7 +119,7 @@ const ROOMS: &[Room] = &[
     Room { path: "src", except: &["src/observe/metrics.rs"], absent: &["prometheus::"] },
     Room { path: "src", except: &["src/observe/http.rs"], absent: &["httparse"] },
     // The decision whether the kubelet is active, and the reading of its file's bytes, are pure too.
-    Room { path: "src/kubelet/guard.rs", except: &[], absent: &["std::fs", "tokio", "log::"] },
+    Room { path: "src/kubelet/activity.rs", except: &[], absent: &["std::fs", "tokio", "log::"] },
     Room { path: "src/kubelet/state.rs", except: &[], absent: &["std::fs", "tokio", "log::"] },
     Room { path: "src", except: &[], absent: &["unsafe {", "unsafe fn", "Mutex<", "RwLock<"] },
 ];

@@ -68,8 +68,8 @@ impl Follower {
         Some(self.told.as_ref().map_err(Clone::clone).and_then(|text| Ok(config(text)?)))
     }
 
-    /// Tells every change, until nobody listens any more. The disk is waited for on a thread of its own, and a large file is
-    /// read there: nobody else has to wait for that.
+    /// Sends every change until the receiver is dropped. A thread of its own waits for the disk and reads the file, so that
+    /// events do not wait for a large one.
     pub async fn run(mut self, tell: mpsc::Sender<Reading>) {
         while !tell.is_closed() {
             tokio::time::sleep(INTERVAL).await;
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(look(), Some(Ok("strict: false\n".to_owned())));
         assert_eq!([look(), look()], [None, None]);
 
-        // Somebody is writing it.
+        // An editor is writing it.
         fs::write(&path, "").unwrap();
         assert_eq!(look(), None);
         fs::write(&path, "strict: true\n").unwrap();

@@ -183,7 +183,7 @@ pub(super) fn overlaid(base: File, entry: &File) -> File {
         strict: strict.or(base.strict),
         expose_cpus: expose_cpus.or(base.expose_cpus),
         exclusive_mems: exclusive_mems.or(base.exclusive_mems),
-        // A list is one value: half of another one would allow what nobody has read.
+        // A list is one value: half of another one would allow what the override does not show.
         namespaces: namespaces.or(base.namespaces),
         names: base.names,
         labels: base.labels,

@@ -3,7 +3,7 @@
 
 use super::Owner;
 use super::action::Action;
-use crate::enforce::{Drift, WhyNot};
+use crate::enforce::{Drift, ProbeError};
 use crate::ledger::Placed;
 use crate::observe::explanation::explain;
 use crate::observe::{Figures, Link, Moment, NodeFigures, Question, Status};
@@ -60,7 +60,7 @@ impl Owner {
             times_late: self.watch.suspects.times_late,
             change_takes: self.watch.pace.each(),
             kernel_refusals: self.kernel.refusals(),
-            cannot_write_groups: self.kernel.cannot_write().map(WhyNot::consequence),
+            cannot_write_groups: self.kernel.cannot_write().map(ProbeError::consequence),
             group_write_errors: self.kernel.write_errors(),
             checkpoint_error: self.save_error.clone(),
             ..NodeFigures::of(&self.ledger.view())

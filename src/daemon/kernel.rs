@@ -4,7 +4,7 @@ use super::delivery::{deliver, note};
 use super::watch::Work;
 use super::{Paths, StartError};
 use crate::config::{Config, WantedExclusivity};
-use crate::enforce::{Enforcer, Refused, WhyNot, probe, writable};
+use crate::enforce::{Enforcer, KernelRefusal, ProbeError, probe, writable};
 use crate::ledger::{
     CgroupPath, Channel, ContainerId, Event, Exclusivity, Ledger, Placed, Policy, Settings,
     Subject, Update,
@@ -24,7 +24,7 @@ enum Way {
     /// The kernel.
     Kernel(Enforcer),
     /// The runtime. What an earlier life had the kernel do can be undone, or not, for this reason.
-    Runtime(Result<Enforcer, WhyNot>),
+    Runtime(Result<Enforcer, ProbeError>),
 }
 
 /// The kernel's way, if it is in force.
@@ -32,7 +32,7 @@ enum Way {
 pub(super) struct Kernel {
     way: Way,
     /// Sets CPUs behind the runtime's back; or why groups cannot be written here.
-    hand: Result<Enforcer, WhyNot>,
+    hand: Result<Enforcer, ProbeError>,
     /// Containers whose groups have to be looked at, and are when nothing else is to be done.
     unsettled: VecDeque<ContainerId>,
     /// Whether containers have gone, and may have left something above them.
@@ -126,7 +126,7 @@ impl Kernel {
         Ok(Kernel::new(way, hand))
     }
 
-    fn new(way: Way, hand: Result<Enforcer, WhyNot>) -> Kernel {
+    fn new(way: Way, hand: Result<Enforcer, ProbeError>) -> Kernel {
         Kernel {
             way,
             hand,
@@ -162,7 +162,7 @@ impl Kernel {
     }
 
     /// Why groups cannot be written here; `None` if they can.
-    pub(super) fn cannot_write(&self) -> Option<&WhyNot> {
+    pub(super) fn cannot_write(&self) -> Option<&ProbeError> {
         self.hand.as_ref().err()
     }
 
@@ -188,7 +188,7 @@ impl Kernel {
 
     /// Writes something for a container behind the runtime's back. Says whether that was possible. What the kernel refuses
     /// is logged and counted; a group that is gone is no failure.
-    async fn by_hand<E: Into<Refused> + Send + 'static>(
+    async fn by_hand<E: Into<KernelRefusal> + Send + 'static>(
         &mut self,
         placed: Placed,
         write: impl FnOnce(&Enforcer, &Placed) -> Result<(), E> + Send + 'static,
@@ -198,7 +198,7 @@ impl Kernel {
         match blocking(move || Some(write(&enforcer, &placed).map_err(Into::into))).await {
             Some(Ok(())) => true,
             Some(Err(refused)) => {
-                if !Refused::is_gone(&refused) {
+                if !KernelRefusal::is_gone(&refused) {
                     self.write_errors += 1;
                     log::warn!("{subject}: {refused}");
                 }
@@ -251,7 +251,7 @@ impl Kernel {
         &mut self,
         step: Step,
         ledger: &mut Ledger,
-    ) -> Result<Vec<Update>, Refused> {
+    ) -> Result<Vec<Update>, KernelRefusal> {
         let Some(enforcer) = self.enforcer() else { return Ok(Vec::new()) };
         match step {
             Step::None => {}
@@ -267,7 +267,7 @@ impl Kernel {
             Step::Create(id) => {
                 let reserved = self.ask(&id, ledger, move |placed| enforcer.reserve(placed)).await;
                 match reserved {
-                    Err((_, refused @ Refused::Withheld(_))) => return Err(refused),
+                    Err((_, refused @ KernelRefusal::Withheld(_))) => return Err(refused),
                     Err((placed, refused)) => {
                         self.fall_back(placed, &refused, ledger);
                         return Ok(deliver(ledger, Channel::Runtime));
@@ -278,7 +278,7 @@ impl Kernel {
             Step::Update(id) => {
                 match self.settle_group(enforcer, &id, ledger).await {
                     // It keeps what it has. Its own change waits with the others that are too early.
-                    Err((_, Refused::Withheld(_))) => self.unsettled.push_back(id),
+                    Err((_, KernelRefusal::Withheld(_))) => self.unsettled.push_back(id),
                     Err((placed, refused)) => {
                         self.fall_back(placed, &refused, ledger);
                         return Ok(deliver(ledger, Channel::Runtime));
@@ -367,7 +367,7 @@ impl Kernel {
         enforcer: Enforcer,
         id: &ContainerId,
         ledger: &Ledger,
-    ) -> Result<(), (Placed, Refused)> {
+    ) -> Result<(), (Placed, KernelRefusal)> {
         let settled = self.ask(id, ledger, move |placed| enforcer.settle(placed)).await;
         if let Some(placed) = ledger.placed_one(id) {
             self.settle_pod_quota(placed).await;
@@ -405,8 +405,8 @@ impl Kernel {
         &mut self,
         id: &ContainerId,
         ledger: &Ledger,
-        work: impl FnOnce(&Placed) -> Result<(), Refused> + Send + 'static,
-    ) -> Result<(), (Placed, Refused)> {
+        work: impl FnOnce(&Placed) -> Result<(), KernelRefusal> + Send + 'static,
+    ) -> Result<(), (Placed, KernelRefusal)> {
         let Some(placed) = ledger.placed_one(id) else { return Ok(()) };
         self.tops.extend(placed.cgroup.as_ref().and_then(CgroupPath::top));
         let result = blocking(move || Some(work(&placed).map_err(|refused| (placed, refused))));
@@ -415,7 +415,7 @@ impl Kernel {
 
     /// The kernel refused something for this container: the runtime has to keep others off its CPUs, if it has any of its
     /// own. What follows for them is the ledger's to tell.
-    fn fall_back(&mut self, placed: Placed, refused: &Refused, ledger: &mut Ledger) {
+    fn fall_back(&mut self, placed: Placed, refused: &KernelRefusal, ledger: &mut Ledger) {
         let subject = &placed.subject;
         if !placed.is_partition() {
             self.write_errors += 1;

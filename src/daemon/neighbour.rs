@@ -2,7 +2,7 @@
 
 use super::Owner;
 use crate::config::Config;
-use crate::kubelet::{Change, Guard, Look, Sign, Watch};
+use crate::kubelet::{ActivityDetector, Change, Look, Sign, StateFileWatcher};
 use crate::ledger::{Event, Policy, Stance};
 use log::Level;
 use std::future::pending;
@@ -16,9 +16,9 @@ const REMINDER: Duration = Duration::from_secs(600);
 /// What is known of the kubelet.
 #[derive(Debug)]
 pub(super) struct Neighbour {
-    guard: Guard,
+    detector: ActivityDetector,
     /// Its state file, until the watch over it begins.
-    file: Option<Watch>,
+    file: Option<StateFileWatcher>,
     /// What the watch sees.
     looks: Option<mpsc::Receiver<Look>>,
     /// When it was last said that its CPU manager is active. Where requests tell, this may change with each of them.
@@ -30,8 +30,8 @@ pub(super) struct Neighbour {
 impl Neighbour {
     pub(super) fn new(config: &Config) -> Neighbour {
         Neighbour {
-            guard: Guard::new(config.on_active_kubelet()),
-            file: config.kubelet_state_dir().map(Watch::new),
+            detector: ActivityDetector::new(config.on_active_kubelet()),
+            file: config.kubelet_state_dir().map(StateFileWatcher::new),
             looks: None,
             reminded: None,
             said: false,
@@ -63,19 +63,19 @@ impl Neighbour {
 impl Owner {
     /// What the kubelet's state file says at the start, before any container is known.
     pub(super) fn first_look(&mut self) {
-        if let Some(look) = self.neighbour.file.as_mut().and_then(Watch::look) {
+        if let Some(look) = self.neighbour.file.as_mut().and_then(StateFileWatcher::look) {
             self.look(look);
         }
     }
 
     /// Follows a change of what the configuration says of the kubelet.
     pub(super) fn attend(&mut self, before: &Config, now: &Config) {
-        let change = self.neighbour.guard.change_stance(now.on_active_kubelet());
+        let change = self.neighbour.detector.change_stance(now.on_active_kubelet());
         self.heed(change);
         if before.kubelet_state_dir() != now.kubelet_state_dir() {
-            self.neighbour.file = now.kubelet_state_dir().map(Watch::new);
+            self.neighbour.file = now.kubelet_state_dir().map(StateFileWatcher::new);
             self.neighbour.looks = None;
-            let look = self.neighbour.file.as_mut().and_then(Watch::look);
+            let look = self.neighbour.file.as_mut().and_then(StateFileWatcher::look);
             self.look(look.unwrap_or(Look::Missing));
         }
     }
@@ -86,7 +86,7 @@ impl Owner {
             Look::Missing => {
                 log::debug!("the kubelet's state file is not there, or not to be seen from here");
             }
-            Look::State(state) => log::info!(
+            Look::StateFile(state) => log::info!(
                 "the kubelet's state file: cpuManagerPolicy {}, {} exclusive assignments",
                 state.policy,
                 state.claims.len()
@@ -95,15 +95,15 @@ impl Owner {
                 log::error!("the kubelet's cpu_manager_state cannot be used: {why}");
             }
         }
-        let change = self.neighbour.guard.look(look);
+        let change = self.neighbour.detector.look(look);
         self.heed(change);
     }
 
     /// Takes note of what an event tells of the kubelet, before it is handled.
     pub(super) fn hear(&mut self, event: &Event) {
-        let change = self.neighbour.guard.hear(event);
+        let change = self.neighbour.detector.hear(event);
         self.heed(change);
-        if self.neighbour.guard.is_active() {
+        if self.neighbour.detector.is_active() {
             self.remind();
         }
     }
@@ -113,7 +113,7 @@ impl Owner {
     fn heed(&mut self, change: Option<Change>) {
         let Some(change) = change else { return };
         // Never refused.
-        let _ = self.ledger.handle(self.neighbour.guard.event());
+        let _ = self.ledger.handle(self.neighbour.detector.event());
         match change {
             Change::Assigned => {}
             Change::Came(sign) => {

@@ -2,10 +2,10 @@
 
 use super::Owner;
 use crate::checkpoint::StateError;
-use crate::enforce::Refused;
+use crate::enforce::KernelRefusal;
 use crate::ledger::{ContainerId, Decision, Event, Note, What};
 use crate::nri::Refusal;
-use crate::observe::counters::Kind;
+use crate::observe::counters::EventKind;
 use crate::placement::Reason;
 
 impl Owner {
@@ -13,10 +13,10 @@ impl Owner {
     /// kubelet makes within seconds: a container that comes back has to find its own CPUs.
     pub(super) fn too_early(
         &mut self,
-        kind: Kind,
+        kind: EventKind,
         decision: &Decision,
         created: Option<&ContainerId>,
-        why: &Refused,
+        why: &KernelRefusal,
     ) -> Refusal {
         self.note(Event::Undelivered(decision.updates.clone()));
         self.refuse(kind, created, &format!("CPUs cannot be taken yet: {why}"))
@@ -27,7 +27,7 @@ impl Owner {
     /// to its CPUs has them on disk by its name.
     pub(super) fn unsaved(
         &mut self,
-        kind: Kind,
+        kind: EventKind,
         decision: Decision,
         created: Option<&ContainerId>,
         error: &StateError,
@@ -48,7 +48,7 @@ impl Owner {
     }
 
     /// Refuses a creation that the ledger has decided: counted, told, remembered.
-    fn refuse(&mut self, kind: Kind, created: Option<&ContainerId>, why: &str) -> Refusal {
+    fn refuse(&mut self, kind: EventKind, created: Option<&ContainerId>, why: &str) -> Refusal {
         let placement = &self.ledger.settings().placement;
         self.counters.rejected(kind, Reason::UnexpectedAdmission, placement);
         let why = format!("UnexpectedAdmissionError: {why}");

@@ -21,7 +21,7 @@ const WIDENED: usize = 4096;
 /// Something that is not as it was decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Drift {
-    /// Other CPUs are set for the container's group: somebody wrote there, or the runtime did not.
+    /// Other CPUs are set for the container's group: another program wrote there, or the runtime did not.
     Set(CpuSet),
     /// The group should be a partition and is not, or the other way round.
     Partition(String),
@@ -146,7 +146,7 @@ impl Verifier {
     /// None set is no news: some OCI runtimes set them for a group of their own within.
     pub fn set_for(&self, group: &CgroupPath) -> Option<InForce> {
         let cpus = self.on.cpus(group, "cpuset.cpus").ok().filter(|cpus| !cpus.is_empty())?;
-        // The older interface has all nodes there where nobody has set any.
+        // The older interface has all nodes there where none were set.
         let mems = self.on.cpus(group, "cpuset.mems").ok();
         let mems = mems.filter(|_| self.on.version() == Version::V2);
         let kept = PartitionType::ALL
@@ -160,7 +160,7 @@ impl Verifier {
         self.on.directory(group).is_dir()
     }
 
-    /// Whether a container's group still has somebody in it.
+    /// Whether a container's group still has processes in it.
     pub fn presence(&self, holder: &Holder) -> Presence {
         if !self.has(&holder.pod_group) {
             return Presence::PodGone;
@@ -249,7 +249,7 @@ impl Verifier {
         for pid in self.processes_of(group, WIDENED).map_err(io::Error::other)? {
             if self.status(pid).is_some_and(|status| status.allowed == inherited) {
                 match affinity::widen(&self.processes, pid, placed.runs_on) {
-                    // It has ended meanwhile.
+                    // It has just ended.
                     Err(error) if self.status(pid).is_some() => return Err(error),
                     _ => {}
                 }

@@ -12,10 +12,10 @@ use crate::ledger::{
 use crate::nodeset::NodeSet;
 use std::collections::HashMap;
 
-/// The CFS period, in microseconds, where none is told: the kubelet's default.
+/// The CFS period, in microseconds, where the runtime names none: the kubelet's default.
 const DEFAULT_PERIOD: u64 = 100_000;
 
-/// Devices of a container that are looked at; nobody is given as many one by one.
+/// Devices of a container that are looked at; no container gets as many one by one.
 const MAX_DEVICES: usize = 256;
 
 const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";

@@ -1,4 +1,4 @@
-//! [`Badge`]: how a container is told from others in a picture; [`Badges`]: who has which.
+//! [`Badge`]: how a picture distinguishes a container from others; [`Badges`]: who has which.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::{ContainerView, PodUid, View};

@@ -8,8 +8,8 @@ use tokio::task::AbortHandle;
 const MAX: usize = 32;
 
 /// The connections of a listener, the oldest first. There is always a place for one more: if need be that of the oldest
-/// connection of the peer that has the most. So nobody keeps a probe from its answer by connections on which nothing is
-/// said, nor by opening new ones over and over.
+/// connection of the peer that has the most. So idle connections do not keep a probe from its answer, nor do new ones
+/// that a client opens over and over.
 #[derive(Debug, Default)]
 pub(super) struct Connections(Vec<(Option<IpAddr>, AbortHandle)>);
 

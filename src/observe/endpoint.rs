@@ -59,7 +59,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Nobody can connect.
+/// The address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot listen on {address} for metrics: {source}. Name another address with --metrics-address, or none"
@@ -71,10 +71,10 @@ pub struct BindError {
     pub source: io::Error,
 }
 
-/// Listens; `None` if nobody is to.
+/// Listens; `None` if the address is `none`.
 ///
 /// # Errors
-/// If the address cannot be had, and not within a few seconds if somebody else has it.
+/// If the address cannot be had, and not within a few seconds if another process has it.
 pub async fn listen(address: Address) -> Result<Option<TcpListener>, BindError> {
     let Some(mut address) = address.0 else { return Ok(None) };
     let started = Instant::now();
@@ -124,10 +124,10 @@ pub fn listen_locally(state_dir: &Path) -> io::Result<UnixListener> {
 /// Who connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
-    /// Anybody who reaches the address.
-    Anybody,
-    /// Somebody on the node itself, or in the pod's network (`kubectl port-forward`).
-    Neighbour,
+    /// Every client that reaches the address.
+    Remote,
+    /// A process on the node itself, or in the pod's network (`kubectl port-forward`).
+    Nearby,
     /// The plugin's own user, on this node.
     Ourselves,
 }
@@ -137,7 +137,7 @@ pub async fn serve(listener: TcpListener, observer: Observer) {
     let accept = move |cx: &mut Context<'_>| {
         listener.poll_accept(cx).map_ok(|(stream, address)| {
             let peer = address.ip().to_canonical();
-            let who = if peer.is_loopback() { Who::Neighbour } else { Who::Anybody };
+            let who = if peer.is_loopback() { Who::Nearby } else { Who::Remote };
             (stream, who, Some(peer))
         })
     };
@@ -163,7 +163,7 @@ async fn serve_each<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
                 let observer = observer.clone();
                 connections
                     .add(peer, http::serve(stream, move |request| answer(request, who, observer)));
-                // Before the next one: many that come at once would take its place before anybody has read its request.
+                // Before the next one: many that come at once would take its place before its request is read.
                 yield_now().await;
             }
             Err(error) => {
@@ -215,7 +215,7 @@ fn well(figures: &Figures) -> Response {
     Response::text(Status::Ok, lines.join("\n"))
 }
 
-/// What somebody may see of the node on the page: the pods' names only from nearby. A site that has its own name point here
+/// What a client may see of the node on the page: the pods' names only from nearby. A site that has its own name point here
 /// could have a browser nearby read it; so the browser has to call this by an address, or as localhost.
 async fn seen(request: &Request, who: Who, observer: &Observer) -> Result<super::Status, NoAnswer> {
     let name = request.host.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
@@ -223,7 +223,7 @@ async fn seen(request: &Request, who: Who, observer: &Observer) -> Result<super:
     let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     let direct = name.is_empty() || name == "localhost" || address.is_ok();
     let status = observer.status().await?;
-    let may = who == Who::Ourselves || (who == Who::Neighbour && direct);
+    let may = who == Who::Ourselves || (who == Who::Nearby && direct);
     Ok(if may { status } else { status.without_names() })
 }
 

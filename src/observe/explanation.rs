@@ -1,4 +1,4 @@
-//! [`explain()`]: why a container has the CPUs it has, or has none, put into words when somebody asks.
+//! [`explain()`]: why a container has the CPUs it has, or has none, put into words on demand.
 //!
 //! A decision leaves behind what it was made from (a [`Request`]), not its reasons: the engine that decided gives them.
 

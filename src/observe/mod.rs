@@ -4,7 +4,7 @@
 //!   client ── http ── Question ──► the ledger's owner: plain data ──► metrics, health, report, explanation ──► client
 //! ```
 //!
-//! Nobody waits for an observer: a figure is added up where a decision is made anyway, everything else is counted when it
+//! No decision waits for an observer: a figure is added up where a decision is made anyway, everything else is counted when it
 //! is asked for, and a question waits until no event does. [`metrics`], [`health`], [`report`] and [`explanation`]
 //! are pure functions; [`http`] and [`endpoint`] are the thin edge. What is worth explaining later is kept in [`history`].
 

@@ -115,7 +115,7 @@ pub struct CpuStatus {
     pub online: String,
     /// Never exclusive.
     pub reserved: String,
-    /// Exclusive to somebody.
+    /// Exclusive to a container.
     pub exclusive: String,
     /// Could become exclusive now.
     pub free: String,
@@ -213,7 +213,7 @@ impl Status {
 }
 
 impl Status {
-    /// The same, for those who shall not know what runs here: without names, and what is told in words that may quote some.
+    /// The same without names, and without texts that may quote names, for readers who may not know what runs here.
     #[must_use]
     pub fn without_names(mut self) -> Status {
         if let Some(node) = &mut self.node {

@@ -151,7 +151,7 @@ impl Machine {
         if !self.offline.is_subset(&all) {
             return Err(DescriptionError::NoSuchCpus((self.offline - all).to_string()));
         }
-        let nodes = |place: &Place| place.socket * self.nodes + self.part(place.core, self.nodes);
+        let nodes = |place: &Thread| place.socket * self.nodes + self.part(place.core, self.nodes);
         // Cores and caches are called by their lowest online CPU, and CPUs come in ascending order.
         let mut lowest_of_core = BTreeMap::new();
         let mut lowest_of_cache = BTreeMap::new();
@@ -208,12 +208,12 @@ impl Machine {
     }
 
     /// Where each CPU is, by its number.
-    fn places(&self) -> Vec<Place> {
+    fn places(&self) -> Vec<Thread> {
         let (sockets, cores, threads) = (0..self.sockets, 0..self.cores, 0..self.threads);
-        let mut places: Vec<Place> = sockets
+        let mut places: Vec<Thread> = sockets
             .flat_map(|socket| cores.clone().map(move |core| (socket, core)))
             .flat_map(|(socket, core)| {
-                threads.clone().map(move |thread| Place { socket, core, thread })
+                threads.clone().map(move |thread| Thread { socket, core, thread })
             })
             .filter(|place| place.thread == 0 || self.kind(place.core) != Some(CoreKind::Efficient))
             .collect();
@@ -263,7 +263,7 @@ impl Machine {
 
 /// Where a CPU is: its core counts from 0 in each socket, its thread in each core.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Thread {
     socket: usize,
     core: usize,
     thread: usize,

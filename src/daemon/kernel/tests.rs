@@ -57,7 +57,7 @@ impl Node {
     }
 
     /// Creates a container of two CPUs: what the ledger decides and the kernel says to that.
-    async fn create(&mut self, id: &str) -> (Option<CpuSet>, Result<Vec<Update>, Refused>) {
+    async fn create(&mut self, id: &str) -> (Option<CpuSet>, Result<Vec<Update>, KernelRefusal>) {
         let event = create(id);
         let step = Step::of(&event);
         let pin = self.ledger.handle(event).unwrap().pin;
@@ -253,13 +253,13 @@ async fn partitions_of_an_earlier_life_are_ended_where_the_runtime_keeps_exclusi
     let Event::Create { pod, container } = create("c") else { unreachable!() };
     let container = Container { partitioned: true, ..container };
     let list = Event::Synchronize { pods: vec![pod], containers: vec![container] };
-    let unable = || Way::Runtime(Err(WhyNot::NoCapability));
+    let unable = || Way::Runtime(Err(ProbeError::NoCapability));
     let able = || {
         let hierarchy = Hierarchy::open(root).unwrap();
         Way::Runtime(Ok(Enforcer::new(hierarchy, PartitionType::Root)))
     };
     let in_force = node.kernel;
-    let by_runtime = |way| Kernel::new(way, Err(WhyNot::NoCapability));
+    let by_runtime = |way| Kernel::new(way, Err(ProbeError::NoCapability));
     for (mut kernel, left) in [
         (in_force, ["1-2\n", "root\n", "1-2\n"]),
         (by_runtime(unable()), ["1-2\n", "root\n", "1-2\n"]),
@@ -328,7 +328,7 @@ async fn a_write_that_fails_is_counted_and_made_up_for() {
     fs::write(&cpus, "").unwrap();
     write(&mut node).await;
     assert_eq!(fs::read_to_string(&cpus).unwrap(), "1-2\n");
-    node.kernel.hand = Err(WhyNot::NoCapability);
+    node.kernel.hand = Err(ProbeError::NoCapability);
     write(&mut node).await;
     assert_eq!(tried, [(0, 1), (1, 1), (1, 1), (1, 1)]);
 }

@@ -26,7 +26,7 @@ use crate::topology::{CoreKind, Domain, Topology};
 /// Who has CPUs for itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
-    /// How it is told from others.
+    /// How it is distinguished from others.
     pub badge: Badge,
     /// Its name for people; empty if it is not to be told.
     pub name: String,
@@ -103,13 +103,13 @@ pub enum Usage {
     Held(usize),
     /// Everybody who has none alone.
     Shared,
-    /// The same, or nobody; it is never exclusive.
+    /// The same, or no container; it is never exclusive.
     Reserved,
-    /// Nobody: it is the SMT sibling of a CPU whose container wishes for that.
+    /// No container: it is the SMT sibling of a CPU whose container wishes for that.
     Idle,
-    /// Nobody for the time being.
+    /// No container for the time being.
     Unused,
-    /// Nobody can, it is offline.
+    /// No container can, it is offline.
     Offline,
 }
 

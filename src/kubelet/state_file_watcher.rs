@@ -1,6 +1,6 @@
 //! Reads the kubelet's state file, and again whenever it has been replaced.
 
-use super::State;
+use super::StateFile;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -23,7 +23,7 @@ pub enum Look {
     /// No file, or none that can be seen from here.
     Missing,
     /// What it says.
-    State(State),
+    StateFile(StateFile),
     /// A file that cannot be read or believed.
     Bad {
         /// The policy that it names all the same.
@@ -35,7 +35,7 @@ pub enum Look {
 
 /// Looks at the file again and again.
 #[derive(Debug)]
-pub struct Watch {
+pub struct StateFileWatcher {
     path: PathBuf,
     seen: Option<Stamp>,
 }
@@ -48,10 +48,10 @@ enum Stamp {
     Of { device: u64, inode: u64, size: u64, modified: (i64, i64), changed: (i64, i64) },
 }
 
-impl Watch {
+impl StateFileWatcher {
     /// The file in this directory, which need not exist.
-    pub fn new(kubelet_dir: &Path) -> Watch {
-        Watch { path: kubelet_dir.join(FILE), seen: None }
+    pub fn new(kubelet_dir: &Path) -> StateFileWatcher {
+        StateFileWatcher { path: kubelet_dir.join(FILE), seen: None }
     }
 
     /// Which file it is.
@@ -68,8 +68,8 @@ impl Watch {
         let look = match stamp {
             Stamp::Missing => Look::Missing,
             _ => match read(&self.path) {
-                Ok(bytes) => match State::parse(&bytes) {
-                    Ok(state) => Look::State(state),
+                Ok(bytes) => match StateFile::parse(&bytes) {
+                    Ok(state) => Look::StateFile(state),
                     Err(error) => Look::Bad {
                         policy: error.policy().map(str::to_owned),
                         why: error.to_string(),
@@ -83,7 +83,7 @@ impl Watch {
         Some(look)
     }
 
-    /// Tells every change, until nobody listens any more. The disk is waited for on a thread of its own.
+    /// Sends every change until the receiver is dropped. A thread of its own waits for the disk.
     pub async fn run(mut self, tell: mpsc::Sender<Look>) {
         while !tell.is_closed() {
             tokio::time::sleep(INTERVAL).await;
@@ -115,7 +115,7 @@ fn stamp(path: &Path) -> Stamp {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    // Opening a pipe would wait for somebody to write to it.
+    // Opening a pipe would wait for a writer.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a file"));
     }
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_look_is_news_once() {
         let dir = tempfile::tempdir().unwrap();
-        let mut watch = Watch::new(dir.path());
+        let mut watch = StateFileWatcher::new(dir.path());
         assert_eq!(watch.look(), Some(Look::Missing));
         assert_eq!(watch.look(), None);
         // Replaced as the kubelet does it, with a file of the same size.
@@ -141,7 +141,7 @@ mod tests {
             let new = dir.path().join("new");
             fs::write(&new, NONE).unwrap();
             fs::rename(&new, watch.path()).unwrap();
-            assert!(matches!(watch.look(), Some(Look::State(state)) if state.policy == "none"));
+            assert!(matches!(watch.look(), Some(Look::StateFile(state)) if state.policy == "none"));
             assert_eq!(watch.look(), None);
         }
         fs::write(watch.path(), &NONE[1..]).unwrap();
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_not_there_is_no_error() {
-        let mut watch = Watch::new(Path::new("/nonexistent/kubelet"));
+        let mut watch = StateFileWatcher::new(Path::new("/nonexistent/kubelet"));
         assert_eq!(watch.look(), Some(Look::Missing));
     }
 }

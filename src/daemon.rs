@@ -28,8 +28,8 @@ use crate::ledger::{Claim, Decision, Event, Ledger, Note, Policy};
 use crate::nri::{Capabilities, Message, Refusal, Runtime, Session, Subscriptions, Updater};
 use crate::observe::counters::EventKind;
 use crate::observe::{Counters, History, Link, Observer, Question, endpoint};
-use crate::spelling::{self, count};
 use crate::topology::{Topology, TopologyError, sysfs};
+use crate::wording::{self, count};
 use kernel::Kernel;
 use live::Live;
 use machine::Machine;
@@ -125,7 +125,7 @@ impl Owner {
             count(topology.nodes().len(), "NUMA node"),
             count(topology.uncores().len(), "uncore cache"),
             count(topology.cores().len(), "core"),
-            spelling::cpus(topology.online()),
+            wording::cpus(topology.online()),
         );
         log::info!("in force: {settings}");
         for line in config.applied_lines() {
@@ -405,7 +405,7 @@ fn announce(owner: &Owner, decision: &Decision) {
     log::info!(
         "synchronised with {}: exclusive {}, shared pool {pool}, {} changed",
         count(pods, "pod"),
-        if exclusive.is_empty() { "CPUs none".to_owned() } else { spelling::cpus(exclusive) },
+        if exclusive.is_empty() { "CPUs none".to_owned() } else { wording::cpus(exclusive) },
         count(decision.updates.len(), "container"),
     );
     if owner.ledger.settings().policy == Policy::None {

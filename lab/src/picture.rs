@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::spelling;
+use nri_cpu_manager::wording;
 
 use crate::view::{ContainerView, View};
 
@@ -46,8 +46,8 @@ pub fn draw(view: &View, reserved: &str, colour: bool) -> String {
     let _ = writeln!(
         text,
         "  · shared by everyone else; {} {} reserved: never exclusive\n",
-        spelling::cpus(reserved),
-        spelling::agree(reserved, "is", "are")
+        wording::cpus(reserved),
+        wording::agree(reserved, "is", "are")
     );
     text += &pen.table(view);
     text
@@ -130,7 +130,7 @@ impl Pen<'_> {
             };
             let request = match container.request {
                 milli if milli % 1000 == 0 => {
-                    format!("{}, {:?}", spelling::count(milli / 1000, "CPU"), container.qos)
+                    format!("{}, {:?}", wording::count(milli / 1000, "CPU"), container.qos)
                 }
                 milli => format!("{milli}m CPU, {:?}", container.qos),
             };

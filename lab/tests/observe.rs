@@ -16,7 +16,7 @@ use lab::cgroup;
 use lab::containerd::Version;
 use lab::debian::Debian;
 use lab::plugin::Setup;
-use nri_cpu_manager::spelling;
+use nri_cpu_manager::wording;
 use support::{Bench, binaries, exclusive, shared};
 
 /// Where the plugin listens unless told otherwise.
@@ -138,7 +138,7 @@ fn somebody_wants_to_know() {
     has(
         &ask(&setup, &["explain", "web"]),
         &[
-            &format!("/web/main: shared, {}\n", spelling::cpus(reserved)),
+            &format!("/web/main: shared, {}\n", wording::cpus(reserved)),
             &format!("{found}: set again"),
         ],
     );

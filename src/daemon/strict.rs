@@ -8,7 +8,7 @@ use crate::cpuset::CpuSet;
 use crate::ledger::{ContainerId, Policy, Stance};
 use crate::nri::{Capabilities, Refusal};
 use crate::observe::counters::STRICT;
-use crate::spelling;
+use crate::wording;
 
 impl Owner {
     /// Whether what is going to be set for a new container is what was decided.
@@ -26,8 +26,7 @@ impl Owner {
             Some(placed) if set == Some(placed.pin.cpus()) => return Ok(()),
             Some(placed) => {
                 let (decided, set) = (placed.pin.cpus(), told(set));
-                let (cpus, were) =
-                    (spelling::cpus(decided), spelling::agree(decided, "was", "were"));
+                let (cpus, were) = (wording::cpus(decided), wording::agree(decided, "was", "were"));
                 let why = format!(
                     "{cpus} {were} decided for this container, but it would run on {set}: another NRI plugin \
                      sets its CPUs too, or our answer was lost"
@@ -54,7 +53,7 @@ impl Owner {
 }
 
 fn told(set: Option<CpuSet>) -> String {
-    set.map_or_else(|| "any".to_owned(), spelling::cpus)
+    set.map_or_else(|| "any".to_owned(), wording::cpus)
 }
 
 fn cannot_promise(strict: bool, capabilities: &Capabilities) -> Option<String> {

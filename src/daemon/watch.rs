@@ -14,7 +14,7 @@ use crate::enforce::{Drift, Hierarchy, InForce, Verifier};
 use crate::kubelet::Look;
 use crate::ledger::{Channel, ContainerId, Event, Holder, Placed, Update};
 use crate::nri::Updater;
-use crate::spelling;
+use crate::wording;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
 use std::io;
@@ -125,8 +125,8 @@ impl Watch {
                 log::info!(
                     "container {}: the runtime believes that {} {} set, its control group says {set}",
                     container.id,
-                    spelling::cpus(&believed),
-                    spelling::agree(&believed, "is", "are")
+                    wording::cpus(&believed),
+                    wording::agree(&believed, "is", "are")
                 );
                 container.cpus = Some(set);
                 if let Some(mems) = mems {
@@ -281,7 +281,7 @@ impl Owner {
                     self.watch.count(&drift, action);
                     self.remember_drift(&placed, &drift, action);
                     let (subject, cpus) = (&placed.subject, placed.runs_on);
-                    let (were, cpus) = (spelling::agree(cpus, "was", "were"), spelling::cpus(cpus));
+                    let (were, cpus) = (wording::agree(cpus, "was", "were"), wording::cpus(cpus));
                     log::warn!("{subject}: decided {were} {cpus}, but {drift}: {action}");
                 }
                 self.remember_refusals();

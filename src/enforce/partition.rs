@@ -9,7 +9,7 @@ use super::hierarchy::{FileError, Hierarchy};
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
 use crate::partition::PartitionType;
-use crate::spelling;
+use crate::wording;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -37,11 +37,11 @@ pub enum KernelRefusal {
     #[error("the runtime does not tell the container's control group")]
     Nowhere,
     /// A group that had the CPUs was removed, and the kernel has not given them back.
-    #[error("the kernel still keeps {} for a group that is gone", spelling::cpus(.0))]
+    #[error("the kernel still keeps {} for a group that is gone", wording::cpus(.0))]
     Withheld(CpuSet),
     /// All writes went through, but the group is no valid partition of its CPUs.
     #[error(
-        "{group} is {state:?} with {} after {kind:?} of {} was asked for", spelling::cpus(.effective), spelling::cpus(.cpus)
+        "{group} is {state:?} with {} after {kind:?} of {} was asked for", wording::cpus(.effective), wording::cpus(.cpus)
     )]
     Invalid {
         /// The group.

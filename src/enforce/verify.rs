@@ -8,7 +8,7 @@ use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, Holder, Placed};
 use crate::nodeset::NodeSet;
 use crate::partition::PartitionType;
-use crate::spelling;
+use crate::wording;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -90,22 +90,22 @@ impl fmt::Display for Drift {
         match self {
             Drift::Set(cpus) if cpus.is_empty() => f.write_str("no CPUs are set for its group"),
             Drift::Set(cpus) => {
-                let are = spelling::agree(cpus, "is", "are");
-                write!(f, "{} {are} set for its group", spelling::cpus(cpus))
+                let are = wording::agree(cpus, "is", "are");
+                write!(f, "{} {are} set for its group", wording::cpus(cpus))
             }
             Drift::Partition(state) => write!(f, "its group is a cpuset partition {state:?}"),
             Drift::Effective(cpus) => {
-                write!(f, "the kernel lets its group run on {}", spelling::cpus(cpus))
+                write!(f, "the kernel lets its group run on {}", wording::cpus(cpus))
             }
             Drift::Process(pid, cpus) => {
-                write!(f, "its process {pid} may run on {}", spelling::cpus(cpus))
+                write!(f, "its process {pid} may run on {}", wording::cpus(cpus))
             }
             Drift::Quota(quota) => write!(f, "its pod has the CFS quota {quota:?}"),
             Drift::OwnQuota(quota) => write!(f, "it has the CFS quota {quota:?}"),
             Drift::Inherited(pid, cpus) => write!(
                 f,
                 "its process {pid} may run on {} only: it inherited the affinity of the runtime that started it",
-                spelling::cpus(cpus)
+                wording::cpus(cpus)
             ),
         }
     }

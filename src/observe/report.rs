@@ -17,9 +17,9 @@ use super::time::Moment;
 use crate::cpuset::CpuSet;
 use crate::ledger::{ContainerView, Stance, Subject, View, What};
 use crate::snapshot::Snapshot;
-use crate::spelling;
 use crate::topology::Topology;
 use crate::topology::sizes::Sizes;
+use crate::wording;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -379,7 +379,7 @@ fn words(happened: &Happened) -> (&'static str, String) {
             (kind, format!("{}{what}", if *done { "" } else { "observing, not done: " }))
         }
         Happened::Drifted { decided, found, action } => {
-            let (were, cpus) = (spelling::agree(decided, "was", "were"), spelling::cpus(decided));
+            let (were, cpus) = (wording::agree(decided, "was", "were"), wording::cpus(decided));
             ("drifted", format!("decided {were} {cpus}, but {found}: {action}"))
         }
         Happened::KernelRefused(why) => {

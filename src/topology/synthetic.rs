@@ -2,7 +2,7 @@
 
 use super::model::{CoreKind, Cpu, Facts, NodeFacts, OfflineCpu, Topology, TopologyError};
 use crate::cpuset::{CpuSet, MAX_CPUS};
-use crate::spelling;
+use crate::wording;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
@@ -89,7 +89,7 @@ pub enum DescriptionError {
     /// CPUs are to be offline that the machine does not have: their list.
     #[error(
         "{} {} described as offline, but the machine has no such {}",
-        spelling::cpus(.0), spelling::agree(.0, "is", "are"), spelling::agree(.0, "CPU", "CPUs")
+        wording::cpus(.0), wording::agree(.0, "is", "are"), wording::agree(.0, "CPU", "CPUs")
     )]
     NoSuchCpus(String),
     /// A word of the notation is wrong.

@@ -20,8 +20,8 @@ use super::badge::Badge;
 use super::report::NodeStatus;
 use crate::cpuset::CpuSet;
 use crate::snapshot::SnapshotError;
-use crate::spelling;
 use crate::topology::{CoreKind, Domain, Topology};
+use crate::wording;
 
 /// Who has CPUs for itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -227,9 +227,9 @@ impl Picture {
             |wanted: fn(Usage) -> bool| cells.iter().filter(|cell| wanted(cell.usage)).count();
         format!(
             "{}: {} exclusive to {}, {} shared, {} reserved, {} offline.",
-            spelling::count(cells.len(), "CPU"),
+            wording::count(cells.len(), "CPU"),
             count(|usage| matches!(usage, Usage::Held(_))),
-            spelling::count(self.tenants.len(), "container"),
+            wording::count(self.tenants.len(), "container"),
             count(|usage| usage == Usage::Shared),
             count(|usage| usage == Usage::Reserved),
             count(|usage| usage == Usage::Offline),

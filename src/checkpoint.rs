@@ -61,7 +61,7 @@ pub enum StateError {
 /// What the state file held at start.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Loaded {
-    /// There was none: a first start, or somebody deleted it.
+    /// There was none: a first start, or it was deleted.
     Missing,
     /// The claims of an earlier life.
     Claims(Vec<Claim>),

@@ -16,5 +16,5 @@ pub mod placement;
 pub mod quantity;
 pub mod simulate;
 pub mod snapshot;
-pub mod spelling;
 pub mod topology;
+pub mod wording;

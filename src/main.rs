@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody is left to tell if this fails; the exit code says as much.
+            // Standard error is the last resort; the exit code says the same.
             let _ = writeln!(io::stderr(), "nri-cpu-manager: {error}");
             ExitCode::FAILURE
         }

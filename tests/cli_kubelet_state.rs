@@ -7,7 +7,7 @@
 mod fake_sysfs;
 
 use nri_cpu_manager::checkpoint::StateDir;
-use nri_cpu_manager::kubelet::State;
+use nri_cpu_manager::kubelet::StateFile;
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid};
 use nri_cpu_manager::ledger::{Claim, CpuRequest, Named};
 use nri_cpu_manager::topology::synthetic::Machine;
@@ -53,7 +53,7 @@ fn the_kubelet_gets_what_is_assigned() {
         fs::write(dir.path().join("config.yaml"), config).unwrap();
         let output = kubelet_state(dir.path());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let state = State::parse(&output.stdout).unwrap();
+        let state = StateFile::parse(&output.stdout).unwrap();
         assert_eq!(
             (state.policy.as_str(), state.shared.to_string()),
             ("static", shared.to_owned())

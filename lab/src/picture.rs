@@ -3,10 +3,11 @@
 use std::fmt::Write;
 
 use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::observe::badge::Badge;
 use nri_cpu_manager::observe::picture::text::{self, Style, WIDTH};
-use nri_cpu_manager::observe::picture::{Badge, Occupancy, Picture, Tenant};
-use nri_cpu_manager::spelling;
+use nri_cpu_manager::observe::picture::{Occupancy, Picture, Tenant};
 use nri_cpu_manager::topology::Topology;
+use nri_cpu_manager::wording;
 
 use crate::view::{ContainerView, View};
 
@@ -69,7 +70,7 @@ fn table(
         };
         let request = match container.request {
             milli if milli % 1000 == 0 => {
-                format!("{}, {:?}", spelling::count(milli / 1000, "CPU"), container.qos)
+                format!("{}, {:?}", wording::count(milli / 1000, "CPU"), container.qos)
             }
             milli => format!("{milli}m CPU, {:?}", container.qos),
         };

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use nri_cpu_manager::spelling;
+use nri_cpu_manager::wording;
 
 use crate::cgroup::driver::Driver;
 use crate::cri::wire;
@@ -190,7 +190,7 @@ impl Pod {
     #[must_use]
     pub fn describe_cpus(&self) -> String {
         match self.containers.iter().map(|c| c.cpu_request).sum::<i64>() {
-            milli if milli % 1000 == 0 => spelling::count(milli / 1000, "CPU"),
+            milli if milli % 1000 == 0 => wording::count(milli / 1000, "CPU"),
             milli => format!("{milli}m CPU"),
         }
     }

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result};
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::spelling;
 use nri_cpu_manager::topology::{Topology, sysfs};
+use nri_cpu_manager::wording;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
@@ -162,8 +162,8 @@ pub fn disagreements(online: CpuSet, containers: &[ContainerView]) -> Vec<String
         let decided = container.decided.as_deref().map(parse).unwrap_or_default();
         if !(decided - shared).is_empty() {
             let twice = decided - shared;
-            let are = spelling::agree(twice, "is", "are");
-            let cpus = spelling::cpus(twice);
+            let are = wording::agree(twice, "is", "are");
+            let cpus = wording::cpus(twice);
             found.push(format!("{}: {cpus} {are} given out twice", container.pod));
         }
         shared -= decided;

@@ -4,10 +4,9 @@
 //! left to whoever may do that.
 
 use clap::Args;
-use rustix::fs::{Gid, Uid};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
@@ -216,8 +215,7 @@ fn replace(path: &Path, content: &str) -> Result<(), EnableNriError> {
         let mode = match fs::metadata(path) {
             Ok(old) => {
                 if (old.uid(), old.gid()) != (file.metadata()?.uid(), file.metadata()?.gid()) {
-                    let (uid, gid) = (Uid::from_raw(old.uid()), Gid::from_raw(old.gid()));
-                    rustix::fs::fchown(&file, Some(uid), Some(gid))?;
+                    fchown(&file, Some(old.uid()), Some(old.gid()))?;
                 }
                 old.mode() & 0o7777
             }

@@ -3,7 +3,7 @@
 use super::client::{self, ClientError, show, table};
 use super::topology::Output;
 use crate::observe::explanation::{DecisionStatus, Explanation};
-use crate::spelling;
+use crate::wording;
 use clap::Args;
 use std::fmt::Write as _;
 use std::io::Write;
@@ -65,7 +65,7 @@ pub fn text(explanation: &Explanation) -> String {
 
 fn write(f: &mut String, of: &Explanation) -> std::fmt::Result {
     let cpus =
-        of.cpus.as_ref().map_or_else(String::new, |cpus| format!(", {}", spelling::cpus(cpus)));
+        of.cpus.as_ref().map_or_else(String::new, |cpus| format!(", {}", wording::cpus(cpus)));
     writeln!(f, "{}/{}/{}: {}{cpus}", of.namespace, of.pod, of.container, of.state)?;
     for sentence in &of.why {
         writeln!(f, "  {sentence}")?;

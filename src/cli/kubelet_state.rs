@@ -6,7 +6,7 @@
 use super::node::NodeArgs;
 use crate::checkpoint;
 use crate::config::{Config, ConfigError};
-use crate::kubelet::State;
+use crate::kubelet::StateFile;
 use crate::ledger::{KubeletClaim, Named};
 use crate::topology::{Topology, TopologyError, sysfs};
 use clap::Args;
@@ -83,6 +83,6 @@ pub fn run(args: &KubeletStateArgs, out: &mut dyn Write) -> Result<(), KubeletSt
             cpus: claim.cpus,
         })
         .collect();
-    let state = State { policy: "static".to_owned(), shared, claims, pods: Vec::new() };
+    let state = StateFile { policy: "static".to_owned(), shared, claims, pods: Vec::new() };
     Ok(out.write_all(state.to_json().as_bytes())?)
 }

@@ -7,7 +7,7 @@ use crate::cpuset::CpuSet;
 use crate::observe::page;
 use crate::observe::picture::{Picture, names, text as drawn};
 use crate::observe::report::{DomainStatus, Indented, NodeStatus, RecordStatus, Status};
-use crate::spelling::count;
+use crate::wording::count;
 use clap::Args;
 use std::fmt::Write as _;
 use std::io::Write;

@@ -6,7 +6,7 @@ use crate::placement::options::OptionError;
 use crate::placement::settings::SettingsError;
 use crate::placement::topology_manager::TopologyManagerError;
 use crate::placement::{Options, TopologyManager};
-use crate::spelling::nearest;
+use crate::wording::nearest;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;

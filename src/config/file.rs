@@ -32,7 +32,7 @@ pub(super) struct File {
     pub(super) cpuset_partition: Option<Text>,
     /// Whether no container may run otherwise than decided, also where that keeps it from running.
     pub(super) strict: Option<Text>,
-    /// Whether exclusive containers are told their CPUs.
+    /// Whether exclusive containers get their CPUs in environment variables.
     pub(super) expose_cpus: Option<Text>,
     /// Where exclusive containers have their memory.
     pub(super) exclusive_mems: Option<Text>,

@@ -23,8 +23,8 @@ use crate::placement::kubelet::reserve::ReserveError;
 use crate::placement::settings::SettingsError;
 use crate::placement::topology_manager::Scope;
 use crate::placement::{self, NodeLimit, Options, Reservation, TopologyPolicy, UncoreOrder};
-use crate::spelling;
 use crate::topology::Topology;
+use crate::wording;
 use error::Source;
 use file::File;
 use std::fmt;
@@ -359,14 +359,14 @@ impl Config {
         if !absent.is_empty() {
             let offline = topology.offline().iter().any(|cpu| absent.contains(cpu.id));
             let what = match offline {
-                true => spelling::agree(
+                true => wording::agree(
                     absent,
                     "does not exist or is offline",
                     "do not exist or are offline",
                 ),
-                false => spelling::agree(absent, "does not exist", "do not exist"),
+                false => wording::agree(absent, "does not exist", "do not exist"),
             };
-            let (cpus, online) = (spelling::cpus(absent), topology.online());
+            let (cpus, online) = (wording::cpus(absent), topology.online());
             let why = format!("{cpus} {what}; online are {online}");
             return Err(self.source.at("reservedSystemCPUs", why));
         }

@@ -102,7 +102,7 @@ pub(super) fn matching(
             .map_err(|(field, why)| source.entry(at).at(field, why.to_owned()))?;
         found.extend(closeness.map(|closeness| (closeness, at)));
     }
-    found.sort();
+    found.sort_unstable();
     Ok(found.into_iter().map(|(_, at)| at).collect())
 }
 
@@ -183,7 +183,7 @@ pub(super) fn overlaid(base: File, entry: &File) -> File {
         strict: strict.or(base.strict),
         expose_cpus: expose_cpus.or(base.expose_cpus),
         exclusive_mems: exclusive_mems.or(base.exclusive_mems),
-        // A list is one value: half of another one would allow what nobody has read.
+        // A list is one value: half of another one would allow what the override does not show.
         namespaces: namespaces.or(base.namespaces),
         names: base.names,
         labels: base.labels,

@@ -2,7 +2,7 @@
 
 use crate::cpuset::{CpuSet, ParseError};
 use crate::quantity::Quantity;
-use crate::spelling;
+use crate::wording;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use std::fmt;
@@ -81,8 +81,8 @@ pub(super) fn parse_cpu_list(text: &str) -> Result<CpuSet, String> {
             let twice = seen & part;
             return Err(format!(
                 "{} {} named twice in {text:?}: one of them may be a mistake",
-                spelling::cpus(twice),
-                spelling::agree(twice, "is", "are")
+                wording::cpus(twice),
+                wording::agree(twice, "is", "are")
             ));
         }
         seen |= part;

@@ -12,7 +12,7 @@ use super::suspects::{Finding, Suspects};
 use crate::enforce::{Drift, Verifier};
 use crate::ledger::{Ledger, Placed};
 use crate::observe::clock::now;
-use crate::spelling;
+use crate::wording;
 use std::collections::{BTreeMap, VecDeque};
 use tokio::time::Instant;
 
@@ -88,7 +88,7 @@ impl DriftWatcher {
         let Placed { subject, runs_on, .. } = placed;
         let (found, done) = (drift.to_string(), action.to_string());
         keeper.history().drifted(now(), subject.clone(), *runs_on, found, done);
-        let (were, cpus) = (spelling::agree(runs_on, "was", "were"), spelling::cpus(runs_on));
+        let (were, cpus) = (wording::agree(runs_on, "was", "were"), wording::cpus(runs_on));
         log::warn!("{subject}: decided {were} {cpus}, but {drift}: {action}");
     }
 }

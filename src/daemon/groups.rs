@@ -1,7 +1,7 @@
 //! Writes into control groups behind the runtime's back.
 
 use super::blocking::blocking;
-use crate::enforce::{Enforcer, Refused, WhyNot, writable};
+use crate::enforce::{Enforcer, KernelRefusal, ProbeError, writable};
 use crate::ledger::Placed;
 use crate::partition::PartitionType;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::path::Path;
 /// Writes into the groups of containers and pods, where that is possible.
 #[derive(Debug)]
 pub(super) struct GroupWriter {
-    enforcer: Result<Enforcer, WhyNot>,
+    enforcer: Result<Enforcer, ProbeError>,
     /// How often a group could not be written since the start.
     errors: u64,
 }
@@ -25,12 +25,12 @@ impl GroupWriter {
         GroupWriter::new(enforcer)
     }
 
-    pub(super) fn new(enforcer: Result<Enforcer, WhyNot>) -> GroupWriter {
+    pub(super) fn new(enforcer: Result<Enforcer, ProbeError>) -> GroupWriter {
         GroupWriter { enforcer, errors: 0 }
     }
 
     /// Why groups cannot be written; `None` if they can.
-    pub(super) fn cannot_write(&self) -> Option<&WhyNot> {
+    pub(super) fn cannot_write(&self) -> Option<&ProbeError> {
         self.enforcer.as_ref().err()
     }
 
@@ -60,7 +60,7 @@ impl GroupWriter {
     }
 
     /// What the kernel refuses is logged and counted; a group that is gone is no failure.
-    async fn write<E: Into<Refused> + Send + 'static>(
+    async fn write<E: Into<KernelRefusal> + Send + 'static>(
         &mut self,
         placed: Placed,
         write: impl FnOnce(&Enforcer, &Placed) -> Result<(), E> + Send + 'static,
@@ -70,7 +70,7 @@ impl GroupWriter {
         match blocking(move || Some(write(&enforcer, &placed).map_err(Into::into))).await {
             Some(Ok(())) => true,
             Some(Err(refused)) => {
-                if !Refused::is_gone(&refused) {
+                if !KernelRefusal::is_gone(&refused) {
                     self.errors += 1;
                     log::warn!("{subject}: {refused}");
                 }

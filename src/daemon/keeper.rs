@@ -5,7 +5,7 @@ use crate::checkpoint::StateError;
 use crate::ledger::{Channel, ContainerId, Event, Ledger, Note, Update, What};
 use crate::nri::Refusal;
 use crate::observe::clock::now;
-use crate::observe::counters::Kind;
+use crate::observe::counters::EventKind;
 use crate::observe::{Counters, History};
 use crate::placement::Reason;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl Keeper {
     /// Refuses an event that the ledger has decided: counted, logged, remembered.
     pub(super) fn refuse(
         &mut self,
-        kind: Kind,
+        kind: EventKind,
         created: Option<&ContainerId>,
         why: &str,
     ) -> Refusal {

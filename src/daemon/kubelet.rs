@@ -4,7 +4,7 @@ use super::keeper::Keeper;
 use super::partitions::Partitions;
 use super::poller::Poller;
 use crate::config::Config;
-use crate::kubelet::{Change, Guard, INTERVAL, Look, Sign, StateFileWatcher};
+use crate::kubelet::{ActivityDetector, Change, INTERVAL, Look, Sign, StateFileWatcher};
 use crate::ledger::{Event, Ledger, Policy, Stance};
 use log::Level;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const REMINDER: Duration = Duration::from_secs(600);
 /// What is known of the kubelet.
 #[derive(Debug)]
 pub(super) struct KubeletWatch {
-    guard: Guard,
+    detector: ActivityDetector,
     file: Poller<StateFileWatcher, Look>,
     /// When it was last said that its CPU manager is active. Where requests tell, this may change with each of them.
     reminded: Option<Instant>,
@@ -36,7 +36,7 @@ fn poller(config: &Config) -> Poller<StateFileWatcher, Look> {
 impl KubeletWatch {
     pub(super) fn new(config: &Config) -> KubeletWatch {
         KubeletWatch {
-            guard: Guard::new(config.on_active_kubelet()),
+            detector: ActivityDetector::new(config.on_active_kubelet()),
             file: poller(config),
             reminded: None,
             said: false,
@@ -63,7 +63,7 @@ impl KubeletWatch {
         keeper: &mut Keeper,
         partitions: &mut Partitions,
     ) {
-        let change = self.guard.change_stance(now.on_active_kubelet());
+        let change = self.detector.change_stance(now.on_active_kubelet());
         self.heed(change, keeper, partitions);
         if before.kubelet_state_dir() != now.kubelet_state_dir() {
             self.file = poller(now);
@@ -78,7 +78,7 @@ impl KubeletWatch {
             Look::Missing => {
                 log::debug!("the kubelet's state file is not there, or not to be seen from here");
             }
-            Look::State(state) => log::info!(
+            Look::StateFile(state) => log::info!(
                 "the kubelet's state file: cpuManagerPolicy {}, {} exclusive assignments",
                 state.policy,
                 state.claims.len()
@@ -87,15 +87,15 @@ impl KubeletWatch {
                 log::error!("the kubelet's cpu_manager_state cannot be used: {why}");
             }
         }
-        let change = self.guard.look(look);
+        let change = self.detector.look(look);
         self.heed(change, keeper, partitions);
     }
 
     /// Takes note of what an event tells of the kubelet, before it is handled.
     pub(super) fn hear(&mut self, event: &Event, keeper: &mut Keeper, partitions: &mut Partitions) {
-        let change = self.guard.hear(event);
+        let change = self.detector.hear(event);
         self.heed(change, keeper, partitions);
-        if self.guard.is_active() {
+        if self.detector.is_active() {
             self.remind(&keeper.ledger);
         }
     }
@@ -105,7 +105,7 @@ impl KubeletWatch {
     fn heed(&mut self, change: Option<Change>, keeper: &mut Keeper, partitions: &mut Partitions) {
         let Some(change) = change else { return };
         // Never refused. What it leaves to log comes below what happened.
-        let _ = keeper.ledger.handle(self.guard.event());
+        let _ = keeper.ledger.handle(self.detector.event());
         match change {
             Change::Assigned => {}
             Change::Came(sign) => {

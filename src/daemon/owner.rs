@@ -18,14 +18,14 @@ use super::witness::witness;
 use crate::checkpoint::StateError;
 use crate::config::{Config, Reading};
 use crate::cpuset::CpuSet;
-use crate::enforce::{Hierarchy, Refused, Verifier, WhyNot};
+use crate::enforce::{Hierarchy, KernelRefusal, ProbeError, Verifier};
 use crate::kubelet::Look;
 use crate::ledger::{ContainerId, Decision, Event, Ledger, Policy, View};
-use crate::nri::{Capabilities, Refusal, Updater, Wishes};
-use crate::observe::counters::Kind;
+use crate::nri::{Capabilities, Refusal, Subscriptions, Updater};
+use crate::observe::counters::EventKind;
 use crate::observe::{History, NodeFigures};
-use crate::spelling::{self, count};
 use crate::topology::{Topology, sysfs};
+use crate::wording::{self, count};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -71,7 +71,7 @@ impl Owner {
             count(topology.nodes().len(), "NUMA node"),
             count(topology.uncores().len(), "uncore cache"),
             count(topology.cores().len(), "core"),
-            spelling::cpus(topology.online()),
+            wording::cpus(topology.online()),
         );
         log::info!("in force: {settings}");
         for line in config.applied_lines() {
@@ -101,25 +101,25 @@ impl Owner {
         &mut self,
         updater: Option<Updater>,
         capabilities: &Capabilities,
-    ) -> Wishes {
+    ) -> Subscriptions {
         self.delivery.connected(updater);
         if self.strict
             && let Some(warning) = cannot_promise(capabilities)
         {
             log::warn!("{warning}");
         }
-        Wishes { before_start: self.partitions.is_on(), validation: self.strict }
+        Subscriptions { before_start: self.partitions.is_on(), validation: self.strict }
     }
 
     /// Handles one event of the runtime: decides, writes what must outlive the process, and counts.
     pub(super) async fn handle(&mut self, event: Event) -> Result<Decision, Refusal> {
-        let (kind, started) = (Kind::from(&event), Instant::now());
+        let (kind, started) = (EventKind::from(&event), Instant::now());
         let answer = self.decide(event, kind).await;
         self.keeper.counters.handled(kind, started.elapsed(), &answer);
         answer
     }
 
-    async fn decide(&mut self, event: Event, kind: Kind) -> Result<Decision, Refusal> {
+    async fn decide(&mut self, event: Event, kind: EventKind) -> Result<Decision, Refusal> {
         let created = match &event {
             Event::Create { container, .. } => Some(container.id.clone()),
             _ => None,
@@ -173,10 +173,10 @@ impl Owner {
     /// kubelet makes within seconds: a container that comes back has to find its own CPUs.
     fn too_early(
         &mut self,
-        kind: Kind,
+        kind: EventKind,
         decision: Decision,
         created: Option<&ContainerId>,
-        why: &Refused,
+        why: &KernelRefusal,
     ) -> Refusal {
         self.keeper.note(Event::Undelivered(decision.updates));
         self.keeper.refuse(kind, created, &format!("CPUs cannot be taken yet: {why}"))
@@ -187,7 +187,7 @@ impl Owner {
     /// back to its CPUs has them on disk by its name.
     fn unsaved(
         &mut self,
-        kind: Kind,
+        kind: EventKind,
         decision: Decision,
         created: Option<&ContainerId>,
         error: &StateError,
@@ -317,7 +317,7 @@ impl Owner {
             times_late: self.drift.suspects.times_late,
             change_takes: self.delivery.pace.each(),
             kernel_refusals: self.partitions.refusals(),
-            cannot_write_groups: groups.cannot_write().map(WhyNot::consequence),
+            cannot_write_groups: groups.cannot_write().map(ProbeError::consequence),
             group_write_errors: groups.errors(),
             checkpoint_error: self.keeper.checkpoint.error(),
             ..NodeFigures::of(view)
@@ -330,7 +330,7 @@ fn announce(ledger: &Ledger, decision: &Decision) {
     log::info!(
         "synchronised with {}: exclusive {}, shared pool {pool}, {} changed",
         count(ledger.view().pods, "pod"),
-        if exclusive.is_empty() { "CPUs none".to_owned() } else { spelling::cpus(exclusive) },
+        if exclusive.is_empty() { "CPUs none".to_owned() } else { wording::cpus(exclusive) },
         count(decision.updates.len(), "container"),
     );
     if ledger.settings().policy == Policy::None {

@@ -6,7 +6,7 @@ use super::groups::GroupWriter;
 use super::keeper::Keeper;
 use super::paths::{Paths, StartError};
 use crate::config::{Config, WantedExclusivity};
-use crate::enforce::{Enforcer, Refused, WhyNot, probe};
+use crate::enforce::{Enforcer, KernelRefusal, ProbeError, probe};
 use crate::ledger::{
     CgroupPath, Channel, ContainerId, Event, Exclusivity, Ledger, Placed, Policy, Settings, Update,
 };
@@ -23,7 +23,7 @@ enum Way {
     /// The kernel.
     Kernel(Enforcer),
     /// The runtime. What an earlier life had the kernel do can be undone, or not, for this reason.
-    Runtime(Result<Enforcer, WhyNot>),
+    Runtime(Result<Enforcer, ProbeError>),
 }
 
 /// The kernel's way, if it is in force.
@@ -190,7 +190,7 @@ impl Partitions {
         step: Step,
         keeper: &mut Keeper,
         delivery: &mut Delivery,
-    ) -> Result<Vec<Update>, Refused> {
+    ) -> Result<Vec<Update>, KernelRefusal> {
         let Some(enforcer) = self.enforcer() else { return Ok(Vec::new()) };
         match step {
             Step::None => {}
@@ -206,7 +206,7 @@ impl Partitions {
             Step::Create(id) => {
                 let reserve = move |placed: &Placed| enforcer.reserve(placed);
                 match self.ask(&id, &keeper.ledger, reserve).await {
-                    Err((_, refused @ Refused::Withheld(_))) => return Err(refused),
+                    Err((_, refused @ KernelRefusal::Withheld(_))) => return Err(refused),
                     Err((placed, refused)) => {
                         self.fall_back(placed, &refused, keeper, delivery);
                         return Ok(keeper.deliver(Channel::Runtime));
@@ -217,7 +217,7 @@ impl Partitions {
             Step::Update(id) => {
                 match self.settle_group(enforcer, &id, &keeper.ledger, delivery).await {
                     // It keeps what it has. Its own change waits with the others that are too early.
-                    Err((_, Refused::Withheld(_))) => self.unsettled.push_back(id),
+                    Err((_, KernelRefusal::Withheld(_))) => self.unsettled.push_back(id),
                     Err((placed, refused)) => {
                         self.fall_back(placed, &refused, keeper, delivery);
                         return Ok(keeper.deliver(Channel::Runtime));
@@ -278,7 +278,7 @@ impl Partitions {
         id: &ContainerId,
         ledger: &Ledger,
         delivery: &mut Delivery,
-    ) -> Result<(), (Placed, Refused)> {
+    ) -> Result<(), (Placed, KernelRefusal)> {
         let settled = self.ask(id, ledger, move |placed| enforcer.settle(placed)).await;
         if let Some(placed) = ledger.placed_one(id) {
             delivery.groups.settle_pod_quota(placed).await;
@@ -291,8 +291,8 @@ impl Partitions {
         &mut self,
         id: &ContainerId,
         ledger: &Ledger,
-        work: impl FnOnce(&Placed) -> Result<(), Refused> + Send + 'static,
-    ) -> Result<(), (Placed, Refused)> {
+        work: impl FnOnce(&Placed) -> Result<(), KernelRefusal> + Send + 'static,
+    ) -> Result<(), (Placed, KernelRefusal)> {
         let Some(placed) = ledger.placed_one(id) else { return Ok(()) };
         self.tops.extend(placed.cgroup.as_ref().and_then(CgroupPath::top));
         let result = blocking(move || Some(work(&placed).map_err(|refused| (placed, refused))));
@@ -304,7 +304,7 @@ impl Partitions {
     fn fall_back(
         &mut self,
         placed: Placed,
-        refused: &Refused,
+        refused: &KernelRefusal,
         keeper: &mut Keeper,
         delivery: &mut Delivery,
     ) {

@@ -8,7 +8,7 @@ use crate::cpuset::CpuSet;
 use crate::ledger::{ContainerId, Policy, Stance};
 use crate::nri::{Capabilities, Refusal};
 use crate::observe::counters::STRICT;
-use crate::spelling;
+use crate::wording;
 
 /// Whether what is going to be set for a new container is what was decided.
 pub(super) fn validate(
@@ -24,7 +24,7 @@ pub(super) fn validate(
         Some(placed) if set == Some(placed.pin.cpus()) => return Ok(()),
         Some(placed) => {
             let (decided, set) = (placed.pin.cpus(), told(set));
-            let (cpus, were) = (spelling::cpus(decided), spelling::agree(decided, "was", "were"));
+            let (cpus, were) = (wording::cpus(decided), wording::agree(decided, "was", "were"));
             let why = format!(
                 "{cpus} {were} decided for this container, but it would run on {set}: another NRI plugin \
                  sets its CPUs too, or our answer was lost"
@@ -43,7 +43,7 @@ pub(super) fn validate(
 }
 
 fn told(set: Option<CpuSet>) -> String {
-    set.map_or_else(|| "any".to_owned(), spelling::cpus)
+    set.map_or_else(|| "any".to_owned(), wording::cpus)
 }
 
 /// What cannot be promised with this runtime.

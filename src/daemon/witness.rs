@@ -3,7 +3,7 @@
 use super::blocking::blocking;
 use crate::enforce::{InForce, Verifier};
 use crate::ledger::Event;
-use crate::spelling;
+use crate::wording;
 
 /// Puts what the kernel says is set for listed containers in the place of what the runtime believes: CRI-O lists what
 /// it set when it created them, once it has been restarted. What they ask for cannot be seen, only that the list is old.
@@ -23,8 +23,8 @@ pub(super) async fn witness(verifier: Option<Verifier>, mut event: Event) -> Eve
             log::info!(
                 "container {}: the runtime believes that {} {} set, its control group says {set}",
                 container.id,
-                spelling::cpus(&believed),
-                spelling::agree(&believed, "is", "are")
+                wording::cpus(&believed),
+                wording::agree(&believed, "is", "are")
             );
             container.cpus = Some(set);
             if let Some(mems) = mems {

@@ -1,8 +1,8 @@
 //! A process's own affinity mask, a second filter beside the cpuset of its group.
 
 use crate::cpuset::CpuSet;
-use rustix::process::Pid;
-use rustix::thread::{self, sched_setaffinity};
+use nix::sched::{self, sched_setaffinity};
+use nix::unistd::Pid;
 use std::path::Path;
 use std::{fs, io};
 
@@ -11,15 +11,15 @@ use std::{fs, io};
 /// # Errors
 /// What the kernel said for the first thread that it did not work for.
 pub(super) fn widen(processes: &Path, pid: u32, cpus: CpuSet) -> io::Result<()> {
-    let mut mask = thread::CpuSet::new();
-    for cpu in cpus.iter().filter(|&cpu| cpu < thread::CpuSet::MAX_CPU) {
-        mask.set(cpu);
+    let mut mask = sched::CpuSet::new();
+    for cpu in cpus.iter().filter(|&cpu| cpu < sched::CpuSet::count()) {
+        mask.set(cpu)?;
     }
     for task in fs::read_dir(processes.join(pid.to_string()).join("task"))? {
         let name = task?.file_name();
-        let id = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
+        let id = name.to_str().and_then(|name| name.parse().ok()).map(Pid::from_raw);
         if let Some(id) = id {
-            sched_setaffinity(Some(id), &mask)?;
+            sched_setaffinity(id, &mask)?;
         }
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
+use nix::errno::Errno;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -59,7 +60,7 @@ impl FileError {
         match self {
             FileError::Read { source, .. } | FileError::Write { source, .. } => {
                 source.kind() == io::ErrorKind::NotFound
-                    || source.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())
+                    || source.raw_os_error() == Some(Errno::ENODEV as i32)
             }
             FileError::Cpus { .. } => false,
         }

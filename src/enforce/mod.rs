@@ -5,7 +5,7 @@
 //! * [`verify`] compares what was decided with what the kernel's files and the processes say.
 //!
 //! Nothing here remembers anything: what holds is read from the kernel each time, so that a restart, a lost event or
-//! somebody else's write cannot make it believe what is not true. All of it waits for the kernel: not to be called
+//! another program's write cannot make it believe what is not true. All of it waits for the kernel: not to be called
 //! where that would hold up others.
 
 mod affinity;
@@ -16,8 +16,8 @@ mod quota;
 pub mod verify;
 
 pub use hierarchy::{FileError, Hierarchy};
-pub use partition::Refused;
-pub use probe::{WhyNot, probe, writable};
+pub use partition::KernelRefusal;
+pub use probe::{ProbeError, probe, writable};
 pub use verify::{Drift, InForce, Presence, Verifier};
 
 use crate::ledger::{CgroupPath, Placed};
@@ -39,16 +39,16 @@ impl Enforcer {
     }
 
     /// Before a container is created: waits until the kernel has given back what it gets. For one that is to be a partition
-    /// sees to it that nobody has its CPUs, and that the groups above its own can pass them on to it. What is likely to go
+    /// sees to it that no other group has its CPUs, and that the groups above its own can pass them on to it. What is likely to go
     /// wrong goes wrong here, while the runtime's way is still open without a gap.
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn reserve(&self, placed: &Placed) -> Result<(), Refused> {
+    pub fn reserve(&self, placed: &Placed) -> Result<(), KernelRefusal> {
         if !placed.is_partition() {
             return self.await_added(placed, partition::deadline());
         }
-        let Some(group) = &placed.cgroup else { return Err(Refused::Nowhere) };
+        let Some(group) = &placed.cgroup else { return Err(KernelRefusal::Nowhere) };
         match partition::reserve(&self.on, group, placed.pin.cpus()) {
             // The runtime may make them later.
             Err(refused) if refused.is_gone() => Ok(()),
@@ -58,13 +58,13 @@ impl Enforcer {
 
     /// Before CPUs are set for containers, whoever does it: waits until no group that is gone has any that they get. All of
     /// them have one time together. Those whose CPUs the kernel keeps for such a group, and why.
-    pub fn await_cpus<'a>(&self, placed: &'a [Placed]) -> Vec<(&'a Placed, Refused)> {
+    pub fn await_cpus<'a>(&self, placed: &'a [Placed]) -> Vec<(&'a Placed, KernelRefusal)> {
         let until = partition::deadline();
         let refused = |placed: &'a Placed| Some((placed, self.await_added(placed, until).err()?));
         placed.iter().filter_map(refused).collect()
     }
 
-    fn await_added(&self, placed: &Placed, until: Instant) -> Result<(), Refused> {
+    fn await_added(&self, placed: &Placed, until: Instant) -> Result<(), KernelRefusal> {
         let Some(group) = &placed.cgroup else { return Ok(()) };
         let named = self.on.cpus(group, "cpuset.cpus").unwrap_or_default();
         let added = placed.runs_on - named;
@@ -74,7 +74,7 @@ impl Enforcer {
             false => partition::await_removed(&self.on, group, added, until),
         };
         match result {
-            // Nobody is in the way of what is not there.
+            // A group that is gone needs no CPUs.
             Err(refused) if refused.is_gone() => Ok(()),
             result => result,
         }
@@ -85,11 +85,11 @@ impl Enforcer {
     ///
     /// # Errors
     /// If the kernel refuses a partition. Others may run on the container's CPUs then.
-    pub fn settle(&self, placed: &Placed) -> Result<(), Refused> {
-        let Some(group) = &placed.cgroup else { return Err(Refused::Nowhere) };
+    pub fn settle(&self, placed: &Placed) -> Result<(), KernelRefusal> {
+        let Some(group) = &placed.cgroup else { return Err(KernelRefusal::Nowhere) };
         let result = match placed.is_partition() {
             true => partition::keep(&self.on, group, placed.pin.cpus(), self.kind),
-            false => partition::release(&self.on, group).map_err(Refused::from),
+            false => partition::release(&self.on, group).map_err(KernelRefusal::from),
         };
         match result {
             Err(refused) if refused.is_gone() => Ok(()),
@@ -140,7 +140,7 @@ impl Enforcer {
     ///
     /// # Errors
     /// If the kernel refuses, the group is gone, or some of them are kept for one that is.
-    pub fn set_cpus(&self, placed: &Placed) -> Result<(), Refused> {
+    pub fn set_cpus(&self, placed: &Placed) -> Result<(), KernelRefusal> {
         let Some(group) = &placed.cgroup else { return Ok(()) };
         self.await_added(placed, partition::deadline())?;
         Ok(self.on.write(group, "cpuset.cpus", &placed.pin.cpus().to_string())?)

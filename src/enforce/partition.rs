@@ -9,7 +9,7 @@ use super::hierarchy::{FileError, Hierarchy};
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
 use crate::partition::PartitionType;
-use crate::spelling;
+use crate::wording;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// Why the kernel does not keep others off a group's CPUs.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum KernelRefusal {
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
@@ -37,11 +37,11 @@ pub enum Refused {
     #[error("the runtime does not tell the container's control group")]
     Nowhere,
     /// A group that had the CPUs was removed, and the kernel has not given them back.
-    #[error("the kernel still keeps {} for a group that is gone", spelling::cpus(.0))]
+    #[error("the kernel still keeps {} for a group that is gone", wording::cpus(.0))]
     Withheld(CpuSet),
     /// All writes went through, but the group is no valid partition of its CPUs.
     #[error(
-        "{group} is {state:?} with {} after {kind:?} of {} was asked for", spelling::cpus(.effective), spelling::cpus(.cpus)
+        "{group} is {state:?} with {} after {kind:?} of {} was asked for", wording::cpus(.effective), wording::cpus(.cpus)
     )]
     Invalid {
         /// The group.
@@ -57,19 +57,23 @@ pub enum Refused {
     },
 }
 
-impl Refused {
+impl KernelRefusal {
     /// Whether the group is not there (any more): nothing has to be kept then.
     pub fn is_gone(&self) -> bool {
-        matches!(self, Refused::File(error) if error.is_gone())
+        matches!(self, KernelRefusal::File(error) if error.is_gone())
     }
 }
 
-/// Sees to it that nobody has `cpus`, and that the groups above `group` can pass them on to it. The group itself need not
+/// Waits until no other group has `cpus`, and sees to it that the groups above `group` can pass them on to it. The group itself need not
 /// be there yet.
 ///
 /// # Errors
 /// If the kernel refuses; because another partition has some of them, as a rule.
-pub(super) fn reserve(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<(), Refused> {
+pub(super) fn reserve(
+    on: &Hierarchy,
+    group: &CgroupPath,
+    cpus: CpuSet,
+) -> Result<(), KernelRefusal> {
     await_returned(on, group, cpus, deadline())?;
     let widen = || {
         for ancestor in group.ancestors() {
@@ -100,14 +104,14 @@ pub(super) fn keep(
     group: &CgroupPath,
     cpus: CpuSet,
     kind: PartitionType,
-) -> Result<(), Refused> {
+) -> Result<(), KernelRefusal> {
     if holds(on, group, cpus, kind)? && on.cpus(group, EXCLUSIVE)? == cpus {
         return Ok(());
     }
     let result = make(on, group, cpus, kind);
     match &result {
         // Nothing was written: what it keeps by now it goes on keeping.
-        Ok(()) | Err(Refused::Withheld(_)) => {}
+        Ok(()) | Err(KernelRefusal::Withheld(_)) => {}
         Err(refused) if refused.is_gone() => {}
         // As far as it can be: the error that counts is the first one.
         Err(_) => drop(release(on, group)),
@@ -120,7 +124,7 @@ fn make(
     group: &CgroupPath,
     cpus: CpuSet,
     kind: PartitionType,
-) -> Result<(), Refused> {
+) -> Result<(), KernelRefusal> {
     reserve(on, group, cpus)?;
     clear_siblings(on, group, cpus)?;
     // CPUs that it gives up leave `cpuset.cpus` first, CPUs that it gets come last, so that it always has some.
@@ -141,7 +145,7 @@ fn make(
         return Ok(());
     }
     let (state, effective) = (on.read(group, PARTITION)?, on.cpus(group, EFFECTIVE)?);
-    Err(Refused::Invalid { group: group.clone(), state, effective, kind, cpus })
+    Err(KernelRefusal::Invalid { group: group.clone(), state, effective, kind, cpus })
 }
 
 /// Takes `cpus` out of the ordinary groups beside one, and what other partitions beside it have: the kernel makes no
@@ -171,14 +175,14 @@ pub(super) fn deadline() -> Instant {
     Instant::now() + PATIENCE
 }
 
-/// Waits until nobody has `cpus` any more, but the group itself.
+/// Waits until no group but this one has `cpus`.
 ///
 /// The kernel gives the CPUs of a removed partition back a while after its group is gone for everybody else. Meanwhile it
 /// still compares it with its siblings: whoever writes its CPUs into a sibling's `cpuset.cpus`, as the runtime does for a
 /// container that comes back, invalidates it and all other partitions beside it, and only half: their CPUs are lost, and
 /// the kernel's memory is damaged (seen with Linux 6.12: warnings in `partition_xcpus_del`, crashes minutes later).
 ///
-/// Partitions of others than pods are not waited for: they do not end, and are in nobody's way but the kernel's, which says so.
+/// Partitions of others than pods are not waited for: they do not end, and where they are in the way the kernel says so.
 ///
 /// # Errors
 /// If that takes too long.
@@ -187,7 +191,7 @@ pub(super) fn await_returned(
     group: &CgroupPath,
     cpus: CpuSet,
     until: Instant,
-) -> Result<(), Refused> {
+) -> Result<(), KernelRefusal> {
     let Some(top) = group.top() else { return Ok(()) };
     let own = match on.read(group, PARTITION) {
         Ok(state) if state != MEMBER => on.cpus(group, EFFECTIVE)?,
@@ -211,7 +215,7 @@ pub(super) fn await_removed(
     group: &CgroupPath,
     cpus: CpuSet,
     until: Instant,
-) -> Result<(), Refused> {
+) -> Result<(), KernelRefusal> {
     let (Some(top), Some(pod)) = (group.top(), group.parent()) else { return Ok(()) };
     // A group is counted until nothing of it is left, which is some time after its CPUs have come back.
     let is_none = |stat: String| stat.lines().any(|line| line == "nr_dying_descendants 0");
@@ -231,10 +235,10 @@ fn await_free(
     cpus: CpuSet,
     kept: impl FnOnce() -> CpuSet,
     until: Instant,
-) -> Result<(), Refused> {
+) -> Result<(), KernelRefusal> {
     let allowed = on.cpus(top, CPUS)?;
     let barred = if allowed.is_empty() { CpuSet::EMPTY } else { cpus - allowed };
-    let missing = || Ok::<_, Refused>(cpus - on.cpus(top, EFFECTIVE)? - (barred & on.free()));
+    let missing = || Ok::<_, KernelRefusal>(cpus - on.cpus(top, EFFECTIVE)? - (barred & on.free()));
     if missing()?.is_empty() {
         return Ok(());
     }
@@ -245,7 +249,7 @@ fn await_free(
             return Ok(());
         }
         if Instant::now() > until {
-            return Err(Refused::Withheld(withheld));
+            return Err(KernelRefusal::Withheld(withheld));
         }
         sleep(PAUSE);
     }
@@ -371,7 +375,7 @@ mod tests {
         let refused = await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline())
             .unwrap_err();
         assert_eq!(refused.to_string(), "the kernel still keeps CPU 8 for a group that is gone");
-        // Nobody has it, and the pods may not use it: what becomes of that the kernel has to say.
+        // No group has it, and the pods may not use it: the kernel decides what becomes of that.
         fs::write(root.path().join(EFFECTIVE), "0-8\n").unwrap();
         await_returned(&on, &group("k/pod/new"), "7-8".parse().unwrap(), deadline()).unwrap();
         // They may, and do not yet.

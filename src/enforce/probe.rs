@@ -2,6 +2,7 @@
 
 use super::hierarchy::{Hierarchy, Version};
 use crate::ledger::CgroupPath;
+use nix::sys::utsname::uname;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,7 @@ const CAP_SYS_ADMIN: u32 = 21;
 
 /// Why it cannot do that.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum WhyNot {
+pub enum ProbeError {
     /// There is no hierarchy.
     #[error("{} has no cpuset controller: is the host's cgroup file system mounted there?", .0.display())]
     NoHierarchy(PathBuf),
@@ -35,11 +36,11 @@ pub enum WhyNot {
     NoCapability,
 }
 
-impl WhyNot {
+impl ProbeError {
     /// What follows where groups cannot be written for this reason.
     pub fn consequence(&self) -> String {
         match self {
-            WhyNot::NoHierarchy(_) => {
+            ProbeError::NoHierarchy(_) => {
                 format!("what was decided is neither verified nor repaired, because {self}")
             }
             _ => format!(
@@ -54,11 +55,12 @@ impl WhyNot {
 ///
 /// # Errors
 /// The reason if not.
-pub fn writable(root: &Path) -> Result<Hierarchy, WhyNot> {
-    let hierarchy = Hierarchy::open(root).ok_or_else(|| WhyNot::NoHierarchy(root.to_owned()))?;
+pub fn writable(root: &Path) -> Result<Hierarchy, ProbeError> {
+    let hierarchy =
+        Hierarchy::open(root).ok_or_else(|| ProbeError::NoHierarchy(root.to_owned()))?;
     match hierarchy.check_writable() {
         Ok(()) => Ok(hierarchy),
-        Err(error) => Err(WhyNot::ReadOnly { root: root.to_owned(), error: error.to_string() }),
+        Err(error) => Err(ProbeError::ReadOnly { root: root.to_owned(), error: error.to_string() }),
     }
 }
 
@@ -66,19 +68,21 @@ pub fn writable(root: &Path) -> Result<Hierarchy, WhyNot> {
 ///
 /// # Errors
 /// The reason if not.
-pub fn probe(root: &Path) -> Result<Hierarchy, WhyNot> {
-    let hierarchy = Hierarchy::open(root).ok_or_else(|| WhyNot::NoHierarchy(root.to_owned()))?;
+pub fn probe(root: &Path) -> Result<Hierarchy, ProbeError> {
+    let hierarchy =
+        Hierarchy::open(root).ok_or_else(|| ProbeError::NoHierarchy(root.to_owned()))?;
     if hierarchy.version() == Version::V1 {
-        return Err(WhyNot::Old(root.to_owned()));
+        return Err(ProbeError::Old(root.to_owned()));
     }
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let release = uname().map(|name| name.release().to_string_lossy().into_owned());
+    let release = release.unwrap_or_default();
     if !offers_exclusive(&hierarchy, root) && !is_new(&release) {
-        return Err(WhyNot::OldLinux(release));
+        return Err(ProbeError::OldLinux(release));
     }
     let hierarchy = writable(root)?;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     if !has_capability(&status, CAP_SYS_ADMIN) {
-        return Err(WhyNot::NoCapability);
+        return Err(ProbeError::NoCapability);
     }
     Ok(hierarchy)
 }
@@ -146,27 +150,34 @@ mod tests {
     fn what_is_missing_is_named() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
-        assert_eq!(probe(root), Err(WhyNot::NoHierarchy(root.to_owned())));
+        assert_eq!(probe(root), Err(ProbeError::NoHierarchy(root.to_owned())));
         fs::create_dir(root.join("cpuset")).unwrap();
         fs::write(root.join("cpuset/cpuset.cpus"), "0-3\n").unwrap();
-        assert_eq!(probe(root), Err(WhyNot::Old(root.to_owned())));
+        assert_eq!(probe(root), Err(ProbeError::Old(root.to_owned())));
         fs::write(root.join("cgroup.controllers"), "cpu memory\n").unwrap();
-        assert_eq!(probe(root), Err(WhyNot::Old(root.to_owned())), "hybrid: cpuset is a v1 one");
+        assert_eq!(
+            probe(root),
+            Err(ProbeError::Old(root.to_owned())),
+            "hybrid: cpuset is a v1 one"
+        );
         fs::write(root.join("cgroup.controllers"), "cpuset cpu io memory\n").unwrap();
         fs::create_dir(root.join("kubepods")).unwrap();
         fs::write(root.join("kubepods/cpuset.cpus.exclusive"), "\n").unwrap();
         // No such file to write.
-        assert!(matches!(probe(root), Err(WhyNot::ReadOnly { .. })));
+        assert!(matches!(probe(root), Err(ProbeError::ReadOnly { .. })));
         assert!(writable(root).unwrap_err().to_string().contains("No such file"));
     }
 
     #[test]
     fn what_follows_is_said() {
         let root = PathBuf::from("/sys/fs/cgroup");
-        let read_only = WhyNot::ReadOnly { root: root.clone(), error: "no".into() };
+        let read_only = ProbeError::ReadOnly { root: root.clone(), error: "no".into() };
         for (why, said) in [
             (read_only, ["/sys/fs/cgroup cannot be written: no.", "waits for the next answer"]),
-            (WhyNot::NoHierarchy(root), ["neither verified nor repaired", "/sys/fs/cgroup has no"]),
+            (
+                ProbeError::NoHierarchy(root),
+                ["neither verified nor repaired", "/sys/fs/cgroup has no"],
+            ),
         ] {
             let found = why.consequence();
             assert!(said.iter().all(|said| found.contains(said)), "{found}");

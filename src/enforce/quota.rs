@@ -1,7 +1,7 @@
 //! CFS quotas, which throttle exclusive CPUs: the container's own, and that of its pod.
 //!
 //! Exclusive CPUs are all that such a container can use, so a quota can only harm: rounding and bookkeeping between CPUs
-//! throttle it while it uses no more than its own. The runtime is told to lift the container's; not every one does so for
+//! throttle it while it uses no more than its own. The plugin asks the runtime to lift the container's; not every one does so for
 //! a container that runs. The pod's no runtime knows: the kubelet gives a pod's group the sum of its containers' limits.
 //! It lifts that under its static policy (kubernetes/kubernetes#127525), and does not know that it should here.
 
@@ -37,7 +37,7 @@ pub(super) fn of(on: &Hierarchy, group: &CgroupPath) -> Result<Option<String>, F
     }
 }
 
-/// Ends a container's own quota. What it was nobody needs to remember here: the runtime sets another one by its limit.
+/// Ends a container's own quota. Its value needs no record here: the runtime sets another one by its limit.
 ///
 /// # Errors
 /// If it cannot be written.
@@ -62,7 +62,7 @@ pub(super) fn lift(on: &Hierarchy, group: &CgroupPath) -> Result<bool, FileError
     Ok(true)
 }
 
-/// Puts a quota back that was lifted, unless somebody has set another one since. Says whether it did.
+/// Puts a quota back that was lifted, unless another one has been set since. Says whether it did.
 ///
 /// # Errors
 /// If it cannot be read or written.

@@ -8,7 +8,7 @@ use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, Holder, Placed};
 use crate::nodeset::NodeSet;
 use crate::partition::PartitionType;
-use crate::spelling;
+use crate::wording;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -21,7 +21,7 @@ const WIDENED: usize = 4096;
 /// Something that is not as it was decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Drift {
-    /// Other CPUs are set for the container's group: somebody wrote there, or the runtime did not.
+    /// Other CPUs are set for the container's group: another program wrote there, or the runtime did not.
     Set(CpuSet),
     /// The group should be a partition and is not, or the other way round.
     Partition(String),
@@ -90,22 +90,22 @@ impl fmt::Display for Drift {
         match self {
             Drift::Set(cpus) if cpus.is_empty() => f.write_str("no CPUs are set for its group"),
             Drift::Set(cpus) => {
-                let are = spelling::agree(cpus, "is", "are");
-                write!(f, "{} {are} set for its group", spelling::cpus(cpus))
+                let are = wording::agree(cpus, "is", "are");
+                write!(f, "{} {are} set for its group", wording::cpus(cpus))
             }
             Drift::Partition(state) => write!(f, "its group is a cpuset partition {state:?}"),
             Drift::Effective(cpus) => {
-                write!(f, "the kernel lets its group run on {}", spelling::cpus(cpus))
+                write!(f, "the kernel lets its group run on {}", wording::cpus(cpus))
             }
             Drift::Process(pid, cpus) => {
-                write!(f, "its process {pid} may run on {}", spelling::cpus(cpus))
+                write!(f, "its process {pid} may run on {}", wording::cpus(cpus))
             }
             Drift::Quota(quota) => write!(f, "its pod has the CFS quota {quota:?}"),
             Drift::OwnQuota(quota) => write!(f, "it has the CFS quota {quota:?}"),
             Drift::Inherited(pid, cpus) => write!(
                 f,
                 "its process {pid} may run on {} only: it inherited the affinity of the runtime that started it",
-                spelling::cpus(cpus)
+                wording::cpus(cpus)
             ),
         }
     }
@@ -146,7 +146,7 @@ impl Verifier {
     /// None set is no news: some OCI runtimes set them for a group of their own within.
     pub fn set_for(&self, group: &CgroupPath) -> Option<InForce> {
         let cpus = self.on.cpus(group, "cpuset.cpus").ok().filter(|cpus| !cpus.is_empty())?;
-        // The older interface has all nodes there where nobody has set any.
+        // The older interface has all nodes there where none were set.
         let mems = self.on.cpus(group, "cpuset.mems").ok();
         let mems = mems.filter(|_| self.on.version() == Version::V2);
         let kept = PartitionType::ALL
@@ -160,7 +160,7 @@ impl Verifier {
         self.on.directory(group).is_dir()
     }
 
-    /// Whether a container's group still has somebody in it.
+    /// Whether a container's group still has processes in it.
     pub fn presence(&self, holder: &Holder) -> Presence {
         if !self.has(&holder.pod_group) {
             return Presence::PodGone;
@@ -249,7 +249,7 @@ impl Verifier {
         for pid in self.processes_of(group, WIDENED).map_err(io::Error::other)? {
             if self.status(pid).is_some_and(|status| status.allowed == inherited) {
                 match affinity::widen(&self.processes, pid, placed.runs_on) {
-                    // It has ended meanwhile.
+                    // It has just ended.
                     Err(error) if self.status(pid).is_some() => return Err(error),
                     _ => {}
                 }

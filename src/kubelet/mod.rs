@@ -1,12 +1,12 @@
 //! The kubelet beside us: what its own CPU manager has assigned, and whether it still assigns.
 //!
 //! A node has one that assigns CPUs. If that is the kubelet (`cpuManagerPolicy: static`), the plugin stands back, see
-//! [`Guard`]; once it no longer is, the plugin takes over what the kubelet assigned, without moving anybody.
+//! [`ActivityDetector`]; once it no longer is, the plugin takes over what the kubelet assigned, without moving a container.
 
-mod guard;
+mod activity;
 mod state;
-mod watch;
+mod state_file_watcher;
 
-pub use guard::{Change, Guard, Sign};
-pub use state::{State, StateError};
-pub use watch::{FILE, INTERVAL, Look, StateFileWatcher};
+pub use activity::{ActivityDetector, Change, Sign};
+pub use state::{StateFile, StateFileError};
+pub use state_file_watcher::{FILE, INTERVAL, Look, StateFileWatcher};

@@ -14,7 +14,7 @@ use std::fmt::Write;
 
 /// What the file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct State {
+pub struct StateFile {
     /// The policy of the kubelet that wrote it. A kubelet with another one refuses to start until the file is deleted.
     pub policy: String,
     /// The CPUs of all containers without exclusive ones.
@@ -27,7 +27,7 @@ pub struct State {
 
 /// Why a file says nothing that could be believed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum StateError {
+pub enum StateFileError {
     /// It is no such file, or only part of one.
     #[error("it is torn or not a state file of the kubelet's CPU manager ({0})")]
     Form(String),
@@ -55,27 +55,29 @@ pub enum StateError {
     },
 }
 
-impl StateError {
+impl StateFileError {
     /// The policy that a file names which cannot be believed otherwise.
     pub fn policy(&self) -> Option<&str> {
         match self {
-            StateError::Form(_) => None,
-            StateError::Checksum { policy, .. } | StateError::Cpus { policy, .. } => Some(policy),
+            StateFileError::Form(_) => None,
+            StateFileError::Checksum { policy, .. } | StateFileError::Cpus { policy, .. } => {
+                Some(policy)
+            }
         }
     }
 }
 
-impl State {
+impl StateFile {
     /// Reads the file's content.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn parse(bytes: &[u8]) -> Result<State, StateError> {
-        let file: File =
-            serde_json::from_slice(bytes).map_err(|error| StateError::Form(error.to_string()))?;
+    pub fn parse(bytes: &[u8]) -> Result<StateFile, StateFileError> {
+        let file: File = serde_json::from_slice(bytes)
+            .map_err(|error| StateFileError::Form(error.to_string()))?;
         file.verify()?;
         let cpus = |text: &str, of: &dyn Fn() -> String| {
-            text.parse::<CpuSet>().map_err(|error| StateError::Cpus {
+            text.parse::<CpuSet>().map_err(|error| StateFileError::Cpus {
                 policy: file.policy_name.clone(),
                 of: of(),
                 error,
@@ -103,7 +105,7 @@ impl State {
             pods.push((PodUid(uid.clone()), cpus(&pod.cpu_set, &|| format!("pod {uid}"))?));
         }
         let shared = cpus(&file.default_cpu_set, &|| "all other containers".to_owned())?;
-        Ok(State { policy: file.policy_name, shared, claims, pods })
+        Ok(StateFile { policy: file.policy_name, shared, claims, pods })
     }
 
     /// The file's content, of the second generation, which every kubelet since 1.18 reads. CPUs of whole pods, and
@@ -161,14 +163,14 @@ struct PodEntry {
 
 impl File {
     /// A checksum of zero stands for none, except in the third generation.
-    fn verify(&self) -> Result<(), StateError> {
+    fn verify(&self) -> Result<(), StateFileError> {
         if self.checksum == 0 && self.pod_entries.is_none() {
             return Ok(());
         }
         let sums: Vec<u32> = self.dumps().iter().map(|dump| fnv1a(dump)).collect();
         match sums.iter().any(|&sum| u64::from(sum) == self.checksum) {
             true => Ok(()),
-            false => Err(StateError::Checksum {
+            false => Err(StateFileError::Checksum {
                 policy: self.policy_name.clone(),
                 says: self.checksum,
                 is: sums.first().copied().unwrap_or_default(),

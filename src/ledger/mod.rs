@@ -59,8 +59,8 @@ pub use view::{ContainerView, View};
 
 use crate::cpuset::CpuSet;
 use crate::placement::{Engine, Kubelet, Rejection};
-use crate::spelling;
 use crate::topology::Topology;
+use crate::wording;
 use books::{Books, Found};
 use node::{Node, Pool};
 use std::sync::{Arc, OnceLock};
@@ -369,7 +369,7 @@ impl Ledger {
             }
             let taken = self.node.taken(entry);
             if !taken.is_disjoint(&held) {
-                let twice = spelling::cpus(taken & held);
+                let twice = wording::cpus(taken & held);
                 return Err(format!("{twice} of {uid}/{name}: exclusive to another one too"));
             }
             if entry.is_alive() && !taken.is_disjoint(&self.pool.cpus) {
@@ -378,10 +378,10 @@ impl Ledger {
             held |= taken;
         }
         if !held.is_disjoint(&reserved) {
-            return Err(format!("exclusive, but reserved: {}", spelling::cpus(held & reserved)));
+            return Err(format!("exclusive, but reserved: {}", wording::cpus(held & reserved)));
         }
         if !held.is_subset(&online) {
-            return Err(format!("exclusive, but offline: {}", spelling::cpus(held - online)));
+            return Err(format!("exclusive, but offline: {}", wording::cpus(held - online)));
         }
         let remembered = self.node.remembered(&self.books);
         let everything = self.pool.cpus | held | ((reserved | remembered) & online);

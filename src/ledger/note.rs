@@ -3,7 +3,7 @@
 use super::model::ContainerId;
 use crate::cpuset::CpuSet;
 use crate::placement::{Placement, Request};
-use crate::spelling;
+use crate::wording;
 use std::fmt;
 
 /// Names a container for people.
@@ -153,44 +153,44 @@ impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             What::Assigned { placement: Placement { cpus, hint }, .. } => match hint.nodes {
-                None => write!(f, "exclusive {}", spelling::cpus(cpus)),
+                None => write!(f, "exclusive {}", wording::cpus(cpus)),
                 Some(nodes) => {
                     let fit = if hint.preferred { "" } else { ", not the best there could be" };
-                    write!(f, "exclusive {} (NUMA affinity {nodes}{fit})", spelling::cpus(cpus))
+                    write!(f, "exclusive {} (NUMA affinity {nodes}{fit})", wording::cpus(cpus))
                 }
             },
-            What::Kept(cpus) => write!(f, "restarted, keeps exclusive {}", spelling::cpus(cpus)),
+            What::Kept(cpus) => write!(f, "restarted, keeps exclusive {}", wording::cpus(cpus)),
             What::Adopted(cpus) => {
-                write!(f, "found running, keeps exclusive {}", spelling::cpus(cpus))
+                write!(f, "found running, keeps exclusive {}", wording::cpus(cpus))
             }
             What::Moved { from: None, to, why } => {
-                write!(f, "moved to exclusive {}: {why}", spelling::cpus(to))
+                write!(f, "moved to exclusive {}: {why}", wording::cpus(to))
             }
             What::Moved { from: Some(from), to, why } => {
-                let (from, to) = (spelling::cpus(from), spelling::cpus(to));
+                let (from, to) = (wording::cpus(from), wording::cpus(to));
                 write!(f, "moved from {from} to exclusive {to}: {why}")
             }
             What::Resized { from: Some(from), to: Some(to) } => {
-                write!(f, "resized from exclusive {} to {to}", spelling::cpus(from))
+                write!(f, "resized from exclusive {} to {to}", wording::cpus(from))
             }
             What::Resized { from: None, to: Some(to) } => {
-                write!(f, "resized, from the shared pool to exclusive {}", spelling::cpus(to))
+                write!(f, "resized, from the shared pool to exclusive {}", wording::cpus(to))
             }
             What::Resized { from: Some(from), to: None } => {
-                write!(f, "resized, from exclusive {} to the shared pool", spelling::cpus(from))
+                write!(f, "resized, from exclusive {} to the shared pool", wording::cpus(from))
             }
             What::Resized { from: None, to: None } => f.write_str("resized in the shared pool"),
             What::LeftShared(why) => write!(f, "runs in the shared pool: {why}"),
             What::Refused { why, .. } => write!(f, "refused: {why}"),
             What::Released(cpus) => {
-                let are = spelling::agree(cpus, "is", "are");
-                write!(f, "exclusive {} {are} free again", spelling::cpus(cpus))
+                let are = wording::agree(cpus, "is", "are");
+                write!(f, "exclusive {} {are} free again", wording::cpus(cpus))
             }
             What::Contested(cpus) => write!(
                 f,
                 "{} {} named for it by someone else; is the kubelet's cpuManagerPolicy not none, or another plugin active?",
-                spelling::cpus(cpus),
-                spelling::agree(cpus, "was", "were")
+                wording::cpus(cpus),
+                wording::agree(cpus, "was", "were")
             ),
         }
     }

@@ -3,7 +3,7 @@
 use super::namespaces::Namespaces;
 use super::policy::{Exclusivity, Policy};
 use crate::placement;
-use crate::spelling;
+use crate::wording;
 use std::fmt;
 
 /// The settings in force.
@@ -29,7 +29,7 @@ impl fmt::Display for Settings {
         let placement::Settings { options, topology_manager, reserved } = &self.placement;
         let reserved = match reserved.is_empty() {
             true => "CPUs none".to_owned(),
-            false => spelling::cpus(reserved),
+            false => wording::cpus(reserved),
         };
         match self.policy {
             Policy::None => write!(f, "cpuManagerPolicy none, reserved {reserved}"),

@@ -1,7 +1,7 @@
 //! [`Wish`]: one thing that a pod may ask for a container, by key and value.
 
 use crate::placement::wishes::{Numa, Smt, Uncore, Wishes};
-use crate::spelling::nearest;
+use crate::wording::nearest;
 use std::fmt;
 
 /// Whether a container has CPUs of its own.

@@ -73,11 +73,6 @@ pub struct Capabilities {
     pub events: i32,
     /// Whether containers may be changed without an event: before NRI 0.12.1 that can lock the runtime up for good.
     pub unsolicited_updates: bool,
-    /// Whether the runtime holds back lifecycle calls while a plugin registers. Where not, a container that is created
-    /// at that moment is in neither the list of existing containers nor in an event.
-    pub blocks_during_sync: bool,
-    /// Whether the runtime synchronises a plugin that it launched itself.
-    pub synchronizes_launched: bool,
     /// Whether adjustments can be validated, and plugins be required (NRI 0.10).
     pub validation: bool,
     /// What the operator should know about this runtime, a sentence each.
@@ -96,7 +91,7 @@ const POD_UPDATE_EVENTS: i32 = 0x800 | 0x1000;
 impl Capabilities {
     /// What `runtime` can do.
     pub fn of(runtime: &Runtime) -> Capabilities {
-        let kind = Kind::of(&runtime.name);
+        let kind = RuntimeKind::of(&runtime.name);
         let version = Version::parse(&runtime.version).map(|(version, _)| version);
         let table = version.and_then(|version| built_with(kind?, version));
         let nri = match runtime.nri_version.as_str() {
@@ -104,7 +99,9 @@ impl Capabilities {
             // Whatever it says, that it says something is from 0.12.0 or later.
             told => told_nri(told).or(table).max(Some(v(0, 12, 0))),
         };
-        let blocks_during_sync = kind == Some(Kind::Containerd)
+        // Whether the runtime holds back lifecycle calls while a plugin registers. Where not, a container that is created
+        // at that moment is in neither the list of existing containers nor in an event.
+        let blocks_during_sync = kind == Some(RuntimeKind::Containerd)
             && version.is_some_and(|version| {
                 version >= v(2, 0, 3) || (v(1, 7, 26)..v(2, 0, 0)).contains(&version)
             });
@@ -113,8 +110,6 @@ impl Capabilities {
             nri,
             events: if at_least(v(0, 9, 1)) { EVENTS | POD_UPDATE_EVENTS } else { EVENTS },
             unsolicited_updates: at_least(v(0, 12, 1)),
-            blocks_during_sync,
-            synchronizes_launched: at_least(v(0, 7, 0)),
             validation: at_least(v(0, 10, 0)),
             warnings: warnings(runtime, nri, blocks_during_sync),
         }
@@ -122,17 +117,17 @@ impl Capabilities {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum RuntimeKind {
     Containerd,
     Crio,
 }
 
-impl Kind {
-    fn of(name: &str) -> Option<Kind> {
+impl RuntimeKind {
+    fn of(name: &str) -> Option<RuntimeKind> {
         match name {
             // 2.0.0 to 2.0.3 take the last part of a Go import path for their name.
-            "containerd" | "v2" => Some(Kind::Containerd),
-            "cri-o" => Some(Kind::Crio),
+            "containerd" | "v2" => Some(RuntimeKind::Containerd),
+            "cri-o" => Some(RuntimeKind::Crio),
             _ => None,
         }
     }
@@ -151,9 +146,9 @@ fn told_nri(text: &str) -> Option<Version> {
 }
 
 /// The NRI version that a runtime of this kind and version is built with.
-fn built_with(kind: Kind, version: Version) -> Option<Version> {
+fn built_with(kind: RuntimeKind, version: Version) -> Option<Version> {
     let table: &[(Version, Version)] = match kind {
-        Kind::Containerd => &[
+        RuntimeKind::Containerd => &[
             (v(1, 7, 0), v(0, 3, 0)),
             (v(1, 7, 7), v(0, 4, 0)),
             (v(1, 7, 14), v(0, 6, 0)),
@@ -164,7 +159,7 @@ fn built_with(kind: Kind, version: Version) -> Option<Version> {
             (v(2, 3, 0), v(0, 12, 0)),
             (v(2, 4, 0), v(0, 12, 1)),
         ],
-        Kind::Crio => &[
+        RuntimeKind::Crio => &[
             (v(1, 26, 0), v(0, 3, 0)),
             (v(1, 29, 0), v(0, 5, 0)),
             (v(1, 29, 2), v(0, 6, 0)),
@@ -252,7 +247,8 @@ mod tests {
             assert_eq!(found.nri, nri, "{context}");
             assert_eq!(found.events, events, "{context}: {:#x}", found.events);
             assert_eq!(found.unsolicited_updates, unsolicited, "{context}");
-            assert_eq!(found.blocks_during_sync, holds_back, "{context}");
+            let unseen = found.warnings.iter().any(|warning| warning.contains("unseen"));
+            assert_eq!(unseen, nri.is_some() && !holds_back, "{context}");
         }
     }
 

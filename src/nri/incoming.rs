@@ -12,10 +12,10 @@ use crate::ledger::{
 use crate::nodeset::NodeSet;
 use std::collections::HashMap;
 
-/// The CFS period, in microseconds, where none is told: the kubelet's default.
+/// The CFS period, in microseconds, where the runtime names none: the kubelet's default.
 const DEFAULT_PERIOD: u64 = 100_000;
 
-/// Devices of a container that are looked at; nobody is given as many one by one.
+/// Devices of a container that are looked at; no container gets as many one by one.
 const MAX_DEVICES: usize = 256;
 
 const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
@@ -59,7 +59,7 @@ fn wishes(annotations: &HashMap<String, String>) -> Vec<(String, String)> {
     let ours = annotations.iter().filter(|(name, _)| is_wish(name));
     let mut ours: Vec<(String, String)> =
         ours.map(|(name, value)| (name.clone(), value.clone())).collect();
-    ours.sort();
+    ours.sort_unstable();
     ours
 }
 

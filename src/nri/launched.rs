@@ -1,6 +1,6 @@
 //! A plugin that the runtime launched itself, from its plugin directory.
 //!
-//! It is told its name and index in the environment, and which of its file descriptors is the connection.
+//! The environment has its name and index, and which of its file descriptors is the connection.
 
 use super::{Identity, IdentityError};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};

@@ -53,7 +53,7 @@ impl fmt::Display for Session {
 ///
 /// Unbounded, so that no event can be lost to a full queue or to a caller that has given up; the runtime makes one call
 /// after the other, so hardly anything ever waits.
-pub type Owner = mpsc::UnboundedSender<Message>;
+pub type DaemonSender = mpsc::UnboundedSender<Message>;
 
 /// What the edge tells the ledger's owner. In each session: `Configure`, then events, then `Disconnected`.
 ///
@@ -74,7 +74,7 @@ pub enum Message {
         /// For changing containers without an event; only where that is safe.
         updater: Option<Updater>,
         /// A refusal ends the connection; its text goes to the runtime's log.
-        reply: oneshot::Sender<Result<Wishes, Refusal>>,
+        reply: oneshot::Sender<Result<Subscriptions, Refusal>>,
     },
     /// Something happened to a pod or container, or all of them are listed.
     Event {
@@ -112,7 +112,7 @@ pub enum Message {
 
 /// What the owner wants to be told beyond what it always is: each of it costs every container a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Wishes {
+pub struct Subscriptions {
     /// That a container is about to run, while it waits for the answer ([`Event::Starting`]).
     pub before_start: bool,
     /// That a container is about to be created as all plugins together want it ([`Message::Validate`]). A runtime with

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 /// No CFS quota, as the OCI runtimes understand it; zero would mean "no change".
 const NO_QUOTA: i64 = -1;
 
-/// How a new container is to be made, so that it runs where `pin` says and knows what it is told in `environment`.
+/// How a new container is to be made, so that it runs where `pin` says and has the variables of `environment`.
 pub(super) fn adjustment(pin: &Adjustment, environment: &[Variable]) -> wire::ContainerAdjustment {
     let variable = |(key, value): &Variable| wire::KeyValue {
         key: (*key).to_owned(),

@@ -2,9 +2,10 @@
 
 use super::capabilities::{BEFORE_START, VALIDATE};
 use super::rpc::{Answer, Reply, status};
-use super::wire::{self, Event as Kind};
+use super::wire::{self, Event as EventType};
 use super::{
-    Capabilities, Message, Owner, Refusal, Runtime, Session, Updater, Wishes, incoming, outgoing,
+    Capabilities, DaemonSender, Message, Refusal, Runtime, Session, Subscriptions, Updater,
+    incoming, outgoing,
 };
 use crate::ledger::{Container, ContainerId, Decision, Event, Pod, SandboxId};
 use std::future::Future;
@@ -37,7 +38,7 @@ pub(super) enum Phase {
 /// Answers the calls of one connection.
 pub(super) struct Service {
     session: Session,
-    owner: Owner,
+    owner: DaemonSender,
     phase: watch::Sender<Phase>,
     updater: Updater,
     timeout: Duration,
@@ -62,7 +63,7 @@ enum Outcome {
 impl Service {
     pub(super) fn new(
         session: Session,
-        owner: Owner,
+        owner: DaemonSender,
         phase: watch::Sender<Phase>,
         updater: Updater,
     ) -> Service {
@@ -96,27 +97,35 @@ impl Service {
             "CreateContainer" => self.create(parse(payload)?, deadline),
             "UpdateContainer" => self.update(parse(payload)?, deadline),
             "UpdatePodSandbox" => self.update_pod(parse(payload)?, deadline),
-            "RunPodSandbox" => self.pod_event(Kind::RUN_POD_SANDBOX, payload, deadline)?,
+            "RunPodSandbox" => self.pod_event(EventType::RUN_POD_SANDBOX, payload, deadline)?,
             "PostUpdatePodSandbox" => {
-                self.pod_event(Kind::POST_UPDATE_POD_SANDBOX, payload, deadline)?
+                self.pod_event(EventType::POST_UPDATE_POD_SANDBOX, payload, deadline)?
             }
-            "StopPodSandbox" => self.pod_event(Kind::STOP_POD_SANDBOX, payload, deadline)?,
-            "RemovePodSandbox" => self.pod_event(Kind::REMOVE_POD_SANDBOX, payload, deadline)?,
+            "StopPodSandbox" => self.pod_event(EventType::STOP_POD_SANDBOX, payload, deadline)?,
+            "RemovePodSandbox" => {
+                self.pod_event(EventType::REMOVE_POD_SANDBOX, payload, deadline)?
+            }
             "PostCreateContainer" => {
-                self.container_event(Kind::POST_CREATE_CONTAINER, payload, deadline)?
+                self.container_event(EventType::POST_CREATE_CONTAINER, payload, deadline)?
             }
-            "StartContainer" => self.container_event(Kind::START_CONTAINER, payload, deadline)?,
+            "StartContainer" => {
+                self.container_event(EventType::START_CONTAINER, payload, deadline)?
+            }
             "PostStartContainer" => {
-                self.container_event(Kind::POST_START_CONTAINER, payload, deadline)?
+                self.container_event(EventType::POST_START_CONTAINER, payload, deadline)?
             }
             "PostUpdateContainer" => {
-                self.container_event(Kind::POST_UPDATE_CONTAINER, payload, deadline)?
+                self.container_event(EventType::POST_UPDATE_CONTAINER, payload, deadline)?
             }
-            "StopContainer" => self.container_event(Kind::STOP_CONTAINER, payload, deadline)?,
-            "RemoveContainer" => self.container_event(Kind::REMOVE_CONTAINER, payload, deadline)?,
+            "StopContainer" => {
+                self.container_event(EventType::STOP_CONTAINER, payload, deadline)?
+            }
+            "RemoveContainer" => {
+                self.container_event(EventType::REMOVE_CONTAINER, payload, deadline)?
+            }
             "StateChange" => {
                 let change: wire::StateChangeEvent = parse(payload)?;
-                let kind = change.event.enum_value().unwrap_or(Kind::UNKNOWN);
+                let kind = change.event.enum_value().unwrap_or(EventType::UNKNOWN);
                 self.lifecycle(kind, &change.pod, &change.container, deadline)
             }
             "ValidateContainerAdjustment" => self.validate(&parse(payload)?, deadline),
@@ -152,7 +161,7 @@ impl Service {
         let phase = self.phase.clone();
         Answer::Later(Box::pin(async move {
             match timeout_at(deadline, answer).await {
-                Ok(Ok(Ok(Wishes { before_start, validation }))) => {
+                Ok(Ok(Ok(Subscriptions { before_start, validation }))) => {
                     phase.send_replace(Phase::Configured);
                     events |= if before_start { BEFORE_START } else { 0 };
                     events |= if validation && can_validate { VALIDATE } else { 0 };
@@ -260,7 +269,7 @@ impl Service {
 
     fn pod_event(
         &mut self,
-        kind: Kind,
+        kind: EventType,
         payload: &[u8],
         deadline: Instant,
     ) -> protobuf::Result<Answer<Later>> {
@@ -270,7 +279,7 @@ impl Service {
 
     fn container_event(
         &mut self,
-        kind: Kind,
+        kind: EventType,
         payload: &[u8],
         deadline: Instant,
     ) -> protobuf::Result<Answer<Later>> {
@@ -278,11 +287,11 @@ impl Service {
         Ok(self.lifecycle(kind, &request.pod, &request.container, deadline))
     }
 
-    /// An event that has only pod and container, by whichever call it came. Who stops or goes is told by id alone: the
+    /// An event that has only pod and container, by whichever call it came. Ends name the id alone: the
     /// rest may be missing then.
     fn lifecycle(
         &mut self,
-        kind: Kind,
+        kind: EventType,
         pod: &wire::PodSandbox,
         container: &wire::Container,
         deadline: Instant,
@@ -294,24 +303,27 @@ impl Service {
         };
         let sandbox = || (!pod.id.is_empty()).then(|| SandboxId(pod.id.clone()));
         let event = match kind {
-            Kind::RUN_POD_SANDBOX => sandbox().map(|_| Event::RunPod(incoming::pod(pod, None))),
-            Kind::STOP_POD_SANDBOX => sandbox().map(Event::StopPod),
-            Kind::REMOVE_POD_SANDBOX => sandbox().map(Event::RemovePod),
-            Kind::START_CONTAINER => {
+            EventType::RUN_POD_SANDBOX => {
+                sandbox().map(|_| Event::RunPod(incoming::pod(pod, None)))
+            }
+            EventType::STOP_POD_SANDBOX => sandbox().map(Event::StopPod),
+            EventType::REMOVE_POD_SANDBOX => sandbox().map(Event::RemovePod),
+            EventType::START_CONTAINER => {
                 both().map(|(pod, container)| Event::Starting { pod, container })
             }
-            Kind::POST_START_CONTAINER => {
+            EventType::POST_START_CONTAINER => {
                 both().map(|(pod, container)| Event::Started { pod, container })
             }
-            Kind::STOP_CONTAINER => id().map(Event::Stop),
-            Kind::REMOVE_CONTAINER => id().map(Event::Remove),
+            EventType::STOP_CONTAINER => id().map(Event::Stop),
+            EventType::REMOVE_CONTAINER => id().map(Event::Remove),
             // Nothing else in them that other events do not tell, or a later protocol's.
             _ => {
                 self.tell(Message::WentOn { session: self.session });
                 return nothing();
             }
         };
-        let outcome = if kind == Kind::STOP_CONTAINER { Outcome::Stop } else { Outcome::Heard };
+        let outcome =
+            if kind == EventType::STOP_CONTAINER { Outcome::Stop } else { Outcome::Heard };
         match event {
             Some(event) => self.ask(event, outcome, deadline),
             None => {

@@ -3,7 +3,7 @@
 use super::service::{Phase, Service};
 use super::updater::words;
 use super::wire::{RegisterPluginRequest, RuntimeClient};
-use super::{Identity, Message, Owner, Session, Updater, mux, rpc};
+use super::{DaemonSender, Identity, Message, Session, Updater, mux, rpc};
 use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::io;
@@ -53,7 +53,7 @@ pub enum SessionError {
 
 /// Runs a connection over `trunk` until either side ends it; `stop` ends it after the answers under way.
 ///
-/// The owner is told everything under the number `session`, and at last that it is over.
+/// Sends everything to the owner under the number `session`, and at last that it is over.
 ///
 /// # Errors
 ///
@@ -62,11 +62,11 @@ pub async fn run(
     trunk: impl AsyncRead + AsyncWrite,
     session: Session,
     identity: &Identity,
-    owner: &Owner,
+    owner: &DaemonSender,
     stop: impl Future,
 ) -> Result<Ended, SessionError> {
     let ended = connected(trunk, session, identity, owner, stop).await;
-    // Nobody to tell is fine: then the process is ending.
+    // A closed channel is fine: then the process is ending.
     let _ = owner.send(Message::Disconnected { session });
     ended
 }
@@ -75,7 +75,7 @@ async fn connected(
     trunk: impl AsyncRead + AsyncWrite,
     session: Session,
     identity: &Identity,
-    owner: &Owner,
+    owner: &DaemonSender,
     stop: impl Future,
 ) -> Result<Ended, SessionError> {
     let (mux, served, called) = mux::new(trunk);
@@ -90,7 +90,7 @@ async fn connected(
     tokio::select! {
         biased;
         end = &mut mux => {
-            // What arrived before the end has happened, and is told; answering it fails.
+            // What arrived before the end has happened, and is delivered; answering it fails.
             let _ = serving.await;
             return Ok(end.map(|()| Ended::Closed)?);
         }

@@ -1,6 +1,6 @@
 //! A connection to the runtime for as long as the process lives.
 
-use super::{Ended, Identity, Owner, Session, SessionError, session};
+use super::{DaemonSender, Ended, Identity, Session, SessionError, session};
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 /// The first pause after a connection has ended, or could not be made.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause between two attempts while nobody listens. Trying costs nothing then, and every second counts.
+/// The longest pause between two attempts while no runtime listens. Trying costs nothing then, and every second counts.
 const MAX_PAUSE_DIALING: Duration = Duration::from_secs(2);
 /// The longest pause after connections that did not last: a plugin that registers holds up the whole node for a moment.
 const MAX_PAUSE_FAILING: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ pub enum RunError {
 
 /// Stays connected to the runtime until `shutdown` is done; answers under way are then still given.
 ///
-/// All that happens is told to `owner`, under a new [`Session`] for each connection.
+/// Sends everything that happens to `owner`, under a new [`Session`] for each connection.
 ///
 /// # Errors
 ///
@@ -63,7 +63,7 @@ pub enum RunError {
 pub async fn run(
     endpoint: Endpoint,
     identity: &Identity,
-    owner: Owner,
+    owner: DaemonSender,
     shutdown: impl Future,
 ) -> Result<(), RunError> {
     let mut shutdown = pin!(shutdown);

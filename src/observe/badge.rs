@@ -1,4 +1,4 @@
-//! [`Badge`]: how a container is told from others in a picture; [`Badges`]: who has which.
+//! [`Badge`]: how a picture distinguishes a container from others; [`Badges`]: who has which.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::{ContainerView, PodUid, View};
@@ -70,7 +70,7 @@ impl Badges {
         let topology = &view.topology;
         let mut present: Vec<(CpuSet, &ContainerView)> =
             view.containers.iter().filter_map(|seen| Some((seen.exclusive?, seen))).collect();
-        present.sort_by_key(|(cpus, _)| cpus.first());
+        present.sort_unstable_by_key(|(cpus, _)| cpus.first());
         let mut kept = BTreeMap::new();
         let (mut taken, mut new) = (Vec::new(), Vec::new());
         for (cpus, seen) in present {

@@ -108,7 +108,7 @@ fn zero(alignment: Alignment) -> (Alignment, u64) {
 
 impl Counters {
     /// An event was answered, after so long.
-    pub fn handled<E>(&mut self, event: Kind, took: Duration, answer: &Result<Decision, E>) {
+    pub fn handled<E>(&mut self, event: EventKind, took: Duration, answer: &Result<Decision, E>) {
         let seconds = || Histogram::new(SECONDS);
         self.handlers.entry(event.name).or_insert_with(seconds).observe(took.as_secs_f64());
         if let Ok(decision) = answer {
@@ -127,7 +127,7 @@ impl Counters {
     }
 
     /// An event was refused, by the ledger or because it cannot be written down.
-    pub fn rejected(&mut self, event: Kind, reason: Reason, settings: &Settings) {
+    pub fn rejected(&mut self, event: EventKind, reason: Reason, settings: &Settings) {
         self.count_rejection(reason.name());
         // What a pod may not wish for has never come to asking for CPUs.
         if !event.creates || matches!(reason, Reason::WishNotAllowed | Reason::WishUnknown) {
@@ -194,14 +194,14 @@ fn in_one_uncore(topology: &Topology, cpus: &CpuSet) -> bool {
 
 /// What sort of event it is, for counting: the event itself is gone when it has been answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kind {
+pub struct EventKind {
     name: &'static str,
     creates: bool,
 }
 
-impl From<&Event> for Kind {
-    fn from(event: &Event) -> Kind {
-        Kind { name: event.name(), creates: matches!(event, Event::Create { .. }) }
+impl From<&Event> for EventKind {
+    fn from(event: &Event) -> EventKind {
+        EventKind { name: event.name(), creates: matches!(event, Event::Create { .. }) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`explain()`]: why a container has the CPUs it has, or has none, put into words when somebody asks.
+//! [`explain()`]: why a container has the CPUs it has, or has none, put into words on demand.
 //!
 //! A decision leaves behind what it was made from (a [`Request`]), not its reasons: the engine that decided gives them.
 
@@ -9,8 +9,8 @@ use crate::ledger::wish::{Cpus, Wish};
 use crate::ledger::{ContainerView, Policy, Qos, Stance, Subject, View, What};
 use crate::placement::request::Weighed;
 use crate::placement::{Placement, Request};
-use crate::spelling::{self, count};
 use crate::topology::Topology;
+use crate::wording::{self, count};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -189,7 +189,7 @@ impl Case<'_> {
                     .to_owned(),
             ),
         }
-        let agree = |one, several| spelling::agree(cpus, one, several);
+        let agree = |one, several| wording::agree(cpus, one, several);
         let cores = match are_whole_cores(self.topology(), &cpus) {
             true => agree("; it is a whole core", "; they are whole cores").to_owned(),
             false if seen.idle.is_empty() => {
@@ -197,7 +197,7 @@ impl Case<'_> {
             }
             false => String::new(),
         };
-        let (name, are) = (spelling::cpus(cpus), agree("is", "are"));
+        let (name, are) = (wording::cpus(cpus), agree("is", "are"));
         let nodes = named("NUMA node", &nodes_of(self.topology(), &cpus));
         let uncores = named("uncore cache", &uncores_of(self.topology(), &cpus));
         why.push(format!("{name} {are} in {nodes} and {uncores}{cores}."));
@@ -219,7 +219,7 @@ impl Case<'_> {
         if !request.reuse.cpus().is_empty() {
             why.push(format!(
                 "Ended containers of its pod had left it {} to use again.",
-                spelling::cpus(request.reuse.cpus())
+                wording::cpus(request.reuse.cpus())
             ));
         }
         why.extend(self.weighed(request, Some(placement)).reasons);
@@ -264,7 +264,7 @@ impl Case<'_> {
         });
         why.push(format!(
             "It shares {} with all others that have none of their own.",
-            spelling::cpus(seen.runs_on)
+            wording::cpus(seen.runs_on)
         ));
         why
     }

@@ -127,7 +127,7 @@ pub struct NodeFigures {
     pub containers: (usize, usize),
     /// Online CPUs.
     pub online: CpuSet,
-    /// CPUs that are exclusive to somebody.
+    /// CPUs that are exclusive to a container.
     pub exclusive: CpuSet,
     /// CPUs that could become exclusive now.
     pub free: CpuSet,
@@ -148,7 +148,7 @@ pub struct Domain {
     pub assignable: usize,
     /// CPUs that could become exclusive now.
     pub free: usize,
-    /// CPUs that are exclusive to somebody.
+    /// CPUs that are exclusive to a container.
     pub exclusive: usize,
 }
 

@@ -71,7 +71,7 @@ type Name = (String, String, String);
 pub struct History {
     /// How containers with exclusive CPUs came by them, for as long as they have them.
     living: BTreeMap<Name, VecDeque<Record>>,
-    /// How they are told from each other in pictures.
+    /// How pictures distinguish them.
     pub badges: Badges,
     /// Containers that the last look found with a change that the runtime is still about to make.
     pub late: BTreeSet<ContainerId>,
@@ -112,7 +112,7 @@ impl History {
             refusal.settled |= refusal.is_of(&name);
         }
         if self.living.len() >= MAX_LIVING && !self.living.contains_key(&name) {
-            // Somebody has gone without a word.
+            // A container has ended without an event.
             let last = |records: &VecDeque<Record>| records.back().map(|record| record.at);
             let oldest = self.living.iter().min_by_key(|(_, records)| last(records));
             if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {

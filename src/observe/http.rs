@@ -1,6 +1,11 @@
 //! As much of HTTP/1.1 (RFC 9112) as a scraper, a probe and `curl` need: one request a connection, no bodies.
 //!
 //! A client may send anything, slowly or never: what it can cost is bounded in bytes and time.
+//!
+//! httparse, hyper's own parser, reads the head; the rest is short because the task is. hyper (1.x, `http1` and `server`)
+//! would replace only `read` and the writing of the answer's head. Its place would take an adapter between its I/O traits
+//! and tokio's, a service and a body type, and the limits of time and of connections, and the orderly end, would stay
+//! here, as hyper leaves these to its caller. It made a binary like this one some 200 KiB larger.
 
 use std::future::Future;
 use std::time::Duration;
@@ -18,8 +23,8 @@ const MAX_TIME: Duration = Duration::from_secs(5);
 const MAX_REST: usize = 64 << 10;
 
 /// What a browser must not do with an answer: load anything from elsewhere, run any script but the page's own, show it in
-/// somebody else's page, or take it for another type than it is.
-const CAUTION: &str = "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; \
+/// another site's page, or take it for another type than it is.
+const SECURITY_HEADERS: &str = "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; \
                        img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
                        X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n";
 
@@ -98,7 +103,7 @@ pub async fn serve<A: Future<Output = Response>>(
             Head::Refused(response) => (response, true),
         };
         let head = format!(
-            "HTTP/1.1 {}\r\n{CAUTION}Content-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 {}\r\n{SECURITY_HEADERS}Content-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
             response.status.line(),
             response.media_type,
             response.body.len()

@@ -3,6 +3,7 @@
 use super::time::{Moment, Stamp};
 use env_logger::{Builder, Env, Target};
 use log::Record;
+use nix::sys::stat::fstat;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
@@ -60,7 +61,7 @@ fn now() -> Stamp {
 /// Whether a file is systemd's journal. systemd says in `JOURNAL_STREAM` which one that is, by device and inode: it may be
 /// inherited by a process whose output goes elsewhere.
 fn is_journal(stream: Option<&str>, file: impl AsFd) -> bool {
-    let (Some(stream), Ok(file)) = (stream, rustix::fs::fstat(file)) else { return false };
+    let (Some(stream), Ok(file)) = (stream, fstat(file)) else { return false };
     stream == format!("{}:{}", file.st_dev, file.st_ino)
 }
 

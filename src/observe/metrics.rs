@@ -1,6 +1,6 @@
 //! [`text()`]: figures in Prometheus' text form.
 //!
-//! What the kubelet's CPU manager and topology manager tell is told under the same names, types and labels, so that
+//! Figures of the kubelet's CPU manager and topology manager have the same names, types and labels, so that
 //! dashboards made for them work (its own are silent on a node where its policy is none). Everything else begins with
 //! `nri_cpu_manager_`. docs/metrics.md is the reference for users; a test compares it with this file.
 

@@ -134,7 +134,7 @@ fn write_containers(html: &mut String, node: &NodeStatus) -> std::fmt::Result {
         node.containers.iter().partition(|one| one.exclusive);
     let badge =
         |one: &ContainerStatus| one.badge.as_deref().and_then(|text| text.parse::<Badge>().ok());
-    exclusive.sort_by_key(|one| badge(one));
+    exclusive.sort_unstable_by_key(|one| badge(one));
     write!(
         html,
         "<table><caption>Containers with CPUs of their own: {}. Others, which share the rest: {}.</caption>",

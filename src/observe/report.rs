@@ -17,9 +17,9 @@ use super::time::Moment;
 use crate::cpuset::CpuSet;
 use crate::ledger::{ContainerView, Stance, Subject, View, What};
 use crate::snapshot::Snapshot;
-use crate::spelling;
 use crate::topology::Topology;
 use crate::topology::sizes::Sizes;
+use crate::wording;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -115,7 +115,7 @@ pub struct CpuStatus {
     pub online: String,
     /// Never exclusive.
     pub reserved: String,
-    /// Exclusive to somebody.
+    /// Exclusive to a container.
     pub exclusive: String,
     /// Could become exclusive now.
     pub free: String,
@@ -213,7 +213,7 @@ impl Status {
 }
 
 impl Status {
-    /// The same, for those who shall not know what runs here: without names, and what is told in words that may quote some.
+    /// The same without names, and without texts that may quote names, for readers who may not know what runs here.
     #[must_use]
     pub fn without_names(mut self) -> Status {
         if let Some(node) = &mut self.node {
@@ -379,7 +379,7 @@ fn words(happened: &Happened) -> (&'static str, String) {
             (kind, format!("{}{what}", if *done { "" } else { "observing, not done: " }))
         }
         Happened::Drifted { decided, found, action } => {
-            let (were, cpus) = (spelling::agree(decided, "was", "were"), spelling::cpus(decided));
+            let (were, cpus) = (wording::agree(decided, "was", "were"), wording::cpus(decided));
             ("drifted", format!("decided {were} {cpus}, but {found}: {action}"))
         }
         Happened::KernelRefused(why) => {

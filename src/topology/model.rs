@@ -130,8 +130,8 @@ impl Topology {
     /// If there is no online CPU, one is listed twice, or a number is past the limit of [`CpuSet`].
     pub fn build(facts: Facts) -> Result<Topology, TopologyError> {
         let Facts { mut cpus, mut offline, nodes, isolated } = facts;
-        cpus.sort_by_key(|cpu| cpu.id);
-        offline.sort_by_key(|cpu| cpu.id);
+        cpus.sort_unstable_by_key(|cpu| cpu.id);
+        offline.sort_unstable_by_key(|cpu| cpu.id);
         let mut online = CpuSet::EMPTY;
         for id in cpus.iter().map(|cpu| cpu.id) {
             if online.contains(id) {

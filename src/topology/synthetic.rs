@@ -2,7 +2,7 @@
 
 use super::model::{CoreKind, Cpu, Facts, NodeFacts, OfflineCpu, Topology, TopologyError};
 use crate::cpuset::{CpuSet, MAX_CPUS};
-use crate::spelling;
+use crate::wording;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
@@ -89,7 +89,7 @@ pub enum DescriptionError {
     /// CPUs are to be offline that the machine does not have: their list.
     #[error(
         "{} {} described as offline, but the machine has no such {}",
-        spelling::cpus(.0), spelling::agree(.0, "is", "are"), spelling::agree(.0, "CPU", "CPUs")
+        wording::cpus(.0), wording::agree(.0, "is", "are"), wording::agree(.0, "CPU", "CPUs")
     )]
     NoSuchCpus(String),
     /// A word of the notation is wrong.
@@ -151,7 +151,7 @@ impl Machine {
         if !self.offline.is_subset(&all) {
             return Err(DescriptionError::NoSuchCpus((self.offline - all).to_string()));
         }
-        let nodes = |place: &Place| place.socket * self.nodes + self.part(place.core, self.nodes);
+        let nodes = |place: &Thread| place.socket * self.nodes + self.part(place.core, self.nodes);
         // Cores and caches are called by their lowest online CPU, and CPUs come in ascending order.
         let mut lowest_of_core = BTreeMap::new();
         let mut lowest_of_cache = BTreeMap::new();
@@ -208,19 +208,23 @@ impl Machine {
     }
 
     /// Where each CPU is, by its number.
-    fn places(&self) -> Vec<Place> {
+    fn places(&self) -> Vec<Thread> {
         let (sockets, cores, threads) = (0..self.sockets, 0..self.cores, 0..self.threads);
-        let mut places: Vec<Place> = sockets
+        let mut places: Vec<Thread> = sockets
             .flat_map(|socket| cores.clone().map(move |core| (socket, core)))
             .flat_map(|(socket, core)| {
-                threads.clone().map(move |thread| Place { socket, core, thread })
+                threads.clone().map(move |thread| Thread { socket, core, thread })
             })
             .filter(|place| place.thread == 0 || self.kind(place.core) != Some(CoreKind::Efficient))
             .collect();
         match self.numbering {
             Numbering::Adjacent => {}
-            Numbering::Interleaved => places.sort_by_key(|at| (at.thread, at.socket, at.core)),
-            Numbering::RoundRobin => places.sort_by_key(|at| (at.thread, at.core, at.socket)),
+            Numbering::Interleaved => {
+                places.sort_unstable_by_key(|at| (at.thread, at.socket, at.core))
+            }
+            Numbering::RoundRobin => {
+                places.sort_unstable_by_key(|at| (at.thread, at.core, at.socket))
+            }
         }
         places
     }
@@ -259,7 +263,7 @@ impl Machine {
 
 /// Where a CPU is: its core counts from 0 in each socket, its thread in each core.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Thread {
     socket: usize,
     core: usize,
     thread: usize,

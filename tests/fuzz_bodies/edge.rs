@@ -5,7 +5,7 @@ use super::node;
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{Decision, Event};
 use nri_cpu_manager::nri::frame::{self, Unframer};
-use nri_cpu_manager::nri::{Identity, Message, Refusal, Session, Wishes, run_session, wire};
+use nri_cpu_manager::nri::{Identity, Message, Refusal, Session, Subscriptions, run_session, wire};
 use protobuf::Message as _;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -178,7 +178,7 @@ async fn own(mut inbox: mpsc::UnboundedReceiver<Message>) {
     while let Some(message) = inbox.recv().await {
         match message {
             Message::Configure { reply, .. } => {
-                drop(reply.send(Ok(Wishes { before_start: true, validation: true })))
+                drop(reply.send(Ok(Subscriptions { before_start: true, validation: true })))
             }
             Message::Event { event, reply, .. } => {
                 let decision = ledger.handle(event);

@@ -4,7 +4,7 @@ use super::node;
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::{CpuSet, MAX_CPUS};
-use nri_cpu_manager::kubelet::{State, StateError};
+use nri_cpu_manager::kubelet::{StateFile, StateFileError};
 use nri_cpu_manager::ledger::{Claim, Event, Ledger, Named, Stance};
 use std::str;
 
@@ -83,11 +83,11 @@ fn adopt_with(mut ledger: Ledger) {
 ///
 /// Few bytes have the right checksum by chance, so it is put right where it is all that is wrong.
 pub fn kubelet(bytes: &[u8]) {
-    match State::parse(bytes) {
+    match StateFile::parse(bytes) {
         Ok(state) => take_over(&state),
-        Err(StateError::Checksum { says, is, .. }) => {
+        Err(StateFileError::Checksum { says, is, .. }) => {
             let text = String::from_utf8_lossy(bytes).replace(&says.to_string(), &is.to_string());
-            if let Ok(state) = State::parse(text.as_bytes()) {
+            if let Ok(state) = StateFile::parse(text.as_bytes()) {
                 take_over(&state);
             }
         }
@@ -95,9 +95,9 @@ pub fn kubelet(bytes: &[u8]) {
     }
 }
 
-fn take_over(state: &State) {
-    let again = State::parse(state.to_json().as_bytes()).expect("what we write");
-    let named = |state: &State| {
+fn take_over(state: &StateFile) {
+    let again = StateFile::parse(state.to_json().as_bytes()).expect("what we write");
+    let named = |state: &StateFile| {
         let claims = state.claims.iter();
         claims.filter(|claim| matches!(claim.of, Named::Container(..))).cloned().collect::<Vec<_>>()
     };

@@ -51,7 +51,7 @@ impl Container {
 
 /// The plugin's part that outlives connections.
 struct Plugin {
-    messages: nri::Owner,
+    messages: nri::DaemonSender,
     heard: Arc<Mutex<Vec<Event>>>,
     served: JoinHandle<()>,
     session: JoinHandle<()>,
@@ -352,7 +352,7 @@ fn launch(generation: Generation, paths: &Paths, config: &str) -> (Runtime<Duple
 }
 
 /// Passes messages on to the ledger's owner, and notes the events among them.
-fn overheard(owner: nri::Owner) -> (nri::Owner, Arc<Mutex<Vec<Event>>>) {
+fn overheard(owner: nri::DaemonSender) -> (nri::DaemonSender, Arc<Mutex<Vec<Event>>>) {
     let (messages, mut inbox) = mpsc::unbounded_channel();
     let heard = Arc::default();
     let notes: Arc<Mutex<Vec<Event>>> = Arc::clone(&heard);
@@ -371,7 +371,7 @@ fn overheard(owner: nri::Owner) -> (nri::Owner, Arc<Mutex<Vec<Event>>>) {
 fn connect(
     generation: Generation,
     number: u64,
-    messages: nri::Owner,
+    messages: nri::DaemonSender,
 ) -> (Runtime<DuplexStream>, JoinHandle<()>) {
     let (ours, theirs) = tokio::io::duplex(200 << 10);
     let session = tokio::spawn(async move {

@@ -3,7 +3,8 @@
 use crate::runtime::{Generation, Runtime};
 use nri_cpu_manager::ledger::{Adjustment, ContainerId, Decision, Event, Update};
 use nri_cpu_manager::nri::{
-    Ended, Identity, Message, Owner, Refusal, Session, SessionError, Updater, Wishes, run_session,
+    DaemonSender, Ended, Identity, Message, Refusal, Session, SessionError, Subscriptions, Updater,
+    run_session,
 };
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -60,7 +61,9 @@ impl Log {
 pub(crate) type Answer = (Duration, Result<Decision, Refusal>);
 
 /// Starts an owner who does what `script` says.
-pub(crate) fn owner(mut script: impl FnMut(&Event) -> Answer + Send + 'static) -> (Owner, Log) {
+pub(crate) fn owner(
+    mut script: impl FnMut(&Event) -> Answer + Send + 'static,
+) -> (DaemonSender, Log) {
     let (owner, mut messages) = mpsc::unbounded_channel();
     let log = Log::default();
     let seen = log.clone();
@@ -79,7 +82,7 @@ pub(crate) fn owner(mut script: impl FnMut(&Event) -> Answer + Send + 'static) -
                     let answer = if refused {
                         Err(Refusal("bad configuration".into()))
                     } else {
-                        Ok(Wishes::default())
+                        Ok(Subscriptions::default())
                     };
                     let _ = reply.send(answer);
                 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use fastrand::Rng;
 use nri_cpu_manager::ledger::{Decision, Event};
-use nri_cpu_manager::nri::{self, Endpoint, Identity, Message, Refusal, Wishes};
+use nri_cpu_manager::nri::{self, Endpoint, Identity, Message, Refusal, Subscriptions};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::storm::{NAMESPACE, Storm};
@@ -43,7 +43,7 @@ async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
     let mut mood = Mood { rng: Rng::with_seed(storm.settings.seed), due: BTreeMap::new() };
     while let Some(message) = inbox.recv().await {
         match message {
-            Message::Configure { reply, .. } => drop(reply.send(Ok(Wishes::default()))),
+            Message::Configure { reply, .. } => drop(reply.send(Ok(Subscriptions::default()))),
             Message::Validate { reply, .. } => drop(reply.send(Ok(()))),
             Message::WentOn { .. } | Message::Disconnected { .. } => {}
             Message::Event { event, reply, .. } => {

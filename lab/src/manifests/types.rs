@@ -21,7 +21,7 @@ pub fn read<T: DeserializeOwned>(resource: Value) -> Result<T> {
         .with_context(|| format!("the lab's kubelet does not understand the {kind}"))
 }
 
-/// Declares structs in the API's spelling that refuse unknown fields.
+/// Declares structs in the API's wording that refuse unknown fields.
 macro_rules! api {
     ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {
         $(

@@ -8,7 +8,7 @@ use crate::bench::{Bench, exclusive, set_affinity, shared};
 use lab::cgroup;
 use lab::containerd::Version;
 use lab::process;
-use nri_cpu_manager::spelling;
+use nri_cpu_manager::wording;
 
 /// Two looks, and the time until the first one.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ fn a_cpuset_that_somebody_wrote() {
     fs::write(group.join("cpuset.cpus"), online.to_string()).unwrap();
     assert_eq!(bench.allowed("web"), online);
 
-    let (were, decided) = (spelling::agree(reserved, "was", "were"), spelling::cpus(reserved));
+    let (were, decided) = (wording::agree(reserved, "was", "were"), wording::cpus(reserved));
     let found = format!("decided {were} {decided}, but CPUs {online} are set for its group");
     plugin.wait_for(&format!("{found}: set again"), 1, PATIENCE).unwrap();
     assert_eq!(bench.allowed("web"), reserved);

@@ -14,7 +14,7 @@ use lab::cgroup;
 use lab::containerd::Version;
 use lab::debian::Debian;
 use lab::plugin::Setup;
-use nri_cpu_manager::spelling;
+use nri_cpu_manager::wording;
 
 /// Where the plugin listens unless told otherwise.
 const ADDRESS: &str = "127.0.0.1:9479";
@@ -135,7 +135,7 @@ fn status_and_explain() {
     has(
         &ask(&setup, &["explain", "web"]),
         &[
-            &format!("/web/main: shared, {}\n", spelling::cpus(reserved)),
+            &format!("/web/main: shared, {}\n", wording::cpus(reserved)),
             &format!("{found}: set again"),
         ],
     );

@@ -4,8 +4,8 @@ use crate::cli::node::overrides;
 use crate::config::{Config, Override};
 use crate::ledger::Settings;
 use crate::observe::report::{BoundsReport, Indented, OwnSettings};
-use crate::spelling;
 use crate::topology::Topology;
+use crate::wording;
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
 
@@ -165,7 +165,7 @@ impl Display for SettingsReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let reserved = match self.reserved_cpus.as_str() {
             "" => "CPUs none".to_owned(),
-            reserved => spelling::cpus(reserved),
+            reserved => wording::cpus(reserved),
         };
         write!(
             f,
@@ -210,9 +210,9 @@ impl OverrideReport {
 impl Display for AssignmentReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { namespace, pod, container, cpus, effect } = self;
-        write!(f, "{namespace}/{pod}/{container}: {} ", spelling::cpus(cpus))?;
+        write!(f, "{namespace}/{pod}/{container}: {} ", wording::cpus(cpus))?;
         match effect {
-            Effect::Stays => f.write_str(spelling::agree(cpus, "stays", "stay")),
+            Effect::Stays => f.write_str(wording::agree(cpus, "stays", "stay")),
             Effect::Moves { to, why } => write!(f, "would become {to}: {why}"),
             Effect::Shares { why } => write!(f, "would be lost, it would share: {why}"),
         }

@@ -5,7 +5,7 @@ use crate::cli::node::overrides;
 use crate::observe::picture::names::{alignment, printable};
 use crate::observe::picture::{Picture, text};
 use crate::simulate::report::{Placement, Report, RunReport, Values};
-use crate::spelling::count;
+use crate::wording::count;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 

@@ -62,7 +62,7 @@ impl Node {
     }
 
     /// Creates a container of two CPUs: what the ledger decides and the kernel says to that.
-    async fn create(&mut self, id: &str) -> (Option<CpuSet>, Result<Vec<Update>, Refused>) {
+    async fn create(&mut self, id: &str) -> (Option<CpuSet>, Result<Vec<Update>, KernelRefusal>) {
         let event = create(id);
         let step = Step::of(&event);
         let pin = self.keeper.ledger.handle(event).unwrap().pin;
@@ -70,7 +70,7 @@ impl Node {
         (pin.map(|pin| pin.cpus()), followed)
     }
 
-    async fn follow(&mut self, step: Step) -> Result<Vec<Update>, Refused> {
+    async fn follow(&mut self, step: Step) -> Result<Vec<Update>, KernelRefusal> {
         self.partitions.follow(step, &mut self.keeper, &mut self.delivery).await
     }
 
@@ -268,13 +268,13 @@ async fn partitions_of_an_earlier_life_are_ended_where_the_runtime_keeps_exclusi
     let Event::Create { pod, container } = create("c") else { unreachable!() };
     let container = Container { partitioned: true, ..container };
     let list = Event::Synchronize { pods: vec![pod], containers: vec![container] };
-    let unable = || Way::Runtime(Err(WhyNot::NoCapability));
+    let unable = || Way::Runtime(Err(ProbeError::NoCapability));
     let able = || {
         let hierarchy = Hierarchy::open(root).unwrap();
         Way::Runtime(Ok(Enforcer::new(hierarchy, PartitionType::Root)))
     };
     let in_force = node.partitions;
-    let mut groups = GroupWriter::new(Err(WhyNot::NoCapability));
+    let mut groups = GroupWriter::new(Err(ProbeError::NoCapability));
     for (partitions, left) in [
         (in_force, ["1-2\n", "root\n", "1-2\n"]),
         (Partitions::new(unable()), ["1-2\n", "root\n", "1-2\n"]),
@@ -344,7 +344,7 @@ async fn a_write_that_fails_is_counted_and_made_up_for() {
     write(&mut node).await;
     assert_eq!(fs::read_to_string(&cpus).unwrap(), "1-2\n");
     // Where no group can be written no write is tried, and none fails.
-    node.delivery.groups = GroupWriter::new(Err(WhyNot::NoCapability));
+    node.delivery.groups = GroupWriter::new(Err(ProbeError::NoCapability));
     write(&mut node).await;
     assert_eq!(tried, [(0, 1), (1, 1), (1, 1), (0, 1)]);
 }

@@ -9,7 +9,7 @@ const V2: &str = r#"{"policyName":"static","defaultCpuSet":"0-1,4","entries":{"p
 const V3: &str = r#"{"policyName":"static","defaultCpuSet":"0-1,4","entries":{"podA":{"x":"5-6"},"podB":{"c1":"2","c2":"3"}},"podEntries":{"podA":{"cpuSet":"5-7"}},"checksum":369959899}"#;
 
 fn claims(text: &str) -> Vec<String> {
-    let state = State::parse(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let state = StateFile::parse(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"));
     state.claims.iter().map(|claim| format!("{} {}", claim.of, claim.cpus)).collect()
 }
 
@@ -18,7 +18,7 @@ fn every_generation() {
     let expect = ["podA/x 5-6", "podB/c1 2", "podB/c2 3"];
     assert_eq!(claims(V2), expect);
     assert_eq!(claims(V3), expect);
-    let state = State::parse(V3.as_bytes()).unwrap();
+    let state = StateFile::parse(V3.as_bytes()).unwrap();
     assert_eq!((state.policy.as_str(), state.shared.to_string()), ("static", "0-1,4".to_owned()));
     assert_eq!(state.pods, [(PodUid("podA".to_owned()), "5-7".parse().unwrap())]);
     let first = r#"{"policyName":"static","defaultCpuSet":"0-1","entries":{"id1":"2-3","id2":"4"},"checksum":0}"#;
@@ -30,7 +30,7 @@ fn every_generation() {
 fn files_without_entries() {
     for checksum in ["1353318690", "3242152201", "0"] {
         let text = format!(r#"{{"policyName":"none","defaultCpuSet":"","checksum":{checksum}}}"#);
-        let state = State::parse(text.as_bytes()).unwrap();
+        let state = StateFile::parse(text.as_bytes()).unwrap();
         assert_eq!((state.policy.as_str(), state.claims.len()), ("none", 0));
     }
 }
@@ -39,7 +39,7 @@ fn files_without_entries() {
 #[test]
 fn written_as_a_kubelet_does() {
     for text in [V2, r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#] {
-        assert_eq!(State::parse(text.as_bytes()).unwrap().to_json(), text);
+        assert_eq!(StateFile::parse(text.as_bytes()).unwrap().to_json(), text);
     }
 }
 
@@ -73,7 +73,7 @@ fn bad_files() {
             Some("static"),
         ),
     ] {
-        let error = State::parse(text.as_bytes()).unwrap_err();
+        let error = StateFile::parse(text.as_bytes()).unwrap_err();
         assert!(error.to_string().contains(expect), "{text}: {error}");
         assert_eq!(error.policy(), policy, "{text}");
     }
@@ -82,7 +82,7 @@ fn bad_files() {
 proptest! {
     #[test]
     fn any_bytes_are_a_state_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let _ = State::parse(&bytes);
+        let _ = StateFile::parse(&bytes);
     }
 
     /// No changed byte goes unnoticed that changes what the file says.
@@ -92,8 +92,8 @@ proptest! {
             let mut bytes = text.as_bytes().to_vec();
             let at = at % bytes.len();
             bytes[at] = byte;
-            if let Ok(state) = State::parse(&bytes) {
-                prop_assert_eq!(state, State::parse(text.as_bytes()).unwrap());
+            if let Ok(state) = StateFile::parse(&bytes) {
+                prop_assert_eq!(state, StateFile::parse(text.as_bytes()).unwrap());
             }
         }
     }

@@ -17,7 +17,7 @@ struct Notice {
 enum Severity {
     /// Containers are not placed as configured.
     Error,
-    /// They are, and somebody should look all the same.
+    /// They are, and an administrator should look all the same.
     Warning,
 }
 
@@ -96,7 +96,7 @@ fn of_node(node: &NodeStatus) -> impl Iterator<Item = Notice> {
     [rejected, restart, stance, drift, groups].into_iter().flatten()
 }
 
-/// What is wrong with the file. Who may not know the pods' names is told the line: the text may quote names.
+/// What is wrong with the file. A reader who may not know the pods' names gets the line only: the text may quote names.
 fn rejection(from: &ConfigSourceStatus) -> String {
     let follows = "the last good one stays in force";
     let line = from.error_line.map(|line| format!(", by its line {line}")).unwrap_or_default();

@@ -20,13 +20,13 @@ use super::badge::Badge;
 use super::report::NodeStatus;
 use crate::cpuset::CpuSet;
 use crate::snapshot::SnapshotError;
-use crate::spelling;
 use crate::topology::{CoreKind, Domain, Topology};
+use crate::wording;
 
 /// Who has CPUs for itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
-    /// How it is told from others.
+    /// How it is distinguished from others.
     pub badge: Badge,
     /// Its name for people; empty if it is not to be told.
     pub name: String,
@@ -103,13 +103,13 @@ pub enum Usage {
     Held(usize),
     /// Everybody who has none alone.
     Shared,
-    /// The same, or nobody; it is never exclusive.
+    /// The same, or no container; it is never exclusive.
     Reserved,
-    /// Nobody: it is the SMT sibling of a CPU whose container wishes for that.
+    /// No container: it is the SMT sibling of a CPU whose container wishes for that.
     Idle,
-    /// Nobody for the time being.
+    /// No container for the time being.
     Unused,
-    /// Nobody can, it is offline.
+    /// No container can, it is offline.
     Offline,
 }
 
@@ -151,7 +151,7 @@ impl Picture {
     /// Draws a machine.
     pub fn of(topology: &Topology, occupancy: Occupancy) -> Picture {
         let Occupancy { mut tenants, reserved, shared } = occupancy;
-        tenants.sort_by_key(|tenant| tenant.badge);
+        tenants.sort_unstable_by_key(|tenant| tenant.badge);
         let draw = Draw { topology, tenants: &tenants, reserved, shared };
         let mut frames = draw.frames(&topology.online(), &draw.levels());
         for node in topology.nodes().iter().filter(|node| node.cpus.is_empty()) {
@@ -227,9 +227,9 @@ impl Picture {
             |wanted: fn(Usage) -> bool| cells.iter().filter(|cell| wanted(cell.usage)).count();
         format!(
             "{}: {} exclusive to {}, {} shared, {} reserved, {} offline.",
-            spelling::count(cells.len(), "CPU"),
+            wording::count(cells.len(), "CPU"),
             count(|usage| matches!(usage, Usage::Held(_))),
-            spelling::count(self.tenants.len(), "container"),
+            wording::count(self.tenants.len(), "container"),
             count(|usage| usage == Usage::Shared),
             count(|usage| usage == Usage::Reserved),
             count(|usage| usage == Usage::Offline),

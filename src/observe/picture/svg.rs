@@ -5,8 +5,8 @@ use super::layout::{self, LIST, Placed, TITLE};
 use super::names::cut;
 use super::xml::Xml;
 use super::{Cell, Core, Picture, Tenant, Usage};
-use crate::spelling;
 use crate::topology::CoreKind;
+use crate::wording;
 
 /// The most pixels that frames lie side by side in.
 const WIDTH: f64 = 1180.0;
@@ -255,7 +255,7 @@ fn legend(xml: &mut Xml, picture: &Picture, top: f64, width: f64) {
             &[("class", &"label"), ("x", &x), ("y", &(y + 10.0))],
             &cut(&tenant.name, NAME),
         );
-        let parts = [spelling::cpus(tenant.cpus), tenant.remark.clone()];
+        let parts = [wording::cpus(tenant.cpus), tenant.remark.clone()];
         let facts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         let facts = cut(&facts.join(", "), REMARK);
         xml.text("text", &[("class", &"label soft"), ("x", &x), ("y", &(y + 25.0))], &facts);

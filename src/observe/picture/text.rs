@@ -51,7 +51,7 @@ pub fn painted(badge: Badge, colour: bool) -> String {
 fn paint(badge: Badge, text: &str, colour: bool) -> String {
     let pair = COLOURS.get(usize::from(badge.colour()));
     match pair.filter(|_| colour) {
-        // Textures are told apart by weight, as far as a terminal can.
+        // Weight stands for texture, as far as a terminal can.
         Some((back, front)) => {
             let weight = ["", "1;", "4;", "1;4;", "3;"];
             let weight = weight.get(usize::from(badge.texture())).copied().unwrap_or_default();

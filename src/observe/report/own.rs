@@ -13,7 +13,7 @@ pub struct OwnSettings {
     pub cpuset_partition: String,
     /// `refuse` or `observe`: what happens while a kubelet assigns CPUs itself.
     pub on_active_kubelet: String,
-    /// Whether containers are told their exclusive CPUs by environment variables.
+    /// Whether containers get their exclusive CPUs in environment variables.
     pub expose_cpus: bool,
     /// `follow-cpus` or `all`: which NUMA nodes the memory of exclusive containers is on.
     pub exclusive_mems: String,

@@ -9,7 +9,7 @@ mod runs;
 use super::model::{CoreKind, Domain, NumaNode, Topology};
 use super::sizes::Sizes;
 use crate::cpuset::CpuSet;
-use crate::spelling::count;
+use crate::wording::count;
 use runs::{joined, list, runs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -8,7 +8,7 @@ use crate::topology::sizes::CacheSize;
 use std::collections::BTreeMap;
 
 /// The socket and NUMA node of a CPU.
-pub(super) type Place = (usize, usize);
+pub(super) type SocketAndNode = (usize, usize);
 
 /// The level that counts as uncore where it exists. What lies behind it (an L4 in front of the memory) is shared by
 /// so much of the machine that it separates nothing.
@@ -23,15 +23,19 @@ pub(super) struct Caches {
 }
 
 /// What a CPU's directory says of its uncore cache.
-struct Claim {
+struct CacheEntry {
     shared: CpuSet,
     size: CacheSize,
 }
 
 /// Finds the uncore cache of each CPU that has a place.
 ///
-/// Caches are told apart by the CPUs that share them: the `id` files are optional, and unique only in one level.
-pub(super) fn read(tree: &Tree, places: &BTreeMap<usize, Place>, notes: &mut Notes) -> Caches {
+/// The CPUs that share a cache identify it: the `id` files are optional, and unique only in one level.
+pub(super) fn read(
+    tree: &Tree,
+    places: &BTreeMap<usize, SocketAndNode>,
+    notes: &mut Notes,
+) -> Caches {
     let online: CpuSet = places.keys().flat_map(|&cpu| CpuSet::of(cpu)).collect();
     let mut claims = BTreeMap::new();
     let mut sizes = BTreeMap::new();
@@ -74,7 +78,7 @@ fn sizes_of_groups(
 }
 
 /// A CPU's own L3, or the last level it has.
-fn claim(tree: &Tree, cpu: usize, notes: &mut Notes) -> Option<Claim> {
+fn claim(tree: &Tree, cpu: usize, notes: &mut Notes) -> Option<CacheEntry> {
     let caches = format!("devices/system/cpu/cpu{cpu}/cache");
     let found = tree.numbered(&caches, "index");
     let mut trouble = found.trouble;
@@ -105,7 +109,7 @@ fn claim(tree: &Tree, cpu: usize, notes: &mut Notes) -> Option<Claim> {
     })?;
     let (level, dir) = best?;
     let bytes = tree.text(&format!("{dir}/size")).value.as_deref().and_then(bytes);
-    Some(Claim { shared, size: CacheSize { level, bytes } })
+    Some(CacheEntry { shared, size: CacheSize { level, bytes } })
 }
 
 /// Reads a cache's `size`, `32768K`; the kernel always writes KiB.

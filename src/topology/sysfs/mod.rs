@@ -74,7 +74,7 @@ pub fn read(root: &Path) -> Result<Reading, ReadError> {
     let nodes = nodes::read(&tree, online | offline, online, &mut notes);
     let cores = cores::read(&tree, online, &mut notes);
     let sockets = cores::sockets(&tree, online, &cores, &nodes.of, &mut notes);
-    let places: BTreeMap<usize, caches::Place> = sockets
+    let places: BTreeMap<usize, caches::SocketAndNode> = sockets
         .iter()
         .map(|(&cpu, &socket)| (cpu, (socket, nodes.of.get(&cpu).copied().unwrap_or_default())))
         .collect();
@@ -137,7 +137,7 @@ fn find_sys(root: &Path) -> Result<PathBuf, ReadError> {
     Err(ReadError::NoMachine { root: root.to_owned() })
 }
 
-/// Notes cores that are in two uncore caches, nodes or sockets: virtual machines are told such things.
+/// Notes cores that are in two uncore caches, nodes or sockets: hypervisors report such things.
 fn note_spanning_cores(cpus: &[Cpu], notes: &mut Notes) {
     let by_id: BTreeMap<usize, &Cpu> = cpus.iter().map(|cpu| (cpu.id, cpu)).collect();
     for cpu in cpus {

@@ -14,7 +14,7 @@ pub(super) struct Partition {
     pub(super) example: Option<String>,
 }
 
-/// Gives a CPU that claims nothing the claim of the lowest CPU that names it; one that nobody names is left without.
+/// Gives a CPU that claims nothing the claim of the lowest CPU that names it; one that no CPU names is left without.
 pub(super) fn adopt(claims: &mut BTreeMap<usize, CpuSet>, silent: &CpuSet) {
     let named_by = |cpu: usize| claims.values().find(|claim| claim.contains(cpu)).copied();
     let adopted: Vec<(usize, CpuSet)> =
@@ -115,7 +115,7 @@ mod tests {
         // Not in its own list.
         check("0: 1:1", "0 1", "0");
         check("5:6 6:6", "5 6", "5");
-        // CPUs that claim nothing (offline ones) are nobody's company.
+        // CPUs that claim nothing (offline ones) join no group.
         check("0:0-1", "0", "");
     }
 }

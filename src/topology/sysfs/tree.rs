@@ -128,7 +128,7 @@ fn is_absence(error: &io::Error) -> bool {
 }
 
 fn read_small(path: &Path) -> io::Result<String> {
-    // Opening a named pipe would wait for a writer; a real sysfs has none, a directory somebody gave us might.
+    // Opening a named pipe would wait for a writer; a real sysfs has none, a copied directory might.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::spelling;
+use nri_cpu_manager::wording;
 use serde::Deserialize;
 
 use super::{Level, MEMORY, Machine, Node};
@@ -172,9 +172,9 @@ impl File {
             if machine.nodes.iter().rev().skip(1).any(|other| !other.cpus.is_disjoint(&cpus)) {
                 return Err(wrong(format!(
                     "{}{} {} in another node too",
-                    spelling::agree(cpus, "", "some of "),
-                    spelling::cpus(cpus),
-                    spelling::agree(cpus, "is", "are")
+                    wording::agree(cpus, "", "some of "),
+                    wording::cpus(cpus),
+                    wording::agree(cpus, "is", "are")
                 )));
             }
         }
@@ -260,8 +260,8 @@ struct Difference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.more.is_empty() {
-            let are = spelling::agree(self.less, "is", "are");
-            write!(f, "{} {are} in no node", spelling::cpus(self.less))
+            let are = wording::agree(self.less, "is", "are");
+            write!(f, "{} {are} in no node", wording::cpus(self.less))
         } else {
             f.write_str(&absent(self.more))
         }
@@ -269,7 +269,7 @@ impl fmt::Display for Difference {
 }
 
 fn absent(cpus: CpuSet) -> String {
-    format!("there {} no {}", spelling::agree(cpus, "is", "are"), spelling::cpus(cpus))
+    format!("there {} no {}", wording::agree(cpus, "is", "are"), wording::cpus(cpus))
 }
 
 #[cfg(test)]

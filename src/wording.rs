@@ -1,4 +1,4 @@
-//! Words of messages: what somebody may have meant, and one or several.
+//! The wording of messages: the nearest known name, singular and plural.
 
 use std::fmt::Display;
 

@@ -8,7 +8,7 @@
 //! it creates, under policy none for none. So does another NRI plugin that comes earlier; then there is the same
 //! conflict, and the same answer.
 
-use super::{Look, State};
+use super::{Look, StateFile};
 use crate::ledger::{Event, KubeletClaim, Qos, Stance};
 use std::fmt;
 
@@ -28,7 +28,7 @@ enum File {
 
 /// Knows whether the kubelet's CPU manager is active.
 #[derive(Debug, Clone)]
-pub struct Guard {
+pub struct ActivityDetector {
     when_active: Stance,
     file: File,
     /// Whether the last request that tells named CPUs.
@@ -67,10 +67,16 @@ impl fmt::Display for Sign {
     }
 }
 
-impl Guard {
+impl ActivityDetector {
     /// A guard that knows nothing yet; `when_active` is what follows when the kubelet's CPU manager is active.
-    pub fn new(when_active: Stance) -> Guard {
-        Guard { when_active, file: File::Silent, named: false, claims: Vec::new(), active: false }
+    pub fn new(when_active: Stance) -> ActivityDetector {
+        ActivityDetector {
+            when_active,
+            file: File::Silent,
+            named: false,
+            claims: Vec::new(),
+            active: false,
+        }
     }
 
     /// Something else follows from now on when the kubelet's CPU manager is active.
@@ -88,7 +94,7 @@ impl Guard {
             Look::Bad { policy, .. } => {
                 self.file = policy.map_or(self.file, |policy| of(&policy));
             }
-            Look::State(State { policy, claims, .. }) => {
+            Look::StateFile(StateFile { policy, claims, .. }) => {
                 self.file = of(&policy);
                 // What it assigned before its policy changed is still to be taken over.
                 if self.file == File::Static {
@@ -158,7 +164,7 @@ mod tests {
         };
         let (shared, pods) = (Default::default(), Vec::new());
         let claims = (0..claims).map(claim).collect();
-        Look::State(State { policy: policy.to_owned(), shared, claims, pods })
+        Look::StateFile(StateFile { policy: policy.to_owned(), shared, claims, pods })
     }
 
     fn bad(policy: Option<&str>) -> Look {
@@ -194,25 +200,25 @@ mod tests {
 
     #[test]
     fn the_files_policy_decides() {
-        let mut guard = Guard::new(Stance::Refuse);
+        let mut guard = ActivityDetector::new(Stance::Refuse);
         assert_eq!(guard.look(Look::Missing), None);
         assert_eq!(guard.look(file("static", 1)), Some(Change::Came(Sign::File)));
         assert_eq!(guard.look(file("static", 1)), None);
         assert_eq!(guard.look(file("static", 2)), Some(Change::Assigned));
-        // A kubelet restarts, and a pod's container comes without CPUs meanwhile.
+        // A kubelet restarts, and a pod's container comes without CPUs at that time.
         assert_eq!(guard.hear(&create(None)), None);
         assert_eq!(guard.look(file("none", 0)), Some(Change::Went));
         // What it assigned is still to be taken over.
         let Event::Kubelet { stance: Stance::Assign, claims } = guard.event() else { panic!() };
         assert_eq!(claims.len(), 2);
-        // CPUs in a request now come from somebody else.
+        // CPUs in a request now come from another plugin.
         assert_eq!(guard.hear(&create(Some("2"))), None);
         assert_eq!(guard.look(Look::Missing), Some(Change::Came(Sign::Request)));
     }
 
     #[test]
     fn a_file_that_cannot_be_believed_still_names_a_policy() {
-        let mut guard = Guard::new(Stance::Observe);
+        let mut guard = ActivityDetector::new(Stance::Observe);
         assert_eq!(guard.look(bad(None)), None);
         assert_eq!(guard.look(bad(Some("static"))), Some(Change::Came(Sign::File)));
         assert_eq!(guard.look(bad(None)), None, "a torn file changes nothing");
@@ -222,7 +228,7 @@ mod tests {
 
     #[test]
     fn without_the_file_requests_tell() {
-        let mut guard = Guard::new(Stance::Refuse);
+        let mut guard = ActivityDetector::new(Stance::Refuse);
         for (heard, expect) in [
             (create(None), None),
             (event(Qos::Unknown, Some("2"), false), None),

@@ -1,6 +1,6 @@
 //! Reads the kubelet's state file, and again whenever it has been replaced.
 
-use super::State;
+use super::StateFile;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -22,7 +22,7 @@ pub enum Look {
     /// No file, or none that can be seen from here.
     Missing,
     /// What it says.
-    State(State),
+    StateFile(StateFile),
     /// A file that cannot be read or believed.
     Bad {
         /// The policy that it names all the same.
@@ -67,8 +67,8 @@ impl StateFileWatcher {
         let look = match stamp {
             Stamp::Missing => Look::Missing,
             _ => match read(&self.path) {
-                Ok(bytes) => match State::parse(&bytes) {
-                    Ok(state) => Look::State(state),
+                Ok(bytes) => match StateFile::parse(&bytes) {
+                    Ok(state) => Look::StateFile(state),
                     Err(error) => Look::Bad {
                         policy: error.policy().map(str::to_owned),
                         why: error.to_string(),
@@ -124,7 +124,7 @@ mod tests {
             let new = dir.path().join("new");
             fs::write(&new, NONE).unwrap();
             fs::rename(&new, watch.path()).unwrap();
-            assert!(matches!(watch.look(), Some(Look::State(state)) if state.policy == "none"));
+            assert!(matches!(watch.look(), Some(Look::StateFile(state)) if state.policy == "none"));
             assert_eq!(watch.look(), None);
         }
         fs::write(watch.path(), &NONE[1..]).unwrap();

@@ -4,6 +4,8 @@
 //! A pod can only be changed through a [`PodMut`], which counts it anew when it goes.
 
 mod applied;
+mod changing;
+mod check;
 mod counted;
 mod entry;
 mod journal;
@@ -11,6 +13,7 @@ mod pod;
 mod sums;
 
 pub(super) use applied::{Applied, Certainty};
+pub(super) use changing::Basis;
 pub(super) use counted::Held;
 pub(super) use entry::Entry;
 pub use entry::Phase;
@@ -19,13 +22,12 @@ pub(super) use pod::{BudgetFit, PodEntry};
 
 use super::adjustment::Update;
 use super::claim::Claim;
-use super::model::{ContainerId, Pod, PodUid, SandboxId};
+use super::model::{Container, ContainerId, Pod, PodUid, SandboxId};
 use super::note::{Subject, What};
-use super::policy::Policy;
-use crate::cpuset::CpuSet;
+use crate::placement::{Rejection, Request};
+use changing::PodMut;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as MapEntry;
-use std::ops::{Deref, DerefMut};
 use sums::Sums;
 
 /// All that the ledger knows of pods and containers.
@@ -46,16 +48,6 @@ pub(super) struct Books {
     told: Option<Basis>,
     /// What was worth telling.
     pub(super) journal: Journal,
-}
-
-/// What decides, for all containers at once, where those run that share CPUs and what memory is theirs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Basis {
-    /// What shared containers are told.
-    pub(super) open: CpuSet,
-    pub(super) online: CpuSet,
-    pub(super) policy: Policy,
-    pub(super) mems_follow_cpus: bool,
 }
 
 /// A container that was found, and its pod.
@@ -161,34 +153,6 @@ impl Books {
     pub(super) fn waits(&self) -> bool {
         self.sums.unsettled > 0
             && self.pods.values().any(|pod| pod.containers.values().any(|entry| entry.waits))
-    }
-
-    /// Whether the sums and the index are those of the pods.
-    ///
-    /// # Errors
-    /// What they are and what they should be, for the message of a failed assertion.
-    pub(super) fn check(&self) -> Result<(), String> {
-        let mut anew = Sums::default();
-        for pod in self.pods.values() {
-            anew.recount(&mut PodEntry { counted: counted::Counted::default(), ..pod.clone() });
-        }
-        if anew != self.sums {
-            return Err(format!("the sums are {:?}, of the pods {anew:?}", self.sums));
-        }
-        for Found { uid, name, entry, .. } in self.containers() {
-            if self
-                .ids
-                .get(&entry.id)
-                .is_none_or(|(of, called)| (of, called.as_str()) != (uid, name))
-            {
-                return Err(format!("{uid}/{name} cannot be found by its id {}", entry.id));
-            }
-        }
-        let known = self.containers().count();
-        match self.ids.len() == known {
-            true => Ok(()),
-            false => Err(format!("{} ids of {known} containers", self.ids.len())),
-        }
     }
 }
 
@@ -335,6 +299,18 @@ impl Books {
         }
     }
 
+    /// Notes that a container was not let in, or not resized.
+    pub(super) fn note_refused(
+        &mut self,
+        uid: &PodUid,
+        container: &Container,
+        why: &Rejection,
+        request: Option<Box<Request>>,
+    ) {
+        let Some(subject) = self.pod(uid).map(|pod| pod.subject(container)) else { return };
+        self.journal.note(true, subject, What::Refused { why: why.to_string(), request });
+    }
+
     /// A pod that was known by its sandbox alone has a uid after all.
     pub(super) fn rename_pod(&mut self, from: &PodUid, to: &PodUid) {
         let Some(mut renamed) = self.take_pod(from) else { return };
@@ -404,38 +380,5 @@ impl Books {
     /// All containers have been told, or will be, what follows from this.
     pub(super) fn tell(&mut self, basis: Basis) {
         self.told = Some(basis);
-    }
-}
-
-/// A pod that is being changed. It is counted anew when this is dropped.
-#[derive(Debug)]
-pub(super) struct PodMut<'a> {
-    entry: &'a mut PodEntry,
-    sums: &'a mut Sums,
-    revision: &'a mut u64,
-    told: &'a mut Option<Basis>,
-}
-
-impl Deref for PodMut<'_> {
-    type Target = PodEntry;
-
-    fn deref(&self) -> &PodEntry {
-        self.entry
-    }
-}
-
-impl DerefMut for PodMut<'_> {
-    fn deref_mut(&mut self) -> &mut PodEntry {
-        self.entry
-    }
-}
-
-impl Drop for PodMut<'_> {
-    fn drop(&mut self) {
-        let changed = self.sums.recount(self.entry);
-        *self.revision += u64::from(changed.claims);
-        if changed.partitioned {
-            *self.told = None;
-        }
     }
 }

@@ -6,7 +6,6 @@
 use crate::ledger::adopt::adopt_set;
 use crate::ledger::books::{Applied, Books, Certainty, Entry, Phase};
 use crate::ledger::event::Wanted;
-use crate::ledger::life::refuse;
 use crate::ledger::model::{Container, PodUid};
 use crate::ledger::node::Node;
 use crate::ledger::request::grant;
@@ -39,7 +38,7 @@ pub(crate) fn create(
         }
         let message = KUBELET_ACTIVE.to_owned();
         let rejection = Rejection { reason: Reason::UnexpectedAdmission, message };
-        refuse(books, uid, container, &rejection, None);
+        books.note_refused(uid, container, &rejection, None);
         return Err(rejection);
     }
     let applied = Applied::found(container, false);

@@ -9,7 +9,7 @@ use crate::ledger::node::Node;
 use crate::ledger::note::What;
 use crate::ledger::request::{Grant, Refusal, grant};
 use crate::ledger::terms::Terms;
-use crate::placement::{Rejection, Request};
+use crate::placement::Rejection;
 
 /// Enters a new container with the CPUs it gets, and says whose it is.
 pub(crate) fn create(
@@ -33,7 +33,7 @@ pub(crate) fn create(
             if let Some(mut pod) = books.change(&uid) {
                 pod.refused = true;
             }
-            refuse(books, &uid, &container, &rejection, request);
+            books.note_refused(&uid, &container, &rejection, request);
             Err(rejection)
         }
         None => Ok(uid),
@@ -98,16 +98,4 @@ fn enter(
     if let Some((subject, what)) = notes.flatten() {
         books.journal.note(false, subject, what);
     }
-}
-
-/// Takes note of a refusal.
-pub(crate) fn refuse(
-    books: &mut Books,
-    uid: &PodUid,
-    container: &Container,
-    why: &Rejection,
-    request: Option<Box<Request>>,
-) {
-    let Some(subject) = books.pod(uid).map(|pod| pod.subject(container)) else { return };
-    books.journal.note(true, subject, What::Refused { why: why.to_string(), request });
 }

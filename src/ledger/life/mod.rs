@@ -5,7 +5,7 @@ mod identity;
 mod resize;
 mod update;
 
-pub(super) use create::{create, refuse};
+pub(super) use create::create;
 pub(super) use identity::{Instance, identify, instance, note_opting_out, whose};
 pub(super) use resize::{resize_unseen, update_pod};
 pub(super) use update::update;

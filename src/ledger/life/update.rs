@@ -1,7 +1,6 @@
 //! The kubelet asks for other resources for a container that exists.
 
 use super::identity::{Instance, instance, whose};
-use super::refuse;
 use super::resize::resize;
 use crate::ledger::adopt::adopt_late;
 use crate::ledger::books::Books;
@@ -35,7 +34,7 @@ pub(crate) fn update(
         books.journal.note(true, subject, What::Contested(cpus));
     }
     if let Err(rejection) = resize(node, books, &uid, &container, wanted.cpu) {
-        refuse(books, &uid, &container, &rejection, None);
+        books.note_refused(&uid, &container, &rejection, None);
         return Err(rejection);
     }
     books.change_container(&uid, &container.name, |entry| {

@@ -88,3 +88,20 @@ fn memory_that_no_longer_follows_is_let_go_with_the_next_change() {
     node.event(Event::Settings(settings())).unwrap();
     assert_eq!(resize(&mut node, &a, "a", 4000, 5000).mems(), mems(&[0, 1]));
 }
+
+/// Running containers follow a change of the setting, both ways, each with one update.
+#[test]
+fn memory_follows_a_reload() {
+    let on = Settings { mems_follow_cpus: true, ..settings() };
+    let mut node = node();
+    let a = guaranteed("a", 8000);
+    create(&mut node, &a, container(&a, "c", "a", 8000));
+    for (settings, nodes) in [(settings(), mems(&[0, 1])), (on, mems(&[1]))] {
+        node.event(Event::Settings(settings)).unwrap();
+        let updates = deliver(&mut node.ledger, Channel::Runtime);
+        let told: Vec<_> = updates.iter().map(|update| update.pin.mems()).collect();
+        assert_eq!(told, [nodes]);
+        assert_eq!(updates[0].pin.cpus().to_string(), "8-15");
+        assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
+    }
+}

@@ -1,0 +1,50 @@
+//! [`PodMut`]: a pod that is being changed.
+
+use super::pod::PodEntry;
+use super::sums::Sums;
+use crate::cpuset::CpuSet;
+use crate::ledger::policy::Policy;
+use std::ops::{Deref, DerefMut};
+
+/// What decides, for all containers at once, where those run that share CPUs and what memory is theirs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Basis {
+    /// What shared containers are told.
+    pub(crate) open: CpuSet,
+    pub(crate) online: CpuSet,
+    pub(crate) policy: Policy,
+    pub(crate) mems_follow_cpus: bool,
+}
+
+/// A pod that is being changed. It is counted anew when this is dropped.
+#[derive(Debug)]
+pub(crate) struct PodMut<'a> {
+    pub(super) entry: &'a mut PodEntry,
+    pub(super) sums: &'a mut Sums,
+    pub(super) revision: &'a mut u64,
+    pub(super) told: &'a mut Option<Basis>,
+}
+
+impl Deref for PodMut<'_> {
+    type Target = PodEntry;
+
+    fn deref(&self) -> &PodEntry {
+        self.entry
+    }
+}
+
+impl DerefMut for PodMut<'_> {
+    fn deref_mut(&mut self) -> &mut PodEntry {
+        self.entry
+    }
+}
+
+impl Drop for PodMut<'_> {
+    fn drop(&mut self) {
+        let changed = self.sums.recount(self.entry);
+        *self.revision += u64::from(changed.claims);
+        if changed.partitioned {
+            *self.told = None;
+        }
+    }
+}

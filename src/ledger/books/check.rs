@@ -1,0 +1,36 @@
+//! What must hold of the books, for tests and debug builds.
+
+use super::counted::Counted;
+use super::pod::PodEntry;
+use super::sums::Sums;
+use super::{Books, Found};
+
+impl Books {
+    /// Whether the sums and the index are those of the pods.
+    ///
+    /// # Errors
+    /// What they are and what they should be, for the message of a failed assertion.
+    pub(in crate::ledger) fn check(&self) -> Result<(), String> {
+        let mut anew = Sums::default();
+        for pod in self.pods.values() {
+            anew.recount(&mut PodEntry { counted: Counted::default(), ..pod.clone() });
+        }
+        if anew != self.sums {
+            return Err(format!("the sums are {:?}, of the pods {anew:?}", self.sums));
+        }
+        for Found { uid, name, entry, .. } in self.containers() {
+            if self
+                .ids
+                .get(&entry.id)
+                .is_none_or(|(of, called)| (of, called.as_str()) != (uid, name))
+            {
+                return Err(format!("{uid}/{name} cannot be found by its id {}", entry.id));
+            }
+        }
+        let known = self.containers().count();
+        match self.ids.len() == known {
+            true => Ok(()),
+            false => Err(format!("{} ids of {known} containers", self.ids.len())),
+        }
+    }
+}

@@ -32,8 +32,8 @@ mod persist;
 mod poller;
 mod reload;
 mod repair;
-mod strict;
 mod suspects;
+mod validation;
 mod witness;
 
 pub use main_loop::serve;

@@ -9,7 +9,7 @@ use super::groups::GroupWriter;
 use super::keeper::Keeper;
 use super::pace::Pace;
 use crate::enforce::Enforcer;
-use crate::ledger::{Channel, ContainerId, Event, Ledger, Placed, Update};
+use crate::ledger::{Channel, ContainerId, Event, Ledger, Target, Update};
 use crate::nri::Updater;
 use std::future::pending;
 use tokio::task::JoinHandle;
@@ -127,8 +127,8 @@ impl Delivery {
     ) -> impl Future<Output = Vec<ContainerId>> + use<> {
         let enforcer = self.enforcer.clone().filter(|_| !updates.is_empty());
         let waiting = enforcer.map(|enforcer| {
-            let placed = updates.iter().filter_map(|update| ledger.placed_one(&update.container));
-            (enforcer, placed.collect::<Vec<Placed>>())
+            let placed = updates.iter().filter_map(|update| ledger.target(&update.container));
+            (enforcer, placed.collect::<Vec<Target>>())
         });
         async move {
             let Some((enforcer, placed)) = waiting else { return Vec::new() };
@@ -180,7 +180,7 @@ impl Delivery {
             }
             let mut failed = Vec::new();
             for write in writes {
-                let Some(placed) = keeper.ledger.placed_one(&write.container) else { continue };
+                let Some(placed) = keeper.ledger.target(&write.container) else { continue };
                 if !self.groups.set_cpus(placed).await {
                     failed.push(write);
                 }
@@ -228,7 +228,7 @@ impl Delivery {
         }
         // What was decided meanwhile may have been carried out before, and count for nothing now.
         let stale = changes.into_iter().filter(|change| {
-            let now = keeper.ledger.placed_one(&change.container);
+            let now = keeper.ledger.target(&change.container);
             !heard || now.is_some_and(|now| now.pin != change.pin)
         });
         keeper.note(Event::Drifted(stale.map(|change| change.container).collect()));

@@ -10,7 +10,7 @@ use super::partitions::Partitions;
 use super::repair::repair;
 use super::suspects::{Finding, Suspects};
 use crate::enforce::{Drift, Verifier};
-use crate::ledger::{Ledger, Placed};
+use crate::ledger::{Ledger, Target};
 use crate::observe::clock::now;
 use crate::wording;
 use std::collections::{BTreeMap, VecDeque};
@@ -82,10 +82,10 @@ impl DriftWatcher {
         }
     }
 
-    fn record(&mut self, placed: &Placed, drift: &Drift, action: Action, keeper: &mut Keeper) {
+    fn record(&mut self, placed: &Target, drift: &Drift, action: Action, keeper: &mut Keeper) {
         *self.drifts.entry(drift.kind()).or_default() += 1;
         *self.repairs.entry((drift.kind(), action.name())).or_default() += 1;
-        let Placed { subject, runs_on, .. } = placed;
+        let Target { subject, runs_on, .. } = placed;
         let (found, done) = (drift.to_string(), action.to_string());
         keeper.history().drifted(now(), subject.clone(), *runs_on, found, done);
         let (were, cpus) = (wording::agree(runs_on, "was", "were"), wording::cpus(runs_on));
@@ -94,6 +94,6 @@ impl DriftWatcher {
 }
 
 /// Whether it is still so: what has been decided anew since a look began is no drift.
-pub(super) fn is_decided(placed: &Placed, ledger: &Ledger) -> bool {
-    ledger.placed_one(&placed.subject.id).as_ref() == Some(placed)
+pub(super) fn is_decided(placed: &Target, ledger: &Ledger) -> bool {
+    ledger.target(&placed.subject.id).as_ref() == Some(placed)
 }

@@ -2,7 +2,7 @@
 
 use super::blocking::blocking;
 use crate::enforce::{Enforcer, KernelRefusal, ProbeError, writable};
-use crate::ledger::Placed;
+use crate::ledger::Target;
 use crate::partition::PartitionType;
 use std::path::Path;
 
@@ -45,25 +45,25 @@ impl GroupWriter {
     }
 
     /// Sets a container's CPUs. Says whether that was possible.
-    pub(super) async fn set_cpus(&mut self, placed: Placed) -> bool {
+    pub(super) async fn set_cpus(&mut self, placed: Target) -> bool {
         self.write(placed, Enforcer::set_cpus).await
     }
 
     /// Lifts an exclusive container's CFS quota. Says whether that was possible.
-    pub(super) async fn lift_quota(&mut self, placed: Placed) -> bool {
+    pub(super) async fn lift_quota(&mut self, placed: Target) -> bool {
         self.write(placed, Enforcer::lift_quota).await
     }
 
     /// Lifts a pod's CFS quota for an exclusive container, or puts it back. Says whether that was possible.
-    pub(super) async fn settle_pod_quota(&mut self, placed: Placed) -> bool {
+    pub(super) async fn settle_pod_quota(&mut self, placed: Target) -> bool {
         self.write(placed, Enforcer::settle_pod_quota).await
     }
 
     /// What the kernel refuses is logged and counted; a group that is gone is no failure.
     async fn write<E: Into<KernelRefusal> + Send + 'static>(
         &mut self,
-        placed: Placed,
-        write: impl FnOnce(&Enforcer, &Placed) -> Result<(), E> + Send + 'static,
+        placed: Target,
+        write: impl FnOnce(&Enforcer, &Target) -> Result<(), E> + Send + 'static,
     ) -> bool {
         let Ok(enforcer) = self.enforcer.clone() else { return false };
         let subject = placed.subject.clone();

@@ -70,7 +70,7 @@ impl Keeper {
         let placement = &self.ledger.settings().placement;
         self.counters.rejected(kind, Reason::UnexpectedAdmission, placement);
         let why = format!("UnexpectedAdmissionError: {why}");
-        if let Some(placed) = created.and_then(|id| self.ledger.placed_one(id)) {
+        if let Some(placed) = created.and_then(|id| self.ledger.target(id)) {
             let what = What::Refused { why: why.clone(), request: None };
             self.tell(&Note { warning: true, done: true, subject: placed.subject, what });
         }

@@ -3,7 +3,7 @@
 use super::orphans::{self, Sighting};
 use super::suspects::{AGAIN, Finding, PERIOD};
 use crate::enforce::Verifier;
-use crate::ledger::{Holder, Ledger, Placed};
+use crate::ledger::{Holder, Ledger, Target};
 use std::future::pending;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
@@ -50,7 +50,7 @@ impl Looks {
         if self.looking.is_none() {
             let Some(verifier) = self.verifier.clone() else { return pending().await };
             sleep_until(self.due).await;
-            let placed: Vec<Placed> = ledger.placed().collect();
+            let placed: Vec<Target> = ledger.targets().collect();
             let holders: Vec<Holder> = ledger.holders().collect();
             self.looking = Some(tokio::task::spawn_blocking(move || Found {
                 findings: findings(&verifier, placed),
@@ -65,7 +65,7 @@ impl Looks {
     }
 }
 
-fn findings(verifier: &Verifier, placed: Vec<Placed>) -> Vec<Finding> {
+fn findings(verifier: &Verifier, placed: Vec<Target>) -> Vec<Finding> {
     placed
         .into_iter()
         .map(|placed| Finding { drift: verifier.look(&placed), placed })

@@ -12,8 +12,8 @@ use super::partitions::{Partitions, Step};
 use super::paths::{Paths, StartError};
 use super::persist::Checkpoint;
 use super::reload::ConfigReload;
-use super::strict::{self, cannot_promise};
 use super::suspects::Finding;
+use super::validation::{self, cannot_promise};
 use super::witness::witness;
 use crate::checkpoint::StateError;
 use crate::config::{Config, Reading};
@@ -216,7 +216,7 @@ impl Owner {
         if !self.strict {
             return Ok(());
         }
-        strict::validate(&mut self.keeper, container, set)
+        validation::validate(&mut self.keeper, container, set)
     }
 
     /// Makes a container's group what it should be.

@@ -8,7 +8,7 @@ use super::paths::{Paths, StartError};
 use crate::config::{Config, WantedExclusivity};
 use crate::enforce::{Enforcer, KernelRefusal, ProbeError, probe};
 use crate::ledger::{
-    CgroupPath, Channel, ContainerId, Event, Exclusivity, Ledger, Placed, Policy, Settings, Update,
+    CgroupPath, Channel, ContainerId, Event, Exclusivity, Ledger, Policy, Settings, Target, Update,
 };
 use crate::observe::clock::now;
 use std::collections::{BTreeSet, VecDeque};
@@ -204,7 +204,7 @@ impl Partitions {
                 self.settle(&id, keeper, delivery).await;
             }
             Step::Create(id) => {
-                let reserve = move |placed: &Placed| enforcer.reserve(placed);
+                let reserve = move |placed: &Target| enforcer.reserve(placed);
                 match self.ask(&id, &keeper.ledger, reserve).await {
                     Err((_, refused @ KernelRefusal::Withheld(_))) => return Err(refused),
                     Err((placed, refused)) => {
@@ -232,7 +232,7 @@ impl Partitions {
     /// Every container's group has to be looked at, when nothing else is to be done.
     pub(super) fn settle_all(&mut self, ledger: &Ledger) {
         if self.is_on() {
-            let groups = ledger.placed().filter(|placed| placed.cgroup.is_some());
+            let groups = ledger.targets().filter(|placed| placed.cgroup.is_some());
             self.unsettled = groups.map(|placed| placed.subject.id).collect();
         }
     }
@@ -278,9 +278,9 @@ impl Partitions {
         id: &ContainerId,
         ledger: &Ledger,
         delivery: &mut Delivery,
-    ) -> Result<(), (Placed, KernelRefusal)> {
+    ) -> Result<(), (Target, KernelRefusal)> {
         let settled = self.ask(id, ledger, move |placed| enforcer.settle(placed)).await;
-        if let Some(placed) = ledger.placed_one(id) {
+        if let Some(placed) = ledger.target(id) {
             delivery.groups.settle_pod_quota(placed).await;
         }
         settled
@@ -291,9 +291,9 @@ impl Partitions {
         &mut self,
         id: &ContainerId,
         ledger: &Ledger,
-        work: impl FnOnce(&Placed) -> Result<(), KernelRefusal> + Send + 'static,
-    ) -> Result<(), (Placed, KernelRefusal)> {
-        let Some(placed) = ledger.placed_one(id) else { return Ok(()) };
+        work: impl FnOnce(&Target) -> Result<(), KernelRefusal> + Send + 'static,
+    ) -> Result<(), (Target, KernelRefusal)> {
+        let Some(placed) = ledger.target(id) else { return Ok(()) };
         self.tops.extend(placed.cgroup.as_ref().and_then(CgroupPath::top));
         let result = blocking(move || Some(work(&placed).map_err(|refused| (placed, refused))));
         result.await.unwrap_or(Ok(()))
@@ -303,7 +303,7 @@ impl Partitions {
     /// own. What follows for them is the ledger's to tell.
     fn fall_back(
         &mut self,
-        placed: Placed,
+        placed: Target,
         refused: &KernelRefusal,
         keeper: &mut Keeper,
         delivery: &mut Delivery,

@@ -7,12 +7,12 @@ use super::keeper::Keeper;
 use super::partitions::Partitions;
 use crate::cpuset::CpuSet;
 use crate::enforce::{Drift, Verifier};
-use crate::ledger::{Event, Placed};
+use crate::ledger::{Event, Target};
 use std::io;
 
 /// Repairs a drift by the next safe way, and says which. Of some containers the runtime has to be told again.
 pub(super) async fn repair(
-    placed: &Placed,
+    placed: &Target,
     drift: &Drift,
     verifier: Option<Verifier>,
     keeper: &mut Keeper,
@@ -59,7 +59,7 @@ pub(super) async fn repair(
 }
 
 /// Lets the processes of a container run on all of its CPUs that inherited this mask.
-async fn widen(verifier: Option<Verifier>, placed: Placed, mask: CpuSet) -> io::Result<()> {
+async fn widen(verifier: Option<Verifier>, placed: Target, mask: CpuSet) -> io::Result<()> {
     let Some(verifier) = verifier else { return Ok(()) };
     blocking(move || Some(verifier.widen(&placed, mask))).await.unwrap_or(Ok(()))
 }

@@ -5,7 +5,7 @@
 
 use super::pace::{MOST, Pace};
 use crate::enforce::Drift;
-use crate::ledger::{ContainerId, Placed};
+use crate::ledger::{ContainerId, Target};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ const PATIENCE: u32 = 30;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     /// What was decided.
-    pub(super) placed: Placed,
+    pub(super) placed: Target,
     /// What was found.
     pub(super) drift: Vec<Drift>,
 }

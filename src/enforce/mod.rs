@@ -20,7 +20,7 @@ pub use partition::KernelRefusal;
 pub use probe::{ProbeError, probe, writable};
 pub use verify::{Drift, InForce, Presence, Verifier};
 
-use crate::ledger::{CgroupPath, Placed};
+use crate::ledger::{CgroupPath, Target};
 use crate::partition::PartitionType;
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -44,7 +44,7 @@ impl Enforcer {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn reserve(&self, placed: &Placed) -> Result<(), KernelRefusal> {
+    pub fn reserve(&self, placed: &Target) -> Result<(), KernelRefusal> {
         if !placed.is_partition() {
             return self.await_added(placed, partition::deadline());
         }
@@ -58,13 +58,13 @@ impl Enforcer {
 
     /// Before CPUs are set for containers, whoever does it: waits until no group that is gone has any that they get. All of
     /// them have one time together. Those whose CPUs the kernel keeps for such a group, and why.
-    pub fn await_cpus<'a>(&self, placed: &'a [Placed]) -> Vec<(&'a Placed, KernelRefusal)> {
+    pub fn await_cpus<'a>(&self, placed: &'a [Target]) -> Vec<(&'a Target, KernelRefusal)> {
         let until = partition::deadline();
-        let refused = |placed: &'a Placed| Some((placed, self.await_added(placed, until).err()?));
+        let refused = |placed: &'a Target| Some((placed, self.await_added(placed, until).err()?));
         placed.iter().filter_map(refused).collect()
     }
 
-    fn await_added(&self, placed: &Placed, until: Instant) -> Result<(), KernelRefusal> {
+    fn await_added(&self, placed: &Target, until: Instant) -> Result<(), KernelRefusal> {
         let Some(group) = &placed.cgroup else { return Ok(()) };
         let named = self.on.cpus(group, "cpuset.cpus").unwrap_or_default();
         let added = placed.runs_on - named;
@@ -85,7 +85,7 @@ impl Enforcer {
     ///
     /// # Errors
     /// If the kernel refuses a partition. Others may run on the container's CPUs then.
-    pub fn settle(&self, placed: &Placed) -> Result<(), KernelRefusal> {
+    pub fn settle(&self, placed: &Target) -> Result<(), KernelRefusal> {
         let Some(group) = &placed.cgroup else { return Err(KernelRefusal::Nowhere) };
         let result = match placed.is_partition() {
             true => partition::keep(&self.on, group, placed.pin.cpus(), self.kind),
@@ -120,7 +120,7 @@ impl Enforcer {
     ///
     /// # Errors
     /// If the kernel refuses. That is not worth refusing anything for.
-    pub fn settle_pod_quota(&self, placed: &Placed) -> Result<(), FileError> {
+    pub fn settle_pod_quota(&self, placed: &Target) -> Result<(), FileError> {
         let Some(pod) = placed.cgroup.as_ref().and_then(CgroupPath::parent) else { return Ok(()) };
         let (done, result) = match placed.lifts_pod_quota {
             true => ("lifted", quota::lift(&self.on, &pod)),
@@ -140,7 +140,7 @@ impl Enforcer {
     ///
     /// # Errors
     /// If the kernel refuses, the group is gone, or some of them are kept for one that is.
-    pub fn set_cpus(&self, placed: &Placed) -> Result<(), KernelRefusal> {
+    pub fn set_cpus(&self, placed: &Target) -> Result<(), KernelRefusal> {
         let Some(group) = &placed.cgroup else { return Ok(()) };
         self.await_added(placed, partition::deadline())?;
         Ok(self.on.write(group, "cpuset.cpus", &placed.pin.cpus().to_string())?)
@@ -150,7 +150,7 @@ impl Enforcer {
     ///
     /// # Errors
     /// If the kernel refuses, or the group is gone.
-    pub fn lift_quota(&self, placed: &Placed) -> Result<(), FileError> {
+    pub fn lift_quota(&self, placed: &Target) -> Result<(), FileError> {
         match &placed.cgroup {
             Some(group) if placed.pin.is_exclusive() => quota::end(&self.on, group),
             _ => Ok(()),

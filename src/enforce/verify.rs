@@ -5,7 +5,7 @@ use super::hierarchy::{FileError, Hierarchy, Version};
 use super::partition;
 use super::quota;
 use crate::cpuset::CpuSet;
-use crate::ledger::{CgroupPath, Holder, Placed};
+use crate::ledger::{CgroupPath, Holder, Target};
 use crate::nodeset::NodeSet;
 use crate::partition::PartitionType;
 use crate::wording;
@@ -127,7 +127,7 @@ impl Verifier {
     }
 
     /// Everything that is not as it was decided for a container. What has no group (any more) is as it should be.
-    pub fn look(&self, placed: &Placed) -> Vec<Drift> {
+    pub fn look(&self, placed: &Target) -> Vec<Drift> {
         let Some(group) = placed.cgroup.as_ref().filter(|_| placed.running) else {
             return Vec::new();
         };
@@ -175,7 +175,7 @@ impl Verifier {
         }
     }
 
-    fn look_at(&self, group: &CgroupPath, placed: &Placed) -> Result<Vec<Drift>, FileError> {
+    fn look_at(&self, group: &CgroupPath, placed: &Target) -> Result<Vec<Drift>, FileError> {
         let mut drift = Vec::new();
         let set = self.on.cpus(group, "cpuset.cpus")?;
         if set != placed.pin.cpus() {
@@ -244,7 +244,7 @@ impl Verifier {
     ///
     /// # Errors
     /// What the kernel said for the first process that it did not work for.
-    pub fn widen(&self, placed: &Placed, inherited: CpuSet) -> io::Result<()> {
+    pub fn widen(&self, placed: &Target, inherited: CpuSet) -> io::Result<()> {
         let Some(group) = &placed.cgroup else { return Ok(()) };
         for pid in self.processes_of(group, WIDENED).map_err(io::Error::other)? {
             if self.status(pid).is_some_and(|status| status.allowed == inherited) {

@@ -54,7 +54,7 @@ pub use note::{MoveReason, Note, Subject, What};
 pub use policy::{Exclusivity, Policy};
 pub use settings::Settings;
 pub use stance::{KubeletClaim, Named, Stance};
-pub use target::{Deserted, Holder, Placed};
+pub use target::{Deserted, Holder, Target};
 pub use view::{ContainerView, View};
 
 use crate::cpuset::CpuSet;
@@ -322,17 +322,17 @@ impl Ledger {
     }
 
     /// Where all containers should run that exist and are told anything here, in order of pod uid and container name.
-    pub fn placed(&self) -> impl Iterator<Item = Placed> {
-        self.books.containers().filter_map(|found| self.target(found))
+    pub fn targets(&self) -> impl Iterator<Item = Target> {
+        self.books.containers().filter_map(|found| self.target_of(found))
     }
 
     /// One of them; `None` if there is no such container or it has ended.
-    pub fn placed_one(&self, id: &ContainerId) -> Option<Placed> {
-        self.target(self.books.find(id)?)
+    pub fn target(&self, id: &ContainerId) -> Option<Target> {
+        self.target_of(self.books.find(id)?)
     }
 
-    fn target(&self, found: Found<'_>) -> Option<Placed> {
-        target::placed(&self.node, &self.books, &self.pool, found)
+    fn target_of(&self, found: Found<'_>) -> Option<Target> {
+        target::target(&self.node, &self.books, &self.pool, found)
     }
 
     /// All containers with exclusive CPUs whose control group is known, in order of pod uid and container name.

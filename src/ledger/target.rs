@@ -12,7 +12,7 @@ use crate::cpuset::CpuSet;
 
 /// A container that exists, and where it should run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placed {
+pub struct Target {
     /// Which it is, for people; the runtime's id in it is for everybody.
     pub subject: Subject,
     /// Its control group, where known.
@@ -22,7 +22,7 @@ pub struct Placed {
     /// Where its processes may really run: less than it was told, if the kernel keeps some of it for others.
     pub runs_on: CpuSet,
     /// What keeps others off its CPUs, if it has exclusive ones.
-    pub kept_by: Exclusivity,
+    pub enforced_by: Exclusivity,
     /// Whether its process was told to run, as far as the runtime says.
     pub running: bool,
     /// Whether the pod's own CFS quota would throttle exclusive CPUs, so that it should be lifted: a pod's quota is the
@@ -30,10 +30,10 @@ pub struct Placed {
     pub lifts_pod_quota: bool,
 }
 
-impl Placed {
+impl Target {
     /// Whether the kernel keeps others off its CPUs.
     pub fn is_partition(&self) -> bool {
-        self.pin.is_exclusive() && self.kept_by == Exclusivity::Kernel
+        self.pin.is_exclusive() && self.enforced_by == Exclusivity::Kernel
     }
 }
 
@@ -64,7 +64,7 @@ pub struct Deserted {
 }
 
 /// Where a container should run; `None` if it has ended, or while nothing is decided here that should be seen to.
-pub(super) fn placed(node: &Node, books: &Books, pool: &Pool, found: Found<'_>) -> Option<Placed> {
+pub(super) fn target(node: &Node, books: &Books, pool: &Pool, found: Found<'_>) -> Option<Target> {
     let Found { pod, entry, .. } = found;
     if !entry.is_alive() || !node.assigns() {
         return None;
@@ -73,12 +73,12 @@ pub(super) fn placed(node: &Node, books: &Books, pool: &Pool, found: Found<'_>) 
     let by_now = entry.applied.cpus().filter(|_| entry.waits);
     let pin = by_now.and_then(|cpus| pin.on(cpus)).unwrap_or(pin);
     let exclusive = pin.is_exclusive();
-    Some(Placed {
+    Some(Target {
         subject: found.subject(),
         cgroup: entry.cgroup.clone(),
         pin,
         runs_on: if exclusive { pin.cpus() } else { left_of(node, books, pin.cpus()) },
-        kept_by: entry.enforced_by,
+        enforced_by: entry.enforced_by,
         running: entry.phase == Phase::Running,
         lifts_pod_quota: pod.lifts_quota(),
     })

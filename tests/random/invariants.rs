@@ -2,7 +2,7 @@
 
 use super::{Instance, Node};
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::{Adjustment, Placed};
+use nri_cpu_manager::ledger::{Adjustment, Target};
 
 impl Node {
     /// The invariants, on what the runtime believes.
@@ -10,8 +10,8 @@ impl Node {
         assert_eq!(self.ledger.check(), Ok(()));
         let kept: CpuSet = self
             .ledger
-            .placed()
-            .filter(Placed::is_partition)
+            .targets()
+            .filter(Target::is_partition)
             .map(|placed| placed.runs_on)
             .collect();
         let mut taken = CpuSet::EMPTY;

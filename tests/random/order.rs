@@ -30,7 +30,7 @@ impl Node {
     /// Containers that have exclusive CPUs, and that the runtime keeps others off.
     fn kept_by_runtime(&self) -> HashSet<String> {
         let kept: BTreeMap<String, Exclusivity> =
-            self.ledger.placed().map(|placed| (placed.subject.id.0, placed.kept_by)).collect();
+            self.ledger.targets().map(|placed| (placed.subject.id.0, placed.enforced_by)).collect();
         let holders = self.claims().into_iter().map(|claim| claim.id.0);
         holders.filter(|id| kept.get(id) == Some(&Exclusivity::Runtime)).collect()
     }

@@ -4,7 +4,7 @@ use super::wishes::opts_out;
 use super::{Instance, Node, PodSpec, exclusive};
 use nri_cpu_manager::ledger::model::ContainerId;
 use nri_cpu_manager::ledger::{
-    Claim, Container, CpuRequest, Event, Ledger, MilliCpu, Placed, Pod, Policy, Qos, SandboxId,
+    Claim, Container, CpuRequest, Event, Ledger, MilliCpu, Pod, Policy, Qos, SandboxId, Target,
 };
 
 impl Node {
@@ -27,8 +27,8 @@ impl Node {
         let before = self.instances.clone();
         let partitions: Vec<ContainerId> = self
             .ledger
-            .placed()
-            .filter(Placed::is_partition)
+            .targets()
+            .filter(Target::is_partition)
             .map(|placed| placed.subject.id)
             .collect();
         self.ledger = Ledger::new(self.topology.clone(), self.settings.clone(), memory);

@@ -135,8 +135,8 @@ async fn cpus_of_a_group_that_is_gone_are_not_taken_and_stay_its_own() {
     fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0-7\n").unwrap();
     let (second, followed) = node.create("second").await;
     assert_eq!((second, followed.unwrap()), (first, vec![]));
-    let placed = node.keeper.ledger.placed_one(&ContainerId("second".to_owned())).unwrap();
-    assert_eq!(placed.kept_by, Exclusivity::Kernel);
+    let placed = node.keeper.ledger.target(&ContainerId("second".to_owned())).unwrap();
+    assert_eq!(placed.enforced_by, Exclusivity::Kernel);
 }
 
 /// They do not come back: the kernel says what it has to say when it is asked for them, and the runtime keeps them.
@@ -158,8 +158,8 @@ async fn cpus_of_somebody_elses_partition_are_not_waited_for() {
     let told: Vec<&Happened> = past.troubles().map(|record| &record.happened).collect();
     let [Happened::KernelRefused(why)] = &told[..] else { panic!("not refused by the kernel") };
     assert!(why.starts_with("cannot read ") && why.contains("cpuset.cpus.exclusive"), "{why}");
-    let placed = node.keeper.ledger.placed_one(&ContainerId("first".to_owned())).unwrap();
-    assert_eq!(placed.kept_by, Exclusivity::Runtime);
+    let placed = node.keeper.ledger.target(&ContainerId("first".to_owned())).unwrap();
+    assert_eq!(placed.enforced_by, Exclusivity::Runtime);
 }
 
 /// The runtime would write them beside a partition that is going: the container waits for them with what it has, whoever
@@ -179,7 +179,7 @@ async fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
     fs::write(&effective, "0,5-7\n").unwrap();
     let (told, id) = (node.grow("c").await, ContainerId("c".to_owned()));
     assert_eq!(told, [""; 0]);
-    let placed = node.keeper.ledger.placed_one(&id).unwrap();
+    let placed = node.keeper.ledger.target(&id).unwrap();
     assert!(placed.is_partition() && placed.pin.cpus().to_string() == "1-4");
     let group = node.root.path().join("kubepods/pod/c");
     let text = |file: &str| fs::read_to_string(group.join(file)).unwrap();
@@ -188,7 +188,7 @@ async fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
     // It is not for ever that the kernel is waited for, but the runtime must not write them either.
     assert_eq!(node.partitions.next_unsettled().as_ref(), Some(&id));
     assert!(!node.partitions.settle(&id, &mut node.keeper, &mut node.delivery).await);
-    assert!(!node.keeper.ledger.placed_one(&id).unwrap().is_partition());
+    assert!(!node.keeper.ledger.target(&id).unwrap().is_partition());
     let mut changes = node.keeper.deliver(Channel::Runtime);
     assert_eq!(changes.len(), 1);
     node.hold_back(&mut changes).await;

@@ -11,12 +11,12 @@ fn finding(name: &str, set: &str) -> Finding {
         container: "c".into(),
         id: ContainerId(name.into()),
     };
-    let placed = Placed {
+    let placed = Target {
         subject,
         cgroup: None,
         pin: Adjustment::shared(cpus).unwrap(),
         runs_on: cpus,
-        kept_by: Exclusivity::Runtime,
+        enforced_by: Exclusivity::Runtime,
         running: true,
         lifts_pod_quota: false,
     };

@@ -38,21 +38,21 @@ impl Machine {
         self.file("kubepods/poda/cpu.max", "max 100000\n");
     }
 
-    fn lift(&self, placed: &Placed) {
+    fn lift(&self, placed: &Target) {
         let on = Hierarchy::open(self.0.path()).unwrap();
         crate::enforce::Enforcer::new(on, PartitionType::Root).lift_quota(placed).unwrap();
     }
 
-    fn look(&self, placed: &Placed, kind: Option<PartitionType>) -> Vec<String> {
+    fn look(&self, placed: &Target, kind: Option<PartitionType>) -> Vec<String> {
         let on = Hierarchy::open(self.0.path()).unwrap();
         let drift = Verifier::new(on, &self.0.path().join("proc"), kind).look(placed);
         drift.iter().map(ToString::to_string).collect()
     }
 }
 
-fn exclusive(cpus: &str, kept_by: Exclusivity) -> Placed {
+fn exclusive(cpus: &str, enforced_by: Exclusivity) -> Target {
     let cpus: CpuSet = cpus.parse().unwrap();
-    Placed {
+    Target {
         subject: Subject {
             namespace: "default".into(),
             pod: "a".into(),
@@ -62,7 +62,7 @@ fn exclusive(cpus: &str, kept_by: Exclusivity) -> Placed {
         cgroup: CgroupPath::new("kubepods/poda/c"),
         pin: Adjustment::exclusive(cpus).unwrap(),
         runs_on: cpus,
-        kept_by,
+        enforced_by,
         running: true,
         lifts_pod_quota: true,
     }
@@ -79,9 +79,9 @@ fn what_is_right_is_not_complained_about() {
     let placed = exclusive("4-7", Exclusivity::Kernel);
     assert_eq!(machine.look(&placed, Some(PartitionType::Root)), [""; 0]);
     // Not running, no group known, or the group gone: nothing to look at.
-    let pending = Placed { running: false, ..exclusive("8", Exclusivity::Kernel) };
-    let nowhere = Placed { cgroup: None, ..exclusive("8", Exclusivity::Kernel) };
-    let gone = Placed {
+    let pending = Target { running: false, ..exclusive("8", Exclusivity::Kernel) };
+    let nowhere = Target { cgroup: None, ..exclusive("8", Exclusivity::Kernel) };
+    let gone = Target {
         cgroup: CgroupPath::new("kubepods/podb/c"),
         ..exclusive("8", Exclusivity::Kernel)
     };
@@ -137,7 +137,7 @@ fn every_drift_is_seen() {
     machine.file("kubepods/poda/cpu.max", "400000 100000\n");
     let quota = ["its pod has the CFS quota \"400000 100000\""];
     assert_eq!(machine.look(&placed, Some(PartitionType::Root)), quota);
-    let keeps = Placed { lifts_pod_quota: false, ..placed.clone() };
+    let keeps = Target { lifts_pod_quota: false, ..placed.clone() };
     assert_eq!(machine.look(&keeps, Some(PartitionType::Root)), [""; 0]);
     machine.file("kubepods/poda/cpu.max", "max 100000\n");
     machine.file("kubepods/poda/c/cpu.max", "300000 100000\n");
@@ -191,7 +191,7 @@ fn a_mask_that_was_inherited_is_widened_wherever_it_is() {
     });
     let pids: Vec<String> = children.iter().map(|child| child.id().to_string()).collect();
     machine.group("", "", "member", &pids.join("\n"));
-    let placed = Placed { runs_on: all, ..exclusive("4-7", Exclusivity::Runtime) };
+    let placed = Target { runs_on: all, ..exclusive("4-7", Exclusivity::Runtime) };
     let widened = verifier.widen(&placed, one);
     let allowed =
         children.each_ref().map(|child| verifier.status(child.id()).map(|status| status.allowed));
@@ -206,7 +206,7 @@ fn a_mask_that_was_inherited_is_widened_wherever_it_is() {
 #[test]
 fn a_container_that_should_share_is_no_partition() {
     let machine = Machine::new();
-    let placed = Placed {
+    let placed = Target {
         pin: Adjustment::shared("0-15".parse().unwrap()).unwrap(),
         runs_on: "0-3,8-15".parse().unwrap(),
         ..exclusive("4-7", Exclusivity::Kernel)
@@ -258,7 +258,7 @@ fn a_quota_of_an_exclusive_container() {
     // The pod's is not ours to lift in this mode.
     machine.file("kubepods/poda/cpu.max", "300000 100000\n");
     assert_eq!(machine.look(&placed, None), ["it has the CFS quota \"300000 100000\""]);
-    let shared = Placed { pin: Adjustment::shared(placed.runs_on).unwrap(), ..placed.clone() };
+    let shared = Target { pin: Adjustment::shared(placed.runs_on).unwrap(), ..placed.clone() };
     assert_eq!(machine.look(&shared, None), [""; 0]);
     machine.lift(&shared);
     assert_eq!(machine.look(&placed, None).len(), 1, "a shared container keeps its own");

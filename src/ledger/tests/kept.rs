@@ -6,8 +6,8 @@ fn kernel() -> Node {
     Node::with(Settings { exclusivity: Exclusivity::Kernel, ..settings() }, Vec::new())
 }
 
-fn placed(node: &Node, id: &str) -> Placed {
-    node.ledger.placed_one(&ContainerId(id.to_owned())).unwrap()
+fn placed(node: &Node, id: &str) -> Target {
+    node.ledger.target(&ContainerId(id.to_owned())).unwrap()
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn who_shares_again_has_its_limit_again() {
         assert_eq!(pin.limit(), four);
         // As long as it shares. The kubelet sets a new one itself.
         let placed = |node: &Node| {
-            let pin = node.ledger.placed_one(&ContainerId("a".to_owned())).unwrap().pin;
+            let pin = node.ledger.target(&ContainerId("a".to_owned())).unwrap().pin;
             (pin.is_exclusive(), pin.limit())
         };
         assert_eq!(placed(&node), (false, four));

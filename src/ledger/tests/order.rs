@@ -34,7 +34,7 @@ fn who_has_to_leave_leaves_before_others_are_let_on() {
     node.event(reserving("0-3")).unwrap();
     assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["s 0-1,8-15", "a 6-7"]);
     assert!(node.ledger.waits() && node.ledger.owes());
-    let placed = |node: &Node, id: &str| node.ledger.placed_one(&ContainerId(id.to_owned()));
+    let placed = |node: &Node, id: &str| node.ledger.target(&ContainerId(id.to_owned()));
     assert_eq!(placed(&node, "s").unwrap().pin.cpus().to_string(), "0-1,8-15");
     assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["s 0-3,8-15"]);
     assert!(!node.ledger.waits() && !node.ledger.owes());

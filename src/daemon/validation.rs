@@ -20,7 +20,7 @@ pub(super) fn validate(
     if ledger.settings().policy == Policy::None || ledger.stance() != Stance::Assign {
         return Ok(());
     }
-    let (subject, why) = match ledger.placed_one(container) {
+    let (subject, why) = match ledger.target(container) {
         Some(placed) if set == Some(placed.pin.cpus()) => return Ok(()),
         Some(placed) => {
             let (decided, set) = (placed.pin.cpus(), told(set));

@@ -74,18 +74,7 @@ fn write(f: &mut String, status: &Status, style: drawn::Style) -> std::fmt::Resu
 
 fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fmt::Result {
     let config = &node.config;
-    writeln!(
-        f,
-        "config:   cpuManagerPolicy {} ({}), topologyManagerPolicy {} (scope {}, {}), exclusivity {}, strict {}{}",
-        config.cpu_manager_policy,
-        config.cpu_manager_policy_options,
-        config.topology_manager_policy,
-        config.topology_manager_scope,
-        config.topology_manager_policy_options,
-        config.exclusivity,
-        config.strict,
-        config.own
-    )?;
+    writeln!(f, "config:   {}", config.line(None))?;
     write!(f, "{}", Indented(&config.namespaces, "          "))?;
     let from = &node.config_source;
     let overrides = overrides(&from.overrides);

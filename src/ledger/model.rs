@@ -154,7 +154,7 @@ pub struct Pod {
     /// requests for whole CPUs. `None` if the event does not say.
     pub budget: Option<MilliCpu>,
     /// The annotations that are meant for this plugin, names and values as they stand, see
-    /// [`wishes`](super::wishes).
+    /// [`terms`](super::terms).
     pub annotations: Vec<(String, String)>,
     /// Its control group, which is there as long as the pod is; `None` if the event does not say.
     pub cgroup: Option<CgroupPath>,

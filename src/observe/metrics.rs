@@ -8,6 +8,7 @@ use super::config_state::ConfigState;
 use super::counters::{Alignment, Counters, Histogram};
 use super::figures::{Domain, Figures, Link, NodeFigures};
 use super::fragmentation::fragmentation;
+use super::report::ConfigStatus;
 use crate::ledger::Stance;
 use prometheus::proto::{
     Bucket, Counter, Gauge, Histogram as HistogramSample, LabelPair, Metric, MetricFamily,
@@ -323,20 +324,18 @@ impl Families {
 
     /// What is in force.
     fn settings(&mut self, node: &NodeFigures) {
-        let placement = &node.settings.placement;
-        let manager = &placement.topology_manager;
+        let config = ConfigStatus::in_force(node);
+        let reserved = node.settings.placement.reserved.to_string();
         let labels = [
-            ("cpu_manager_policy", node.settings.policy.name().to_owned()),
-            ("cpu_manager_policy_options", placement.options.to_string()),
-            ("exclusivity", node.settings.exclusivity.to_string()),
-            ("reserved_cpus", placement.reserved.to_string()),
-            ("strict", node.strict.to_string()),
-            ("topology_manager_policy", manager.policy.name().to_owned()),
-            ("topology_manager_policy_options", manager.options().to_owned()),
-            ("topology_manager_scope", manager.scope.name().to_owned()),
+            ("cpu_manager_policy", config.cpu_manager_policy.as_str()),
+            ("cpu_manager_policy_options", &config.cpu_manager_policy_options),
+            ("exclusivity", &config.exclusivity),
+            ("reserved_cpus", &reserved),
+            ("strict", if config.strict { "true" } else { "false" }),
+            ("topology_manager_policy", &config.topology_manager_policy),
+            ("topology_manager_policy_options", &config.topology_manager_policy_options),
+            ("topology_manager_scope", &config.topology_manager_scope),
         ];
-        let labels: Vec<(&'static str, &str)> =
-            labels.iter().map(|(name, value)| (*name, value.as_str())).collect();
         self.gauges(
             "nri_cpu_manager_config_info",
             "Always 1; the configuration in force is in the labels.",

@@ -37,7 +37,7 @@ impl NodeView {
         Status::of(now(), &self.figures, node)
     }
 
-    /// Why the containers that this names have the CPUs they have; see [`explain`](super::explanation::explain).
+    /// Why the containers that this names have the CPUs they have; see [`explain`].
     pub fn explain(&self, name: &str) -> Vec<Explanation> {
         let node = self.node.as_ref();
         node.map(|(view, history)| explain(view, history, name)).unwrap_or_default()

@@ -278,7 +278,7 @@ impl NodeStatus {
             fragmentation(&sizes)
         };
         NodeStatus {
-            config: ConfigStatus::of(figures),
+            config: ConfigStatus::in_force(figures),
             config_source: ConfigSourceStatus::of(&figures.config),
             stance: match figures.stance {
                 Stance::Assign => "assign",

@@ -3,7 +3,7 @@
 use crate::cli::node::overrides;
 use crate::config::{Config, Override};
 use crate::ledger::Settings;
-use crate::observe::report::{BoundsReport, Indented, OwnSettings};
+use crate::observe::report::{BoundsReport, ConfigStatus, Indented, OwnSettings};
 use crate::topology::Topology;
 use crate::wording;
 use serde::Serialize;
@@ -31,30 +31,14 @@ pub struct Report {
     pub outlook: Option<Outlook>,
 }
 
-/// Settings in the configuration's own words.
+/// Settings in the configuration's own words. Whether the kernel can keep exclusivity is seen only where the plugin runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SettingsReport {
-    /// `none` or `static`.
-    pub cpu_manager_policy: String,
-    /// The options that are on.
-    pub cpu_manager_policy_options: String,
-    /// The topology manager's policy.
-    pub topology_manager_policy: String,
-    /// Its options that are on.
-    pub topology_manager_policy_options: String,
-    /// `container` or `pod`.
-    pub topology_manager_scope: String,
+    /// What the status tells of a running plugin, too.
+    #[serde(flatten)]
+    pub config: ConfigStatus,
     /// Never exclusive.
     pub reserved_cpus: String,
-    /// `runtime`, `kernel` or `auto`. Whether the kernel can is seen only where the plugin runs.
-    pub exclusivity: String,
-    /// What few change.
-    #[serde(flatten)]
-    pub own: OwnSettings,
-    /// Whether no container may run otherwise than decided.
-    pub strict: bool,
-    /// What pods may wish for, the most specific namespace or pattern first. In all others they may wish for nothing.
-    pub namespaces: Vec<BoundsReport>,
 }
 
 /// An entry of `nodes`.
@@ -124,18 +108,11 @@ pub enum Effect {
 impl SettingsReport {
     /// Of a configuration and what it means on a machine.
     pub fn of(config: &Config, settings: &Settings) -> SettingsReport {
-        let placement = &settings.placement;
+        let own = OwnSettings::of(settings, config.partition(), config.on_active_kubelet());
+        let exclusivity = config.exclusivity().name();
         SettingsReport {
-            cpu_manager_policy: settings.policy.name().to_owned(),
-            cpu_manager_policy_options: placement.options.to_string(),
-            topology_manager_policy: placement.topology_manager.policy.name().to_owned(),
-            topology_manager_policy_options: placement.topology_manager.options().to_owned(),
-            topology_manager_scope: placement.topology_manager.scope.name().to_owned(),
-            reserved_cpus: placement.reserved.to_string(),
-            exclusivity: config.exclusivity().name().to_owned(),
-            own: OwnSettings::of(settings, config.partition(), config.on_active_kubelet()),
-            strict: config.strict(),
-            namespaces: BoundsReport::of(&settings.namespaces, settings.policy),
+            config: ConfigStatus::of(settings, exclusivity, config.strict(), own),
+            reserved_cpus: settings.placement.reserved.to_string(),
         }
     }
 }
@@ -163,22 +140,7 @@ impl OverrideReport {
 
 impl Display for SettingsReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let reserved = match self.reserved_cpus.as_str() {
-            "" => "CPUs none".to_owned(),
-            reserved => wording::cpus(reserved),
-        };
-        write!(
-            f,
-            "cpuManagerPolicy {} ({}), topologyManagerPolicy {} (scope {}, {}), reserved {reserved}, exclusivity {}, strict {}",
-            self.cpu_manager_policy,
-            self.cpu_manager_policy_options,
-            self.topology_manager_policy,
-            self.topology_manager_scope,
-            self.topology_manager_policy_options,
-            self.exclusivity,
-            self.strict
-        )?;
-        self.own.fmt(f)
+        f.write_str(&self.config.line(Some(&self.reserved_cpus)))
     }
 }
 
@@ -194,9 +156,9 @@ impl OverrideReport {
         match (&self.settings, &self.error) {
             (Some(settings), _) => {
                 writeln!(f, "  alone: {settings}")?;
-                match settings.namespaces == here {
+                match settings.config.namespaces == here {
                     true => Ok(()),
-                    false => write!(f, "{}", Indented(&settings.namespaces, "  ")),
+                    false => write!(f, "{}", Indented(&settings.config.namespaces, "  ")),
                 }
             }
             (None, Some(error)) => {
@@ -252,7 +214,7 @@ impl Display for Report {
             Some(node) => format!("node {node}{}", overrides(&lines)),
         };
         writeln!(f, "\nin force on {whose}:\n  {}", self.settings)?;
-        let namespaces = &self.settings.namespaces;
+        let namespaces = &self.settings.config.namespaces;
         write!(f, "{}", Indented(namespaces, "  "))?;
         if !self.overrides.is_empty() {
             writeln!(f)?;

@@ -3,6 +3,8 @@
 use super::super::config_state::ConfigState;
 use super::super::figures::NodeFigures;
 use super::{BoundsReport, OwnSettings};
+use crate::ledger::Settings;
+use crate::wording;
 use serde::{Deserialize, Serialize};
 
 /// The configuration in force, in its own words.
@@ -19,7 +21,7 @@ pub struct ConfigStatus {
     pub topology_manager_policy_options: String,
     /// `container` or `pod`.
     pub topology_manager_scope: String,
-    /// `runtime` or `kernel`: what is in force, never `auto`.
+    /// `runtime` or `kernel` where the plugin runs; of a file also `auto`.
     pub exclusivity: String,
     /// Whether no container may run otherwise than decided.
     pub strict: bool,
@@ -52,8 +54,21 @@ pub struct ConfigSourceStatus {
 }
 
 impl ConfigStatus {
-    pub(super) fn of(figures: &NodeFigures) -> ConfigStatus {
+    /// The settings that are in force.
+    pub fn in_force(figures: &NodeFigures) -> ConfigStatus {
         let settings = &figures.settings;
+        let own = OwnSettings::of(settings, figures.partition, figures.on_active_kubelet);
+        ConfigStatus::of(settings, &settings.exclusivity.to_string(), figures.strict, own)
+    }
+
+    /// Settings of the ledger, with what is no matter of the ledger's. This is the one description of settings: the status,
+    /// metrics and `check-config` tell what is in it.
+    pub fn of(
+        settings: &Settings,
+        exclusivity: &str,
+        strict: bool,
+        own: OwnSettings,
+    ) -> ConfigStatus {
         let manager = &settings.placement.topology_manager;
         ConfigStatus {
             cpu_manager_policy: settings.policy.name().to_owned(),
@@ -61,11 +76,31 @@ impl ConfigStatus {
             topology_manager_policy: manager.policy.name().to_owned(),
             topology_manager_policy_options: manager.options().to_owned(),
             topology_manager_scope: manager.scope.name().to_owned(),
-            exclusivity: settings.exclusivity.to_string(),
-            strict: figures.strict,
-            own: OwnSettings::of(settings, figures.partition, figures.on_active_kubelet),
+            exclusivity: exclusivity.to_owned(),
+            strict,
+            own,
             namespaces: BoundsReport::of(&settings.namespaces, settings.policy),
         }
+    }
+
+    /// One line for people; `reserved` are the reserved CPUs, where they belong into it.
+    pub fn line(&self, reserved: Option<&str>) -> String {
+        let reserved = match reserved {
+            None => String::new(),
+            Some("") => ", reserved CPUs none".to_owned(),
+            Some(reserved) => format!(", reserved {}", wording::cpus(reserved)),
+        };
+        format!(
+            "cpuManagerPolicy {} ({}), topologyManagerPolicy {} (scope {}, {}){reserved}, exclusivity {}, strict {}{}",
+            self.cpu_manager_policy,
+            self.cpu_manager_policy_options,
+            self.topology_manager_policy,
+            self.topology_manager_scope,
+            self.topology_manager_policy_options,
+            self.exclusivity,
+            self.strict,
+            self.own
+        )
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! # Why the answer is the same
 //!
-//! With the CPUs' hints alone, a merge ([`super::merge()`]) sees each hint as it is, and its order begins with
+//! With the CPUs' hints alone, a merge ([`super::merge::merge()`]) sees each hint as it is, and its order begins with
 //! "preferred", then "fewest nodes" (the size it aims at for hints that are not preferred is that of the narrowest
 //! one, so for them too it comes down to fewest nodes). So only hints of one size matter:
 //!

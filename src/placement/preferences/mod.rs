@@ -42,11 +42,11 @@ pub fn narrowed<'t>(
 }
 
 /// Chooses `n` exclusive CPUs for a container with wishes. `settings` are [`Wishes::settings`], the rest is as in
-/// [`allocate()`](crate::placement::kubelet::allocate()).
+/// [`allocate()`](allocate::allocate()).
 ///
 /// # Errors
-/// As there; [`Reason::SmtAlignment`](super::Reason::SmtAlignment) or
-/// [`Reason::UncoreAlignment`](super::Reason::UncoreAlignment) if a wish cannot be met now.
+/// As there; [`Reason::SmtAlignment`](crate::placement::Reason::SmtAlignment) or
+/// [`Reason::UncoreAlignment`](crate::placement::Reason::UncoreAlignment) if a wish cannot be met now.
 pub fn allocate(
     topology: &Topology,
     settings: &Settings,

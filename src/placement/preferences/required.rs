@@ -40,7 +40,7 @@ pub fn is_met(topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> bool {
 /// As [`allocate()`](allocate::allocate), in the fewest uncore caches.
 ///
 /// # Errors
-/// [`Reason::UncoreAlignment`](super::Reason::UncoreAlignment) if no so few caches have room; if some have, what else
+/// [`Reason::UncoreAlignment`](crate::placement::Reason::UncoreAlignment) if no so few caches have room; if some have, what else
 /// is in the way.
 pub(super) fn allocate(
     topology: &Topology,

@@ -5,7 +5,7 @@
 //! httparse, hyper's own parser, reads the head; the rest is short because the task is. hyper (1.x, `http1` and `server`)
 //! would replace only `read` and the writing of the answer's head. Its place would take an adapter between its I/O traits
 //! and tokio's, a service and a body type, and the limits of time and of connections, and the orderly end, would stay
-//! here, as hyper leaves these to its caller. It made a binary like this one some 200 KiB larger.
+//! here, as hyper leaves these to its caller. It is also larger than all that is here.
 
 use std::future::Future;
 use std::time::Duration;

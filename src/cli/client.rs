@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens.
+    /// No plugin listens.
     #[error(
         "cannot ask {}: {source}. Is the plugin running on this node, and is --state-dir the one it runs with? In Kubernetes: kubectl exec into its pod", path.display()
     )]
@@ -42,7 +42,7 @@ pub enum ClientError {
 /// Asks for `target`; the answer as it came.
 ///
 /// # Errors
-/// If nobody listens, or there is no answer.
+/// If no plugin listens, or there is no answer.
 pub fn ask(state_dir: &Path, target: &str) -> Result<String, ClientError> {
     let path = state_dir.join(SOCKET);
     let stream =

@@ -61,9 +61,9 @@ pub enum Unsuitable {
          `containerd config migrate` prints it"
     )]
     Version(String),
-    /// Somebody has switched the whole plugin off.
+    /// The configuration switches the whole plugin off.
     #[error(
-        "disabled_plugins lists \"{NRI}\": somebody does not want NRI here. Remove it from there if you do"
+        "disabled_plugins lists \"{NRI}\": NRI is switched off on purpose. Remove it from there if you want it"
     )]
     Disabled,
     /// A key has a value of a kind that it cannot have.
@@ -228,7 +228,7 @@ fn replace(path: &Path, content: &str) -> Result<(), EnableNriError> {
         File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
     };
     write().map_err(|source| {
-        // Whatever is wrong, it is not made worse by a file that nobody asked for.
+        // Whatever is wrong, a file that was not asked for would make it worse.
         let _ = fs::remove_file(&new);
         failed("replace", path)(source)
     })

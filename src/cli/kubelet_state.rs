@@ -44,7 +44,7 @@ pub enum KubeletStateError {
     #[error(transparent)]
     Topology(#[from] TopologyError),
     /// The plugin's state file cannot be used.
-    #[error("cannot use {}: {why}. Without it nobody knows what is assigned; is --state-dir right?", path.display())]
+    #[error("cannot use {}: {why}. Only this file says what is assigned; is --state-dir right?", path.display())]
     State {
         /// The file.
         path: PathBuf,

@@ -1,4 +1,4 @@
-//! Which machine a command is about: this one, a saved one, a copy of somebody's /sys, or one by name or description.
+//! Which machine a command is about: this one, a saved one, a copy of a /sys, or one by name or description.
 
 use crate::snapshot::{Snapshot, SnapshotError};
 use crate::topology::presets::{preset, presets};

@@ -23,7 +23,7 @@ impl NodeArgs {
         }
     }
 
-    /// What of a configuration is for this node. Where nothing was told of it nobody can say which overrides are its: it
+    /// What of a configuration is for this node. Where nothing is known of the node it is open which overrides are its: it
     /// is one that none matches then.
     ///
     /// # Errors

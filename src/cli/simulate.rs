@@ -102,7 +102,7 @@ pub fn run(
     let doubts = warnings.iter().map(|doubt| format!("warning: {doubt}"));
     let ignored = workload.ignored.iter().map(|place| format!("ignored: {place}"));
     for line in doubts.chain(ignored) {
-        // Nobody is left to tell if this fails.
+        // If this fails there is no place to say so.
         let _ = writeln!(aside, "{line}");
     }
     let end = args.until.or(workload.pods.last().map(|pod| pod.arrive)).unwrap_or(0);

@@ -87,7 +87,7 @@ pub fn run(
     };
     show(out, &text)?;
     for doubt in doubts {
-        // Nobody is left to tell if this fails.
+        // If this fails there is no place to say so.
         let _ = writeln!(warnings, "warning: {doubt}");
     }
     Ok(())

@@ -225,7 +225,7 @@ impl MainLoop<'_> {
             Err(error) => {
                 let path = self.paths.state_dir.join(endpoint::SOCKET);
                 log::warn!(
-                    "nobody can ask for the status: cannot listen on {}: {error}",
+                    "the status cannot be asked for here: cannot listen on {}: {error}",
                     path.display()
                 );
             }

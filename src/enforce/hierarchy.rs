@@ -84,7 +84,7 @@ impl Hierarchy {
     }
 
     /// Whether this process can write groups. A file is asked, by opening it: the directory's own mode says nothing, as it
-    /// is read-only for everybody on many hosts, and opening asks the mount and security modules as well.
+    /// is read-only by its mode on many hosts, and opening asks the mount and security modules as well.
     ///
     /// # Errors
     /// What the kernel says if not.

@@ -56,7 +56,7 @@ impl Enforcer {
         }
     }
 
-    /// Before CPUs are set for containers, whoever does it: waits until no group that is gone has any that they get. All of
+    /// Before CPUs are set for containers, by the runtime or here: waits until no group that is gone has any that they get. All of
     /// them have one time together. Those whose CPUs the kernel keeps for such a group, and why.
     pub fn await_cpus<'a>(&self, placed: &'a [Target]) -> Vec<(&'a Target, KernelRefusal)> {
         let until = partition::deadline();

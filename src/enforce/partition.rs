@@ -1,4 +1,4 @@
-//! cpuset partitions: the kernel takes a group's CPUs away from everybody else on the machine, and gives them back when
+//! cpuset partitions: the kernel takes a group's CPUs away from all other groups of the machine, and gives them back when
 //! the group is removed, whether this program runs or not.
 //!
 //! Source: `Documentation/admin-guide/cgroup-v2.rst` of the kernel, `cpuset.cpus.exclusive` (Linux 6.7) and
@@ -177,8 +177,8 @@ pub(super) fn deadline() -> Instant {
 
 /// Waits until no group but this one has `cpus`.
 ///
-/// The kernel gives the CPUs of a removed partition back a while after its group is gone for everybody else. Meanwhile it
-/// still compares it with its siblings: whoever writes its CPUs into a sibling's `cpuset.cpus`, as the runtime does for a
+/// The kernel gives the CPUs of a removed partition back a while after its group has vanished from the file system. Meanwhile it
+/// still compares it with its siblings: a write of its CPUs into a sibling's `cpuset.cpus`, as the runtime makes for a
 /// container that comes back, invalidates it and all other partitions beside it, and only half: their CPUs are lost, and
 /// the kernel's memory is damaged (seen with Linux 6.12: warnings in `partition_xcpus_del`, crashes minutes later).
 ///

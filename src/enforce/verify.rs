@@ -33,7 +33,7 @@ pub enum Drift {
     Quota(String),
     /// It has a CFS quota of its own, though it has exclusive CPUs.
     OwnQuota(String),
-    /// The container's first process may not run on all of its CPUs, because whoever started it may not either.
+    /// The container's first process may not run on all of its CPUs, because its parent may not either.
     Inherited(u32, CpuSet),
 }
 

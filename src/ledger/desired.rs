@@ -137,7 +137,7 @@ fn carry(books: &mut Books, steps: Steps, record: impl Fn(&mut Entry, &Adjustmen
     for Update { container, pin } in &updates {
         books.change_found(container, |entry| {
             record(entry, pin);
-            entry.waits = waiting.contains(container);
+            entry.waits = !waiting.is_empty() && waiting.contains(container);
         });
     }
     updates

@@ -210,7 +210,7 @@ pub struct Device {
     pub major: i64,
     /// Its minor number.
     pub minor: i64,
-    /// The NUMA node that it is on, once somebody has looked and if the kernel says.
+    /// The NUMA node that it is on, where the kernel says.
     pub node: Option<usize>,
 }
 
@@ -233,7 +233,7 @@ pub struct Container {
     pub mems: Option<NodeSet>,
     /// The devices it is given; none for one that is given all there are.
     pub devices: Vec<Device>,
-    /// Whether the kernel keeps everybody else off these: its control group is a partition. Runtimes do not tell.
+    /// Whether the kernel keeps all other containers off these: its control group is a partition. Runtimes do not tell.
     pub partitioned: bool,
     /// Whether what the runtime says of it is older than what is set: CRI-O, once it has been restarted, lists containers
     /// as it created them. What it asks for is of that time, too.

@@ -88,7 +88,7 @@ pub enum What {
 pub enum MoveReason {
     /// Its CPUs were decided earlier, and the runtime has not set them.
     NotSet,
-    /// Nobody had pinned it: it was created while there was no plugin, or while it stood back.
+    /// No plugin had pinned it: it was created while there was none, or while the ledger stood by.
     Unpinned,
     /// Its CPUs are exclusive to another container, too.
     Conflict,
@@ -132,7 +132,7 @@ impl fmt::Display for MoveReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             MoveReason::NotSet => "these were decided for it, but the runtime had not set them",
-            MoveReason::Unpinned => "it was created while nobody pinned containers",
+            MoveReason::Unpinned => "it was created while no plugin pinned containers",
             MoveReason::Conflict => "its CPUs are exclusive to another container too",
             MoveReason::Reserved => "some of its CPUs are reserved now",
             MoveReason::Offline => "some of its CPUs are offline now",

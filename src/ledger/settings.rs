@@ -11,7 +11,7 @@ use std::fmt;
 pub struct Settings {
     /// Who may have exclusive CPUs.
     pub policy: Policy,
-    /// Which CPUs they get, and which nobody does.
+    /// Which CPUs they get, and which no container does.
     pub placement: placement::Settings,
     /// Who keeps others off exclusive CPUs.
     pub exclusivity: Exclusivity,

@@ -13,7 +13,7 @@ use crate::cpuset::CpuSet;
 /// A container that exists, and where it should run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Which it is, for people; the runtime's id in it is for everybody.
+    /// Which it is, for people; with the runtime's id.
     pub subject: Subject,
     /// Its control group, where known.
     pub cgroup: Option<CgroupPath>,
@@ -37,7 +37,7 @@ impl Target {
     }
 }
 
-/// Somebody who has exclusive CPUs, running or not.
+/// A container that has exclusive CPUs, running or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
     /// The last instance of the container.

@@ -201,7 +201,7 @@ fn shares_by_itself(pod: &Pod, container: &str) -> bool {
 
 fn resolve(pod: &Pod, container: &str, bounds: Option<&Bounds>) -> Result<Terms, Rejection> {
     if bounds.is_some_and(|bounds| bounds.policy == Some(Policy::None)) {
-        // Nobody there has CPUs of his own, so there is nothing to wish for.
+        // No container there has CPUs of its own, so there is nothing to wish for.
         return Ok(Terms { cpus: Some(Cpus::Shared), ..Terms::default() });
     }
     let mut by_key = BTreeMap::new();

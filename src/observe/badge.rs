@@ -65,7 +65,7 @@ impl FromStr for Badge {
 pub struct Badges(BTreeMap<(PodUid, String), Badge>);
 
 impl Badges {
-    /// Takes away the badges of those who are gone, and gives one to everybody who is new.
+    /// Takes away the badges of containers that are gone, and gives one to each new one.
     pub fn follow(&mut self, view: &View) {
         let topology = &view.topology;
         let mut present: Vec<(CpuSet, &ContainerView)> =

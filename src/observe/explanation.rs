@@ -203,9 +203,15 @@ impl Case<'_> {
         why.push(format!("{name} {are} in {nodes} and {uncores}{cores}."));
         why.push(format!("The {} keeps others off {}.", seen.enforced_by, agree("it", "them")));
         if !seen.idle.is_empty() {
+            let (siblings, stay) = match seen.idle.len() {
+                1 => ("sibling", "stays"),
+                _ => ("siblings", "stay"),
+            };
+            let whose = agree("Its", "Their");
             why.push(format!(
-                "Their SMT siblings {} stay idle (smt: isolate): nobody is given them.",
-                seen.idle
+                "{whose} SMT {siblings} {} {stay} idle (smt: isolate): no container gets {}.",
+                seen.idle,
+                if seen.idle.len() == 1 { "it" } else { "them" }
             ));
         }
         why
@@ -247,7 +253,7 @@ impl Case<'_> {
                 "Its pod, or the configuration for its namespace, has it that it shares CPUs.".to_owned()
             }
             _ if self.view.settings.policy == Policy::None => {
-                "cpuManagerPolicy is none: nobody gets CPUs of their own.".to_owned()
+                "cpuManagerPolicy is none: no container gets CPUs of its own.".to_owned()
             }
             _ if self.view.stance != Stance::Assign => {
                 "The kubelet's own CPU manager assigns the CPUs of this node.".to_owned()

@@ -137,7 +137,7 @@ impl Engine<'_> {
         if let Some(depart) = pod.depart {
             self.departures.push(Reverse((depart, number)));
         }
-        // Nobody overtakes: who came earlier and waits gets in first, if he fits.
+        // No pod overtakes another: one that came earlier and waits gets in first, if it fits.
         if self.room < pod.request() {
             let waits = self.waiting == Waiting::Retry;
             self.see(&Happening::Full { pod, waits });
@@ -149,7 +149,7 @@ impl Engine<'_> {
         self.enter(number, pod);
     }
 
-    /// Lets time pass up to a moment, with everybody who goes until then.
+    /// Lets time pass up to a moment; pods that end until then go.
     fn until(&mut self, moment: Time) {
         while let Some(&Reverse((depart, _))) = self.departures.peek() {
             if depart > moment {
@@ -246,7 +246,7 @@ impl Engine<'_> {
         true
     }
 
-    /// Everybody who waits tries again, in the order in which they came.
+    /// Pods that wait try again, in the order in which they came.
     fn try_again(&mut self) {
         let workload = self.workload;
         let unfinished: Vec<usize> = self

@@ -186,7 +186,7 @@ impl Display for Outlook {
         let or_none =
             |list: &str| if list.is_empty() { "none".to_owned() } else { list.to_owned() };
         if self.assignments.is_empty() {
-            writeln!(f, "exclusive CPUs are assigned to nobody")?;
+            writeln!(f, "exclusive CPUs are assigned to no container")?;
         }
         for one in &self.assignments {
             writeln!(f, "{one}")?;

@@ -1,4 +1,4 @@
-//! What would become of containers: the ledger's own answer, asked of a ledger that nobody follows.
+//! What would become of containers: the answer of a ledger that decides for no runtime.
 
 use super::report::{AssignmentReport, Effect, Outlook};
 use crate::cpuset::CpuSet;

@@ -38,7 +38,7 @@ impl<'a> Progress<'a> {
         let percent = pods * 100 / self.pods.max(1);
         let seconds = self.started.elapsed().as_secs();
         let line = format!("{}: {percent} %, {pods} of {} pods, {seconds} s", self.name, self.pods);
-        // Nobody is left to tell if this fails.
+        // If this fails there is no place to say so.
         let _ = match self.terminal {
             true => write!(self.out, "\r{line}\x1b[K").and_then(|()| self.out.flush()),
             false => writeln!(self.out, "{line}"),

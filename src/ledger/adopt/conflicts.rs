@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 const PATIENCE: usize = 10_000;
 
 /// The fewest of `claims` without which no two of the others overlap, by their places; of two equally good answers the
-/// one that keeps those which come first. An empty claim is in nobody's way.
+/// one that keeps those which come first. An empty claim is in no other's way.
 pub(super) fn in_the_way(claims: &[CpuSet]) -> BTreeSet<usize> {
-    let everybody: BTreeSet<usize> = (0..claims.len()).collect();
+    let all: BTreeSet<usize> = (0..claims.len()).collect();
     let mut patience = PATIENCE;
-    fewest(claims, everybody, &mut patience)
+    fewest(claims, all, &mut patience)
 }
 
 /// In the graph whose edges are overlaps, the smallest set of places that touches every edge.
@@ -23,7 +23,7 @@ fn fewest(claims: &[CpuSet], mut left: BTreeSet<usize>, patience: &mut usize) ->
             .map(|&one| (one, neighbours(claims, &left, one)))
             .filter(|(_, others)| !others.is_empty())
             .collect();
-        // Whoever is in one other's way only can stay, whatever becomes of the rest: that other one goes.
+        // A claim that overlaps with one other only can stay, whatever becomes of the rest: that other one goes.
         if let Some((_, others)) = overlaps.iter().find(|(_, others)| others.len() == 1) {
             out.extend(others);
             left.retain(|one| !others.contains(one));

@@ -70,18 +70,27 @@ pub(super) struct Claimed {
     cpus: CpuSet,
     isolated: bool,
     cpu: CpuRequest,
+    /// What else decides to which sums its CPUs belong.
+    held: (bool, Phase, Exclusivity),
 }
 
 impl Claimed {
     pub(super) fn of(entry: &Entry) -> Option<Claimed> {
         let (id, isolated, cpu) = (entry.id.clone(), entry.isolated, entry.cpu);
-        Some(Claimed { id, cpus: entry.claim?, isolated, cpu })
+        let held = (entry.is_lent(), entry.phase, entry.enforced_by);
+        Some(Claimed { id, cpus: entry.claim?, isolated, cpu, held })
     }
 
+    /// Whether what must outlive the process is the same.
     pub(super) fn is_of(&self, entry: &Entry) -> bool {
         self.id == entry.id
             && entry.claim.as_ref() == Some(&self.cpus)
             && (self.isolated, self.cpu) == (entry.isolated, entry.cpu)
+    }
+
+    /// Whether its CPUs belong to the same sums.
+    pub(super) fn is_held_as(&self, entry: &Entry) -> bool {
+        self.held == (entry.is_lent(), entry.phase, entry.enforced_by)
     }
 }
 

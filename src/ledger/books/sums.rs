@@ -61,24 +61,27 @@ impl Sums {
 
     /// Counts a pod with exclusive CPUs; `exclusive` is what it was counted with before.
     fn replace(&mut self, pod: &PodEntry, exclusive: &mut Exclusive) -> Changed {
+        let uid = &pod.pod.uid;
+        count_in(&mut self.deserted, uid, pod.is_deserted());
         let held = || pod.containers.values().filter(|entry| entry.claim.is_some());
         let mut known = exclusive.claims.iter();
-        let same = held().all(|entry| known.next().is_some_and(|known| known.is_of(entry)))
-            && known.next().is_none();
-        if !same {
-            exclusive.claims = held().filter_map(Claimed::of).collect();
+        let (mut claims, mut sums) = (true, true);
+        for entry in held() {
+            let known = known.next();
+            claims &= known.is_some_and(|known| known.is_of(entry));
+            sums &= known.is_some_and(|known| known.is_held_as(entry));
         }
+        claims &= known.next().is_none();
+        if claims && sums {
+            return Changed::default();
+        }
+        exclusive.claims = held().filter_map(Claimed::of).collect();
         let before = std::mem::replace(&mut exclusive.partitioned, pod.partitioned());
-        let now = Held::of(held());
-        if now != exclusive.held {
-            self.held.subtract(&exclusive.held);
-            self.held.add(&now);
-            exclusive.held = now;
-        }
-        let uid = &pod.pod.uid;
+        self.held.subtract(&exclusive.held);
+        exclusive.held = Held::of(held());
+        self.held.add(&exclusive.held);
         count_in(&mut self.isolating, uid, held().any(|entry| entry.isolated));
-        count_in(&mut self.deserted, uid, pod.is_deserted());
-        Changed { claims: !same, partitioned: !before.is_subset(&exclusive.partitioned) }
+        Changed { claims: !claims, partitioned: !before.is_subset(&exclusive.partitioned) }
     }
 
     /// Takes a pod out of the sums. Says whether it had exclusive CPUs.

@@ -45,7 +45,7 @@ pub struct Occupancy {
     pub tenants: Vec<Tenant>,
     /// CPUs that are never exclusive.
     pub reserved: CpuSet,
-    /// CPUs that everybody else uses.
+    /// CPUs that containers without CPUs of their own use.
     pub shared: CpuSet,
 }
 
@@ -101,7 +101,7 @@ pub struct Cell {
 pub enum Usage {
     /// A container alone: its place in [`Picture::tenants`].
     Held(usize),
-    /// Everybody who has none alone.
+    /// All containers that have none alone.
     Shared,
     /// The same, or no container; it is never exclusive.
     Reserved,

@@ -242,7 +242,7 @@ fn sign(xml: &mut Xml, class: &str, text: &str, (x, y): (f64, f64), side: f64) {
     );
 }
 
-/// Everybody with letter, name and CPUs, and what the other signs mean.
+/// Each container with letter, name and CPUs, and what the other signs mean.
 fn legend(xml: &mut Xml, picture: &Picture, top: f64, width: f64) {
     let columns = ((width / COLUMN) as usize).max(1);
     let size = 26.0;

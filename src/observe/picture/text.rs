@@ -161,7 +161,7 @@ impl Pen<'_> {
         Block { lines, width: inner + 2 }
     }
 
-    /// A blank, and whoever has this thread of the core; blanks if it has fewer.
+    /// A blank, and the sign of this thread of the core; blanks if it has fewer.
     fn cell(&self, core: &Core, thread: usize) -> String {
         let width = self.cell;
         let Some(Cell { usage, .. }) = core.cells.get(thread) else { return " ".repeat(width + 1) };

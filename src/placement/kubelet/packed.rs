@@ -9,7 +9,7 @@
 //!
 //! The kubelet calls a core or socket free when it has as many free CPUs as the machine's average, and then takes all
 //! its CPUs, free or not. Here it must also be as large as the average, so what is taken is free. Where the two
-//! differ, the kubelet's answer has CPUs that belong to somebody else.
+//! differ, the kubelet's answer has CPUs that belong to another container.
 
 use super::free::Free;
 use super::order::Level;

@@ -19,7 +19,7 @@ use crate::topology::Topology;
 
 /// As [`affinity`](allocate::affinity), for a container with devices on these NUMA nodes.
 ///
-/// Nodes without CPUs do not count: nobody could be there.
+/// Nodes without CPUs do not count: no container could run there.
 ///
 /// # Errors
 /// As there.

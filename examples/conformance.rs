@@ -1,8 +1,9 @@
 //! Compares our decisions with the kubelet's own: runs every vector file found in a directory.
 //!
-//! `cargo run --release --example conformance -- DIR` prints `FILE passed P failed F excepted E` for each file and the
-//! first failures in full; the exit code is non-zero if any vector failed. Vectors the kubelet itself answers wrongly
-//! are excepted: they must get a legal answer of the right size instead.
+//! `cargo run --release --example conformance -- DIR` prints `FILE passed P failed F excepted E`
+//! for each file and the first failures in full; the exit code is non-zero if any vector failed.
+//! Vectors the kubelet itself answers wrongly are excepted: they must get a legal answer of the
+//! right size instead.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,8 +1,9 @@
 //! The state file: which exclusive CPUs were given to whom.
 //!
-//! Only what cannot be derived is in it, and even that is a memory, not the truth: the truth is what runs. The file is
-//! replaced as a whole and atomically, so that a crash at any moment leaves the old one or the new one; each carries a
-//! version and a checksum, so that anything else is noticed, kept aside for a person to look at, and done without.
+//! Only what cannot be derived is in it, and even that is a memory, not the truth: the truth is
+//! what runs. The file is replaced as a whole and atomically, so that a crash at any moment leaves
+//! the old one or the new one; each carries a version and a checksum, so that anything else is
+//! noticed, kept aside for a person to look at, and done without.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::{Claim, ContainerId, CpuRequest, MilliCpu, PodUid};
@@ -75,7 +76,8 @@ pub enum Loaded {
 }
 
 impl StateDir {
-    /// Makes the directory if need be (for its owner alone), checks that it can be written, and locks it.
+    /// Makes the directory if need be (for its owner alone), checks that it can be written, and
+    /// locks it.
     ///
     /// # Errors
     /// If any of that fails.

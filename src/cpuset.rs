@@ -1,9 +1,10 @@
 //! [`CpuSet`]: CPUs as a set, and the kernel's two ways of writing one down.
 //!
-//! The kernel prints CPU sets as *lists* (`0-3,8`, files named `*_list`) and as *masks* (`ff,00000101`, most files
-//! without that suffix). Both are described in the kernel's `Documentation/core-api/printk-formats.rst` and parsed by
-//! its `lib/bitmap-str.c`; cpuset(7) describes them for user space. Strides (`0-15:2/4`: of every four CPUs the first
-//! two) are accepted by the kernel wherever it reads a list.
+//! The kernel prints CPU sets as *lists* (`0-3,8`, files named `*_list`) and as *masks*
+//! (`ff,00000101`, most files without that suffix). Both are described in the kernel's
+//! `Documentation/core-api/printk-formats.rst` and parsed by its `lib/bitmap-str.c`; cpuset(7)
+//! describes them for user space. Strides (`0-15:2/4`: of every four CPUs the first two) are
+//! accepted by the kernel wherever it reads a list.
 
 use std::fmt;
 use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Sub, SubAssign};
@@ -13,13 +14,14 @@ const WORDS: usize = 32;
 
 /// How many CPUs a [`CpuSet`] can name: CPU numbers are `0..MAX_CPUS`.
 ///
-/// Linux on x86_64 is built for at most 8192 CPUs, but the largest machines Kubernetes runs on have fewer than 2048.
+/// Linux on x86_64 is built for at most 8192 CPUs, but the largest machines Kubernetes runs on have
+/// fewer than 2048.
 pub const MAX_CPUS: usize = WORDS * 64;
 
 /// A set of logical CPUs, by the kernel's CPU numbers.
 ///
-/// Plain data of a fixed size: copying one costs a few nanoseconds and nothing is ever allocated, so that
-/// placement can try many sets cheaply.
+/// Plain data of a fixed size: copying one costs a few nanoseconds and nothing is ever allocated,
+/// so that placement can try many sets cheaply.
 ///
 /// ```
 /// use nri_cpu_manager::cpuset::CpuSet;
@@ -147,7 +149,8 @@ impl CpuSet {
                 left -= ones;
                 continue;
             }
-            // Keep the `left` lowest ones: drop the lowest one of a copy `left` times, what remains is too much.
+            // Keep the `left` lowest ones: drop the lowest one of a copy `left` times, what remains
+            // is too much.
             let mut rest = *word;
             for _ in 0..left {
                 rest &= rest - 1;
@@ -180,7 +183,8 @@ impl CpuSet {
 
     /// Reads a mask as sysfs prints it: `f`, `ff,00000101`, also with a leading `0x`.
     ///
-    /// Groups are 32 bits wide, the most significant one first; white space around the text is ignored.
+    /// Groups are 32 bits wide, the most significant one first; white space around the text is
+    /// ignored.
     ///
     /// # Errors
     /// If the text is not such a mask, or names a CPU past [`MAX_CPUS`].
@@ -225,7 +229,8 @@ impl CpuSet {
 impl FromStr for CpuSet {
     type Err = ParseError;
 
-    /// Reads a list as the kernel prints and accepts it: `0-3,8`, `0-15:2/4`, or nothing for the empty set.
+    /// Reads a list as the kernel prints and accepts it: `0-3,8`, `0-15:2/4`, or nothing for the
+    /// empty set.
     fn from_str(list: &str) -> Result<CpuSet, ParseError> {
         let mut set = CpuSet::EMPTY;
         if list.trim().is_empty() {
@@ -239,7 +244,8 @@ impl FromStr for CpuSet {
                     let (part, list) = owned();
                     return Err(ParseError::NotANumber { part, list });
                 }
-                // Digits only, so the one error left is a number too large for the type: past the limit as well.
+                // Digits only, so the one error left is a number too large for the type: past the
+                // limit as well.
                 match text.parse() {
                     Ok(cpu) if cpu < MAX_CPUS => Ok(cpu),
                     _ => Err(ParseError::PastLimit { cpu: text.to_owned(), text: list.to_owned() }),
@@ -275,7 +281,8 @@ impl FromStr for CpuSet {
 }
 
 impl fmt::Display for CpuSet {
-    /// Writes the kernel's list format: ascending, ranges merged, `0-3,8`; nothing for the empty set.
+    /// Writes the kernel's list format: ascending, ranges merged, `0-3,8`; nothing for the empty
+    /// set.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut cpus = self.iter().peekable();
         let mut separator = "";

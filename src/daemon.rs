@@ -4,8 +4,9 @@
 //!   edge ── Message ──► owner: ledger decides ──► checkpoint on disk ──► reply ──► edge
 //! ```
 //!
-//! A decision is on disk before the runtime hears it. The disk is waited for outside the thread that serves the
-//! connection, and only if what must outlive the process has changed: never for a shared container.
+//! A decision is on disk before the runtime hears it. The disk is waited for outside the thread
+//! that serves the connection, and only if what must outlive the process has changed: never for a
+//! shared container.
 //!
 //! ```text
 //!   main_loop (what wakes the daemon) ──► owner ──► kubelet, reload, hotplug, partitions, drift, orphans

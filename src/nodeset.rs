@@ -4,13 +4,15 @@ use std::fmt;
 
 /// How many NUMA nodes a [`NodeSet`] can name: node numbers are `0..MAX_NODES`.
 ///
-/// The kubelet's limit is 64. Nodes past this one get no affinity, but their CPUs are still given out.
+/// The kubelet's limit is 64. Nodes past this one get no affinity, but their CPUs are still given
+/// out.
 pub const MAX_NODES: usize = 128;
 
 /// A set of NUMA nodes, by the kernel's numbers.
 ///
-/// Sets are ordered as binary numbers with node 0 as the lowest digit: of two sets the lower is the one without the
-/// highest node that is in only one of them. It is the order in which the topology manager breaks ties.
+/// Sets are ordered as binary numbers with node 0 as the lowest digit: of two sets the lower is the
+/// one without the highest node that is in only one of them. It is the order in which the topology
+/// manager breaks ties.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct NodeSet(u128);
 

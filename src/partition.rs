@@ -5,7 +5,8 @@ use std::fmt;
 /// The types of cpuset partitions, as `cpuset.cpus.partition` names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PartitionType {
-    /// A scheduling domain of its own, in which the kernel balances load: right for ordinary programs.
+    /// A scheduling domain of its own, in which the kernel balances load: right for ordinary
+    /// programs.
     #[default]
     Root,
     /// No load balancing at all, as with `isolcpus`: for programs that place their own threads.

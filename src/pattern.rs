@@ -34,8 +34,8 @@ pub fn closeness(pattern: &str, name: &str) -> Option<Closeness> {
 
 /// Whether two patterns can mean the same text; a text is a pattern that means itself.
 ///
-/// Row by row over the prefixes of `one`, each a row over the prefixes of `other`: the work is the product of their lengths,
-/// whatever they are.
+/// Row by row over the prefixes of `one`, each a row over the prefixes of `other`: the work is the
+/// product of their lengths, whatever they are.
 pub fn overlap(one: &str, other: &str) -> bool {
     let mut row = vec![true];
     for y in other.bytes() {
@@ -63,7 +63,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Patterns overlap if a text that both mean is found by trying; and the other way round for short ones.
+        /// Patterns overlap if a text that both mean is found by trying; and the other way round
+        /// for short ones.
         #[test]
         fn overlap_is_what_trying_finds(one in "[ab*?]{0,4}", other in "[ab*?]{0,4}") {
             let mut texts = vec![String::new()];

@@ -1,7 +1,9 @@
-//! A machine as a file: what `topology --save` writes, `simulate --topology` and `topology --from` read, and what
-//! `status` tells of the machine. Domains are lists of CPUs, so that a person can read it, and change it to ask "what if".
+//! A machine as a file: what `topology --save` writes, `simulate --topology` and `topology --from`
+//! read, and what `status` tells of the machine. Domains are lists of CPUs, so that a person can
+//! read it, and change it to ask "what if".
 //!
-//! docs/simulate.md is the reference. Only facts about the machine are in it, nothing of what runs there.
+//! docs/simulate.md is the reference. Only facts about the machine are in it, nothing of what runs
+//! there.
 
 use crate::cpuset::{CpuSet, ParseError};
 use crate::topology::model::{NodeFacts, OfflineCpu};
@@ -10,7 +12,8 @@ use crate::topology::{CoreKind, Cpu, Facts, Topology, TopologyError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The version of the form. It changes when something is taken away or means something else, not when something is added.
+/// The version of the form. It changes when something is taken away or means something else, not
+/// when something is added.
 pub const VERSION: u32 = 1;
 
 /// A machine. CPUs are lists in the kernel's format.
@@ -295,7 +298,8 @@ fn parse(place: &str, list: &str) -> Result<CpuSet, SnapshotError> {
     list.parse().map_err(none)
 }
 
-/// Domains of a kind have numbers of their own (but for dies, whose numbers begin anew with each socket).
+/// Domains of a kind have numbers of their own (but for dies, whose numbers begin anew with each
+/// socket).
 fn numbered(what: &'static str, ids: impl Iterator<Item = usize>) -> Result<(), SnapshotError> {
     let mut known = BTreeSet::new();
     for id in ids {

@@ -21,7 +21,8 @@ pub fn count<N: Display + PartialEq + From<u8>>(n: N, noun: &str) -> String {
     format!("{n} {noun}{plural}")
 }
 
-/// CPUs by their numbers: `CPU 0`, `CPUs 0-3`, `no CPUs`. `list` is as the kernel writes it, or a word in its place.
+/// CPUs by their numbers: `CPU 0`, `CPUs 0-3`, `no CPUs`. `list` is as the kernel writes it, or a
+/// word in its place.
 pub fn cpus(list: impl Display) -> String {
     let list = list.to_string();
     match list.is_empty() {

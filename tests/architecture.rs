@@ -1,4 +1,5 @@
-//! The rooms keep to themselves: reads the imports and holds ARCHITECTURE.md's table and its list of absences.
+//! The rooms keep to themselves: reads the imports and holds ARCHITECTURE.md's table and its list
+//! of absences.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -9,7 +10,8 @@ use imports::{Crate, circles, code, sources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Which texts may not stand in the code of a room; tests (from `#[cfg(test)]` on) may do as they like.
+/// Which texts may not stand in the code of a room; tests (from `#[cfg(test)]` on) may do as they
+/// like.
 struct Room {
     path: &'static str,
     except: &'static [&'static str],
@@ -118,7 +120,8 @@ const ROOMS: &[Room] = &[
     Room { path: "src/observe/metrics.rs", except: &[], absent: OUTSIDE_BUT_TIME },
     Room { path: "src", except: &["src/observe/metrics.rs"], absent: &["prometheus::"] },
     Room { path: "src", except: &["src/observe/http.rs"], absent: &["httparse"] },
-    // The decision whether the kubelet is active, and the reading of its file's bytes, are pure too.
+    // The decision whether the kubelet is active, and the reading of its file's bytes, are pure
+    // too.
     Room { path: "src/kubelet/activity.rs", except: &[], absent: &["std::fs", "tokio", "log::"] },
     Room { path: "src/kubelet/state.rs", except: &[], absent: &["std::fs", "tokio", "log::"] },
     Room { path: "src", except: &[], absent: &["unsafe {", "unsafe fn", "Mutex<", "RwLock<"] },

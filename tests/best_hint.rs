@@ -116,7 +116,8 @@ proptest! {
     }
 }
 
-/// Listing the hints of 64 nodes would outlast the machine; the search is over before anybody notices.
+/// Listing the hints of 64 nodes would outlast the machine; the search is over before anybody
+/// notices.
 #[test]
 fn sixty_four_nodes_end_soon() {
     let nodes = 64;

@@ -1,4 +1,5 @@
-//! A damaged state file never does damage: whatever is left of it, the plugin starts, adopts what runs, and moves nobody.
+//! A damaged state file never does damage: whatever is left of it, the plugin starts, adopts what
+//! runs, and moves nobody.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
@@ -84,7 +85,8 @@ fn every_bit_flipped() {
             }
         }
     }
-    // Another kind of white space at the end, or an upper case letter in the checksum, is the same file.
+    // Another kind of white space at the end, or an upper case letter in the checksum, is the same
+    // file.
     for bytes in believed {
         assert_eq!(
             checkpoint::decode(&bytes).unwrap(),

@@ -20,7 +20,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What it prints, or its error, which is one line. On 16 CPUs in two NUMA nodes, unless another machine is named.
+/// What it prints, or its error, which is one line. On 16 CPUs in two NUMA nodes, unless another
+/// machine is named.
 fn check(daemon: &Observed, text: &str, arguments: &[&str]) -> Result<String, String> {
     let file = daemon.paths.state_dir.with_file_name("new.yaml");
     fs::write(&file, text).unwrap();

@@ -1,4 +1,5 @@
-//! What a person sees who starts the plugin wrongly: one paragraph, a non-zero exit, and no runtime that was spoken to.
+//! What a person sees who starts the plugin wrongly: one paragraph, a non-zero exit, and no runtime
+//! that was spoken to.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -168,7 +169,8 @@ fn log_lines_carry_their_time_unless_the_journal_adds_it() {
     }
 }
 
-/// That the kubelet assigns CPUs is an error where the plugin is to assign them, and intended where it is to observe.
+/// That the kubelet assigns CPUs is an error where the plugin is to assign them, and intended where
+/// it is to observe.
 #[test]
 fn an_active_kubelet_is_an_error_unless_that_is_intended() {
     let place = Place::new();

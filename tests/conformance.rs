@@ -1,4 +1,5 @@
-//! Our decisions against the kubelet's own, all vectors of `tests/conformance`, and random histories on their machines.
+//! Our decisions against the kubelet's own, all vectors of `tests/conformance`, and random
+//! histories on their machines.
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::placement::{
@@ -27,8 +28,9 @@ fn every_vector() {
     }
 }
 
-/// On every machine, hybrid ones and those with offline CPUs too: no CPU is given to two containers, none that is
-/// reserved or offline to any, and each container gets exactly what it asked for, or a refusal.
+/// On every machine, hybrid ones and those with offline CPUs too: no CPU is given to two
+/// containers, none that is reserved or offline to any, and each container gets exactly what it
+/// asked for, or a refusal.
 #[test]
 fn random_histories_keep_cpus_exclusive() {
     let (machines, _) = runner::machines(&vectors()).unwrap();

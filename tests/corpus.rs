@@ -1,9 +1,9 @@
 //! The sysfs reader on real machines, against what hwloc reads from the same files.
 //!
-//! The machines are copies of `/sys` from hwloc's own tests, with the tree of objects that hwloc makes of each. They are
-//! not part of this project: the directory that holds them is `$HWLOC_CORPUS`, else `../shared/hwloc`. Without it
-//! this test says so and passes. It needs `tar` with bzip2, `gzip` and, for machines that are known only by
-//! hwloc's XML, `python3`.
+//! The machines are copies of `/sys` from hwloc's own tests, with the tree of objects that hwloc
+//! makes of each. They are not part of this project: the directory that holds them is
+//! `$HWLOC_CORPUS`, else `../shared/hwloc`. Without it this test says so and passes. It needs `tar`
+//! with bzip2, `gzip` and, for machines that are known only by hwloc's XML, `python3`.
 
 // A helper of a test may fail like the test itself.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -28,7 +28,8 @@ enum Question {
 
 use Question::{Cores, Cpus, L3, Nodes, Packages};
 
-/// Sets of CPUs that answer each question, restricted to CPUs both sides know (except for [`Cpus`] itself).
+/// Sets of CPUs that answer each question, restricted to CPUs both sides know (except for [`Cpus`]
+/// itself).
 type Answers = BTreeMap<Question, BTreeSet<String>>;
 
 /// Where we and hwloc see a machine differently, and why.
@@ -117,7 +118,8 @@ struct Object {
     cpus: CpuSet,
 }
 
-/// Reads hwloc's tree from what `lstopo -v` prints or from its XML: both indent each object by how deep it is.
+/// Reads hwloc's tree from what `lstopo -v` prints or from its XML: both indent each object by how
+/// deep it is.
 fn objects(text: &str) -> Vec<Object> {
     let mut objects: Vec<Object> = Vec::new();
     for line in text.lines().take_while(|line| !line.starts_with("depth 0")) {

@@ -60,7 +60,8 @@ async fn what_cannot_be_written_down_is_not_given() {
     .await;
 }
 
-/// The edge gives up on an answer that comes too late: the runtime has not heard of the changes in it.
+/// The edge gives up on an answer that comes too late: the runtime has not heard of the changes in
+/// it.
 #[tokio::test]
 async fn changes_that_were_not_heard_are_told_again() {
     local(async {

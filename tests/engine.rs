@@ -1,4 +1,5 @@
-//! The ledger does not know which engine answers: another one is put in from outside, and all that must hold does.
+//! The ledger does not know which engine answers: another one is put in from outside, and all that
+//! must hold does.
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{

@@ -1,5 +1,5 @@
-//! Random lives of a node on every machine of the conformance vectors, hybrid ones and those with offline CPUs too: the
-//! kubelet hands CPUs out twice, or reserved ones, in one of ten such lives.
+//! Random lives of a node on every machine of the conformance vectors, hybrid ones and those with
+//! offline CPUs too: the kubelet hands CPUs out twice, or reserved ones, in one of ten such lives.
 //!
 //! `STEPS=1000000 cargo test --release --test every_machine -- --nocapture` runs a million steps.
 

@@ -111,7 +111,8 @@ async fn an_old_decision_is_explained_by_the_settings_of_its_time() {
     .await;
 }
 
-/// Who wants idle siblings needs whole cores, and sets of many nodes are not counted where they are not listed.
+/// Who wants idle siblings needs whole cores, and sets of many nodes are not counted where they are
+/// not listed.
 #[tokio::test]
 async fn what_would_have_done_is_counted_rightly() {
     local(async {
@@ -237,7 +238,8 @@ async fn names_that_cannot_be() {
     .await;
 }
 
-/// A container that has to use what its pod has left chooses of these alone, and not of all that is free.
+/// A container that has to use what its pod has left chooses of these alone, and not of all that is
+/// free.
 #[tokio::test]
 async fn what_a_pod_has_left_is_what_was_chosen_from() {
     local(async {

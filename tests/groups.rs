@@ -55,7 +55,8 @@ async fn what_the_kernel_says_is_set_counts_before_what_the_runtime_believes() {
     .await;
 }
 
-/// Seen with CRI-O: so does what it lists of an in-place resize, and of the nodes that memory is on.
+/// Seen with CRI-O: so does what it lists of an in-place resize, and of the nodes that memory is
+/// on.
 #[tokio::test]
 async fn a_list_from_before_a_resize_does_not_undo_it() {
     local(async {
@@ -85,8 +86,8 @@ async fn a_list_from_before_a_resize_does_not_undo_it() {
     .await;
 }
 
-/// Nobody tells that a pod or a container has ended; its groups do, but only after a while, and only those that were
-/// seen.
+/// Nobody tells that a pod or a container has ended; its groups do, but only after a while, and
+/// only those that were seen.
 #[tokio::test(start_paused = true)]
 async fn ends_that_nobody_told_of() {
     local(async {
@@ -121,8 +122,8 @@ async fn ends_that_nobody_told_of() {
     .await;
 }
 
-/// Somebody writes into groups: all that was found is set again, where the runtime cannot be told at once; it is told by its
-/// next answer.
+/// Somebody writes into groups: all that was found is set again, where the runtime cannot be told
+/// at once; it is told by its next answer.
 #[tokio::test(start_paused = true)]
 async fn every_drift_of_a_look_is_repaired() {
     local(async {
@@ -141,8 +142,8 @@ async fn every_drift_of_a_look_is_repaired() {
     .await;
 }
 
-/// Pods that a kubelet starts at the same time: containerd loses what it is told of a container that it is still creating,
-/// and its next answer can be hours away.
+/// Pods that a kubelet starts at the same time: containerd loses what it is told of a container
+/// that it is still creating, and its next answer can be hours away.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_the_runtime_lost_is_made_up_for() {
     local(async {
@@ -163,8 +164,8 @@ async fn a_change_that_the_runtime_lost_is_made_up_for() {
     .await;
 }
 
-/// A CPU goes offline and comes back: where the runtime cannot be told at once, control groups are written, long before a
-/// look at them would find a drift. Its next answer says the same.
+/// A CPU goes offline and comes back: where the runtime cannot be told at once, control groups are
+/// written, long before a look at them would find a drift. Its next answer says the same.
 #[tokio::test(start_paused = true)]
 async fn what_changes_for_shared_containers_is_written_at_once() {
     local(async {
@@ -187,8 +188,8 @@ async fn what_changes_for_shared_containers_is_written_at_once() {
     .await;
 }
 
-/// A pod of two ends: the CPUs of the one that ended first were kept for its restart, and that the pod is gone is said by an
-/// event whose answer can carry nothing.
+/// A pod of two ends: the CPUs of the one that ended first were kept for its restart, and that the
+/// pod is gone is said by an event whose answer can carry nothing.
 #[tokio::test(start_paused = true)]
 async fn cpus_of_a_pod_that_is_gone_are_shared_at_once() {
     local(async {
@@ -214,8 +215,8 @@ async fn cpus_of_a_pod_that_is_gone_are_shared_at_once() {
     .await;
 }
 
-/// A runtime takes its time for twenty changes and loses the last one; meanwhile somebody writes another group by hand. What
-/// is only late is left to the runtime, what has drifted is not.
+/// A runtime takes its time for twenty changes and loses the last one; meanwhile somebody writes
+/// another group by hand. What is only late is left to the runtime, what has drifted is not.
 #[tokio::test(start_paused = true)]
 async fn what_is_late_is_waited_for_and_hides_nothing_else() {
     local(async {
@@ -263,7 +264,8 @@ async fn what_is_late_is_waited_for_and_hides_nothing_else() {
     .await;
 }
 
-/// Seen with CRI-O and crun: the quota of a container that ran before the plugin came stays, though its CPUs are set.
+/// Seen with CRI-O and crun: the quota of a container that ran before the plugin came stays, though
+/// its CPUs are set.
 #[tokio::test(start_paused = true)]
 async fn a_quota_of_a_container_from_before_is_lifted_soon() {
     local(async {

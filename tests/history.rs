@@ -1,7 +1,8 @@
-//! Random histories of a node: whatever happens, and however often the plugin starts anew, what must always hold does.
+//! Random histories of a node: whatever happens, and however often the plugin starts anew, what
+//! must always hold does.
 //!
-//! A small model of a container runtime stands beside the ledger: it believes what it is told, loses nothing, and
-//! reports what it believes when the plugin starts anew.
+//! A small model of a container runtime stands beside the ledger: it believes what it is told,
+//! loses nothing, and reports what it believes when the plugin starts anew.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -367,7 +368,8 @@ impl Node {
     fn create(&mut self, instance: Instance) {
         let (pod, container) = (instance.pod.clone(), instance.container.clone());
         let before: Vec<Claim> = self.ledger.claims().collect();
-        // The process of an earlier instance has ended before the runtime is asked for the next one.
+        // The process of an earlier instance has ended before the runtime is asked for the next
+        // one.
         let earlier = self.instances.values_mut().find(|earlier| earlier.precedes(&instance));
         let earlier = earlier.map(|earlier| {
             (earlier.running, earlier.stopped) = (false, true);
@@ -414,8 +416,8 @@ proptest! {
         prop_assert_eq!(node.ledger.pool(), all);
     }
 
-    /// Of a resize, of CPUs that went offline or of a start that was told after the end the runtime tells a plugin that
-    /// starts anew less, or other things, than one knows that was there.
+    /// Of a resize, of CPUs that went offline or of a start that was told after the end the runtime
+    /// tells a plugin that starts anew less, or other things, than one knows that was there.
     #[test]
     fn a_change_of_settings_ends_as_a_restart_with_them(
         machine in machine(),

@@ -1,5 +1,5 @@
-//! A configuration that changes while the plugin runs, as the kubelet changes a mounted ConfigMap, and what the outside
-//! sees of it.
+//! A configuration that changes while the plugin runs, as the kubelet changes a mounted ConfigMap,
+//! and what the outside sees of it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

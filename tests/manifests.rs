@@ -1,5 +1,5 @@
-//! The manifests against Kubernetes' own types: a field that Kubernetes does not know fails here, before an API server
-//! drops it in silence.
+//! The manifests against Kubernetes' own types: a field that Kubernetes does not know fails here,
+//! before an API server drops it in silence.
 //!
 //! What the files mean together, and that a pod made of them does its work, is the lab's to try.
 
@@ -138,7 +138,8 @@ fn a_mistake_is_found() {
     }
 }
 
-/// The kubelet on the same node has series of the same names, so each query selects the plugin's own job.
+/// The kubelet on the same node has series of the same names, so each query selects the plugin's
+/// own job.
 #[test]
 fn the_dashboard_asks_for_the_plugins_series_alone() {
     let text = fs::read_to_string(manifests().join("grafana/dashboard.json")).unwrap();

@@ -1,4 +1,5 @@
-//! Metrics and health as a scraper and a probe get them: over a real connection, from a daemon that has decided things.
+//! Metrics and health as a scraper and a probe get them: over a real connection, from a daemon that
+//! has decided things.
 //!
 //! `lab/tests/metrics.rs` has them read by Prometheus' own parser.
 

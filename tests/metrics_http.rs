@@ -1,4 +1,5 @@
-//! Clients that send anything, slowly or never: one on a clock that the test turns, many at once on the real one.
+//! Clients that send anything, slowly or never: one on a clock that the test turns, many at once on
+//! the real one.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
@@ -20,7 +21,8 @@ use tokio::time::{Instant, sleep};
 /// Longer than any connection may last.
 const LIMIT: Duration = Duration::from_secs(6);
 
-/// What a client gets that sends these pieces with so long between them; the connection has to end in time by itself.
+/// What a client gets that sends these pieces with so long between them; the connection has to end
+/// in time by itself.
 fn exchange(pieces: Vec<Vec<u8>>, pause: Duration, close: bool) -> String {
     let mut clock = tokio::runtime::Builder::new_current_thread();
     clock.enable_time().start_paused(true).build().unwrap().block_on(async {

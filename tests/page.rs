@@ -1,6 +1,7 @@
 //! The page in a real browser: Debian's Chromium, if it is installed (hack/test does that).
 //!
-//! `SCREENSHOTS=DIR cargo test --test page` also leaves pictures of nodes of several sizes there, for people to look at.
+//! `SCREENSHOTS=DIR cargo test --test page` also leaves pictures of nodes of several sizes there,
+//! for people to look at.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -63,8 +64,8 @@ async fn serve(daemon: &Observed) -> SocketAddr {
     address
 }
 
-/// Has the browser ask by way of us: `before` hears of each request before it is passed on, with how many there have been
-/// of its path. What the browser said, and all paths.
+/// Has the browser ask by way of us: `before` hears of each request before it is passed on, with
+/// how many there have been of its path. What the browser said, and all paths.
 async fn browse_watched(
     server: SocketAddr,
     time: Duration,
@@ -149,8 +150,9 @@ async fn the_page_refreshes_itself() {
     .await;
 }
 
-/// A server of the page that answers twice, and then takes requests and is silent, or ends the connections. The page tells
-/// times in seconds from its beginning. What the browser said, and how often it asked.
+/// A server of the page that answers twice, and then takes requests and is silent, or ends the
+/// connections. The page tells times in seconds from its beginning. What the browser said, and how
+/// often it asked.
 async fn browse_falling_silent(hangs: bool, time: Duration, arguments: &[&str]) -> (Output, usize) {
     const SECONDS: &str = "const start = Date.now();
         Date.prototype.toLocaleTimeString = function () { return `${Math.round((this - start) / 1000)} s`; };";
@@ -206,7 +208,8 @@ async fn nobody_answers() {
         let (output, _) = browse_falling_silent(false, PATIENCE, &arguments).await;
         let dom = String::from_utf8_lossy(&output.stdout);
         assert!(dom.contains(">not answering since 2 s; this is how it was<"), "{dom}");
-        // The browser's own clock stands still while it waits for an answer, so this takes as long as it takes.
+        // The browser's own clock stands still while it waits for an answer, so this takes as long
+        // as it takes.
         let (_, asked) =
             browse_falling_silent(true, Duration::from_secs(20), &["--remote-debugging-port=0"])
                 .await;
@@ -225,8 +228,8 @@ async fn until(daemon: &Observed, holds: impl Fn(&NodeStatus) -> bool) {
 /// A namespace that a configuration names, and a mistake beside it.
 const SECRET: &str = "secret-team";
 
-/// A node whose configuration was changed to one that needs a restart, then to one that cannot be used, and whose runtime has
-/// come back and not listed its containers.
+/// A node whose configuration was changed to one that needs a restart, then to one that cannot be
+/// used, and whose runtime has come back and not listed its containers.
 async fn troubled() -> Observed {
     let daemon = Observed::following(CONFIG).await;
     daemon.create("db", Qos::Guaranteed, 4000).await.unwrap();
@@ -322,7 +325,8 @@ async fn without_scripts() {
     local(async {
         let daemon = Observed::connected(CONFIG).await;
         let server = serve(&daemon).await;
-        // Without scripts a browser cannot be told to do something and end: it stays until its time is over.
+        // Without scripts a browser cannot be told to do something and end: it stays until its time
+        // is over.
         let arguments = ["--blink-settings=scriptEnabled=false", "--remote-debugging-port=0"];
         let time = Duration::from_secs(20);
         let (_, paths) = browse_watched(server, time, &arguments, async |_, _| {}).await;

@@ -1,5 +1,5 @@
-//! The reference of the configuration and of the annotations names everything there is. What there is, the plugin's own
-//! errors tell.
+//! The reference of the configuration and of the annotations names everything there is. What there
+//! is, the plugin's own errors tell.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

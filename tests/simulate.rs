@@ -1,4 +1,5 @@
-//! `simulate`: it says what it found. That its decisions are those of a daemon is `simulate_live.rs`.
+//! `simulate`: it says what it found. That its decisions are those of a daemon is
+//! `simulate_live.rs`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
@@ -78,7 +79,8 @@ fn side_by_side() {
     );
 }
 
-/// Overrides are for the node that is told; nobody is left to believe in some that were not looked at.
+/// Overrides are for the node that is told; nobody is left to believe in some that were not looked
+/// at.
 #[test]
 fn overrides_for_nodes() {
     let dir = tempfile::tempdir().unwrap();
@@ -145,7 +147,8 @@ fn the_picture_in_the_readme() {
     );
 }
 
-/// Pods that come and go: who does not fit waits, and gets in when somebody has gone; or is turned away.
+/// Pods that come and go: who does not fit waits, and gets in when somebody has gone; or is turned
+/// away.
 #[test]
 fn arrivals_and_departures() {
     let dir = tempfile::tempdir().unwrap();
@@ -188,7 +191,8 @@ fn arrivals_and_departures() {
     );
 }
 
-/// A container that is refused for the first time is no repetition of one of its pod that was refused before.
+/// A container that is refused for the first time is no repetition of one of its pod that was
+/// refused before.
 #[test]
 fn refused_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -320,7 +324,8 @@ fn machines_and_mistakes() {
     has(&error(&["--topology", "kep-4800", "--until", "soon"]), &["expected seconds"]);
 }
 
-/// Not every container of a pod has a limit: together they may have more than the limits that there are.
+/// Not every container of a pod has a limit: together they may have more than the limits that there
+/// are.
 #[test]
 fn a_pod_that_is_limited_in_part() {
     let pod = "kind: Pod\nmetadata: {name: a, annotations: {cpus.cpu-manager.nri.io/pod: exclusive}}\n\
@@ -339,7 +344,8 @@ fn a_pod_that_is_limited_in_part() {
     assert_eq!(claims, ["one 1-2", "two 3"]);
 }
 
-/// A pod whose container is refused is tried again when somebody has gone, or given up with all that it had.
+/// A pod whose container is refused is tried again when somebody has gone, or given up with all
+/// that it had.
 #[test]
 fn refused_by_the_plugin() {
     let text = "pod,container,cpu,arrive,depart\n\

@@ -1,7 +1,9 @@
-//! `simulate` decides what a daemon decides that hears the same: the invariant that makes a simulation worth anything.
+//! `simulate` decides what a daemon decides that hears the same: the invariant that makes a
+//! simulation worth anything.
 //!
-//! Each event of a simulation is told to a daemon with a ledger, a machine and a state file of its own, and the two answers are
-//! compared. `ARRIVALS=100000 cargo test --test simulate_live` lets so many pods come on the large machine.
+//! Each event of a simulation is told to a daemon with a ledger, a machine and a state file of its
+//! own, and the two answers are compared. `ARRIVALS=100000 cargo test --test simulate_live` lets so
+//! many pods come on the large machine.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
@@ -142,7 +144,8 @@ async fn decisions_are_those_of_a_daemon() {
     assert!(refused > 0, "refusals have to be the same as well");
 }
 
-/// Two sockets, four NUMA nodes, 24 uncore caches, and more pods than there is room for, for a long time.
+/// Two sockets, four NUMA nodes, 24 uncore caches, and more pods than there is room for, for a long
+/// time.
 #[tokio::test]
 async fn so_they_are_on_a_large_machine() {
     let pods = std::env::var("ARRIVALS").map_or(FEW, |pods| pods.parse().unwrap());

@@ -197,7 +197,8 @@ async fn get(address: SocketAddr, path: &str, host: &str) -> String {
     answer
 }
 
-/// What names pods is not told to everybody: all of it on the socket, names on the page to those nearby.
+/// What names pods is not told to everybody: all of it on the socket, names on the page to those
+/// nearby.
 #[tokio::test]
 async fn who_may_read_the_names_of_pods() {
     local(async {
@@ -293,7 +294,8 @@ async fn badges_stay() {
     .await;
 }
 
-/// An observer that asks over and over costs the owner a visit, and what has just happened is always in the answer.
+/// An observer that asks over and over costs the owner a visit, and what has just happened is
+/// always in the answer.
 #[tokio::test]
 async fn a_view_stays_the_same_until_something_happens() {
     local(async {

@@ -1,4 +1,5 @@
-//! The sysfs reader on machines of our own making: what is written is read back, what is broken is survived.
+//! The sysfs reader on machines of our own making: what is written is read back, what is broken is
+//! survived.
 
 // A helper of a test may fail like the test itself.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -115,7 +116,8 @@ proptest! {
         prop_assert!(reading.sizes.memory.values().all(|&bytes| bytes == NODE_BYTES));
     }
 
-    /// Whatever files say, a machine or an error comes out, the same one each time, and can be shown.
+    /// Whatever files say, a machine or an error comes out, the same one each time, and can be
+    /// shown.
     #[test]
     fn nothing_panics(
         machine in machines(),
@@ -273,9 +275,11 @@ fn matches_pattern(pattern: &str, path: &str) -> bool {
         })
 }
 
-/// Reads the machine that a file in `tests/trees` describes and compares with what the file expects below `---`.
+/// Reads the machine that a file in `tests/trees` describes and compares with what the file expects
+/// below `---`.
 ///
-/// With `BLESS=1` in the environment the file is given what was found instead: read the difference before believing it.
+/// With `BLESS=1` in the environment the file is given what was found instead: read the difference
+/// before believing it.
 #[track_caller]
 fn check_tree(path: &Path) {
     let text = fs::read_to_string(path).unwrap();

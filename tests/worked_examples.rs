@@ -1,5 +1,5 @@
-//! The worked examples of the KEPs, told to the ledger as a runtime would: containers of unknown kind, whose pod has a
-//! budget.
+//! The worked examples of the KEPs, told to the ledger as a runtime would: containers of unknown
+//! kind, whose pod has a budget.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -26,9 +26,11 @@ impl Node {
         Node { ledger: Ledger::new(topology, settings, Vec::new()), pods: 0 }
     }
 
-    /// A pod whose containers have these requests and limits, in thousandths of a CPU; 0 stands for none.
+    /// A pod whose containers have these requests and limits, in thousandths of a CPU; 0 stands for
+    /// none.
     ///
-    /// Says where each container's process may run, those with exclusive CPUs marked by `=`; or why one was refused.
+    /// Says where each container's process may run, those with exclusive CPUs marked by `=`; or why
+    /// one was refused.
     fn pod(&mut self, qos: Qos, containers: &[(u64, u64)]) -> Vec<String> {
         self.pods += 1;
         let total = containers.iter().map(|(request, _)| request).sum();
@@ -99,7 +101,8 @@ fn kep_3570_which_pods_get_exclusive_cpus() {
     }
 }
 
-/// KEP-4800's node with 32 CPUs in 4 caches, 0-1 reserved: `machine`, options, and what three pods get.
+/// KEP-4800's node with 32 CPUs in 4 caches, 0-1 reserved: `machine`, options, and what three pods
+/// get.
 #[track_caller]
 fn kep_4800(caches: &str, uncore: Option<UncoreOrder>, pods: &[(u64, &str)]) {
     let options = Options {
@@ -162,7 +165,8 @@ fn kep_693_single_numa_node_refuses_what_needs_two() {
     assert_eq!(node.guaranteed(&[12]), [NO_AFFINITY]);
 }
 
-/// KEP-693, scopes: container scope places each container where it fits, pod scope all of them in one place or not.
+/// KEP-693, scopes: container scope places each container where it fits, pod scope all of them in
+/// one place or not.
 #[test]
 fn kep_693_pod_scope_keeps_a_pods_containers_together() {
     let node = |scope| {
@@ -175,7 +179,8 @@ fn kep_693_pod_scope_keeps_a_pods_containers_together() {
     assert_eq!(node(Scope::Pod).guaranteed(&[2, 4]), [NO_AFFINITY, NO_AFFINITY]);
 }
 
-/// KEP-693, pod scope: two nodes for the pod, so a container may be on both though one would hold it.
+/// KEP-693, pod scope: two nodes for the pod, so a container may be on both though one would hold
+/// it.
 #[test]
 fn kep_693_pod_scope_where_the_pod_needs_two_nodes() {
     for (scope, expect) in [(Scope::Container, "=8-10"), (Scope::Pod, "=7-9")] {
@@ -186,7 +191,8 @@ fn kep_693_pod_scope_where_the_pod_needs_two_nodes() {
     }
 }
 
-/// The topology manager's policy is about where a container may start; one that runs may grow over its node.
+/// The topology manager's policy is about where a container may start; one that runs may grow over
+/// its node.
 #[test]
 fn a_resize_is_not_refused_for_its_affinity() {
     let single = manager(TopologyPolicy::SingleNumaNode, Scope::Container);

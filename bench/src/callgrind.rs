@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 /// The function whose calls are counted.
 const COUNTED: &str = concat!(module_path!(), "::counted_by_callgrind");
 
-/// What is not counted in it: how long the allocator searches depends on everything that was ever freed.
+/// What is not counted in it: how long the allocator searches depends on everything that was ever
+/// freed.
 const ALLOCATOR: [&str; 4] = ["malloc", "calloc", "realloc", "free"];
 
 /// Calls `call` where it is counted, and tells its case.
@@ -22,8 +23,8 @@ pub(super) fn case<T>(name: &str, call: impl FnOnce() -> T) -> Result<T, Box<dyn
     black_box(answer).ok_or_else(|| format!("{name}: not called").into())
 }
 
-/// Without type parameters, so that it has the one name that valgrind is told; not inlined, so that it is found by it;
-/// with something to do after the call, so that it is not left before.
+/// Without type parameters, so that it has the one name that valgrind is told; not inlined, so that
+/// it is found by it; with something to do after the call, so that it is not left before.
 #[inline(never)]
 fn counted_by_callgrind(call: &mut dyn FnMut()) -> bool {
     call();
@@ -40,8 +41,8 @@ pub(super) fn count() -> Result<Vec<(String, u64)>, Box<dyn Error>> {
     let mut valgrind = Command::new("valgrind");
     valgrind
         .args(["--tool=callgrind", "--quiet", "--collect-atstart=no", "--combine-dumps=yes"])
-        // Entering and leaving these turns counting on and off: outside of what is counted the wrong way round, so
-        // that is set to zero.
+        // Entering and leaving these turns counting on and off: outside of what is counted the
+        // wrong way round, so that is set to zero.
         .args([COUNTED].iter().chain(&ALLOCATOR).map(|name| format!("--toggle-collect={name}")))
         .arg(format!("--zero-before={COUNTED}"))
         .arg(format!("--dump-after={COUNTED}"))

@@ -5,7 +5,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// By which share of itself a count may grow. One program varies by some thousandths, with the order of memory.
+/// By which share of itself a count may grow. One program varies by some thousandths, with the
+/// order of memory.
 const TOLERANCE: f64 = 0.05;
 
 /// Instructions by case, in the order of the cases, and the compiler that made the program.

@@ -1,8 +1,9 @@
-//! How many instructions decisions take: counted by valgrind, so the same in every run, on a busy machine too.
+//! How many instructions decisions take: counted by valgrind, so the same in every run, on a busy
+//! machine too.
 //!
-//! `hack/bench` counts and compares with `bench/instructions.txt`, and fails where a case takes over 5 % more;
-//! `hack/bench --save` writes the new figures there. The program runs itself under valgrind to count; what is counted
-//! is in `cases.rs`.
+//! `hack/bench` counts and compares with `bench/instructions.txt`, and fails where a case takes
+//! over 5 % more; `hack/bench --save` writes the new figures there. The program runs itself under
+//! valgrind to count; what is counted is in `cases.rs`.
 
 mod callgrind;
 mod cases;

@@ -1,5 +1,5 @@
-//! Nodes to decide on: two sockets (one, if there is one NUMA node), SMT, caches of up to eight cores, half of the CPUs
-//! taken.
+//! Nodes to decide on: two sockets (one, if there is one NUMA node), SMT, caches of up to eight
+//! cores, half of the CPUs taken.
 
 use nri_cpu_manager::ledger::{
     Container, ContainerId, CpuRequest, Event, Exclusivity, Ledger, MilliCpu, Pod, PodUid, Policy,

@@ -44,7 +44,8 @@ impl Config {
         Topology::build(Facts { cpus, nodes, ..Facts::default() }).ok()
     }
 
-    /// The checked configuration, or the kubelet's reason not to start; `None` if the vector is not of its form.
+    /// The checked configuration, or the kubelet's reason not to start; `None` if the vector is not
+    /// of its form.
     pub(crate) fn settings(&self, topology: &Topology) -> Option<Result<Settings, SettingsError>> {
         let milli_cpus = match self.num_reserved.strip_suffix('m') {
             Some(milli) => milli.parse().ok()?,

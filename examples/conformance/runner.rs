@@ -1,4 +1,5 @@
-//! Runs vector files: one JSON object a line, plain or gzipped, each with the kubelet's answer in it.
+//! Runs vector files: one JSON object a line, plain or gzipped, each with the kubelet's answer in
+//! it.
 
 mod hints;
 pub(crate) mod merge;

@@ -1,5 +1,5 @@
-//! `sequence.jsonl`: the life of a node, pod by pod, told to the ledger as a runtime that knows its containers' kinds
-//! would tell it.
+//! `sequence.jsonl`: the life of a node, pod by pod, told to the ledger as a runtime that knows its
+//! containers' kinds would tell it.
 
 use super::options::Config;
 use super::simulated::{Admitted, Node, PodSpec};
@@ -127,8 +127,8 @@ impl Step {
 }
 
 impl Step {
-    /// Whether the node is as evenly free after this step as the kubelet's: a distribution over NUMA nodes can be equally good
-    /// as the kubelet's and another one.
+    /// Whether the node is as evenly free after this step as the kubelet's: a distribution over
+    /// NUMA nodes can be equally good as the kubelet's and another one.
     fn is_as_balanced(&self, node: &Node) -> bool {
         let Step::Admit { expect, .. } = self else { return false };
         let Ok(theirs) = expect.default.parse::<CpuSet>() else { return false };

@@ -1,4 +1,5 @@
-//! A node's kubelet and runtime in one: whole pods go in, the ledger's events come out of it one by one.
+//! A node's kubelet and runtime in one: whole pods go in, the ledger's events come out of it one by
+//! one.
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
@@ -57,13 +58,14 @@ impl PodSpec {
         init.chain(self.containers.iter().map(|spec| (ContainerKind::App, spec)))
     }
 
-    /// Whether containers of the pod that ask for whole CPUs get exclusive ones. In a pod with resources of its own none
-    /// does, unless an alpha feature is on.
+    /// Whether containers of the pod that ask for whole CPUs get exclusive ones. In a pod with
+    /// resources of its own none does, unless an alpha feature is on.
     fn is_exclusive(&self) -> bool {
         self.qos == "guaranteed" && self.pod_cpu.is_none()
     }
 
-    /// The most CPUs that its containers have exclusively at a time: sidecars stay, init containers come and go.
+    /// The most CPUs that its containers have exclusively at a time: sidecars stay, init containers
+    /// come and go.
     fn budget(&self) -> usize {
         let (mut sidecars, mut most) = (0, 0);
         for spec in &self.init {
@@ -107,12 +109,14 @@ impl Node {
         }
     }
 
-    /// What the kubelet calls its default set: the shared pool without what ended containers lend to it here.
+    /// What the kubelet calls its default set: the shared pool without what ended containers lend
+    /// to it here.
     pub(crate) fn shared(&self) -> CpuSet {
         self.ledger.pool() - self.ledger.exclusive()
     }
 
-    /// Starts a pod, all its containers in a row. One that is refused stops the pod, as the kubelet does.
+    /// Starts a pod, all its containers in a row. One that is refused stops the pod, as the kubelet
+    /// does.
     pub(crate) fn admit(&mut self, spec: &PodSpec) -> Result<Result<Admitted, Rejection>, String> {
         let pod = self.pod(spec)?;
         self.event(Event::RunPod(pod.clone()))?.map_err(|error| error.to_string())?;

@@ -63,8 +63,9 @@ pub(super) fn check(vector: Vector, machines: &Machines) -> Outcome {
     }
 }
 
-/// Whether two distributions over NUMA nodes are equally good: as many CPUs of as many nodes, and what is left free on the
-/// nodes is as even. The kubelet means to keep the first of several that are, and overwrites it in part.
+/// Whether two distributions over NUMA nodes are equally good: as many CPUs of as many nodes, and
+/// what is left free on the nodes is as even. The kubelet means to keep the first of several that
+/// are, and overwrites it in part.
 pub(super) fn is_as_balanced(
     topology: &Topology,
     available: &CpuSet,

@@ -15,7 +15,8 @@ pub(super) struct Machine {
     cpus: Vec<[usize; 5]>,
 }
 
-/// Builds the machine and keeps it; it passes if it has as many CPUs and domains as the vector says.
+/// Builds the machine and keeps it; it passes if it has as many CPUs and domains as the vector
+/// says.
 pub(super) fn check(machine: Machine, machines: &mut Machines) -> Outcome {
     let topology = match build(&machine.cpus) {
         Ok(topology) => topology,

@@ -1,5 +1,5 @@
-//! Requests to time, for every row of the table in docs/performance.md. They are described here rather than kept: the machines
-//! alone would be a megabyte.
+//! Requests to time, for every row of the table in docs/performance.md. They are described here
+//! rather than kept: the machines alone would be a megabyte.
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::topology::Topology;
@@ -80,7 +80,8 @@ pub(crate) fn requests() -> Result<Vec<Value>, DescriptionError> {
     Ok(all)
 }
 
-/// From a machine that is free but for its first core, and from one of which every other core is taken.
+/// From a machine that is free but for its first core, and from one of which every other core is
+/// taken.
 fn takes(all: &mut Vec<Value>, machine: &Machine) -> Result<(), DescriptionError> {
     let topology = machine.topology()?;
     let idle = topology.online() - first_core(&topology);

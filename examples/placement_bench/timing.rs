@@ -29,8 +29,8 @@ pub(crate) fn time<T>(mut call: impl FnMut() -> T) -> Timing {
     sample(|| round(calls) / calls)
 }
 
-/// Times calls one by one, each on something made anew; making and dropping it are not in the time taken. The clock
-/// itself is, a few dozen nanoseconds.
+/// Times calls one by one, each on something made anew; making and dropping it are not in the time
+/// taken. The clock itself is, a few dozen nanoseconds.
 pub(crate) fn time_each<S, T>(
     mut make: impl FnMut() -> S,
     mut call: impl FnMut(&mut S) -> T,

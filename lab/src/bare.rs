@@ -1,4 +1,5 @@
-//! The program alone, as root starts it, with all capabilities: for what the shipped pod cannot show.
+//! The program alone, as root starts it, with all capabilities: for what the shipped pod cannot
+//! show.
 
 use std::path::Path;
 
@@ -19,7 +20,8 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// Starts the program with this configuration and no memory of earlier runs. Does not wait for what it does.
+    /// Starts the program with this configuration and no memory of earlier runs. Does not wait for
+    /// what it does.
     ///
     /// # Errors
     /// When it cannot be started.

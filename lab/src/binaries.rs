@@ -1,4 +1,5 @@
-//! The programs under test and their helpers, built as they ship: static, so that they run in any container or guest.
+//! The programs under test and their helpers, built as they ship: static, so that they run in any
+//! container or guest.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -65,7 +66,8 @@ impl Binaries {
     }
 }
 
-/// Where this crate's programs are, which cargo has built together with the one that runs: a program or a test of it.
+/// Where this crate's programs are, which cargo has built together with the one that runs: a
+/// program or a test of it.
 fn beside_this_program() -> Result<PathBuf> {
     let this = std::env::current_exe().context("cannot tell which program runs")?;
     let directory = this.ancestors().skip(1).find(|directory| !directory.ends_with("deps"));

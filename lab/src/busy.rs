@@ -47,8 +47,8 @@ impl Busy {
         Ok(self)
     }
 
-    /// Starts one outside of all pods, in a group of its own beside `kubepods`, where a host's services are. Waits until it has
-    /// begun.
+    /// Starts one outside of all pods, in a group of its own beside `kubepods`, where a host's
+    /// services are. Waits until it has begun.
     ///
     /// # Errors
     /// When it cannot be started.

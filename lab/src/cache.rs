@@ -37,7 +37,8 @@ pub struct Lock(
     #[allow(dead_code, reason = "held, never read: dropping it releases the lock")] Flock<fs::File>,
 );
 
-/// Waits for the lock on a file of the cache; it is released when the returned value is dropped or the process ends.
+/// Waits for the lock on a file of the cache; it is released when the returned value is dropped or
+/// the process ends.
 ///
 /// # Errors
 /// When the lock file cannot be made or locked.
@@ -45,7 +46,8 @@ pub fn lock(name: &str) -> Result<Lock> {
     lock_file(&directory("locks")?.join(name))
 }
 
-/// As [`lock`], for a file anywhere: the whole machine's, for what other copies of the repository use as well.
+/// As [`lock`], for a file anywhere: the whole machine's, for what other copies of the repository
+/// use as well.
 ///
 /// # Errors
 /// When the lock file cannot be made or locked.
@@ -70,8 +72,8 @@ fn hold(path: &Path, way: FlockArg) -> Result<Lock> {
     }
 }
 
-/// Makes `path` once: `make` writes to a temporary neighbour that is renamed when it is complete, so that an
-/// interrupted run leaves nothing half made behind. Works for files and directories.
+/// Makes `path` once: `make` writes to a temporary neighbour that is renamed when it is complete,
+/// so that an interrupted run leaves nothing half made behind. Works for files and directories.
 ///
 /// # Errors
 /// What `make` reports, and failures of the file system.

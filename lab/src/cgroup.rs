@@ -1,7 +1,7 @@
 //! The cgroups a kubelet makes: `kubepods`, the QoS classes below it, and one for each pod.
 //!
-//! With cgroup v2 they are made like the kubelet does, limits included. With v1 the OCI runtime makes them on the way,
-//! and only the clearing away is left.
+//! With cgroup v2 they are made like the kubelet does, limits included. With v1 the OCI runtime
+//! makes them on the way, and only the clearing away is left.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,8 +49,9 @@ pub fn prepare(driver: Driver) -> Result<()> {
 
 /// Limits the CPU time of an empty cgroup that stays.
 ///
-/// Linux rewrites a jump in its scheduler, while that runs, when the first cgroup with such a limit comes and when the
-/// last one's limit goes (`cfs_bandwidth_used`). An emulated processor can trip over that: it is done once, early.
+/// Linux rewrites a jump in its scheduler, while that runs, when the first cgroup with such a limit
+/// comes and when the last one's limit goes (`cfs_bandwidth_used`). An emulated processor can trip
+/// over that: it is done once, early.
 ///
 /// # Errors
 /// When the cgroup cannot be made.
@@ -137,7 +138,8 @@ pub fn quota(pid: u32) -> Result<Option<i64>> {
     }
 }
 
-/// What is written in a process's cgroup as its CPUs (cgroup v2); empty if nothing was ever written there.
+/// What is written in a process's cgroup as its CPUs (cgroup v2); empty if nothing was ever written
+/// there.
 ///
 /// # Errors
 /// When the process is gone, or its cgroup cannot be read.
@@ -159,7 +161,8 @@ pub fn threads(pid: u32) -> Result<Vec<u32>> {
     threads.with_context(|| format!("{} names a strange thread", path.display()))
 }
 
-/// In how many periods a process's own cgroup and the one above it were throttled: its container and its pod.
+/// In how many periods a process's own cgroup and the one above it were throttled: its container
+/// and its pod.
 ///
 /// # Errors
 /// When the process is gone, or there is no such count.
@@ -193,7 +196,8 @@ pub fn add_service(name: &str) -> Result<PathBuf> {
     add(&format!("system.slice/{name}"))
 }
 
-/// The directory of a process's cgroup; `controller` names the hierarchy under cgroup v1, and is empty under v2.
+/// The directory of a process's cgroup; `controller` names the hierarchy under cgroup v1, and is
+/// empty under v2.
 ///
 /// # Errors
 /// When the process is gone.

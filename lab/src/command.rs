@@ -12,7 +12,8 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Prints one line of progress with the seconds since the first one.
 ///
-/// On standard error, so that results on standard output stay clean. A closed terminal is no reason to fail.
+/// On standard error, so that results on standard output stay clean. A closed terminal is no reason
+/// to fail.
 pub fn progress(what: impl AsRef<str>) {
     let elapsed = START.elapsed().as_secs_f64();
     let _ = writeln!(std::io::stderr(), "[{elapsed:6.1} s] {}", what.as_ref());
@@ -33,7 +34,8 @@ where
 /// Runs a command to its end and returns its standard output.
 ///
 /// # Errors
-/// When it cannot be started or fails: the error names the command and ends with the last lines it wrote.
+/// When it cannot be started or fails: the error names the command and ends with the last lines it
+/// wrote.
 pub fn run(command: &mut Command) -> Result<String> {
     let name = describe(command);
     let output =

@@ -1,4 +1,5 @@
-//! A real containerd with NRI in a directory of its own: started, killed, restarted, and gone without a trace.
+//! A real containerd with NRI in a directory of its own: started, killed, restarted, and gone
+//! without a trace.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -33,8 +34,8 @@ pub struct Containerd {
 const READY: Duration = Duration::from_secs(60);
 
 impl Containerd {
-    /// Starts it and waits until it is ready for pods. What an earlier, interrupted run left in the same directories
-    /// is ended and removed first.
+    /// Starts it and waits until it is ready for pods. What an earlier, interrupted run left in the
+    /// same directories is ended and removed first.
     ///
     /// # Errors
     /// When it does not become ready; the error ends with the last lines of its log.
@@ -53,8 +54,8 @@ impl Containerd {
         Ok(containerd)
     }
 
-    /// Takes NRI out of the configuration, which is how containerd 1.7 comes, and starts anew. From then on the lab does not wait
-    /// for NRI's socket.
+    /// Takes NRI out of the configuration, which is how containerd 1.7 comes, and starts anew. From
+    /// then on the lab does not wait for NRI's socket.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -107,8 +108,8 @@ impl Containerd {
         Cri::connect(&self.socket())
     }
 
-    /// Makes the image of an archive known to the CRI under its name, and waits until it is: containerd 1.7 learns of it
-    /// later.
+    /// Makes the image of an archive known to the CRI under its name, and waits until it is:
+    /// containerd 1.7 learns of it later.
     ///
     /// # Errors
     /// When ctr fails, or the image does not arrive.
@@ -177,7 +178,8 @@ impl Containerd {
             .arg(self.config_path())
             // containerd looks for its shim in PATH.
             .env("PATH", format!("{}:{path}", self.setup.programs.display()))
-            // On many emulated CPUs the Go runtime spends its time waking threads; this is inherited by shims and runc.
+            // On many emulated CPUs the Go runtime spends its time waking threads; this is
+            // inherited by shims and runc.
             .env("GOMAXPROCS", "2")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -228,7 +230,8 @@ impl Containerd {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         process::end(&mut child, signal, Duration::from_secs(15))
             .context("cannot end containerd")?;
-        // Its successor makes them anew; until then the old ones must not be taken for a sign of life.
+        // Its successor makes them anew; until then the old ones must not be taken for a sign of
+        // life.
         let _ = fs::remove_file(self.socket());
         let _ = fs::remove_file(self.nri_socket());
         Ok(())
@@ -241,7 +244,8 @@ impl Containerd {
     }
 }
 
-/// Everything goes: process, shims, containers, mounts, directories. Failures can only be told, not handled, here.
+/// Everything goes: process, shims, containers, mounts, directories. Failures can only be told, not
+/// handled, here.
 impl Drop for Containerd {
     fn drop(&mut self) {
         if let Err(error) = self.end(Signal::SIGTERM).and_then(|()| leftovers::remove(&self.setup))

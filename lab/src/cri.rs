@@ -18,8 +18,8 @@ pub mod wire {
     tonic::include_proto!("runtime.v1");
 }
 
-/// No call of the lab takes longer on a healthy runtime: on emulated processors, one that changes hundreds of other
-/// containers first takes minutes.
+/// No call of the lab takes longer on a healthy runtime: on emulated processors, one that changes
+/// hundreds of other containers first takes minutes.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// An image by its name. CRI-O wants to know how the pod named it as well.
@@ -114,7 +114,8 @@ impl Cri {
         /// Changes a running container's resources: what the kubelet does for an in-place resize.
         update_container_resources, UpdateContainerResourcesRequest -> UpdateContainerResourcesResponse);
 
-    /// Tells the runtime what a pod as a whole may use from now on. Whether it knows this call: older ones do not.
+    /// Tells the runtime what a pod as a whole may use from now on. Whether it knows this call:
+    /// older ones do not.
     ///
     /// # Errors
     /// The runtime's own words.

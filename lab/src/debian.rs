@@ -1,7 +1,9 @@
-//! Debian packages by name: installed on the host where that is needed, unpacked into the cache otherwise.
+//! Debian packages by name: installed on the host where that is needed, unpacked into the cache
+//! otherwise.
 //!
-//! Everything comes through a private apt directory: the host's package sources are read (for the mirror they name),
-//! never changed. Signatures are checked with the keyring every Debian machine has.
+//! Everything comes through a private apt directory: the host's package sources are read (for the
+//! mirror they name), never changed. Signatures are checked with the keyring every Debian machine
+//! has.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -75,7 +77,8 @@ impl Debian {
     /// Installs what virtual servers need on the host; what is there already stays untouched.
     ///
     /// # Errors
-    /// When apt-get fails, or when installing would change packages that are already on the machine.
+    /// When apt-get fails, or when installing would change packages that are already on the
+    /// machine.
     pub fn install_host_tools(&self) -> Result<()> {
         let missing = HOST.iter().filter(|(program, _)| match *program {
             QEMU => !is_new_enough(),
@@ -88,8 +91,8 @@ impl Debian {
         self.install(&qemu, (self.codename == "bookworm").then_some("bookworm-backports"))
     }
 
-    /// Without a suite the best version of all that may be installed is taken: a release may hold an older one than its
-    /// security fixes, which what is on the machine already may depend on.
+    /// Without a suite the best version of all that may be installed is taken: a release may hold
+    /// an older one than its security fixes, which what is on the machine already may depend on.
     fn install(&self, packages: &[&str], suite: Option<&str>) -> Result<()> {
         if packages.is_empty() {
             return Ok(());
@@ -150,7 +153,8 @@ impl Debian {
     /// The line of an apt source list for a suite.
     #[must_use]
     pub fn source(&self, suite: &str) -> String {
-        // A testing suite's Release file may be past its date; the signature is checked all the same.
+        // A testing suite's Release file may be past its date; the signature is checked all the
+        // same.
         let valid = if suite == "forky" { " check-valid-until=no" } else { "" };
         format!("deb [signed-by={KEYRING}{valid}] {} {suite} main", self.mirror)
     }
@@ -224,8 +228,8 @@ impl Debian {
         })
     }
 
-    /// apt-get with everything it reads and writes redirected. Options come after the host's own configuration, so
-    /// that a proxy set there is still used.
+    /// apt-get with everything it reads and writes redirected. Options come after the host's own
+    /// configuration, so that a proxy set there is still used.
     fn apt(&self, program: &str, purpose: Purpose) -> Command {
         let mut command = Command::new(program);
         let at = |name: &str| self.apt.join(name).display().to_string();
@@ -251,7 +255,8 @@ impl Debian {
     }
 }
 
-/// What apt is asked for: it decides which suites it may see, and which packages it believes to be installed.
+/// What apt is asked for: it decides which suites it may see, and which packages it believes to be
+/// installed.
 #[derive(Clone, Copy)]
 enum Purpose {
     /// To fetch archives, from any suite, as if nothing were installed.
@@ -281,7 +286,8 @@ fn is_new_enough() -> bool {
     number.is_some_and(|major: u32| major >= OLDEST_QEMU)
 }
 
-/// Suites go on, and their archives drop what an older index names: what fails is tried once more with new indexes.
+/// Suites go on, and their archives drop what an older index names: what fails is tried once more
+/// with new indexes.
 fn retried(act: impl Fn() -> Result<()>, renew: impl FnOnce() -> Result<()>) -> Result<()> {
     let Err(error) = act() else { return Ok(()) };
     progress(format!("{error:#}\ntrying once more, with new package indexes"));
@@ -299,7 +305,8 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// What fails as long as fewer than `needed` indexes were fetched: how often they were, and what came of it.
+    /// What fails as long as fewer than `needed` indexes were fetched: how often they were, and
+    /// what came of it.
     fn fetched(needed: u32) -> (u32, Result<()>) {
         let fetched = Cell::new(0);
         let act = || match fetched.get() {

@@ -15,7 +15,8 @@ use crate::vm::{self, Machine};
 /// What the person at the terminal can choose.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Which uncore cache is tried first: the KEP's numerical order, or the kubelet's fewest free CPUs.
+    /// Which uncore cache is tried first: the KEP's numerical order, or the kubelet's fewest free
+    /// CPUs.
     #[arg(long, value_enum, default_value_t = Order::Numerical)]
     pub order: Order,
     /// Without prefer-align-cpus-by-uncorecache: shows caches split between containers.

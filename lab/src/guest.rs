@@ -1,4 +1,5 @@
-//! The lab's program inside a virtual server: sets up what an init system would, plays the steps, reports.
+//! The lab's program inside a virtual server: sets up what an init system would, plays the steps,
+//! reports.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, Write};
@@ -28,10 +29,12 @@ const RUN: &str = "/lab";
 const REPORTS: &str = "/dev/ttyS1";
 const SHELL: &str = "/dev/ttyS2";
 const MEMORY: &str = "/run/lab";
-/// Of a step that takes longer it is said what it waits for: few do, and these are none the worse for some lines more.
+/// Of a step that takes longer it is said what it waits for: few do, and these are none the worse
+/// for some lines more.
 const LONG: Duration = Duration::from_secs(90);
 
-/// Plays the job. To be called in a guest only: it mounts file systems over `/run`, `/tmp` and others.
+/// Plays the job. To be called in a guest only: it mounts file systems over `/run`, `/tmp` and
+/// others.
 ///
 /// # Errors
 /// When the host cannot be reached; failures of the job itself are reported to it.

@@ -1,6 +1,7 @@
 //! A machine's processors: as Linux tells them, in its own words, and as a topology has them.
 //!
-//! Linux is read here in a few lines of the lab's own, so that the plugin's reader is never its own witness.
+//! Linux is read here in a few lines of the lab's own, so that the plugin's reader is never its own
+//! witness.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,8 @@ use nri_cpu_manager::topology::Topology;
 use nri_cpu_manager::topology::model::Domain;
 use serde::{Deserialize, Serialize};
 
-/// What there is online. CPU sets are in the kernel's list format; sets of one sort are in the order of their first CPUs.
+/// What there is online. CPU sets are in the kernel's list format; sets of one sort are in the
+/// order of their first CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hardware {
     /// All online CPUs.
@@ -36,7 +38,8 @@ pub struct Node {
 }
 
 impl Hardware {
-    /// What Linux says below `sys`, usually `/sys`. What it does not say is missing: an L3 in many virtual machines.
+    /// What Linux says below `sys`, usually `/sys`. What it does not say is missing: an L3 in many
+    /// virtual machines.
     ///
     /// # Errors
     /// When it does not say which CPUs are online, or tells strange distances.
@@ -113,7 +116,8 @@ fn read(path: &Path) -> Result<String> {
 mod tests {
     use super::*;
 
-    /// Two sockets of a core and a cache each, siblings two numbers apart; of the second core one CPU is offline.
+    /// Two sockets of a core and a cache each, siblings two numbers apart; of the second core one
+    /// CPU is offline.
     #[test]
     fn linux_is_taken_at_its_word() {
         let sys = tempfile::tempdir().unwrap();

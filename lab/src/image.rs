@@ -1,11 +1,12 @@
-//! Container images, made without a registry or a daemon: an OCI layout in a tar archive, as `ctr images import` and
-//! `podman load` take it.
+//! Container images, made without a registry or a daemon: an OCI layout in a tar archive, as `ctr
+//! images import` and `podman load` take it.
 //!
 //! Times, owners and the order of files are fixed: the same files give the same bytes.
 //!
-//! Why no tool does it: buildah and docker would build the Dockerfile's first stage too, out of a registry; umoci and skopeo
-//! have to be installed, where `hack/image` needs neither root nor Debian, and would be called with as many lines as the few
-//! objects of JSON below, which the specification of OCI images fixes.
+//! Why no tool does it: buildah and docker would build the Dockerfile's first stage too, out of a
+//! registry; umoci and skopeo have to be installed, where `hack/image` needs neither root nor
+//! Debian, and would be called with as many lines as the few objects of JSON below, which the
+//! specification of OCI images fixes.
 
 use std::fs::File;
 use std::io::Write;

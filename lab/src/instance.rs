@@ -1,4 +1,5 @@
-//! The plugin on a node, however it got there: one way to start it, to end it, to configure it and to hear it.
+//! The plugin on a node, however it got there: one way to start it, to end it, to configure it and
+//! to hear it.
 //!
 //! | who | what |
 //! |---|---|
@@ -85,8 +86,8 @@ pub trait Instance: Debug {
         self.wait_for_synchronisation(node, 1, READY).map(|_| ())
     }
 
-    /// Waits until it has synchronised with the runtime `count` times since its last start. One that the runtime launches
-    /// anew has done so before the runtime is ready.
+    /// Waits until it has synchronised with the runtime `count` times since its last start. One
+    /// that the runtime launches anew has done so before the runtime is ready.
     ///
     /// # Errors
     /// As [`wait_for`](Self::wait_for).

@@ -4,7 +4,8 @@ use anyhow::{Context, Result};
 
 const TAINTED: &str = "/proc/sys/kernel/tainted";
 
-/// Whether the kernel has warned of itself, or died in part, since it was started: nothing that it promises counts then.
+/// Whether the kernel has warned of itself, or died in part, since it was started: nothing that it
+/// promises counts then.
 ///
 /// Source: `Documentation/admin-guide/tainted-kernels.rst` of the kernel.
 ///

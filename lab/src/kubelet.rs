@@ -1,4 +1,5 @@
-//! The lab in the kubelet's place: what it asks the runtime for, call by call, and the cgroups it makes for that.
+//! The lab in the kubelet's place: what it asks the runtime for, call by call, and the cgroups it
+//! makes for that.
 
 use std::fs;
 use std::path::Path;
@@ -69,7 +70,8 @@ impl Kubelet {
         Ok(self.cri.run_pod_sandbox(request)?.pod_sandbox_id)
     }
 
-    /// Looks an image up, as a kubelet does before it makes a container: by CRI-O's rule, the strictest.
+    /// Looks an image up, as a kubelet does before it makes a container: by CRI-O's rule, the
+    /// strictest.
     ///
     /// # Errors
     /// When the node does not have it under exactly this name.
@@ -92,7 +94,8 @@ impl Kubelet {
         self.create_container_as(sandbox, config, pod.sandbox())
     }
 
-    /// As [`create_container`](Self::create_container), with these messages in place of the pod's usual ones.
+    /// As [`create_container`](Self::create_container), with these messages in place of the pod's
+    /// usual ones.
     ///
     /// # Errors
     /// The runtime's words when it refuses.
@@ -218,8 +221,8 @@ impl Kubelet {
         cgroup::remove_pod(&running.pod)
     }
 
-    /// Starts pods at the same time: containers are made while those before them are being started. Beside what came of
-    /// it, those that there are now.
+    /// Starts pods at the same time: containers are made while those before them are being started.
+    /// Beside what came of it, those that there are now.
     pub fn run_together(&self, pods: &[Pod], attempt: u32) -> (Vec<RunningPod>, Result<()>) {
         let mut running = Vec::new();
         for pod in pods {
@@ -259,8 +262,8 @@ impl Kubelet {
         together(pods, |running| self.remove_pod(running))
     }
 
-    /// Removes a stopped sandbox, after its containers: containerd takes a lock twice to remove them itself, and locks
-    /// itself up if a plugin registers in between.
+    /// Removes a stopped sandbox, after its containers: containerd takes a lock twice to remove
+    /// them itself, and locks itself up if a plugin registers in between.
     ///
     /// # Errors
     /// The runtime's words when it refuses.
@@ -273,7 +276,8 @@ impl Kubelet {
     }
 }
 
-/// Does this with all of them at the same time, begun in their order; the first error, once all are done.
+/// Does this with all of them at the same time, begun in their order; the first error, once all are
+/// done.
 fn together<T: Send>(
     all: impl IntoIterator<Item = T>,
     act: impl Fn(T) -> Result<()> + Sync,

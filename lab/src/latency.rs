@@ -1,5 +1,6 @@
-//! `hack/bench-latency`: how long a container with exclusive CPUs takes to be created and started beside many that share,
-//! without the plugin, with the runtime keeping exclusivity, and with the kernel.
+//! `hack/bench-latency`: how long a container with exclusive CPUs takes to be created and started
+//! beside many that share, without the plugin, with the runtime keeping exclusivity, and with the
+//! kernel.
 
 use std::time::{Duration, Instant};
 
@@ -73,7 +74,8 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// On an empty node without a plugin: medians of all modes, one after the other for each number of shared containers.
+/// On an empty node without a plugin: medians of all modes, one after the other for each number of
+/// shared containers.
 ///
 /// # Errors
 /// When the lab fails, or a container is refused.
@@ -95,7 +97,8 @@ pub fn measure(
         }
         let mut millis = [0.0; MODES.len()];
         for (mode, median) in MODES.iter().zip(&mut millis) {
-            // The program alone: what is timed is the runtime asking it, and that does not depend on how it was started.
+            // The program alone: what is timed is the runtime asking it, and that does not depend
+            // on how it was started.
             let plugin = match mode {
                 Some(mode) => Some(Plugin::start(&node.plugin(program, &exclusivity(mode))?)?),
                 None => None,

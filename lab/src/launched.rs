@@ -28,8 +28,9 @@ pub struct Launched {
 }
 
 impl Launched {
-    /// Puts an executable and its configuration where a runtime looks for them whose root directory is `root`; it does so
-    /// when it is started. `state` is where that plugin keeps its state, which is removed.
+    /// Puts an executable and its configuration where a runtime looks for them whose root directory
+    /// is `root`; it does so when it is started. `state` is where that plugin keeps its state,
+    /// which is removed.
     ///
     /// # Errors
     /// When the files cannot be written.
@@ -57,7 +58,8 @@ impl Launched {
         cache::remove(&self.config)
     }
 
-    /// Waits until it has ended, as it does with its connection: its state is free for another instance.
+    /// Waits until it has ended, as it does with its connection: its state is free for another
+    /// instance.
     ///
     /// # Errors
     /// When it outlives the runtime that launched it.

@@ -56,7 +56,8 @@ pub mod suite;
 pub mod view;
 pub mod vm;
 
-/// Fetches and makes what servers and containers need: programs, packages, and the images that guests boot from.
+/// Fetches and makes what servers and containers need: programs, packages, and the images that
+/// guests boot from.
 ///
 /// # Errors
 /// When this machine cannot be a lab, or packages cannot be had.

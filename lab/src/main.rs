@@ -30,7 +30,8 @@ enum Command {
     List,
     /// The plugin's image as an OCI archive, without Docker.
     Image(lab::image::shipped::Options),
-    /// Fetches and makes what servers and containers need, so that the first of them does not have to wait.
+    /// Fetches and makes what servers and containers need, so that the first of them does not have
+    /// to wait.
     Prepare,
     /// How much memory and disk the plugin needs.
     Measure,

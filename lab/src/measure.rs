@@ -1,4 +1,5 @@
-//! What the plugin costs: its size, its memory with many containers, and whether it needs anything beside itself.
+//! What the plugin costs: its size, its memory with many containers, and whether it needs anything
+//! beside itself.
 
 use std::fs;
 use std::time::Duration;
@@ -44,7 +45,8 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Measures, in a virtual server with real containerd: 25 pods of four containers, two of the pods exclusive.
+/// Measures, in a virtual server with real containerd: 25 pods of four containers, two of the pods
+/// exclusive.
 ///
 /// # Errors
 /// When the lab fails, or the plugin does not run without anything else.

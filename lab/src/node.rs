@@ -40,7 +40,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts the runtime and makes the image known to it. `directory` is for the plugin and the containers' reports.
+    /// Starts the runtime and makes the image known to it. `directory` is for the plugin and the
+    /// containers' reports.
     ///
     /// # Errors
     /// When the runtime does not start or does not take the image.
@@ -69,8 +70,8 @@ impl Node {
     /// Starts a pod with all its containers, in their order.
     ///
     /// # Errors
-    /// The runtime's words when it refuses; what was started until then stays, as with a kubelet, until
-    /// [`remove`](Self::remove) or [`remove_all`](Self::remove_all).
+    /// The runtime's words when it refuses; what was started until then stays, as with a kubelet,
+    /// until [`remove`](Self::remove) or [`remove_all`](Self::remove_all).
     pub fn run(&mut self, pod: &Pod) -> Result<RunningPod> {
         let pod = Pod { driver: self.driver, ..pod.clone() };
         let sandbox = self.kubelet.run_sandbox(&pod)?;
@@ -92,7 +93,8 @@ impl Node {
         done
     }
 
-    /// Starts what of a pod does not run: all of it, or what was refused, as the kubelet tries again.
+    /// Starts what of a pod does not run: all of it, or what was refused, as the kubelet tries
+    /// again.
     ///
     /// # Errors
     /// The runtime's words when it refuses; or when there is no such pod.
@@ -133,8 +135,8 @@ impl Node {
         self.stop_container(&stopped)
     }
 
-    /// As [`stop`](Self::stop), but its process ends by itself, and the runtime has to find out: as with the kubelet nothing
-    /// follows before the runtime says that the container has exited.
+    /// As [`stop`](Self::stop), but its process ends by itself, and the runtime has to find out: as
+    /// with the kubelet nothing follows before the runtime says that the container has exited.
     ///
     /// # Errors
     /// When the runtime does not say so in time; or when there is no such container.
@@ -298,7 +300,8 @@ impl Node {
     /// Where a pod's container may run: what the kernel says of every thread of all its processes.
     ///
     /// # Errors
-    /// When it does not run, or its threads do not agree for longer than it takes to change them all.
+    /// When it does not run, or its threads do not agree for longer than it takes to change them
+    /// all.
     pub fn allowed(&self, pod: &str, container: &str) -> Result<CpuSet> {
         let running = self.pods.iter().find(|running| running.pod.name == pod);
         let found =
@@ -310,7 +313,8 @@ impl Node {
             .with_context(|| format!("container {container} of pod {pod}"))
     }
 
-    /// Writes, or with `None` deletes, the state file of the kubelet's CPU manager, as that does: as a whole.
+    /// Writes, or with `None` deletes, the state file of the kubelet's CPU manager, as that does:
+    /// as a whole.
     ///
     /// # Errors
     /// When it cannot be done.
@@ -326,7 +330,8 @@ impl Node {
         done.with_context(|| format!("cannot change {}", path.display()))
     }
 
-    /// Where the plugin finds the kubelet's state file, as a pod or by itself: never the directory of a kubelet on this machine.
+    /// Where the plugin finds the kubelet's state file, as a pod or by itself: never the directory
+    /// of a kubelet on this machine.
     fn kubelet_directory(&self) -> PathBuf {
         self.containerd.root().join("var/lib/kubelet")
     }

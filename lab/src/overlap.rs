@@ -1,5 +1,5 @@
-//! Whether containers met on a CPU that one of them has for itself, while something else happened: the kernel is asked over
-//! and over where each may run.
+//! Whether containers met on a CPU that one of them has for itself, while something else happened:
+//! the kernel is asked over and over where each may run.
 
 use std::fs;
 use std::path::PathBuf;
@@ -96,8 +96,8 @@ fn look(members: &[Member]) -> Vec<Option<CpuSet>> {
     members.iter().map(read).collect()
 }
 
-/// Containers are looked at one after the other, so what two of them say need not have been true at one moment. It was where
-/// one of them says the same before and after the other.
+/// Containers are looked at one after the other, so what two of them say need not have been true at
+/// one moment. It was where one of them says the same before and after the other.
 fn met(members: &[Member], before: &[Option<CpuSet>], now: &[Option<CpuSet>]) -> Option<String> {
     let owners = members.iter().enumerate().filter(|(_, member)| member.exclusive);
     for (at, owner) in owners {

@@ -1,4 +1,5 @@
-//! A node for people: the product's own picture of where processes may run, and a table with what was decided beside it.
+//! A node for people: the product's own picture of where processes may run, and a table with what
+//! was decided beside it.
 
 use std::fmt::Write;
 

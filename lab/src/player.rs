@@ -21,10 +21,12 @@ use crate::step::{Group, Outcome, Settled, Step};
 use crate::view::{self, ContainerView, View};
 use crate::{cgroup, chaos, kernel, latency};
 
-/// How long the plugin may take to give others what a resized container has left; what is not so then the next look tells.
+/// How long the plugin may take to give others what a resized container has left; what is not so
+/// then the next look tells.
 const FOLLOWS: Duration = Duration::from_secs(10);
 
-/// How long the plugin may take to see something: two looks ten seconds apart, on an emulated machine.
+/// How long the plugin may take to see something: two looks ten seconds apart, on an emulated
+/// machine.
 const SAYS: Duration = Duration::from_secs(90);
 
 /// How long it may take to be back after the runtime.
@@ -198,7 +200,8 @@ impl<'a> Player<'a> {
             Step::Retry(pod) => return Ok(refusal(self.node.retry(pod).map(|_| ()))),
             Step::Resize(pod, milli) => {
                 let done = refusal(self.node.resize(pod, "main", *milli));
-                // The runtime changes the container itself last: what it leaves others get some moments after that.
+                // The runtime changes the container itself last: what it leaves others get some
+                // moments after that.
                 if matches!(done, Outcome::Done) && self.plugin.is_some() {
                     self.settle(FOLLOWS)?;
                 }

@@ -159,7 +159,8 @@ impl Plugin {
         self.word.synchronisations()
     }
 
-    /// Waits until it has synchronised `count` times since this start: once, and once more for each reconnection.
+    /// Waits until it has synchronised `count` times since this start: once, and once more for each
+    /// reconnection.
     ///
     /// # Errors
     /// When it does not do so in time.
@@ -230,7 +231,8 @@ impl Plugin {
 }
 
 impl Word {
-    /// Of a plugin that logs to `log`, a file of its own, or to the system's log, and has its state in the directory `state`.
+    /// Of a plugin that logs to `log`, a file of its own, or to the system's log, and has its state
+    /// in the directory `state`.
     #[must_use]
     pub fn at(log: Option<PathBuf>, state: PathBuf) -> Self {
         Self { log, start: 0, state }
@@ -263,7 +265,8 @@ impl Word {
         self.log().matches(READY).count()
     }
 
-    /// Waits until it says it has synchronised `count` times; `ended` tells how the plugin has ended, if it has.
+    /// Waits until it says it has synchronised `count` times; `ended` tells how the plugin has
+    /// ended, if it has.
     ///
     /// # Errors
     /// When it ends before, or does not say so in time.
@@ -329,7 +332,8 @@ impl Word {
     }
 }
 
-/// What a plugin answers to `GET path` where it listens unless told otherwise: the status line, the head and the body.
+/// What a plugin answers to `GET path` where it listens unless told otherwise: the status line, the
+/// head and the body.
 ///
 /// # Errors
 /// When nothing listens there.
@@ -337,7 +341,8 @@ pub fn fetch(path: &str) -> Result<String> {
     fetch_from(ADDRESS, path, Duration::from_secs(60))
 }
 
-/// As [`fetch`], from somewhere else. `patience` is for the connection and for each part of the answer.
+/// As [`fetch`], from somewhere else. `patience` is for the connection and for each part of the
+/// answer.
 ///
 /// # Errors
 /// When nothing listens there, or nothing comes in time.

@@ -1,7 +1,7 @@
 //! Pods as a kubelet describes them to a container runtime.
 //!
-//! The formulas are the kubelet's: how milli-CPUs become shares and quotas, how the QoS class follows from requests
-//! and limits, which labels and cgroup parents go with it.
+//! The formulas are the kubelet's: how milli-CPUs become shares and quotas, how the QoS class
+//! follows from requests and limits, which labels and cgroup parents go with it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -38,7 +38,8 @@ pub struct Container {
     pub memory_request: i64,
     /// Memory limit in bytes; 0 means no limit.
     pub memory_limit: i64,
-    /// The CPUs that the kubelet names for it; empty unless the kubelet's own CPU manager is active.
+    /// The CPUs that the kubelet names for it; empty unless the kubelet's own CPU manager is
+    /// active.
     #[serde(default)]
     pub kubelet_cpus: String,
     /// Whose processes they are.
@@ -81,7 +82,8 @@ impl Container {
         }
     }
 
-    /// The same container, as a kubelet with the static policy asks for it that has assigned it these CPUs.
+    /// The same container, as a kubelet with the static policy asks for it that has assigned it
+    /// these CPUs.
     #[must_use]
     pub fn on(mut self, cpus: &str) -> Self {
         cpus.clone_into(&mut self.kubelet_cpus);
@@ -134,7 +136,8 @@ pub struct Pod {
     pub namespace: String,
     /// Its containers, in the order in which they start.
     pub containers: Vec<Container>,
-    /// Resources of the pod itself, in thousandths of a CPU; nothing if they are the sum of its containers' requests.
+    /// Resources of the pod itself, in thousandths of a CPU; nothing if they are the sum of its
+    /// containers' requests.
     #[serde(default)]
     pub budget: Option<i64>,
     /// Annotations that its author wrote.
@@ -149,7 +152,8 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// A pod in the namespace `default`. Its uid follows from the name, so that runs can be compared.
+    /// A pod in the namespace `default`. Its uid follows from the name, so that runs can be
+    /// compared.
     #[must_use]
     pub fn new(name: &str, containers: impl IntoIterator<Item = Container>) -> Self {
         Self {
@@ -245,7 +249,8 @@ impl Pod {
         }
     }
 
-    /// The sandbox: the host's network (the lab installs no network plugins), everything else the pod's own.
+    /// The sandbox: the host's network (the lab installs no network plugins), everything else the
+    /// pod's own.
     #[must_use]
     pub fn sandbox(&self) -> wire::PodSandboxConfig {
         let overhead = if self.overhead == 0 {
@@ -349,7 +354,8 @@ pub fn shares(milli: i64) -> i64 {
     (milli * 1024 / 1000).clamp(2, 262_144)
 }
 
-/// The quota of a limit, in microseconds a period: at least one millisecond; 0 (unset) without a limit.
+/// The quota of a limit, in microseconds a period: at least one millisecond; 0 (unset) without a
+/// limit.
 #[must_use]
 pub fn quota(milli: i64) -> i64 {
     if milli == 0 { 0 } else { (milli * CPU_PERIOD / 1000).max(1000) }

@@ -10,7 +10,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use nri_cpu_manager::cpuset::CpuSet;
 
-/// Sends a signal; a process that is gone already is fine. No process has the id 0, which would mean the sender's own group.
+/// Sends a signal; a process that is gone already is fine. No process has the id 0, which would
+/// mean the sender's own group.
 pub fn signal(pid: u32, signal: Signal) {
     if let Ok(pid @ 1..) = i32::try_from(pid) {
         let _ = kill(Pid::from_raw(pid), signal);
@@ -73,8 +74,8 @@ pub fn allowed(pid: u32) -> Result<CpuSet> {
     list.parse().with_context(|| format!("process {pid} has a strange Cpus_allowed_list"))
 }
 
-/// Where these threads may run, which must be the same CPUs for all of them; one that has ended runs nowhere. They are
-/// read again while the plugin may be changing one after the other.
+/// Where these threads may run, which must be the same CPUs for all of them; one that has ended
+/// runs nowhere. They are read again while the plugin may be changing one after the other.
 ///
 /// # Errors
 /// When all are gone, or they do not agree: the error names one of each kind.

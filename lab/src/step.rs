@@ -1,7 +1,7 @@
 //! What happens on a node, as data: a script of steps, and what came of each.
 //!
-//! The same script runs on this machine and in a virtual server; only its outcomes travel back. [`Player`](crate::player::Player)
-//! carries it out.
+//! The same script runs on this machine and in a virtual server; only its outcomes travel back.
+//! [`Player`](crate::player::Player) carries it out.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,15 +18,17 @@ pub use outcome::{Outcome, Settled};
 /// One thing to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Step {
-    /// Start the plugin as it ships, with this configuration and no memory of earlier runs: as the pod of the base or, where
-    /// the configuration has the kernel keep exclusivity, of the overlay for that.
+    /// Start the plugin as it ships, with this configuration and no memory of earlier runs: as the
+    /// pod of the base or, where the configuration has the kernel keep exclusivity, of the overlay
+    /// for that.
     StartPlugin(String),
     /// As [`StartPlugin`](Self::StartPlugin), but the pod of these manifests.
     StartDaemonSet(Box<Manifests>),
     /// As [`StartPlugin`](Self::StartPlugin), but the program alone, with all that root may do.
     StartBare(String),
-    /// Put the plugin with this configuration into the runtime's directories and restart the runtime, which launches it,
-    /// with no memory of earlier runs. Its state is where it is by default: for virtual servers only.
+    /// Put the plugin with this configuration into the runtime's directories and restart the
+    /// runtime, which launches it, with no memory of earlier runs. Its state is where it is by
+    /// default: for virtual servers only.
     Launch(String),
     /// Look how the process in the plugin's pod is confined.
     Confinement,
@@ -40,11 +42,13 @@ pub enum Step {
     RunBusy(Pod),
     /// Start a process that is always busy, outside of all pods.
     RunBusyOnHost(String),
-    /// Wait so many seconds, and count in how many periods the container `main` of a busy pod was throttled meanwhile.
+    /// Wait so many seconds, and count in how many periods the container `main` of a busy pod was
+    /// throttled meanwhile.
     Throttling(String, u64),
     /// Stop the plugin and start it with this configuration, with the memory it has.
     Reconfigure(String),
-    /// Kill the runtime with SIGKILL and start it again: the plugin has to come back by itself, or is launched anew.
+    /// Kill the runtime with SIGKILL and start it again: the plugin has to come back by itself, or
+    /// is launched anew.
     KillRuntime,
     /// Kill both with SIGKILL and start both again.
     KillBoth,
@@ -62,11 +66,13 @@ pub enum Step {
     Run(Pod),
     /// Start pods at the same time.
     RunTogether(Vec<Pod>),
-    /// Start a pod with one container, and carry these steps out while the runtime is starting that.
+    /// Start a pod with one container, and carry these steps out while the runtime is starting
+    /// that.
     RunSlowly(Pod, Vec<Step>),
     /// Wait until all containers' processes are as decided, for so many seconds at most.
     Settle(u64),
-    /// Carry these steps out, and look meanwhile whether containers meet on a CPU that one of them has for itself.
+    /// Carry these steps out, and look meanwhile whether containers meet on a CPU that one of them
+    /// has for itself.
     Watch(Vec<Step>),
     /// Wait so many seconds.
     Wait(u64),
@@ -76,8 +82,8 @@ pub enum Step {
     Add(String, Container),
     /// Have a container of a pod that goes on ended by the runtime.
     Stop(String, String),
-    /// The process of a container of a pod that goes on ends by itself: an init container that is done, or one that has
-    /// crashed.
+    /// The process of a container of a pod that goes on ends by itself: an init container that is
+    /// done, or one that has crashed.
     End(String, String),
     /// Give the container `main` of a pod so many thousandths of a CPU, in place.
     Resize(String, i64),

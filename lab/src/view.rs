@@ -70,7 +70,8 @@ pub struct ContainerView {
 }
 
 impl ContainerView {
-    /// Looks at every running container of a node, beside the word of its plugin. Without one nothing is decided.
+    /// Looks at every running container of a node, beside the word of its plugin. Without one
+    /// nothing is decided.
     ///
     /// # Errors
     /// When a container does not run, or the plugin's state file cannot be read.
@@ -151,8 +152,8 @@ impl View {
 
 /// Every place where a process and a decision do not agree, in words; empty when all is well.
 ///
-/// An exclusive container has to run on exactly the CPUs decided for it and without a quota, every other one on exactly those
-/// of the online CPUs that no container has exclusively.
+/// An exclusive container has to run on exactly the CPUs decided for it and without a quota, every
+/// other one on exactly those of the online CPUs that no container has exclusively.
 #[must_use]
 pub fn disagreements(online: CpuSet, containers: &[ContainerView]) -> Vec<String> {
     let parse = |text: &str| text.parse::<CpuSet>().unwrap_or_default();

@@ -35,8 +35,8 @@ pub struct CheckConfigArgs {
     /// Where the machine is read from
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub sysfs_root: PathBuf,
-    /// Another machine than this one: a file of `topology --save`, a copy of a /sys, a preset (`topology --from list` shows
-    /// them), or a description in words
+    /// Another machine than this one: a file of `topology --save`, a copy of a /sys, a preset
+    /// (`topology --from list` shows them), or a description in words
     #[arg(long, value_name = "FILE|DIR|PRESET", conflicts_with = "sysfs_root")]
     pub topology: Option<String>,
     /// How to write it down
@@ -77,7 +77,8 @@ pub enum CheckConfigError {
 /// Checks the file and writes what it means to `out`.
 ///
 /// # Errors
-/// If the file cannot be used on this node, the machine or the state cannot be read, or `out` cannot be written.
+/// If the file cannot be used on this node, the machine or the state cannot be read, or `out`
+/// cannot be written.
 pub fn run(args: &CheckConfigArgs, out: &mut dyn Write) -> Result<(), CheckConfigError> {
     let report = check(args)?;
     let text = match args.output {

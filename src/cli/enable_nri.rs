@@ -1,7 +1,8 @@
-//! `nri-cpu-manager enable-nri`: switches NRI on in containerd's configuration, for containerd 1.7, where it is off.
+//! `nri-cpu-manager enable-nri`: switches NRI on in containerd's configuration, for containerd 1.7,
+//! where it is off.
 //!
-//! Everything else in the file stays as it is, comments included. The runtime has to be restarted afterwards, which is
-//! left to whoever may do that.
+//! Everything else in the file stays as it is, comments included. The runtime has to be restarted
+//! afterwards, which is left to whoever may do that.
 
 use clap::Args;
 use std::fs::{self, File, OpenOptions};
@@ -174,7 +175,8 @@ fn strings(document: &DocumentMut, key: &'static str) -> Result<Vec<String>, Uns
     texts.ok_or(Unsuitable::Kind(key))
 }
 
-/// A table in a table, made if it is not there. One that is made is written only when something is in it.
+/// A table in a table, made if it is not there. One that is made is written only when something is
+/// in it.
 fn table_in<'t>(
     parent: &'t mut dyn TableLike,
     key: &'static str,

@@ -1,7 +1,8 @@
-//! `nri-cpu-manager kubelet-state`: what is assigned, as the kubelet's own CPU manager would keep it.
+//! `nri-cpu-manager kubelet-state`: what is assigned, as the kubelet's own CPU manager would keep
+//! it.
 //!
-//! For the way back: a kubelet that starts with its static policy and this file keeps every running container where it
-//! is; without the file it would assign all CPUs anew.
+//! For the way back: a kubelet that starts with its static policy and this file keeps every running
+//! container where it is; without the file it would assign all CPUs anew.
 
 use super::node::NodeArgs;
 use crate::checkpoint;
@@ -59,7 +60,8 @@ pub enum KubeletStateError {
 /// Writes the kubelet's state file to `out`. The plugin may run or not.
 ///
 /// # Errors
-/// If the configuration, the machine or the plugin's state cannot be read, or `out` cannot be written.
+/// If the configuration, the machine or the plugin's state cannot be read, or `out` cannot be
+/// written.
 pub fn run(args: &KubeletStateArgs, out: &mut dyn Write) -> Result<(), KubeletStateError> {
     let topology = Topology::build(sysfs::read(&args.sysfs_root)?.facts)?;
     let placement =

@@ -1,4 +1,5 @@
-//! Which machine a command is about: this one, a saved one, a copy of a /sys, or one by name or description.
+//! Which machine a command is about: this one, a saved one, a copy of a /sys, or one by name or
+//! description.
 
 use crate::snapshot::{Snapshot, SnapshotError};
 use crate::topology::presets::{preset, presets};
@@ -50,7 +51,8 @@ pub enum MachineError {
     Snapshot(PathBuf, SnapshotError),
 }
 
-/// Finds a machine by what a person calls it: a file, a directory, a preset's name, or a description in words.
+/// Finds a machine by what a person calls it: a file, a directory, a preset's name, or a
+/// description in words.
 ///
 /// # Errors
 /// If it is none of them, or not in order.

@@ -29,24 +29,29 @@ pub struct Cli {
 pub enum Command {
     /// Run the plugin; also what happens without a subcommand when the runtime launches it
     Run(run::RunArgs),
-    /// Show the node as the running plugin sees it: CPUs, containers, what was refused, what is not as it should be
+    /// Show the node as the running plugin sees it: CPUs, containers, what was refused, what is not
+    /// as it should be
     Status(status::StatusArgs),
     /// Say why a pod's containers have the CPUs they have, or have none
     Explain(explain::ExplainArgs),
-    /// Check a configuration file: what would be in force, here and on other nodes, and what would change for containers
+    /// Check a configuration file: what would be in force, here and on other nodes, and what would
+    /// change for containers
     CheckConfig(check_config::CheckConfigArgs),
     /// Show the machine: sockets, NUMA nodes, uncore caches, cores and CPUs
     Topology(topology::TopologyArgs),
-    /// Try out pods on a described machine: what would be decided, with one configuration or several
+    /// Try out pods on a described machine: what would be decided, with one configuration or
+    /// several
     Simulate(simulate::SimulateArgs),
-    /// Write down what is assigned as the kubelet's cpu_manager_state, for the way back to its static policy
+    /// Write down what is assigned as the kubelet's cpu_manager_state, for the way back to its
+    /// static policy
     KubeletState(kubelet_state::KubeletStateArgs),
     /// Switch NRI on in containerd's configuration; needed once on nodes with containerd 1.7
     EnableNri(enable_nri::EnableNriArgs),
 }
 
 impl Cli {
-    /// Reads the command line. A runtime that launches the plugin gives no arguments, and means `run`.
+    /// Reads the command line. A runtime that launches the plugin gives no arguments, and means
+    /// `run`.
     pub fn from_process() -> Cli {
         if std::env::args_os().len() <= 1 && std::env::var_os("NRI_PLUGIN_SOCKET").is_some() {
             return Cli::parse_from(["nri-cpu-manager", "run"]);

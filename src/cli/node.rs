@@ -23,8 +23,8 @@ impl NodeArgs {
         }
     }
 
-    /// What of a configuration is for this node. Where nothing is known of the node it is open which overrides are its: it
-    /// is one that none matches then.
+    /// What of a configuration is for this node. Where nothing is known of the node it is open
+    /// which overrides are its: it is one that none matches then.
     ///
     /// # Errors
     /// If an entry asks for what was not told, or what entries say does not go together.

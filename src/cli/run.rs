@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 /// Arguments of `run`.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// The configuration file. A plugin launched by the runtime gets its configuration from there instead.
+    /// The configuration file. A plugin launched by the runtime gets its configuration from there
+    /// instead.
     #[arg(long, value_name = "FILE", default_value = "/etc/nri-cpu-manager/config.yaml")]
     config: PathBuf,
     /// Which node it is.
@@ -47,10 +48,12 @@ pub struct RunArgs {
     metrics_address: Address,
 }
 
-/// Runs until told to stop by SIGTERM or SIGINT; a plugin launched by the runtime also ends with its connection.
+/// Runs until told to stop by SIGTERM or SIGINT; a plugin launched by the runtime also ends with
+/// its connection.
 ///
 /// # Errors
-/// If something is not in order at the start (no container has been touched then), or the runtime cannot be reached.
+/// If something is not in order at the start (no container has been touched then), or the runtime
+/// cannot be reached.
 pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
     log::info!("nri-cpu-manager {}", env!("CARGO_PKG_VERSION"));
     let launched = Launched::from_environment(|name| std::env::var_os(name))?;
@@ -91,7 +94,8 @@ pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
         }
         let (outbox, inbox) = mpsc::unbounded_channel();
         let edge = nri::run(endpoint, &identity, outbox, shutdown);
-        // The edge ends first; with it goes the last sender, and the owner ends after the last message.
+        // The edge ends first; with it goes the last sender, and the owner ends after the last
+        // message.
         let (result, ()) =
             tokio::join!(edge, daemon::serve(inbox, (observer, asked), &paths, owner));
         result?;

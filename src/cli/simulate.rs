@@ -1,4 +1,5 @@
-//! `nri-cpu-manager simulate`: what would happen to pods on a described machine, with one configuration or more.
+//! `nri-cpu-manager simulate`: what would happen to pods on a described machine, with one
+//! configuration or more.
 
 mod decisions;
 mod error;
@@ -29,7 +30,8 @@ use std::path::{Path, PathBuf};
 /// Arguments of `simulate`.
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
-    /// The machine: a file of `topology --save`, a copy of a /sys, a preset (list shows them), or a description in words
+    /// The machine: a file of `topology --save`, a copy of a /sys, a preset (list shows them), or a
+    /// description in words
     #[arg(long, value_name = "FILE|DIR|PRESET")]
     pub topology: String,
     /// The plugin's configuration; more than once to compare
@@ -73,7 +75,8 @@ pub enum NoRoom {
 /// Simulates and writes to `out`; progress and doubts go to `aside`.
 ///
 /// # Errors
-/// If something is not in order, before anything is simulated; or a file or `out` cannot be written.
+/// If something is not in order, before anything is simulated; or a file or `out` cannot be
+/// written.
 pub fn run(
     args: &SimulateArgs,
     out: &mut dyn Write,

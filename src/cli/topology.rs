@@ -21,10 +21,12 @@ pub struct TopologyArgs {
     /// The directory to read instead of /sys; one that has sys in it will do as well
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub sysfs_root: PathBuf,
-    /// Another machine: a file that --save has written, a copy of a /sys, a preset (list shows them) or a description
+    /// Another machine: a file that --save has written, a copy of a /sys, a preset (list shows
+    /// them) or a description
     #[arg(long, value_name = "FILE|DIR|PRESET", conflicts_with = "sysfs_root")]
     pub from: Option<String>,
-    /// Write the machine to a file (- for standard output), for `simulate` or `topology --from` elsewhere
+    /// Write the machine to a file (- for standard output), for `simulate` or `topology --from`
+    /// elsewhere
     #[arg(long, value_name = "FILE", conflicts_with = "output")]
     pub save: Option<PathBuf>,
     /// How to write the machine down
@@ -58,10 +60,12 @@ pub enum TopologyCommandError {
     Write(#[from] io::Error),
 }
 
-/// Reads the machine and writes it to `out`; what the reader could not believe goes to `warnings`, a line each.
+/// Reads the machine and writes it to `out`; what the reader could not believe goes to `warnings`,
+/// a line each.
 ///
 /// # Errors
-/// If there is no machine to read, or `out` cannot be written. A reader that goes away (`| head`) is no error.
+/// If there is no machine to read, or `out` cannot be written. A reader that goes away (`| head`)
+/// is no error.
 pub fn run(
     args: &TopologyArgs,
     out: &mut dyn Write,
@@ -107,7 +111,8 @@ fn save(file: &Path, snapshot: &Snapshot) -> Result<String, TopologyCommandError
     Ok(format!("{}: {cores}, {caches}\n", file.display()))
 }
 
-/// A machine as JSON: one object, laid out for people who look into it all the same, ending in a new line.
+/// A machine as JSON: one object, laid out for people who look into it all the same, ending in a
+/// new line.
 ///
 /// # Errors
 /// None that can be met: the types it writes always have a JSON form.

@@ -52,7 +52,8 @@ pub(super) struct Source {
     pub(super) text: Arc<str>,
     /// The lines of the overrides together, and of each.
     overrides: Arc<(Range<usize>, Vec<Range<usize>>)>,
-    /// The lines in which fields are looked for, counted from 0: those that are believed first come first.
+    /// The lines in which fields are looked for, counted from 0: those that are believed first come
+    /// first.
     places: Vec<Range<usize>>,
 }
 
@@ -167,8 +168,9 @@ impl Source {
         ConfigError::Wrong { name: self.name.to_string(), line, why: suggest(text) }
     }
 
-    /// The line on which a field stands for the second time in the mapping that begins here, if that is what the YAML reader
-    /// found: it tells where the mapping begins. All are counted from 1.
+    /// The line on which a field stands for the second time in the mapping that begins here, if
+    /// that is what the YAML reader found: it tells where the mapping begins. All are counted from
+    /// 1.
     fn second(&self, message: &str, line: usize, column: usize) -> Option<usize> {
         let (_, field) = message.split_once("duplicate field `")?;
         let field = field.split('`').next()?;

@@ -7,7 +7,8 @@ use crate::placement::{Options, TopologyManager};
 use serde::Deserialize;
 
 /// The file as it stands. Field names and their meaning are KubeletConfiguration's
-/// (`kubelet.config.k8s.io/v1beta1`), so that a block can be pasted from there; ours come after them.
+/// (`kubelet.config.k8s.io/v1beta1`), so that a block can be pasted from there; ours come after
+/// them.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct File {
@@ -59,8 +60,8 @@ impl File {
         Ok(file)
     }
 
-    /// Checks names and values by themselves, whatever policy they are for. Whether options of one entry go together with
-    /// another's is seen where both are in force.
+    /// Checks names and values by themselves, whatever policy they are for. Whether options of one
+    /// entry go together with another's is seen where both are in force.
     fn check_pairs(&self, source: &Source) -> Result<(), ConfigError> {
         for (field, pairs) in [
             ("cpuManagerPolicyOptions", &self.cpu_manager_policy_options),

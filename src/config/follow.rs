@@ -1,8 +1,9 @@
 //! What has changed in the configuration file.
 //!
-//! The file is read every now and then, by its name: the kubelet changes a mounted ConfigMap by pointing a symbolic link
-//! to another directory, of which no event of the file's own tells. A change counts when two looks in a row have found
-//! the same: an editor may be in the middle of writing the file, and half a file can be a valid one.
+//! The file is read every now and then, by its name: the kubelet changes a mounted ConfigMap by
+//! pointing a symbolic link to another directory, of which no event of the file's own tells. A
+//! change counts when two looks in a row have found the same: an editor may be in the middle of
+//! writing the file, and half a file can be a valid one.
 
 use super::{Config, ConfigError, NodeIdentity};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,8 @@ use std::time::Duration;
 /// How long after a look the next one is.
 pub const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the file holds for this node, as far as that can be told without looking at the machine; or why it cannot be used.
+/// What the file holds for this node, as far as that can be told without looking at the machine; or
+/// why it cannot be used.
 pub type Reading = Result<Config, Mistake>;
 
 /// What is wrong with a file.
@@ -74,7 +76,8 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    /// As the kubelet does with a ConfigMap's volume: a new directory, and a link to it put in the place of the old one.
+    /// As the kubelet does with a ConfigMap's volume: a new directory, and a link to it put in the
+    /// place of the old one.
     fn swap(volume: &Path, directory: &str, text: &str) {
         fs::create_dir(volume.join(directory)).unwrap();
         fs::write(volume.join(directory).join("config.yaml"), text).unwrap();

@@ -1,5 +1,6 @@
-//! Where in a text things stand. YAML's reader tells no places of what it has read without an error, so keys and the items
-//! of their lists are found by their indentation. What is written in braces has no lines of its own.
+//! Where in a text things stand. YAML's reader tells no places of what it has read without an
+//! error, so keys and the items of their lists are found by their indentation. What is written in
+//! braces has no lines of its own.
 
 use std::ops::Range;
 
@@ -17,8 +18,8 @@ pub(super) fn key(line: &str, name: &str) -> Option<usize> {
     })
 }
 
-/// The lines of what is under a key that is on line `at` in this column, and of each item, if it is a list. All lines are counted
-/// from 0.
+/// The lines of what is under a key that is on line `at` in this column, and of each item, if it is
+/// a list. All lines are counted from 0.
 pub(super) fn block(lines: &[&str], at: usize, column: usize) -> (Range<usize>, Vec<Range<usize>>) {
     let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
     let dash = |line: &str| line.trim_start_matches(' ').starts_with('-');

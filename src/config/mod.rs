@@ -1,7 +1,8 @@
 //! The configuration file: one YAML document in KubeletConfiguration's own field names.
 //!
-//! [`Config::parse`] says what is wrong with the text alone; [`Config::resolve`] what does not fit the machine. Both
-//! name the file, the line and the field, and both run before any container is touched.
+//! [`Config::parse`] says what is wrong with the text alone; [`Config::resolve`] what does not fit
+//! the machine. Both name the file, the line and the field, and both run before any container is
+//! touched.
 
 mod entry;
 mod error;
@@ -128,10 +129,12 @@ impl Config {
         Ok(config)
     }
 
-    /// What of it is for this node: with the entries of `nodes` that match it. Before that none is in it.
+    /// What of it is for this node: with the entries of `nodes` that match it. Before that none is
+    /// in it.
     ///
     /// # Errors
-    /// If an entry asks for what is not known of the node, or what entries say does not go together.
+    /// If an entry asks for what is not known of the node, or what entries say does not go
+    /// together.
     pub fn for_node(&self, node: &NodeIdentity) -> Result<Config, ConfigError> {
         self.with(&nodes::matching(&self.source, &self.file, node)?)
     }

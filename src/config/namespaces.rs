@@ -6,8 +6,8 @@ use super::file::File;
 use super::values::Text;
 use crate::ledger::{Bounds, Namespaces, Policy};
 
-/// Whether a list lets pods have exclusive CPUs that no node can have with which it is in force. On others than those it
-/// says nothing.
+/// Whether a list lets pods have exclusive CPUs that no node can have with which it is in force. On
+/// others than those it says nothing.
 ///
 /// # Errors
 /// Which entry does.

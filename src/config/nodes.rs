@@ -1,9 +1,9 @@
-//! Overrides for nodes: each entry of `nodes` is for the nodes that its names and labels match, and puts its fields in the
-//! place of the ones above it.
+//! Overrides for nodes: each entry of `nodes` is for the nodes that its names and labels match, and
+//! puts its fields in the place of the ones above it.
 //!
-//! Of several entries that match a node each counts, the most specific one last: one that names the node before patterns,
-//! a pattern with more characters that are not wildcards before one with fewer, then more labels before fewer. Of equals
-//! the later one in the file wins.
+//! Of several entries that match a node each counts, the most specific one last: one that names the
+//! node before patterns, a pattern with more characters that are not wildcards before one with
+//! fewer, then more labels before fewer. Of equals the later one in the file wins.
 
 use super::ConfigError;
 use super::error::Source;
@@ -23,7 +23,8 @@ pub struct NodeIdentity {
 }
 
 impl NodeIdentity {
-    /// Whether nothing was told. No labels are nothing: so a variable arrives that was not filled in.
+    /// Whether nothing was told. No labels are nothing: so a variable arrives that was not filled
+    /// in.
     pub fn is_unknown(&self) -> bool {
         self.name.is_none() && self.labels.as_ref().is_none_or(|labels| labels.0.is_empty())
     }
@@ -134,8 +135,9 @@ pub(super) fn check(source: &Source, file: &File) -> Result<(), ConfigError> {
 
 /// The file with the fields of an entry in the place of its own.
 ///
-/// Options and amounts are merged by their names, as Helm and kustomize do with maps. What has lost its meaning by that is
-/// left out: options of a policy that an entry ends, and the list of reserved CPUs where an entry gives an amount.
+/// Options and amounts are merged by their names, as Helm and kustomize do with maps. What has lost
+/// its meaning by that is left out: options of a policy that an entry ends, and the list of
+/// reserved CPUs where an entry gives an amount.
 pub(super) fn overlaid(base: File, entry: &File) -> File {
     // Every field is named, so that none is forgotten.
     let File {

@@ -33,7 +33,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Shared<T> {
     }
 }
 
-/// A scalar as text. The kubelet wants text where people tend to write a boolean or a number; both are fine here.
+/// A scalar as text. The kubelet wants text where people tend to write a boolean or a number; both
+/// are fine here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Text(pub(super) String);
 
@@ -65,7 +66,8 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// `reservedSystemCPUs`: a list in the kernel's format in which no CPU is named twice and at least one is named.
+/// `reservedSystemCPUs`: a list in the kernel's format in which no CPU is named twice and at least
+/// one is named.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -90,7 +92,8 @@ pub(super) fn parse_cpu_list(text: &str) -> Result<CpuSet, String> {
     Ok(set)
 }
 
-/// Names and values as they stand. Not a map: in one the last of two equal names would win without a word.
+/// Names and values as they stand. Not a map: in one the last of two equal names would win without
+/// a word.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Pairs(pub(super) Vec<(String, String)>);
 

@@ -9,7 +9,8 @@ pub(super) enum Action {
     Written,
     /// The runtime hears it again at once.
     Told,
-    /// The runtime hears it again with its next answer: a call of its own could lock it up for good.
+    /// The runtime hears it again with its next answer: a call of its own could lock it up for
+    /// good.
     Deferred,
     /// The processes were allowed all of their container's CPUs.
     Widened,

@@ -1,7 +1,8 @@
-//! How updates reach containers: with an answer to the runtime, by a call of the runtime, or by writes into groups.
+//! How updates reach containers: with an answer to the runtime, by a call of the runtime, or by
+//! writes into groups.
 //!
-//! Whatever does not get there, or is too early, goes back to the ledger ([`Event::Undelivered`]), which has it ready for
-//! the next delivery.
+//! Whatever does not get there, or is too early, goes back to the ledger ([`Event::Undelivered`]),
+//! which has it ready for the next delivery.
 
 use super::action::Action;
 use super::blocking::blocking;
@@ -15,14 +16,15 @@ use std::future::pending;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// Writes of one container in a row at most: it leaves CPUs, gets some, and gets the rest. What fails is left to the drift
-/// watcher.
+/// Writes of one container in a row at most: it leaves CPUs, gets some, and gets the rest. What
+/// fails is left to the drift watcher.
 const ROUNDS: usize = 4;
 
 /// What the runtime does with the answer to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It makes the changes of the answer, and then what it asks for here: it calls again as soon as it has.
+    /// It makes the changes of the answer, and then what it asks for here: it calls again as soon
+    /// as it has.
     Prompt,
     /// It makes the changes of the answer. Its next call may be about anything, at any time.
     Plain,
@@ -109,8 +111,8 @@ impl Delivery {
         self.pace.unheard();
     }
 
-    /// Takes updates out that the runtime must not make yet: CPUs that the kernel still keeps for a group that is gone. They
-    /// go along with a later answer.
+    /// Takes updates out that the runtime must not make yet: CPUs that the kernel still keeps for a
+    /// group that is gone. They go along with a later answer.
     pub(super) async fn hold_back(&self, updates: &mut Vec<Update>, keeper: &mut Keeper) {
         let early = self.too_early(updates, &keeper.ledger).await;
         if !early.is_empty() {
@@ -119,7 +121,8 @@ impl Delivery {
         }
     }
 
-    /// Waits until the kernel has given back what is to be set for these containers. Those for which it has not.
+    /// Waits until the kernel has given back what is to be set for these containers. Those for
+    /// which it has not.
     fn too_early(
         &self,
         updates: &[Update],
@@ -148,9 +151,10 @@ impl Delivery {
         std::mem::take(&mut self.owing)
     }
 
-    /// After a decision that no answer carries: writes what must outlive the process, then tells the runtime at once what
-    /// would go along with its next answer, or writes control groups itself where telling is not safe. Says whether a look
-    /// at the groups is needed before it can go on.
+    /// After a decision that no answer carries: writes what must outlive the process, then tells
+    /// the runtime at once what would go along with its next answer, or writes control groups
+    /// itself where telling is not safe. Says whether a look at the groups is needed before it can
+    /// go on.
     pub(super) async fn flush(&mut self, keeper: &mut Keeper) -> bool {
         if let Err(error) = keeper.save().await {
             log::error!("{error}");
@@ -159,7 +163,8 @@ impl Delivery {
             self.send(keeper);
             return false;
         }
-        // Where containers wait for others, these may not have left yet: the runtime was told, and a look shows when it is so.
+        // Where containers wait for others, these may not have left yet: the runtime was told, and
+        // a look shows when it is so.
         let waits = keeper.ledger.waits();
         if !waits {
             self.write_groups(keeper).await;
@@ -167,8 +172,9 @@ impl Delivery {
         waits
     }
 
-    /// Writes into groups what no answer can carry, in an order in which a container leaves CPUs before another one is let on
-    /// them. The runtime hears of them with its next answer, as it does of all changes where groups cannot be written.
+    /// Writes into groups what no answer can carry, in an order in which a container leaves CPUs
+    /// before another one is let on them. The runtime hears of them with its next answer, as it
+    /// does of all changes where groups cannot be written.
     pub(super) async fn write_groups(&mut self, keeper: &mut Keeper) {
         if self.groups.cannot_write().is_some() {
             return;
@@ -220,7 +226,8 @@ impl Delivery {
         sent.unwrap_or_default()
     }
 
-    /// A call of the runtime has ended. Says whether a look at the groups is needed before it can go on.
+    /// A call of the runtime has ended. Says whether a look at the groups is needed before it can
+    /// go on.
     pub(super) async fn sent(&mut self, sent: Sent, keeper: &mut Keeper) -> bool {
         let Sent { changes, heard } = sent;
         if heard {
@@ -236,7 +243,8 @@ impl Delivery {
         heard && self.flush(keeper).await
     }
 
-    /// The runtime shall be told of a container once more: at once when all is repaired, or with its next answer.
+    /// The runtime shall be told of a container once more: at once when all is repaired, or with
+    /// its next answer.
     pub(super) fn tell_again(&mut self, id: &ContainerId, keeper: &mut Keeper) -> Action {
         if self.calls() {
             self.again.push(id.clone());

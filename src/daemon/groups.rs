@@ -54,7 +54,8 @@ impl GroupWriter {
         self.write(placed, Enforcer::lift_quota).await
     }
 
-    /// Lifts a pod's CFS quota for an exclusive container, or puts it back. Says whether that was possible.
+    /// Lifts a pod's CFS quota for an exclusive container, or puts it back. Says whether that was
+    /// possible.
     pub(super) async fn settle_pod_quota(&mut self, placed: Target) -> bool {
         self.write(placed, Enforcer::settle_pod_quota).await
     }

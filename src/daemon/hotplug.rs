@@ -1,5 +1,5 @@
-//! CPUs of the machine go offline and come online: seen by a look at the kernel's list every now and then, and before
-//! CPUs are given out.
+//! CPUs of the machine go offline and come online: seen by a look at the kernel's list every now
+//! and then, and before CPUs are given out.
 
 use super::keeper::Keeper;
 use super::partitions::Partitions;
@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// How long after a look the next one is. The kernel tells of such changes by messages too (uevents), but not in every
-/// container's network namespace.
+/// How long after a look the next one is. The kernel tells of such changes by messages too
+/// (uevents), but not in every container's network namespace.
 const PERIOD: Duration = Duration::from_secs(2);
 
 /// When and where the machine is looked at.
@@ -54,7 +54,8 @@ impl Hotplug {
         sleep_until(self.due).await;
     }
 
-    /// Looks at the machine, and lets the ledger follow it. Says whether there may be something to deliver then.
+    /// Looks at the machine, and lets the ledger follow it. Says whether there may be something to
+    /// deliver then.
     pub(super) fn follow(&mut self, keeper: &mut Keeper, partitions: &mut Partitions) -> bool {
         let Some(topology) = self.look() else { return false };
         let (before, now) = (keeper.ledger.topology().online(), topology.online());
@@ -72,7 +73,8 @@ impl Hotplug {
         true
     }
 
-    /// Looks where the devices are of containers that an event may give CPUs to. Files in `/sys` are read at once.
+    /// Looks where the devices are of containers that an event may give CPUs to. Files in `/sys`
+    /// are read at once.
     pub(super) fn locate_devices(&self, event: &mut Event) {
         let containers = match event {
             Event::Create { container, .. } => std::slice::from_mut(container),

@@ -24,7 +24,8 @@ impl Keeper {
         Keeper { ledger, checkpoint, counters: Counters::default(), history: Arc::default() }
     }
 
-    /// Handles an event that is never refused and to which there is no answer: its updates go along with the next delivery.
+    /// Handles an event that is never refused and to which there is no answer: its updates go along
+    /// with the next delivery.
     pub(super) fn note(&mut self, event: Event) {
         let updates = self.ledger.handle(event).unwrap_or_default().updates;
         if !updates.is_empty() {

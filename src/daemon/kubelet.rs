@@ -1,4 +1,5 @@
-//! The kubelet beside the plugin: stands by while the kubelet's own CPU manager is active, and takes over when it no longer is.
+//! The kubelet beside the plugin: stands by while the kubelet's own CPU manager is active, and
+//! takes over when it no longer is.
 
 use super::keeper::Keeper;
 use super::partitions::Partitions;
@@ -18,7 +19,8 @@ const REMINDER: Duration = Duration::from_secs(600);
 pub(super) struct KubeletWatch {
     detector: ActivityDetector,
     file: Poller<StateFileWatcher, Look>,
-    /// When it was last said that its CPU manager is active. Where requests tell, this may change with each of them.
+    /// When it was last said that its CPU manager is active. Where requests tell, this may change
+    /// with each of them.
     reminded: Option<Instant>,
     /// Whether that was said of the present time.
     said: bool,
@@ -100,8 +102,8 @@ impl KubeletWatch {
         }
     }
 
-    /// Lets the ledger stand back, or take over. What follows for containers has to be told then; the answer to an event
-    /// does that by itself.
+    /// Lets the ledger stand back, or take over. What follows for containers has to be told then;
+    /// the answer to an event does that by itself.
     fn heed(&mut self, change: Option<Change>, keeper: &mut Keeper, partitions: &mut Partitions) {
         let Some(change) = change else { return };
         // Never refused. What it leaves to log comes below what happened.
@@ -132,7 +134,8 @@ impl KubeletWatch {
         }
     }
 
-    /// Says what follows from the kubelet's CPU manager being active, and what to do, if it is time for that.
+    /// Says what follows from the kubelet's CPU manager being active, and what to do, if it is time
+    /// for that.
     fn remind(&mut self, ledger: &Ledger) {
         if !self.is_time() {
             return;
@@ -151,7 +154,8 @@ impl KubeletWatch {
     }
 }
 
-/// What follows from the kubelet's CPU manager being active. It is an error unless the configuration asks for it.
+/// What follows from the kubelet's CPU manager being active. It is an error unless the
+/// configuration asks for it.
 fn follows(ledger: &Ledger) -> (Level, &'static str) {
     match (ledger.settings().policy, ledger.stance()) {
         (Policy::None, _) => (Level::Info, "this changes nothing here: cpuManagerPolicy is none"),

@@ -1,4 +1,5 @@
-//! The daemon's main loop: waits for whatever comes next, and has the owner of the ledger see to it.
+//! The daemon's main loop: waits for whatever comes next, and has the owner of the ledger see to
+//! it.
 
 use super::delivery::Sent;
 use super::looks::Found;
@@ -48,8 +49,8 @@ enum Wake {
 
 /// Serves messages until the edge has ended, and answers questions while there are no messages.
 ///
-/// `owner` is there from the start, or made by the first `Configure` (of a plugin that the runtime launched and hands
-/// the configuration to).
+/// `owner` is there from the start, or made by the first `Configure` (of a plugin that the runtime
+/// launched and hands the configuration to).
 pub async fn serve(
     mut inbox: mpsc::UnboundedReceiver<Message>,
     (observer, mut questions): (Observer, mpsc::Receiver<Question>),
@@ -94,8 +95,8 @@ pub async fn serve(
     }
 }
 
-/// Waits for what comes next: messages first, questions then, and work only if there are neither. Nothing is lost if the wait
-/// is given up.
+/// Waits for what comes next: messages first, questions then, and work only if there are neither.
+/// Nothing is lost if the wait is given up.
 async fn wait(
     inbox: &mut mpsc::UnboundedReceiver<Message>,
     questions: &mut mpsc::Receiver<Question>,
@@ -215,7 +216,8 @@ impl MainLoop<'_> {
         self.owner.as_mut().ok_or_else(|| Refusal(self.waiting.clone()))
     }
 
-    /// Lets people ask on a socket beside the state, which is locked for this process by now. Without it all else goes on.
+    /// Lets people ask on a socket beside the state, which is locked for this process by now.
+    /// Without it all else goes on.
     fn listen_locally(&mut self) {
         match endpoint::listen_locally(&self.paths.state_dir) {
             Ok(listener) => {

@@ -1,8 +1,8 @@
-//! Containers and pods that are over although the runtime has not told: after some failures runtimes say nothing, and the
-//! CPUs would be lost until the next start.
+//! Containers and pods that are over although the runtime has not told: after some failures
+//! runtimes say nothing, and the CPUs would be lost until the next start.
 //!
-//! The control groups tell. Only a group that has been seen here can have vanished: where the kernel's files are not
-//! where they are looked for, nothing is concluded.
+//! The control groups tell. Only a group that has been seen here can have vanished: where the
+//! kernel's files are not where they are looked for, nothing is concluded.
 
 use super::blocking::blocking;
 use super::keeper::Keeper;
@@ -12,11 +12,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// How long a lull is: a container that stays away for longer than two of them lends its CPUs. The kubelet makes several
-/// tries in this time.
+/// How long a lull is: a container that stays away for longer than two of them lends its CPUs. The
+/// kubelet makes several tries in this time.
 const LULL: Duration = Duration::from_secs(30);
 
-/// How long a group has to be gone. Nothing in a runtime or a kubelet takes so long between two steps of a container.
+/// How long a group has to be gone. Nothing in a runtime or a kubelet takes so long between two
+/// steps of a container.
 const GONE: Duration = Duration::from_secs(120);
 
 /// What to call such an end in statistics, beside the drifts.
@@ -37,7 +38,8 @@ enum End {
 /// What is known of them.
 #[derive(Debug)]
 pub(super) struct Orphans {
-    /// Containers with exclusive CPUs whose groups have been seen, and since when they are not any more.
+    /// Containers with exclusive CPUs whose groups have been seen, and since when they are not any
+    /// more.
     since: HashMap<ContainerId, Option<Instant>>,
     /// How many ends were made up for.
     pub(super) ended: u64,
@@ -116,8 +118,9 @@ impl Orphans {
     }
 }
 
-/// Ends pods that have no container left and whose control group is gone. Where groups cannot be seen, or the runtime
-/// does not tell the pod's, the last container's removal is the only sign there is.
+/// Ends pods that have no container left and whose control group is gone. Where groups cannot be
+/// seen, or the runtime does not tell the pod's, the last container's removal is the only sign
+/// there is.
 pub(super) async fn end_deserted(verifier: Option<Verifier>, keeper: &mut Keeper) {
     let deserted: Vec<Deserted> = keeper.ledger.deserted().collect();
     if deserted.is_empty() {

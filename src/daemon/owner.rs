@@ -47,8 +47,8 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Checks the configuration against the machine, locks the state directory and reads the checkpoint. What is in
-    /// force is logged once.
+    /// Checks the configuration against the machine, locks the state directory and reads the
+    /// checkpoint. What is in force is logged once.
     ///
     /// # Errors
     /// If anything is not in order. No container has been touched then.
@@ -169,8 +169,9 @@ impl Owner {
         Ok(decision)
     }
 
-    /// A container that would take CPUs which the kernel has not given back. It keeps its claim for the next try, which the
-    /// kubelet makes within seconds: a container that comes back has to find its own CPUs.
+    /// A container that would take CPUs which the kernel has not given back. It keeps its claim for
+    /// the next try, which the kubelet makes within seconds: a container that comes back has to
+    /// find its own CPUs.
     fn too_early(
         &mut self,
         kind: EventKind,
@@ -182,9 +183,9 @@ impl Owner {
         self.keeper.refuse(kind, created, &format!("CPUs cannot be taken yet: {why}"))
     }
 
-    /// A decision that is not on disk. A new exclusive container is refused, and tried again by the kubelet: after a
-    /// crash it would not be known whose CPUs they are. Everything else goes on: what runs says enough, and one that comes
-    /// back to its CPUs has them on disk by its name.
+    /// A decision that is not on disk. A new exclusive container is refused, and tried again by the
+    /// kubelet: after a crash it would not be known whose CPUs they are. Everything else goes on:
+    /// what runs says enough, and one that comes back to its CPUs has them on disk by its name.
     fn unsaved(
         &mut self,
         kind: EventKind,

@@ -1,15 +1,17 @@
 //! How fast the runtime makes changes, and which of them are under way: what is late is no drift.
 //!
-//! A runtime makes the changes of an answer one after the other, in their order, and goes on to its next call only when it
-//! has made all of them; a call of ours it answers when it has. From these moments the time of one change is estimated as
-//! TCP estimates a round trip (RFC 6298): a smoothed mean and four mean deviations. So the times are the runtime's own.
+//! A runtime makes the changes of an answer one after the other, in their order, and goes on to its
+//! next call only when it has made all of them; a call of ours it answers when it has. From these
+//! moments the time of one change is estimated as TCP estimates a round trip (RFC 6298): a smoothed
+//! mean and four mean deviations. So the times are the runtime's own.
 
 use crate::ledger::{ContainerId, Update};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What one change may take before any was measured, and the least that any may: RFC 6298 has the same.
+/// What one change may take before any was measured, and the least that any may: RFC 6298 has the
+/// same.
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest time that a change is waited for, however slow the runtime was.
 pub(super) const MOST: Duration = Duration::from_secs(60);
@@ -28,7 +30,8 @@ pub(super) struct Pace {
 #[derive(Debug)]
 struct Batch {
     at: Instant,
-    /// Whether the runtime goes on at once when it has made them, so that its next call tells how long that took.
+    /// Whether the runtime goes on at once when it has made them, so that its next call tells how
+    /// long that took.
     prompt: bool,
     /// When each is overdue.
     overdue: HashMap<ContainerId, Instant>,
@@ -42,7 +45,8 @@ struct Estimate {
 }
 
 impl Pace {
-    /// An answer carries these changes. `prompt` says whether the runtime goes on at once when it has made them.
+    /// An answer carries these changes. `prompt` says whether the runtime goes on at once when it
+    /// has made them.
     pub(super) fn answered(&mut self, changes: &[Update], prompt: bool, now: Instant) {
         self.answer = self.batch(changes, prompt, now);
     }
@@ -74,7 +78,8 @@ impl Pace {
         (self.answer, self.call) = (None, None);
     }
 
-    /// When the change that is under way for a container is overdue; `None` if none is, or it is overdue by now.
+    /// When the change that is under way for a container is overdue; `None` if none is, or it is
+    /// overdue by now.
     pub(super) fn overdue(&self, container: &ContainerId, now: Instant) -> Option<Instant> {
         let batches = [&self.answer, &self.call].into_iter().flatten();
         let times = batches.filter_map(|batch| batch.overdue.get(container).copied());
@@ -190,7 +195,8 @@ mod tests {
         assert!(allowed[0] == 1000 && allowed[1] > 20_000 && allowed[2] < 10_000, "{allowed:?}");
     }
 
-    /// When the runtime calls next after the end of a container says nothing about how long its changes took.
+    /// When the runtime calls next after the end of a container says nothing about how long its
+    /// changes took.
     #[test]
     fn an_idle_runtime_is_not_slow() {
         let (mut pace, now) = (Pace::default(), Instant::now());

@@ -1,4 +1,5 @@
-//! Lets the kernel keep exclusivity by partitions, event by event, and falls back to the runtime's way where it refuses.
+//! Lets the kernel keep exclusivity by partitions, event by event, and falls back to the runtime's
+//! way where it refuses.
 
 use super::blocking::blocking;
 use super::delivery::Delivery;
@@ -13,8 +14,8 @@ use crate::ledger::{
 use crate::observe::clock::now;
 use std::collections::{BTreeSet, VecDeque};
 
-/// The groups that kubelets put all pods in, with either cgroup driver: what an earlier life left there has to go even if
-/// no pod is left to tell where it was.
+/// The groups that kubelets put all pods in, with either cgroup driver: what an earlier life left
+/// there has to go even if no pod is left to tell where it was.
 const KUBEPODS: [&str; 2] = ["kubepods", "kubepods.slice"];
 
 /// What keeps others off exclusive CPUs.
@@ -49,9 +50,11 @@ pub(super) enum Step {
     Create(ContainerId),
     /// This container's group has to be what it should be; the answer can carry changes for others.
     Update(ContainerId),
-    /// This container's group has to be what it should be before it runs; the answer can carry nothing.
+    /// This container's group has to be what it should be before it runs; the answer can carry
+    /// nothing.
     Start(ContainerId),
-    /// This container runs: once more, should its group not have been there before. The answer does not wait for it.
+    /// This container runs: once more, should its group not have been there before. The answer does
+    /// not wait for it.
     Started(ContainerId),
     /// All containers have been listed.
     All,
@@ -146,8 +149,9 @@ impl Partitions {
         self.refusals
     }
 
-    /// Where the runtime keeps exclusivity, ends the partitions that listed containers still are: they would stay, and what
-    /// the runtime writes later into such a group or one beside it would not do what it should.
+    /// Where the runtime keeps exclusivity, ends the partitions that listed containers still are:
+    /// they would stay, and what the runtime writes later into such a group or one beside it would
+    /// not do what it should.
     ///
     /// Others can come onto their CPUs until the runtime has carried out the answer to the list.
     pub(super) async fn let_go(&self, event: &Event, groups: &mut GroupWriter) {
@@ -180,11 +184,13 @@ impl Partitions {
         }
     }
 
-    /// Does what a decided event means for the kernel, before the event is answered. Where the kernel refuses, the
-    /// changes of shared containers that keep them off instead are returned, for the answer.
+    /// Does what a decided event means for the kernel, before the event is answered. Where the
+    /// kernel refuses, the changes of shared containers that keep them off instead are returned,
+    /// for the answer.
     ///
     /// # Errors
-    /// If a container must not be created yet, as its CPUs must not be set: the runtime's way is no way out then.
+    /// If a container must not be created yet, as its CPUs must not be set: the runtime's way is no
+    /// way out then.
     pub(super) async fn follow(
         &mut self,
         step: Step,
@@ -216,7 +222,8 @@ impl Partitions {
             }
             Step::Update(id) => {
                 match self.settle_group(enforcer, &id, &keeper.ledger, delivery).await {
-                    // It keeps what it has. Its own change waits with the others that are too early.
+                    // It keeps what it has. Its own change waits with the others that are too
+                    // early.
                     Err((_, KernelRefusal::Withheld(_))) => self.unsettled.push_back(id),
                     Err((placed, refused)) => {
                         self.fall_back(placed, &refused, keeper, delivery);
@@ -247,16 +254,17 @@ impl Partitions {
         std::mem::take(&mut self.untidy)
     }
 
-    /// Takes what ended containers have left out of the groups above them. Until then it holds nothing up: what needs
-    /// the groups tidies for itself.
+    /// Takes what ended containers have left out of the groups above them. Until then it holds
+    /// nothing up: what needs the groups tidies for itself.
     pub(super) async fn tidy(&self) {
         let Some(enforcer) = self.enforcer() else { return };
         let tops = self.tops.clone();
         blocking(move || tops.iter().for_each(|top| enforcer.tidy(top))).await;
     }
 
-    /// Makes a container's group what it should be. Where the kernel refuses, shared containers are taken off its CPUs
-    /// at once, behind the runtime's back; the runtime hears of it with its next answer. Says whether the group is so now.
+    /// Makes a container's group what it should be. Where the kernel refuses, shared containers are
+    /// taken off its CPUs at once, behind the runtime's back; the runtime hears of it with its next
+    /// answer. Says whether the group is so now.
     pub(super) async fn settle(
         &mut self,
         id: &ContainerId,
@@ -271,7 +279,8 @@ impl Partitions {
         false
     }
 
-    /// Makes a container's group what it should be, and its pod's quota, which is not worth a refusal.
+    /// Makes a container's group what it should be, and its pod's quota, which is not worth a
+    /// refusal.
     async fn settle_group(
         &mut self,
         enforcer: Enforcer,
@@ -299,8 +308,8 @@ impl Partitions {
         result.await.unwrap_or(Ok(()))
     }
 
-    /// The kernel refused something for this container: the runtime has to keep others off its CPUs, if it has any of its
-    /// own. What follows for them is the ledger's to tell.
+    /// The kernel refused something for this container: the runtime has to keep others off its
+    /// CPUs, if it has any of its own. What follows for them is the ledger's to tell.
     fn fall_back(
         &mut self,
         placed: Target,

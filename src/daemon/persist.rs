@@ -10,7 +10,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     state: Arc<StateDir>,
-    /// The revision of the ledger that is on disk; `None` before the first write and after one that failed.
+    /// The revision of the ledger that is on disk; `None` before the first write and after one that
+    /// failed.
     saved: Option<u64>,
     /// Why the last write failed.
     error: Option<String>,
@@ -23,7 +24,8 @@ impl Checkpoint {
         Ok(Checkpoint { state, saved: None, error: None })
     }
 
-    /// What the checkpoint remembers. A missing one is not worth a warning, one that cannot be trusted is.
+    /// What the checkpoint remembers. A missing one is not worth a warning, one that cannot be
+    /// trusted is.
     pub(super) fn remembered(&self) -> Result<Vec<Claim>, StateError> {
         Ok(match self.state.load()? {
             Loaded::Missing => {

@@ -54,7 +54,8 @@ impl<F: Send + 'static, N: Send + 'static> Poller<F, N> {
                     self.state = State::Looking(looking);
                 }
                 State::Looking(looking) => {
-                    // The look does not panic, and the task is never cancelled: there is always a file.
+                    // The look does not panic, and the task is never cancelled: there is always a
+                    // file.
                     let (file, news) = looking.await.map_or((None, None), |(f, n)| (Some(f), n));
                     self.state = State::Idle(file, Instant::now() + self.interval);
                     if let Some(news) = news {

@@ -1,4 +1,5 @@
-//! The configuration changes while the plugin runs: what can be used is followed at once, what cannot changes nothing.
+//! The configuration changes while the plugin runs: what can be used is followed at once, what
+//! cannot changes nothing.
 
 use super::keeper::Keeper;
 use super::partitions::{Partitions, wanted};
@@ -59,7 +60,8 @@ impl ConfigReload {
         self.file.next().await
     }
 
-    /// Follows the file to what it holds now, or says why not. Returns what was in force before, if something else is now.
+    /// Follows the file to what it holds now, or says why not. Returns what was in force before, if
+    /// something else is now.
     pub(super) fn follow(
         &mut self,
         reading: Reading,
@@ -116,8 +118,9 @@ impl ConfigReload {
         judge().map_err(|Mistake { line, why }| Fault { line, why })
     }
 
-    /// The fields whose new values the process follows only when it is started anew: the runtime was told at the
-    /// connection what depends on them, and the groups of running containers are as they say.
+    /// The fields whose new values the process follows only when it is started anew: the runtime
+    /// was told at the connection what depends on them, and the groups of running containers are as
+    /// they say.
     fn waiting(&self, config: &Config) -> Vec<&'static str> {
         let pinning = config.policy() == Policy::Static;
         let differ = [

@@ -10,7 +10,8 @@ use crate::enforce::{Drift, Verifier};
 use crate::ledger::{Event, Target};
 use std::io;
 
-/// Repairs a drift by the next safe way, and says which. Of some containers the runtime has to be told again.
+/// Repairs a drift by the next safe way, and says which. Of some containers the runtime has to be
+/// told again.
 pub(super) async fn repair(
     placed: &Target,
     drift: &Drift,
@@ -35,13 +36,15 @@ pub(super) async fn repair(
             true => Action::Written,
             false => Action::Nothing,
         },
-        // The runtime should have done it. Where its group cannot be written, the runtime hears it again.
+        // The runtime should have done it. Where its group cannot be written, the runtime hears it
+        // again.
         Drift::OwnQuota(_) => match delivery.groups.lift_quota(placed.clone()).await {
             true => Action::Written,
             false => delivery.tell_again(id, keeper),
         },
         Drift::Set(_) if delivery.calls() => delivery.tell_again(id, keeper),
-        // The next answer to the runtime may be hours away: until then the runtime's books are wrong, and nothing else.
+        // The next answer to the runtime may be hours away: until then the runtime's books are
+        // wrong, and nothing else.
         Drift::Set(_) => {
             let written = delivery.groups.set_cpus(placed.clone()).await;
             keeper.note(Event::Drifted(vec![id.clone()]));

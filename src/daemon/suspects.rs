@@ -1,7 +1,7 @@
 //! Containers that are not as decided: which of them are only late, and which have drifted.
 //!
-//! A drift counts at the second look, as the first one may have come in the middle of a change. A container with a change
-//! under way that is within the runtime's [`Pace`] is late, and no suspect.
+//! A drift counts at the second look, as the first one may have come in the middle of a change. A
+//! container with a change under way that is within the runtime's [`Pace`] is late, and no suspect.
 
 use super::pace::{MOST, Pace};
 use crate::enforce::Drift;
@@ -14,10 +14,11 @@ use tokio::time::Instant;
 pub(super) const PERIOD: Duration = Duration::from_secs(10);
 /// How long after a look that found something the next one is.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
-/// The longest that a container can be late, look after look: a runtime that is always busy with changes of a container and
-/// never makes them hides nothing for longer.
+/// The longest that a container can be late, look after look: a runtime that is always busy with
+/// changes of a container and never makes them hides nothing for longer.
 const LATE: Duration = MOST.saturating_mul(2);
-/// A drift that nothing helps against is said and tried again less and less often, but at each so many looks.
+/// A drift that nothing helps against is said and tried again less and less often, but at each so
+/// many looks.
 const PATIENCE: u32 = 30;
 
 /// A container that is not as it was decided, at the time of the look.
@@ -73,7 +74,8 @@ impl Suspects {
         confirmed
     }
 
-    /// When to look next: soon if a second look is missing, or a container that is late is overdue then.
+    /// When to look next: soon if a second look is missing, or a container that is late is overdue
+    /// then.
     pub(super) fn next_look(&self, pace: &Pace, now: Instant) -> Instant {
         if self.suspects.values().any(|(_, looks)| *looks == 1) {
             return now + AGAIN;

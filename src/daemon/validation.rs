@@ -1,7 +1,8 @@
 //! `strict: true`: no container runs otherwise than decided, also where that keeps it from running.
 //!
-//! The runtime asks for approval when all plugins have said what they want. That is refused if another plugin has
-//! changed the CPUs since; and if our answer was too late or lost, in which case the runtime would go on without it.
+//! The runtime asks for approval when all plugins have said what they want. That is refused if
+//! another plugin has changed the CPUs since; and if our answer was too late or lost, in which case
+//! the runtime would go on without it.
 
 use super::keeper::Keeper;
 use crate::cpuset::CpuSet;

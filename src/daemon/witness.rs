@@ -5,8 +5,9 @@ use crate::enforce::{InForce, Verifier};
 use crate::ledger::Event;
 use crate::wording;
 
-/// Puts what the kernel says is set for listed containers in the place of what the runtime believes: CRI-O lists what
-/// it set when it created them, once it has been restarted. What they ask for cannot be seen, only that the list is old.
+/// Puts what the kernel says is set for listed containers in the place of what the runtime
+/// believes: CRI-O lists what it set when it created them, once it has been restarted. What they
+/// ask for cannot be seen, only that the list is old.
 pub(super) async fn witness(verifier: Option<Verifier>, mut event: Event) -> Event {
     let Event::Synchronize { containers, .. } = &mut event else { return event };
     let Some(verifier) = verifier else { return event };

@@ -6,7 +6,8 @@ use nix::unistd::Pid;
 use std::path::Path;
 use std::{fs, io};
 
-/// Lets all threads of a process run on `cpus`, as far as its group may; for a mask that it inherited.
+/// Lets all threads of a process run on `cpus`, as far as its group may; for a mask that it
+/// inherited.
 ///
 /// # Errors
 /// What the kernel said for the first thread that it did not work for.

@@ -68,7 +68,8 @@ impl FileError {
 }
 
 impl Hierarchy {
-    /// The hierarchy mounted at `root`, `/sys/fs/cgroup` as a rule; `None` if cpusets are not there.
+    /// The hierarchy mounted at `root`, `/sys/fs/cgroup` as a rule; `None` if cpusets are not
+    /// there.
     pub fn open(root: &Path) -> Option<Hierarchy> {
         let unified = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
         if unified.split_whitespace().any(|controller| controller == "cpuset") {
@@ -83,8 +84,9 @@ impl Hierarchy {
         self.version
     }
 
-    /// Whether this process can write groups. A file is asked, by opening it: the directory's own mode says nothing, as it
-    /// is read-only by its mode on many hosts, and opening asks the mount and security modules as well.
+    /// Whether this process can write groups. A file is asked, by opening it: the directory's own
+    /// mode says nothing, as it is read-only by its mode on many hosts, and opening asks the mount
+    /// and security modules as well.
     ///
     /// # Errors
     /// What the kernel says if not.
@@ -92,7 +94,8 @@ impl Hierarchy {
         fs::OpenOptions::new().write(true).open(self.root.join("cgroup.procs")).map(drop)
     }
 
-    /// Where the same groups are for the CPU controller: the older interface has a hierarchy for each controller.
+    /// Where the same groups are for the CPU controller: the older interface has a hierarchy for
+    /// each controller.
     pub(super) fn of_cpu(&self) -> Hierarchy {
         match self.version {
             Version::V1 => Hierarchy { root: self.root.with_file_name("cpu"), ..*self },
@@ -158,7 +161,8 @@ impl Hierarchy {
     }
 }
 
-/// The names of the groups in a directory; of those whose names are texts, as the kernel's own and all runtimes' are.
+/// The names of the groups in a directory; of those whose names are texts, as the kernel's own and
+/// all runtimes' are.
 fn groups_in(directory: &Path) -> impl Iterator<Item = String> + use<> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries

@@ -1,12 +1,14 @@
 //! How a decision reaches the kernel where the runtime's way is not enough, and whether it did.
 //!
-//! * [`writable()`] says whether groups can be written here, [`probe()`] whether the kernel can keep exclusivity; and why not.
-//! * [`Enforcer`] makes it so: cpuset partitions ([`partition`]), the quotas of containers and pods (`quota`).
+//! * [`writable()`] says whether groups can be written here, [`probe()`] whether the kernel can
+//!   keep exclusivity; and why not.
+//! * [`Enforcer`] makes it so: cpuset partitions ([`partition`]), the quotas of containers and pods
+//!   (`quota`).
 //! * [`verify`] compares what was decided with what the kernel's files and the processes say.
 //!
-//! Nothing here remembers anything: what holds is read from the kernel each time, so that a restart, a lost event or
-//! another program's write cannot make it believe what is not true. All of it waits for the kernel: not to be called
-//! where that would hold up others.
+//! Nothing here remembers anything: what holds is read from the kernel each time, so that a
+//! restart, a lost event or another program's write cannot make it believe what is not true. All of
+//! it waits for the kernel: not to be called where that would hold up others.
 
 mod affinity;
 pub mod hierarchy;
@@ -38,9 +40,10 @@ impl Enforcer {
         Enforcer { on, kind }
     }
 
-    /// Before a container is created: waits until the kernel has given back what it gets. For one that is to be a partition
-    /// sees to it that no other group has its CPUs, and that the groups above its own can pass them on to it. What is likely to go
-    /// wrong goes wrong here, while the runtime's way is still open without a gap.
+    /// Before a container is created: waits until the kernel has given back what it gets. For one
+    /// that is to be a partition sees to it that no other group has its CPUs, and that the groups
+    /// above its own can pass them on to it. What is likely to go wrong goes wrong here, while the
+    /// runtime's way is still open without a gap.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -56,8 +59,9 @@ impl Enforcer {
         }
     }
 
-    /// Before CPUs are set for containers, by the runtime or here: waits until no group that is gone has any that they get. All of
-    /// them have one time together. Those whose CPUs the kernel keeps for such a group, and why.
+    /// Before CPUs are set for containers, by the runtime or here: waits until no group that is
+    /// gone has any that they get. All of them have one time together. Those whose CPUs the kernel
+    /// keeps for such a group, and why.
     pub fn await_cpus<'a>(&self, placed: &'a [Target]) -> Vec<(&'a Target, KernelRefusal)> {
         let until = partition::deadline();
         let refused = |placed: &'a Target| Some((placed, self.await_added(placed, until).err()?));
@@ -80,8 +84,8 @@ impl Enforcer {
         }
     }
 
-    /// Makes a container's group what it should be, by now or again: a partition of its CPUs or an ordinary group. A group
-    /// that is gone needs nothing.
+    /// Makes a container's group what it should be, by now or again: a partition of its CPUs or an
+    /// ordinary group. A group that is gone needs nothing.
     ///
     /// # Errors
     /// If the kernel refuses a partition. Others may run on the container's CPUs then.
@@ -97,8 +101,8 @@ impl Enforcer {
         }
     }
 
-    /// Makes groups ordinary ones that an earlier life made partitions, and names them in the log. Says how many could not be
-    /// written.
+    /// Makes groups ordinary ones that an earlier life made partitions, and names them in the log.
+    /// Says how many could not be written.
     pub fn release(&self, partitions: &[(String, CgroupPath)]) -> u64 {
         let mut failed = 0;
         for (name, group) in partitions {
@@ -135,8 +139,8 @@ impl Enforcer {
         Ok(())
     }
 
-    /// Sets a container's CPUs without the runtime, which keeps believing what it was last told. For want of a better
-    /// way only.
+    /// Sets a container's CPUs without the runtime, which keeps believing what it was last told.
+    /// For want of a better way only.
     ///
     /// # Errors
     /// If the kernel refuses, the group is gone, or some of them are kept for one that is.
@@ -146,7 +150,8 @@ impl Enforcer {
         Ok(self.on.write(group, "cpuset.cpus", &placed.pin.cpus().to_string())?)
     }
 
-    /// Lifts an exclusive container's own CFS quota without the runtime, which was told to and did not.
+    /// Lifts an exclusive container's own CFS quota without the runtime, which was told to and did
+    /// not.
     ///
     /// # Errors
     /// If the kernel refuses, or the group is gone.

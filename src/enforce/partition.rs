@@ -1,9 +1,10 @@
-//! cpuset partitions: the kernel takes a group's CPUs away from all other groups of the machine, and gives them back when
-//! the group is removed, whether this program runs or not.
+//! cpuset partitions: the kernel takes a group's CPUs away from all other groups of the machine,
+//! and gives them back when the group is removed, whether this program runs or not.
 //!
-//! Source: `Documentation/admin-guide/cgroup-v2.rst` of the kernel, `cpuset.cpus.exclusive` (Linux 6.7) and
-//! `cpuset.cpus.partition`. A group becomes a *remote* partition of CPUs that all groups above it have in their
-//! `cpuset.cpus.exclusive`, which works at any depth below groups that are none.
+//! Source: `Documentation/admin-guide/cgroup-v2.rst` of the kernel, `cpuset.cpus.exclusive` (Linux
+//! 6.7) and `cpuset.cpus.partition`. A group becomes a *remote* partition of CPUs that all groups
+//! above it have in their `cpuset.cpus.exclusive`, which works at any depth below groups that are
+//! none.
 
 use super::hierarchy::{FileError, Hierarchy};
 use crate::cpuset::CpuSet;
@@ -21,8 +22,8 @@ const PARTITION: &str = "cpuset.cpus.partition";
 /// What a group is that is no partition.
 const MEMBER: &str = "member";
 
-/// How long CPUs of groups that were removed are waited for, twice at most before an answer: far less than a runtime waits
-/// for that. The kernel needs milliseconds as a rule.
+/// How long CPUs of groups that were removed are waited for, twice at most before an answer: far
+/// less than a runtime waits for that. The kernel needs milliseconds as a rule.
 const PATIENCE: Duration = Duration::from_millis(400);
 /// How long it is left alone between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -64,8 +65,8 @@ impl KernelRefusal {
     }
 }
 
-/// Waits until no other group has `cpus`, and sees to it that the groups above `group` can pass them on to it. The group itself need not
-/// be there yet.
+/// Waits until no other group has `cpus`, and sees to it that the groups above `group` can pass
+/// them on to it. The group itself need not be there yet.
 ///
 /// # Errors
 /// If the kernel refuses; because another partition has some of them, as a rule.
@@ -84,7 +85,8 @@ pub(super) fn reserve(
         }
         Ok(())
     };
-    // What ended containers have left above them may be in the way: only then is it worth looking for.
+    // What ended containers have left above them may be in the way: only then is it worth looking
+    // for.
     widen().or_else(|error: FileError| match error.is_gone() {
         true => Err(error),
         false => {
@@ -98,7 +100,8 @@ pub(super) fn reserve(
 /// Makes `group` a partition of `cpus`, whatever it was before. Everything is read back.
 ///
 /// # Errors
-/// If the kernel refuses. The group is an ordinary one then, or what it was before if its CPUs are withheld.
+/// If the kernel refuses. The group is an ordinary one then, or what it was before if its CPUs are
+/// withheld.
 pub(super) fn keep(
     on: &Hierarchy,
     group: &CgroupPath,
@@ -127,7 +130,8 @@ fn make(
 ) -> Result<(), KernelRefusal> {
     reserve(on, group, cpus)?;
     clear_siblings(on, group, cpus)?;
-    // CPUs that it gives up leave `cpuset.cpus` first, CPUs that it gets come last, so that it always has some.
+    // CPUs that it gives up leave `cpuset.cpus` first, CPUs that it gets come last, so that it
+    // always has some.
     let list = cpus.to_string();
     if on.cpus(group, CPUS)? != cpus {
         on.write(group, CPUS, &list)?;
@@ -136,7 +140,8 @@ fn make(
     if holds(on, group, cpus, kind)? {
         return Ok(());
     }
-    // An invalid partition, or one of the other kind, does not always become valid by being asked again.
+    // An invalid partition, or one of the other kind, does not always become valid by being asked
+    // again.
     if on.read(group, PARTITION)? != MEMBER {
         on.write(group, PARTITION, MEMBER)?;
     }
@@ -148,8 +153,9 @@ fn make(
     Err(KernelRefusal::Invalid { group: group.clone(), state, effective, kind, cpus })
 }
 
-/// Takes `cpus` out of the ordinary groups beside one, and what other partitions beside it have: the kernel makes no
-/// partition of what another group names. The runtime hears of it with the answer.
+/// Takes `cpus` out of the ordinary groups beside one, and what other partitions beside it have:
+/// the kernel makes no partition of what another group names. The runtime hears of it with the
+/// answer.
 fn clear_siblings(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<(), FileError> {
     let Some(pod) = group.parent() else { return Ok(()) };
     let siblings: Vec<CgroupPath> =
@@ -177,12 +183,14 @@ pub(super) fn deadline() -> Instant {
 
 /// Waits until no group but this one has `cpus`.
 ///
-/// The kernel gives the CPUs of a removed partition back a while after its group has vanished from the file system. Meanwhile it
-/// still compares it with its siblings: a write of its CPUs into a sibling's `cpuset.cpus`, as the runtime makes for a
-/// container that comes back, invalidates it and all other partitions beside it, and only half: their CPUs are lost, and
-/// the kernel's memory is damaged (seen with Linux 6.12: warnings in `partition_xcpus_del`, crashes minutes later).
+/// The kernel gives the CPUs of a removed partition back a while after its group has vanished from
+/// the file system. Meanwhile it still compares it with its siblings: a write of its CPUs into a
+/// sibling's `cpuset.cpus`, as the runtime makes for a container that comes back, invalidates it
+/// and all other partitions beside it, and only half: their CPUs are lost, and the kernel's memory
+/// is damaged (seen with Linux 6.12: warnings in `partition_xcpus_del`, crashes minutes later).
 ///
-/// Partitions of others than pods are not waited for: they do not end, and where they are in the way the kernel says so.
+/// Partitions of others than pods are not waited for: they do not end, and where they are in the
+/// way the kernel says so.
 ///
 /// # Errors
 /// If that takes too long.
@@ -205,8 +213,9 @@ pub(super) fn await_returned(
     await_free(on, &top, cpus - own, beside, until)
 }
 
-/// The same for a group that is to be none of its own: waits until no group that was removed beside it has `cpus`. Those of
-/// partitions that are there it may name, and where no group was removed nothing is waited for.
+/// The same for a group that is to be none of its own: waits until no group that was removed beside
+/// it has `cpus`. Those of partitions that are there it may name, and where no group was removed
+/// nothing is waited for.
 ///
 /// # Errors
 /// If that takes too long.
@@ -217,7 +226,8 @@ pub(super) fn await_removed(
     until: Instant,
 ) -> Result<(), KernelRefusal> {
     let (Some(top), Some(pod)) = (group.top(), group.parent()) else { return Ok(()) };
-    // A group is counted until nothing of it is left, which is some time after its CPUs have come back.
+    // A group is counted until nothing of it is left, which is some time after its CPUs have come
+    // back.
     let is_none = |stat: String| stat.lines().any(|line| line == "nr_dying_descendants 0");
     if on.read(&pod, "cgroup.stat").is_ok_and(is_none) {
         return Ok(());
@@ -227,8 +237,9 @@ pub(super) fn await_removed(
 
 /// Waits until all of `cpus` are free for the groups in `top`, but those that others keep.
 ///
-/// What these may not use (a CPU that came online after the kubelet's start, or a slice with `AllowedCPUs=`) is never among
-/// what they run on: it is free if no partition has it, and what becomes of it then the kernel says.
+/// What these may not use (a CPU that came online after the kubelet's start, or a slice with
+/// `AllowedCPUs=`) is never among what they run on: it is free if no partition has it, and what
+/// becomes of it then the kernel says.
 fn await_free(
     on: &Hierarchy,
     top: &CgroupPath,
@@ -294,12 +305,13 @@ pub(super) fn release(on: &Hierarchy, group: &CgroupPath) -> Result<(), FileErro
     Ok(())
 }
 
-/// Makes a group's `cpuset.cpus.exclusive` what the groups in it need, and says what that is. Groups that are gone
-/// meanwhile need nothing; what cannot be written stays.
+/// Makes a group's `cpuset.cpus.exclusive` what the groups in it need, and says what that is.
+/// Groups that are gone meanwhile need nothing; what cannot be written stays.
 pub(super) fn tidy(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
     let has = on.cpus(group, EXCLUSIVE).unwrap_or_default();
     let is_member = on.read(group, PARTITION).is_ok_and(|state| state == MEMBER);
-    // Nothing below a group without any can have some, and what a partition does with its own is its own business.
+    // Nothing below a group without any can have some, and what a partition does with its own is
+    // its own business.
     if has.is_empty() || !is_member {
         return has;
     }
@@ -317,7 +329,8 @@ mod tests {
     use std::path::Path;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// Files like the kernel's: of each group its CPUs, those that it alone may have, those it runs on, and what it is.
+    /// Files like the kernel's: of each group its CPUs, those that it alone may have, those it runs
+    /// on, and what it is.
     fn hierarchy(root: &Path, groups: &[(&str, [&str; 4])]) -> Hierarchy {
         fs::write(root.join("cgroup.controllers"), "cpuset\n").unwrap();
         for (group, texts) in groups {

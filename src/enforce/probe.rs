@@ -1,4 +1,5 @@
-//! What this process can do with the node's control groups: write them, and have the kernel keep exclusivity.
+//! What this process can do with the node's control groups: write them, and have the kernel keep
+//! exclusivity.
 
 use super::hierarchy::{Hierarchy, Version};
 use crate::ledger::CgroupPath;
@@ -184,7 +185,8 @@ mod tests {
         }
     }
 
-    /// As on a host with systemd, to a process that may not ignore modes: the directory is read-only, its files are not.
+    /// As on a host with systemd, to a process that may not ignore modes: the directory is
+    /// read-only, its files are not.
     #[test]
     fn a_file_is_asked_and_not_the_directory() {
         let root = tempfile::tempdir().unwrap();

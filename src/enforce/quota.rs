@@ -1,9 +1,10 @@
 //! CFS quotas, which throttle exclusive CPUs: the container's own, and that of its pod.
 //!
-//! Exclusive CPUs are all that such a container can use, so a quota can only harm: rounding and bookkeeping between CPUs
-//! throttle it while it uses no more than its own. The plugin asks the runtime to lift the container's; not every one does so for
-//! a container that runs. The pod's no runtime knows: the kubelet gives a pod's group the sum of its containers' limits.
-//! It lifts that under its static policy (kubernetes/kubernetes#127525), and does not know that it should here.
+//! Exclusive CPUs are all that such a container can use, so a quota can only harm: rounding and
+//! bookkeeping between CPUs throttle it while it uses no more than its own. The plugin asks the
+//! runtime to lift the container's; not every one does so for a container that runs. The pod's no
+//! runtime knows: the kubelet gives a pod's group the sum of its containers' limits. It lifts that
+//! under its static policy (kubernetes/kubernetes#127525), and does not know that it should here.
 
 use super::hierarchy::{FileError, Hierarchy, Version};
 use crate::ledger::CgroupPath;
@@ -11,7 +12,8 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 const MAX: &str = "cpu.max";
-/// Where the quota is remembered that was lifted: on the group itself, so that it is known as long as it matters.
+/// Where the quota is remembered that was lifted: on the group itself, so that it is known as long
+/// as it matters.
 const REMEMBERED: &str = "user.nri-cpu-manager.cpu.max";
 /// No quota, with the period left as it is.
 const NONE: &str = "max";
@@ -37,7 +39,8 @@ pub(super) fn of(on: &Hierarchy, group: &CgroupPath) -> Result<Option<String>, F
     }
 }
 
-/// Ends a container's own quota. Its value needs no record here: the runtime sets another one by its limit.
+/// Ends a container's own quota. Its value needs no record here: the runtime sets another one by
+/// its limit.
 ///
 /// # Errors
 /// If it cannot be written.

@@ -1,4 +1,5 @@
-//! Whether what was decided is really so: the groups' files and the processes are the witnesses, never our own books.
+//! Whether what was decided is really so: the groups' files and the processes are the witnesses,
+//! never our own books.
 
 use super::affinity;
 use super::hierarchy::{FileError, Hierarchy, Version};
@@ -13,19 +14,23 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Processes looked at in one container: a container may have thousands, and where one may run is where all may.
+/// Processes looked at in one container: a container may have thousands, and where one may run is
+/// where all may.
 const PROCESSES: usize = 16;
-/// Processes whose inherited masks are widened at most: of a container that has more, those that it starts with.
+/// Processes whose inherited masks are widened at most: of a container that has more, those that it
+/// starts with.
 const WIDENED: usize = 4096;
 
 /// Something that is not as it was decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Drift {
-    /// Other CPUs are set for the container's group: another program wrote there, or the runtime did not.
+    /// Other CPUs are set for the container's group: another program wrote there, or the runtime
+    /// did not.
     Set(CpuSet),
     /// The group should be a partition and is not, or the other way round.
     Partition(String),
-    /// The kernel lets the group run elsewhere, or not on all of its own CPUs, although the right ones are set.
+    /// The kernel lets the group run elsewhere, or not on all of its own CPUs, although the right
+    /// ones are set.
     Effective(CpuSet),
     /// A process may run where its group may not.
     Process(u32, CpuSet),
@@ -33,7 +38,8 @@ pub enum Drift {
     Quota(String),
     /// It has a CFS quota of its own, though it has exclusive CPUs.
     OwnQuota(String),
-    /// The container's first process may not run on all of its CPUs, because its parent may not either.
+    /// The container's first process may not run on all of its CPUs, because its parent may not
+    /// either.
     Inherited(u32, CpuSet),
 }
 
@@ -126,7 +132,8 @@ impl Verifier {
         Verifier { on, processes: processes.to_owned(), kind }
     }
 
-    /// Everything that is not as it was decided for a container. What has no group (any more) is as it should be.
+    /// Everything that is not as it was decided for a container. What has no group (any more) is as
+    /// it should be.
     pub fn look(&self, placed: &Target) -> Vec<Drift> {
         let Some(group) = placed.cgroup.as_ref().filter(|_| placed.running) else {
             return Vec::new();
@@ -221,8 +228,9 @@ impl Verifier {
         Ok(drift)
     }
 
-    /// The processes of a group and of those in it, as far as there are not more than `most` of either: crun puts a
-    /// container's into a group of its own within, where systemd makes the groups.
+    /// The processes of a group and of those in it, as far as there are not more than `most` of
+    /// either: crun puts a container's into a group of its own within, where systemd makes the
+    /// groups.
     fn processes_of(&self, group: &CgroupPath, most: usize) -> Result<Vec<u32>, FileError> {
         // Processes outside of our view are 0.
         let pids = |text: String| -> Vec<u32> {
@@ -239,8 +247,8 @@ impl Verifier {
         Ok(found)
     }
 
-    /// Lets those processes of a container run on all of its CPUs that may run on just `inherited`: the first one, and what
-    /// it has started since. Needs `CAP_SYS_NICE`.
+    /// Lets those processes of a container run on all of its CPUs that may run on just `inherited`:
+    /// the first one, and what it has started since. Needs `CAP_SYS_NICE`.
     ///
     /// # Errors
     /// What the kernel said for the first process that it did not work for.
@@ -258,8 +266,9 @@ impl Verifier {
         Ok(())
     }
 
-    /// A process may give itself fewer CPUs, and that is its own business. If they are just those that the process above
-    /// it may use, it was never asked: Linux 6.2 and newer keep such a mask through every change of the cpuset.
+    /// A process may give itself fewer CPUs, and that is its own business. If they are just those
+    /// that the process above it may use, it was never asked: Linux 6.2 and newer keep such a mask
+    /// through every change of the cpuset.
     fn inherited(&self, pid: u32, status: &Status, effective: CpuSet) -> Option<Drift> {
         let above = self.status(status.parent)?.allowed;
         let limits = !effective.is_subset(&above) && status.allowed == above & effective;

@@ -1,12 +1,13 @@
 //! Whether the kubelet's own CPU manager is active, from all that tells of it.
 //!
-//! Its state file names its policy, and can be trusted in that: a kubelet refuses to start with the file of another
-//! policy, so changing it takes deleting the file, and the kubelet writes it anew at once, also under policy none. How
-//! old the file is tells nothing, as it is written only when an assignment changes.
+//! Its state file names its policy, and can be trusted in that: a kubelet refuses to start with the
+//! file of another policy, so changing it takes deleting the file, and the kubelet writes it anew
+//! at once, also under policy none. How old the file is tells nothing, as it is written only when
+//! an assignment changes.
 //!
-//! Where the file cannot be seen, requests tell: under the static policy the kubelet names CPUs for every container that
-//! it creates, under policy none for none. So does another NRI plugin that comes earlier; then there is the same
-//! conflict, and the same answer.
+//! Where the file cannot be seen, requests tell: under the static policy the kubelet names CPUs for
+//! every container that it creates, under policy none for none. So does another NRI plugin that
+//! comes earlier; then there is the same conflict, and the same answer.
 
 use super::{Look, StateFile};
 use crate::ledger::{Event, KubeletClaim, Qos, Stance};
@@ -45,7 +46,8 @@ pub enum Change {
     Came(Sign),
     /// It is no longer.
     Went,
-    /// It is still active, and has changed its assignments; or something else follows from its being active.
+    /// It is still active, and has changed its assignments; or something else follows from its
+    /// being active.
     Assigned,
 }
 
@@ -68,7 +70,8 @@ impl fmt::Display for Sign {
 }
 
 impl ActivityDetector {
-    /// A guard that knows nothing yet; `when_active` is what follows when the kubelet's CPU manager is active.
+    /// A guard that knows nothing yet; `when_active` is what follows when the kubelet's CPU manager
+    /// is active.
     pub fn new(when_active: Stance) -> ActivityDetector {
         ActivityDetector {
             when_active,
@@ -85,7 +88,8 @@ impl ActivityDetector {
         (self.active && before != when_active).then_some(Change::Assigned)
     }
 
-    /// Takes note of what the state file says now. One that cannot be believed changes at most the policy.
+    /// Takes note of what the state file says now. One that cannot be believed changes at most the
+    /// policy.
     pub fn look(&mut self, look: Look) -> Option<Change> {
         let of = |policy: &str| if policy == STATIC { File::Static } else { File::Other };
         let before = self.claims.clone();

@@ -1,7 +1,8 @@
 //! The kubelet beside us: what its own CPU manager has assigned, and whether it still assigns.
 //!
-//! A node has one that assigns CPUs. If that is the kubelet (`cpuManagerPolicy: static`), the plugin stands back, see
-//! [`ActivityDetector`]; once it no longer is, the plugin takes over what the kubelet assigned, without moving a container.
+//! A node has one that assigns CPUs. If that is the kubelet (`cpuManagerPolicy: static`), the
+//! plugin stands back, see [`ActivityDetector`]; once it no longer is, the plugin takes over what
+//! the kubelet assigned, without moving a container.
 
 mod activity;
 mod state;

@@ -1,10 +1,12 @@
-//! `cpu_manager_state`: the file in which the kubelet's CPU manager keeps who has which exclusive CPUs.
+//! `cpu_manager_state`: the file in which the kubelet's CPU manager keeps who has which exclusive
+//! CPUs.
 //!
-//! One line of JSON in three generations: entries by container id (1), by pod uid and container name (2), and with CPUs
-//! of whole pods beside them (3). Its checksum is FNV-1a over the text that Go's debugging printer makes of it.
+//! One line of JSON in three generations: entries by container id (1), by pod uid and container
+//! name (2), and with CPUs of whole pods beside them (3). Its checksum is FNV-1a over the text that
+//! Go's debugging printer makes of it.
 //!
-//! The file is root's own; nothing that a pod says is in it. What it says are claims like any other: believed only as
-//! far as they are legal, see [`Ledger`](crate::ledger::Ledger).
+//! The file is root's own; nothing that a pod says is in it. What it says are claims like any
+//! other: believed only as far as they are legal, see [`Ledger`](crate::ledger::Ledger).
 
 use crate::cpuset::{CpuSet, ParseError};
 use crate::ledger::{ContainerId, KubeletClaim, Named, PodUid};
@@ -15,13 +17,15 @@ use std::fmt::Write;
 /// What the file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateFile {
-    /// The policy of the kubelet that wrote it. A kubelet with another one refuses to start until the file is deleted.
+    /// The policy of the kubelet that wrote it. A kubelet with another one refuses to start until
+    /// the file is deleted.
     pub policy: String,
     /// The CPUs of all containers without exclusive ones.
     pub shared: CpuSet,
     /// Exclusive CPUs, in order of pod uid and container name.
     pub claims: Vec<KubeletClaim>,
-    /// CPUs that pods with resources of their own hold as a whole; the claims of their containers lie within.
+    /// CPUs that pods with resources of their own hold as a whole; the claims of their containers
+    /// lie within.
     pub pods: Vec<(PodUid, CpuSet)>,
 }
 
@@ -108,8 +112,8 @@ impl StateFile {
         Ok(StateFile { policy: file.policy_name, shared, claims, pods })
     }
 
-    /// The file's content, of the second generation, which every kubelet since 1.18 reads. CPUs of whole pods, and
-    /// claims by container id, have no place in it.
+    /// The file's content, of the second generation, which every kubelet since 1.18 reads. CPUs of
+    /// whole pods, and claims by container id, have no place in it.
     pub fn to_json(&self) -> String {
         let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
         for KubeletClaim { of, cpus } in &self.claims {
@@ -178,8 +182,8 @@ impl File {
         }
     }
 
-    /// What Go's printer may have made of it. A map that is missing in the file was nil or empty, and which generation
-    /// wrote a file without entries cannot be seen in it either.
+    /// What Go's printer may have made of it. A map that is missing in the file was nil or empty,
+    /// and which generation wrote a file without entries cannot be seen in it either.
     fn dumps(&self) -> Vec<String> {
         const NOTHING: [&str; 2] = ["map[]", "<nil>"];
         const BY_ID: &str = "map[string]string";

@@ -13,7 +13,8 @@ pub const FILE: &str = "cpu_manager_state";
 /// More than any such file has; a node of 256 pods needs some 30 KiB.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// How often it is looked at: a `stat`. A kubelet that was just switched is noticed before its first pods come back.
+/// How often it is looked at: a `stat`. A kubelet that was just switched is noticed before its
+/// first pods come back.
 pub const INTERVAL: Duration = Duration::from_secs(2);
 
 /// What is there now.
@@ -58,7 +59,8 @@ impl StateFileWatcher {
         &self.path
     }
 
-    /// What is there, if that may have changed since the last time. Reads the file then; costs one `stat` else.
+    /// What is there, if that may have changed since the last time. Reads the file then; costs one
+    /// `stat` else.
     pub fn look(&mut self) -> Option<Look> {
         let stamp = stamp(&self.path);
         if self.seen.as_ref() == Some(&stamp) {

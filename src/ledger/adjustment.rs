@@ -4,8 +4,8 @@ use super::model::{ContainerId, MilliCpu};
 use crate::cpuset::CpuSet;
 use crate::nodeset::NodeSet;
 
-/// Where a container runs: its CPUs, its memory, its CFS quota. Never an empty set of CPUs: the runtime would take that for
-/// "no change".
+/// Where a container runs: its CPUs, its memory, its CFS quota. Never an empty set of CPUs: the
+/// runtime would take that for "no change".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Adjustment {
     cpus: CpuSet,
@@ -25,7 +25,8 @@ impl Adjustment {
         (!cpus.is_empty()).then_some(Adjustment { cpus, exclusive: false, mems: None, limit: None })
     }
 
-    /// The same with memory on these NUMA nodes only. `None`, as no nodes at all, leaves memory as it is.
+    /// The same with memory on these NUMA nodes only. `None`, as no nodes at all, leaves memory as
+    /// it is.
     pub fn with_mems(self, mems: Option<NodeSet>) -> Adjustment {
         Adjustment { mems: mems.filter(|mems| !mems.is_empty()), ..self }
     }
@@ -40,7 +41,8 @@ impl Adjustment {
         (!cpus.is_empty()).then_some(Adjustment { cpus, ..self })
     }
 
-    /// The limit of a container that shares CPUs and had its quota lifted; `None` leaves the quota as it is.
+    /// The limit of a container that shares CPUs and had its quota lifted; `None` leaves the quota
+    /// as it is.
     pub fn limit(&self) -> Option<MilliCpu> {
         self.limit
     }

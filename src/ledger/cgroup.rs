@@ -9,7 +9,8 @@ use std::fmt;
 pub struct CgroupPath(String);
 
 impl CgroupPath {
-    /// Reads a path like `/kubepods/podUID/ID`. `None` for the root itself, and for what is no plain path.
+    /// Reads a path like `/kubepods/podUID/ID`. `None` for the root itself, and for what is no
+    /// plain path.
     pub fn new(path: &str) -> Option<CgroupPath> {
         let path = path.trim_matches('/');
         let plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');

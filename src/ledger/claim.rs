@@ -20,7 +20,8 @@ pub struct Claim {
     pub cpus: CpuSet,
     /// Whether their SMT siblings are kept idle for it.
     pub isolated: bool,
-    /// What it asked for when the runtime told that last; nothing if that is not known. A runtime's list may tell less.
+    /// What it asked for when the runtime told that last; nothing if that is not known. A runtime's
+    /// list may tell less.
     pub cpu: CpuRequest,
 }
 

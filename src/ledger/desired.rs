@@ -1,4 +1,5 @@
-//! What each container should have, and what has to be said to bring it there: the difference from what was applied.
+//! What each container should have, and what has to be said to bring it there: the difference from
+//! what was applied.
 
 use super::adjustment::{Adjustment, Update};
 use super::books::{Books, Certainty, Entry, Found, PodEntry};
@@ -11,9 +12,10 @@ use crate::placement::memory::{all_memory, memory_of};
 
 /// What a container should have; `None` if it is left as it is.
 ///
-/// Under policy none that is one that may run everywhere. The kernel makes no partition of CPUs that a group beside it names,
-/// and unmakes one when they are written there: so the other containers of a pod do without the CPUs that the kernel keeps for
-/// one of them, though they could not run there anyway.
+/// Under policy none that is one that may run everywhere. The kernel makes no partition of CPUs
+/// that a group beside it names, and unmakes one when they are written there: so the other
+/// containers of a pod do without the CPUs that the kernel keeps for one of them, though they could
+/// not run there anyway.
 pub(super) fn desired(
     node: &Node,
     pool: &Pool,
@@ -38,12 +40,12 @@ pub(super) fn desired(
     adjustment.map(|adjustment| adjustment.with_mems(mems(node, entry)))
 }
 
-/// `cpuset.mems` of a container: with exclusive CPUs the NUMA nodes of these, where the administrator wants it; `None` leaves
-/// it as it is.
+/// `cpuset.mems` of a container: with exclusive CPUs the NUMA nodes of these, where the
+/// administrator wants it; `None` leaves it as it is.
 ///
-/// One whose memory follows no CPUs, as it shares them or because that is no longer wanted, may use all memory once it was
-/// bound. Memory nodes that were set elsewhere (the kubelet's memory manager does, under its policy `Static`) are left alone
-/// for the container's life.
+/// One whose memory follows no CPUs, as it shares them or because that is no longer wanted, may use
+/// all memory once it was bound. Memory nodes that were set elsewhere (the kubelet's memory manager
+/// does, under its policy `Static`) are left alone for the container's life.
 fn mems(node: &Node, entry: &Entry) -> Option<NodeSet> {
     if entry.applied.keeps_mems() {
         return None;
@@ -54,15 +56,15 @@ fn mems(node: &Node, entry: &Entry) -> Option<NodeSet> {
     }
 }
 
-/// Whether the memory nodes of a container that is found running were set here, as far as can be told: they are those of its
-/// CPUs.
+/// Whether the memory nodes of a container that is found running were set here, as far as can be
+/// told: they are those of its CPUs.
 pub(super) fn mems_are_ours(node: &Node, container: &Container) -> bool {
     let follow = || memory_of(&node.topology, &container.cpus?);
     node.settings.mems_follow_cpus && container.mems.is_some() && container.mems == follow()
 }
 
-/// Everything that containers which exist have to be told now, each thing once, in the order in which it must be done. The
-/// runtime changes `last` after all others, wherever it stands.
+/// Everything that containers which exist have to be told now, each thing once, in the order in
+/// which it must be done. The runtime changes `last` after all others, wherever it stands.
 pub(super) fn updates(
     node: &Node,
     books: &mut Books,
@@ -82,8 +84,8 @@ pub(super) fn updates(
     })
 }
 
-/// What has to be written into the groups of running containers, where no answer can carry it, in the order in which it
-/// must be done. It stays to be told with the next answer.
+/// What has to be written into the groups of running containers, where no answer can carry it, in
+/// the order in which it must be done. It stays to be told with the next answer.
 pub(super) fn writes(node: &Node, books: &mut Books, pool: &Pool) -> Vec<Update> {
     if !node.assigns() || !books.owes(&node.basis(pool)) {
         return Vec::new();
@@ -121,7 +123,8 @@ fn steps(
         exclusive += usize::from(change.to.is_exclusive());
         updates.push(change.update());
     }
-    // Mostly a new container's CPUs are taken from those that share: these leave, and nothing is in the way.
+    // Mostly a new container's CPUs are taken from those that share: these leave, and nothing is in
+    // the way.
     if leave || exclusive > 1 {
         return in_order(changes().collect(), last);
     }

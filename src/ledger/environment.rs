@@ -15,7 +15,8 @@ pub const NUMA_NODES: &str = "NRI_CPU_MANAGER_NUMA_NODES";
 /// These CPUs by uncore cache, a list for each, with semicolons between: `8-15;40`.
 pub const UNCORE_CACHES: &str = "NRI_CPU_MANAGER_UNCORE_CACHES";
 
-/// What a new container is told; nothing unless the administrator wants it and its CPUs are its own.
+/// What a new container is told; nothing unless the administrator wants it and its CPUs are its
+/// own.
 pub(super) fn environment(
     topology: &Topology,
     settings: &Settings,

@@ -13,7 +13,8 @@ use crate::topology::Topology;
 /// Each one may come twice, late, never, or speak of something unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// All pods and containers that exist, after a connection was made. What is not named here is gone.
+    /// All pods and containers that exist, after a connection was made. What is not named here is
+    /// gone.
     Synchronize {
         /// The pods.
         pods: Vec<Pod>,
@@ -22,7 +23,8 @@ pub enum Event {
     },
     /// A pod's sandbox is being started.
     RunPod(Pod),
-    /// A pod is being resized in place; its budget is the new one. Other events go on telling the old one.
+    /// A pod is being resized in place; its budget is the new one. Other events go on telling the
+    /// old one.
     UpdatePod(Pod),
     /// A container is about to be created: the one moment at which it can be pinned before it runs.
     Create {
@@ -31,7 +33,8 @@ pub enum Event {
         /// The container.
         container: Container,
     },
-    /// A container's process is about to run; its control group is there. Told where the kernel keeps exclusivity.
+    /// A container's process is about to run; its control group is there. Told where the kernel
+    /// keeps exclusivity.
     Starting {
         /// Its pod.
         pod: Pod,
@@ -56,39 +59,44 @@ pub enum Event {
     },
     /// A container's process has ended, or its creation failed.
     Stop(ContainerId),
-    /// An instance of a container is gone for good, or never came to be. Its pod may go on, and so may its name.
+    /// An instance of a container is gone for good, or never came to be. Its pod may go on, and so
+    /// may its name.
     Remove(ContainerId),
     /// All containers of a pod have been stopped.
     StopPod(SandboxId),
     /// A pod is gone for good.
     RemovePod(SandboxId),
-    /// Some time has passed, half a minute or so. What has not happened meanwhile counts, too: a container that is still
-    /// away lends its CPUs.
+    /// Some time has passed, half a minute or so. What has not happened meanwhile counts, too: a
+    /// container that is still away lends its CPUs.
     Lull,
     /// CPUs of the machine have gone offline or come online: it is this one now.
     Machine(Topology),
     /// The administrator has decided otherwise: these settings are in force from now on.
     Settings(Settings),
-    /// The kubelet's own CPU manager came or went. With [`Stance::Assign`] what it assigned is taken over.
+    /// The kubelet's own CPU manager came or went. With [`Stance::Assign`] what it assigned is
+    /// taken over.
     Kubelet {
         /// What to do from now on.
         stance: Stance,
         /// What the kubelet has, or last had, assigned; empty if that is not known.
         claims: Vec<KubeletClaim>,
     },
-    /// Updates can be delivered now by this way, without an event of the runtime. The decision has them.
+    /// Updates can be delivered now by this way, without an event of the runtime. The decision has
+    /// them.
     Deliver(Channel),
-    /// The runtime has not made these changes, or the kernel has not written them: they go along with the next delivery.
+    /// The runtime has not made these changes, or the kernel has not written them: they go along
+    /// with the next delivery.
     Undelivered(Vec<Update>),
-    /// The creation of this container was decided, with these changes for others, but cannot be answered with: the container
-    /// gets nothing, as if it had been refused.
+    /// The creation of this container was decided, with these changes for others, but cannot be
+    /// answered with: the container gets nothing, as if it had been refused.
     Revoked {
         /// The container.
         container: ContainerId,
         /// What the decision had for others.
         updates: Vec<Update>,
     },
-    /// The kernel does not keep others off this container's CPUs: the runtime has to, by updates of the shared containers.
+    /// The kernel does not keep others off this container's CPUs: the runtime has to, by updates of
+    /// the shared containers.
     PartitionRefused(ContainerId),
     /// Something else than what was decided is set for these containers.
     Drifted(Vec<ContainerId>),
@@ -99,8 +107,9 @@ pub enum Event {
 pub enum Channel {
     /// The runtime makes them: it is called now, or waits for an answer.
     Runtime,
-    /// They are written into the groups of running containers. The runtime is still to be told, with its next answer. Some
-    /// wait until others are written: there may be more, until a decision has none.
+    /// They are written into the groups of running containers. The runtime is still to be told,
+    /// with its next answer. Some wait until others are written: there may be more, until a
+    /// decision has none.
     Groups,
 }
 
@@ -137,9 +146,11 @@ impl Event {
 pub struct Wanted {
     /// Its CPU time; a part that is `None` stays as it is.
     pub cpu: CpuRequest,
-    /// Whether the request carries a CFS quota, which would end the freedom of exclusive CPUs from it.
+    /// Whether the request carries a CFS quota, which would end the freedom of exclusive CPUs from
+    /// it.
     pub sets_quota: bool,
-    /// CPUs named in the request: a kubelet whose own CPU manager is active does that, or another plugin.
+    /// CPUs named in the request: a kubelet whose own CPU manager is active does that, or another
+    /// plugin.
     pub cpus: Option<CpuSet>,
 }
 
@@ -150,7 +161,7 @@ pub struct Decision {
     pub pin: Option<Adjustment>,
     /// For [`Event::Create`]: environment variables for the new container.
     pub environment: Vec<Variable>,
-    /// Changes for containers that exist, in the order in which they must be made. For [`Event::Update`] the
-    /// container's own change is among them.
+    /// Changes for containers that exist, in the order in which they must be made. For
+    /// [`Event::Update`] the container's own change is among them.
     pub updates: Vec<Update>,
 }

@@ -6,13 +6,16 @@
 //!                     └── request ──► engine (placement)
 //! ```
 //!
-//! Events go in, decisions come out: [`Ledger::handle`] is the only door. The ledger does no I/O, has no clock, and does not
-//! know which protocol its events came by. It asks an [engine](crate::placement::Engine) which CPUs, and decides itself which
-//! container gets them and when they are free again:
+//! Events go in, decisions come out: [`Ledger::handle`] is the only door. The ledger does no I/O,
+//! has no clock, and does not know which protocol its events came by. It asks an
+//! [engine](crate::placement::Engine) which CPUs, and decides itself which container gets them and
+//! when they are free again:
 //!
-//! * exclusive CPUs belong to a container's name in a pod, for the pod's life: a restarted container gets the same ones;
+//! * exclusive CPUs belong to a container's name in a pod, for the pod's life: a restarted
+//!   container gets the same ones;
 //! * everything else runs in the shared pool: all online CPUs that are exclusive to no container;
-//! * what changes for containers that exist rides on the answers that can carry it (create, update, stop).
+//! * what changes for containers that exist rides on the answers that can carry it (create, update,
+//!   stop).
 
 mod adjustment;
 mod adopt;
@@ -83,7 +86,8 @@ enum Answer {
     Nothing,
     /// The container of this name of a pod is being created. Changes for others can go along.
     Create(PodUid, String),
-    /// Changes go along. The runtime changes the container that the event is about after all others.
+    /// Changes go along. The runtime changes the container that the event is about after all
+    /// others.
     Carry(Option<ContainerId>),
     /// Changes are written into control groups.
     Write,
@@ -92,8 +96,8 @@ enum Answer {
 impl Ledger {
     /// A ledger of a machine on which nothing runs yet, with the kubelet's answers.
     ///
-    /// `remembered` are the claims of an earlier life; they count for nothing until an [`Event::Synchronize`] tells
-    /// what really runs.
+    /// `remembered` are the claims of an earlier life; they count for nothing until an
+    /// [`Event::Synchronize`] tells what really runs.
     pub fn new(topology: Topology, settings: Settings, remembered: Vec<Claim>) -> Ledger {
         Ledger::with_engine(Arc::new(Kubelet), topology, settings, remembered)
     }
@@ -115,8 +119,8 @@ impl Ledger {
     /// Takes note of an event and decides what follows. Nothing else changes the ledger.
     ///
     /// # Errors
-    /// For [`Event::Create`] and [`Event::Update`], if the container cannot be placed as configured. No container's CPUs have
-    /// changed by it then. Other events are never refused.
+    /// For [`Event::Create`] and [`Event::Update`], if the container cannot be placed as
+    /// configured. No container's CPUs have changed by it then. Other events are never refused.
     pub fn handle(&mut self, event: Event) -> Result<Decision, Rejection> {
         if self.node.stance == Stance::Observe {
             self.rehearse(&event);
@@ -209,8 +213,8 @@ impl Ledger {
         Decision { updates, ..Decision::default() }
     }
 
-    /// Takes a stance. What the kubelet assigned is taken over at the change to [`Stance::Assign`], or, if nothing is
-    /// known of the node yet, with its first list of containers.
+    /// Takes a stance. What the kubelet assigned is taken over at the change to [`Stance::Assign`],
+    /// or, if nothing is known of the node yet, with its first list of containers.
     fn stand(&mut self, stance: Stance, claims: Vec<KubeletClaim>) {
         let before = std::mem::replace(&mut self.node.stance, stance);
         self.kubelet = claims;
@@ -275,8 +279,8 @@ impl Ledger {
         self.node.stance
     }
 
-    /// All exclusive CPUs and whose they are, in order of pod uid and container name; last those of an earlier life whose
-    /// containers no event has named yet.
+    /// All exclusive CPUs and whose they are, in order of pod uid and container name; last those of
+    /// an earlier life whose containers no event has named yet.
     pub fn claims(&self) -> impl Iterator<Item = Claim> {
         self.books.claims()
     }
@@ -286,7 +290,8 @@ impl Ledger {
         self.books.revision()
     }
 
-    /// The shared pool: online CPUs that are exclusive to no container, without the reserved ones under strict reservation.
+    /// The shared pool: online CPUs that are exclusive to no container, without the reserved ones
+    /// under strict reservation.
     pub fn pool(&self) -> CpuSet {
         self.pool.cpus
     }
@@ -321,7 +326,8 @@ impl Ledger {
         self.books.find(container).is_some_and(|found| found.entry.inherited)
     }
 
-    /// Where all containers should run that exist and are told anything here, in order of pod uid and container name.
+    /// Where all containers should run that exist and are told anything here, in order of pod uid
+    /// and container name.
     pub fn targets(&self) -> impl Iterator<Item = Target> {
         self.books.containers().filter_map(|found| self.target_of(found))
     }
@@ -335,12 +341,14 @@ impl Ledger {
         target::target(&self.node, &self.books, &self.pool, found)
     }
 
-    /// All containers with exclusive CPUs whose control group is known, in order of pod uid and container name.
+    /// All containers with exclusive CPUs whose control group is known, in order of pod uid and
+    /// container name.
     pub fn holders(&self) -> impl Iterator<Item = Holder> {
         self.books.containers().filter_map(target::holder)
     }
 
-    /// Pods whose end has to be looked for, as there is nothing left of which the runtime could tell it.
+    /// Pods whose end has to be looked for, as there is nothing left of which the runtime could
+    /// tell it.
     pub fn deserted(&self) -> impl Iterator<Item = Deserted> {
         self.books
             .deserted()
@@ -353,8 +361,8 @@ impl Ledger {
         Arc::clone(self.view.get_or_init(view))
     }
 
-    /// Whether what must always hold does: no CPU exclusive twice, none reserved or offline, and every online CPU
-    /// either shared, exclusive, or reserved.
+    /// Whether what must always hold does: no CPU exclusive twice, none reserved or offline, and
+    /// every online CPU either shared, exclusive, or reserved.
     ///
     /// # Errors
     /// What does not hold, for the message of a failed assertion.

@@ -41,7 +41,8 @@ impl fmt::Display for ContainerId {
 pub struct MilliCpu(pub u64);
 
 impl MilliCpu {
-    /// The least `cpu.shares` there is; stands for any request of up to 2 thousandths, none at all included.
+    /// The least `cpu.shares` there is; stands for any request of up to 2 thousandths, none at all
+    /// included.
     const MIN_SHARES: u64 = 2;
     /// The most `cpu.shares` there is; stands for any request of 256 CPUs or more.
     const MAX_SHARES: u64 = 262_144;
@@ -51,8 +52,9 @@ impl MilliCpu {
 
     /// The request that the kubelet wrote as `cpu.shares` (cgroup v1 units, also under cgroup v2).
     ///
-    /// The kubelet rounds `milli * 1024 / 1000` down, so this rounds up; exact from 3m to 256 CPUs. `None` where the
-    /// shares do not tell: at the least they may mean no request, at the most any larger one.
+    /// The kubelet rounds `milli * 1024 / 1000` down, so this rounds up; exact from 3m to 256 CPUs.
+    /// `None` where the shares do not tell: at the least they may mean no request, at the most any
+    /// larger one.
     pub fn from_shares(shares: u64) -> Option<MilliCpu> {
         match shares {
             0..=MilliCpu::MIN_SHARES => None,
@@ -63,8 +65,9 @@ impl MilliCpu {
 
     /// The limit that the kubelet wrote as CFS quota and period, both in microseconds.
     ///
-    /// The kubelet rounds `milli * period / 1000` down, so this rounds up; exact from 10m with the usual period of
-    /// 100 ms. `None` without a limit (quota zero or less), or with a period of zero.
+    /// The kubelet rounds `milli * period / 1000` down, so this rounds up; exact from 10m with the
+    /// usual period of 100 ms. `None` without a limit (quota zero or less), or with a period of
+    /// zero.
     pub fn from_quota(quota: i64, period: u64) -> Option<MilliCpu> {
         let quota = u128::try_from(quota).ok().filter(|&quota| quota > 0)?;
         let milli = (quota * 1000).checked_div(u128::from(period))?;
@@ -72,7 +75,8 @@ impl MilliCpu {
         u64::try_from(if exact { milli } else { milli + 1 }).ok().map(MilliCpu)
     }
 
-    /// The CFS quota of a limit, and the period that it is for, in microseconds: [`MilliCpu::from_quota`] reads it back.
+    /// The CFS quota of a limit, and the period that it is for, in microseconds:
+    /// [`MilliCpu::from_quota`] reads it back.
     pub fn quota(self) -> (i64, u64) {
         /// The kernel takes none below.
         const LEAST: i64 = 1000;
@@ -149,9 +153,9 @@ pub struct Pod {
     pub name: String,
     /// Its quality of service class.
     pub qos: Qos,
-    /// No more than this can be exclusive in the pod at a time, and its NUMA affinity in pod scope is for that many
-    /// CPUs. The runtime tells the CPU time of the whole pod; a source that knows the containers, the sum of their
-    /// requests for whole CPUs. `None` if the event does not say.
+    /// No more than this can be exclusive in the pod at a time, and its NUMA affinity in pod scope
+    /// is for that many CPUs. The runtime tells the CPU time of the whole pod; a source that knows
+    /// the containers, the sum of their requests for whole CPUs. `None` if the event does not say.
     pub budget: Option<MilliCpu>,
     /// The annotations that are meant for this plugin, names and values as they stand, see
     /// [`terms`](super::terms).
@@ -170,8 +174,9 @@ pub struct CpuRequest {
 }
 
 impl CpuRequest {
-    /// The CPU time of a whole pod that asks for this: the larger of the two. Its limit also tells of more than 256 CPUs;
-    /// but the kubelet makes it of the limits that its containers declare, though some of them may have none.
+    /// The CPU time of a whole pod that asks for this: the larger of the two. Its limit also tells
+    /// of more than 256 CPUs; but the kubelet makes it of the limits that its containers declare,
+    /// though some of them may have none.
     pub fn budget(self) -> Option<MilliCpu> {
         self.limit.max(self.request)
     }
@@ -180,7 +185,8 @@ impl CpuRequest {
 impl CpuRequest {
     /// What it is after a change that names only what changes.
     ///
-    /// Shares cannot tell requests from 256 CPUs on: beside such a limit none means as much as that, not the old one.
+    /// Shares cannot tell requests from 256 CPUs on: beside such a limit none means as much as
+    /// that, not the old one.
     pub(super) fn changed_by(self, wanted: CpuRequest) -> CpuRequest {
         let untold = wanted.limit.is_some_and(|limit| limit >= MilliCpu::SHARES_END);
         CpuRequest {
@@ -191,8 +197,8 @@ impl CpuRequest {
 
     /// The amount asked for, where request and limit do not differ.
     ///
-    /// One of them suffices: without CFS quotas the kubelet sends no limit, and the limit of an exclusive container has
-    /// been lifted.
+    /// One of them suffices: without CFS quotas the kubelet sends no limit, and the limit of an
+    /// exclusive container has been lifted.
     pub(super) fn amount(&self) -> Option<MilliCpu> {
         match (self.request, self.limit) {
             (Some(request), Some(limit)) => (request == limit).then_some(limit),
@@ -233,10 +239,11 @@ pub struct Container {
     pub mems: Option<NodeSet>,
     /// The devices it is given; none for one that is given all there are.
     pub devices: Vec<Device>,
-    /// Whether the kernel keeps all other containers off these: its control group is a partition. Runtimes do not tell.
+    /// Whether the kernel keeps all other containers off these: its control group is a partition.
+    /// Runtimes do not tell.
     pub partitioned: bool,
-    /// Whether what the runtime says of it is older than what is set: CRI-O, once it has been restarted, lists containers
-    /// as it created them. What it asks for is of that time, too.
+    /// Whether what the runtime says of it is older than what is set: CRI-O, once it has been
+    /// restarted, lists containers as it created them. What it asks for is of that time, too.
     pub outdated: bool,
     /// Its control group, where the runtime tells.
     pub cgroup: Option<CgroupPath>,
@@ -245,7 +252,8 @@ pub struct Container {
 }
 
 impl Container {
-    /// A container of which nothing is known but what it asks for: not its kind, and nothing is set for it.
+    /// A container of which nothing is known but what it asks for: not its kind, and nothing is set
+    /// for it.
     pub fn new(
         id: ContainerId,
         sandbox: SandboxId,

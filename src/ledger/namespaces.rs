@@ -1,4 +1,5 @@
-//! What the administrator lets the pods of each namespace wish for, and what holds where they say nothing.
+//! What the administrator lets the pods of each namespace wish for, and what holds where they say
+//! nothing.
 
 use super::policy::Policy;
 use super::wish::Wish;
@@ -10,7 +11,8 @@ use std::sync::Arc;
 /// What holds in one or several namespaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// Whether its pods can have exclusive CPUs at all, where that is not as on the rest of the node.
+    /// Whether its pods can have exclusive CPUs at all, where that is not as on the rest of the
+    /// node.
     pub policy: Option<Policy>,
     /// What its pods may wish for.
     pub allow: BTreeSet<Wish>,
@@ -37,7 +39,8 @@ pub struct Tie {
 }
 
 impl Namespaces {
-    /// From patterns of names (`*` stands for any text, `?` for any character) and what holds for them.
+    /// From patterns of names (`*` stands for any text, `?` for any character) and what holds for
+    /// them.
     ///
     /// # Errors
     /// If two patterns of different entries, or the same pattern twice, leave open which counts.
@@ -58,8 +61,8 @@ impl Namespaces {
         self.0.is_empty()
     }
 
-    /// All names and patterns with what holds for them, the most specific first: of those that mean a namespace the first
-    /// counts.
+    /// All names and patterns with what holds for them, the most specific first: of those that mean
+    /// a namespace the first counts.
     pub fn by_closeness(&self) -> Vec<(&str, &Bounds)> {
         let named = self
             .0
@@ -70,8 +73,8 @@ impl Namespaces {
         named
     }
 
-    /// What holds in a namespace, by the most specific pattern that means it: its own name before all, then the
-    /// pattern with more characters of its own.
+    /// What holds in a namespace, by the most specific pattern that means it: its own name before
+    /// all, then the pattern with more characters of its own.
     pub fn of(&self, namespace: &str) -> Option<&Bounds> {
         let meant = |(names, bounds)| {
             let names: &Vec<String> = names;
@@ -83,8 +86,8 @@ impl Namespaces {
     }
 }
 
-/// The first two patterns that leave open which counts. Only patterns that are as close as each other, and no names, are held
-/// against each other by `overlap`: there can be thousands of names.
+/// The first two patterns that leave open which counts. Only patterns that are as close as each
+/// other, and no names, are held against each other by `overlap`: there can be thousands of names.
 fn tie(
     entries: &[(Vec<String>, Bounds)],
     mut overlap: impl FnMut(&str, &str) -> bool,
@@ -148,7 +151,8 @@ mod tests {
         }
     }
 
-    /// What is read while containers wait is read in no time: names are not held against each other.
+    /// What is read while containers wait is read in no time: names are not held against each
+    /// other.
     #[test]
     fn only_patterns_as_close_as_each_other_are_compared() {
         let names = |from: usize| (from..from + 1000).map(|at| format!("team-{at}")).collect();

@@ -24,15 +24,18 @@ pub(super) struct Node {
 /// Where containers that share CPUs may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Pool {
-    /// Online CPUs that are exclusive to no container, without the reserved ones under strict reservation. CPUs of a
-    /// container that has ended are in it while they are lent out, see [`Entry::is_lent`].
+    /// Online CPUs that are exclusive to no container, without the reserved ones under strict
+    /// reservation. CPUs of a container that has ended are in it while they are lent out, see
+    /// [`Entry::is_lent`].
     pub(super) cpus: CpuSet,
-    /// What shared containers are told. CPUs that the kernel keeps for a container are among them: it takes them off all
-    /// others by itself, and gives them back by itself. So this never changes where the kernel keeps all of them.
+    /// What shared containers are told. CPUs that the kernel keeps for a container are among them:
+    /// it takes them off all others by itself, and gives them back by itself. So this never changes
+    /// where the kernel keeps all of them.
     ///
-    /// With strict reservation the pool can be empty. A container without a cpuset would then run on the exclusive CPUs
-    /// of others (the kubelet lets it, kubernetes/kubernetes#141196); the reserved ones are the lesser evil. Should these
-    /// be offline, and all others exclusive, then it is empty, and shared containers are left where they are.
+    /// With strict reservation the pool can be empty. A container without a cpuset would then run
+    /// on the exclusive CPUs of others (the kubelet lets it, kubernetes/kubernetes#141196); the
+    /// reserved ones are the lesser evil. Should these be offline, and all others exclusive, then
+    /// it is empty, and shared containers are left where they are.
     pub(super) open: CpuSet,
 }
 
@@ -59,7 +62,8 @@ impl Node {
         }
     }
 
-    /// CPUs that no other container can have because of this one: its own, and siblings that stay idle for it.
+    /// CPUs that no other container can have because of this one: its own, and siblings that stay
+    /// idle for it.
     pub(super) fn taken(&self, entry: &Entry) -> CpuSet {
         self.with_idle(&entry.claim.unwrap_or_default(), entry.isolated)
     }
@@ -69,7 +73,8 @@ impl Node {
         books.isolated().fold(books.held().all, |all, entry| all | self.taken(entry))
     }
 
-    /// CPUs that could become exclusive now. Should all reserved ones be offline, another one takes their place.
+    /// CPUs that could become exclusive now. Should all reserved ones be offline, another one takes
+    /// their place.
     pub(super) fn free(&self, books: &Books) -> CpuSet {
         let (free, reserved) = (self.unclaimed(books), self.reserved());
         let gone = reserved.is_disjoint(&self.topology.online()) && !reserved.is_empty();
@@ -81,8 +86,8 @@ impl Node {
         self.topology.online() - self.reserved() - self.exclusive(books) - self.remembered(books)
     }
 
-    /// CPUs of an earlier life whose containers no event has named yet. No other container gets them: some runtimes never
-    /// tell a plugin that they launched what runs already.
+    /// CPUs of an earlier life whose containers no event has named yet. No other container gets
+    /// them: some runtimes never tell a plugin that they launched what runs already.
     pub(super) fn remembered(&self, books: &Books) -> CpuSet {
         let remembered = books.remembered().iter();
         remembered.map(|claim| self.with_idle(&claim.cpus, claim.isolated)).collect()

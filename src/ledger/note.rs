@@ -30,7 +30,8 @@ impl fmt::Display for Subject {
 pub struct Note {
     /// Whether a person should look at it.
     pub warning: bool,
-    /// Whether it was done; otherwise it would have been, see [`Stance::Observe`](super::Stance::Observe).
+    /// Whether it was done; otherwise it would have been, see
+    /// [`Stance::Observe`](super::Stance::Observe).
     pub done: bool,
     /// The container it is about.
     pub subject: Subject,
@@ -79,7 +80,8 @@ pub enum What {
     },
     /// Its exclusive CPUs are free again.
     Released(CpuSet),
-    /// Something else named CPUs for it: a kubelet whose own CPU manager is active, or another plugin.
+    /// Something else named CPUs for it: a kubelet whose own CPU manager is active, or another
+    /// plugin.
     Contested(CpuSet),
 }
 

@@ -1,8 +1,9 @@
 //! The order in which containers are told where they run from now on.
 //!
-//! A container leaves CPUs before another one is let on them, if either has them for itself: at no moment are they in the
-//! sets of both. One message changes a container once only. So a container that has to leave CPUs and also gets some that
-//! another one has still to leave is told in two steps, and waits for the second one until the next message.
+//! A container leaves CPUs before another one is let on them, if either has them for itself: at no
+//! moment are they in the sets of both. One message changes a container once only. So a container
+//! that has to leave CPUs and also gets some that another one has still to leave is told in two
+//! steps, and waits for the second one until the next message.
 
 use super::adjustment::{Adjustment, Update};
 use super::books::Entry;
@@ -44,7 +45,8 @@ impl Change<'_> {
         self.before().map_or(CpuSet::EMPTY, |before| self.to.cpus() - before)
     }
 
-    /// The CPUs that it has for itself and has to leave, if any. The kernel takes those that it keeps by itself.
+    /// The CPUs that it has for itself and has to leave, if any. The kernel takes those that it
+    /// keeps by itself.
     pub(super) fn leaves(&self) -> Option<CpuSet> {
         let by_runtime = self.entry.enforced_by == Exclusivity::Runtime;
         let left = self.entry.applied.exclusive().filter(|_| by_runtime)? - self.to.cpus();
@@ -70,8 +72,8 @@ impl Change<'_> {
         Some(self.step_to(self.to.on(self.to.cpus() - *cpus)?))
     }
 
-    /// A step of a container that shares CPUs, where all that it gets have still to be left by others: it makes room for them
-    /// and keeps what it can, one CPU at least.
+    /// A step of a container that shares CPUs, where all that it gets have still to be left by
+    /// others: it makes room for them and keeps what it can, one CPU at least.
     fn step_aside(&self, wanted: &CpuSet) -> Step {
         let before = self.before().unwrap_or_default();
         let rest = before - *wanted;
@@ -80,7 +82,8 @@ impl Change<'_> {
     }
 }
 
-/// The steps of one message, in their order. The runtime changes the container `last` after all others, wherever it stands.
+/// The steps of one message, in their order. The runtime changes the container `last` after all
+/// others, wherever it stands.
 pub(super) fn in_order(changes: Vec<Change<'_>>, last: Option<&ContainerId>) -> Steps {
     let (exclusive, shared): (Vec<_>, Vec<_>) =
         changes.into_iter().partition(|change| change.to.is_exclusive());
@@ -110,8 +113,9 @@ pub(super) fn in_order(changes: Vec<Change<'_>>, last: Option<&ContainerId>) -> 
     }
 }
 
-/// Containers with exclusive CPUs: each after those that have to leave CPUs that it gets. Of a ring one goes ahead with the
-/// CPUs that it can have by now; only where it can have none at all two meet.
+/// Containers with exclusive CPUs: each after those that have to leave CPUs that it gets. Of a ring
+/// one goes ahead with the CPUs that it can have by now; only where it can have none at all two
+/// meet.
 fn exclusive_in_order(mut waiting: Vec<Change<'_>>, shared: &CpuSet) -> Vec<Step> {
     let mut steps = Vec::with_capacity(waiting.len());
     while !waiting.is_empty() {

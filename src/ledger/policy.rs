@@ -28,8 +28,8 @@ pub enum Exclusivity {
     /// The runtime: it updates every shared container to run elsewhere. Needs no privileges.
     #[default]
     Runtime,
-    /// The kernel: the container's control group becomes a cpuset partition, and nothing else on the machine runs there.
-    /// No container outside the pod is updated.
+    /// The kernel: the container's control group becomes a cpuset partition, and nothing else on
+    /// the machine runs there. No container outside the pod is updated.
     Kernel,
 }
 

@@ -1,5 +1,5 @@
-//! What a container may have: its pod's budget, its NUMA affinity and the CPUs that its pod can use again, as a [`Request`] to
-//! the engine.
+//! What a container may have: its pod's budget, its NUMA affinity and the CPUs that its pod can use
+//! again, as a [`Request`] to the engine.
 
 use super::books::{Books, BudgetFit, Entry, PodEntry};
 use super::model::Container;
@@ -70,7 +70,8 @@ pub(super) fn grant(
     }
 }
 
-/// Whether and how `n` exclusive CPUs for a container fit a pod's budget, see [`PodEntry::budget_fit`].
+/// Whether and how `n` exclusive CPUs for a container fit a pod's budget, see
+/// [`PodEntry::budget_fit`].
 pub(super) fn budget_fit(
     node: &Node,
     pod: &PodEntry,
@@ -81,8 +82,8 @@ pub(super) fn budget_fit(
     pod.budget_fit(budget, container, n, |entry| node.taken(entry))
 }
 
-/// A request for `n` exclusive CPUs of those that are free and those that the container holds; `None` without room in its
-/// pod's budget.
+/// A request for `n` exclusive CPUs of those that are free and those that the container holds;
+/// `None` without room in its pod's budget.
 #[expect(clippy::too_many_arguments, reason = "these are all that a request is made of")]
 pub(super) fn request(
     node: &Node,
@@ -112,12 +113,13 @@ pub(super) fn request(
     })
 }
 
-/// What the NUMA affinity of a pod is chosen by when a container asks for `n` CPUs of a supply (KEP-693).
+/// What the NUMA affinity of a pod is chosen by when a container asks for `n` CPUs of a supply
+/// (KEP-693).
 ///
-/// It is chosen with the first container that has exclusive CPUs, for as many as the pod's budget. It is chosen anew if the
-/// budget has changed, or if it is not known since the plugin was started anew. A pod whose budget is a limit, and no
-/// request, has it chosen with each container, for what it has then. A pod without a known budget has none, its containers
-/// each their own.
+/// It is chosen with the first container that has exclusive CPUs, for as many as the pod's budget.
+/// It is chosen anew if the budget has changed, or if it is not known since the plugin was started
+/// anew. A pod whose budget is a limit, and no request, has it chosen with each container, for what
+/// it has then. A pod without a known budget has none, its containers each their own.
 fn pod_demand(pod: &PodEntry, supply: &CpuSet, n: usize) -> Option<PodDemand> {
     let cpus = pod.demand_with(supply, n)?;
     let chosen = pod.affinity.filter(|(of, _)| *of == cpus).map(|(_, hint)| hint);

@@ -15,7 +15,8 @@ pub struct Settings {
     pub placement: placement::Settings,
     /// Who keeps others off exclusive CPUs.
     pub exclusivity: Exclusivity,
-    /// Whether a container with exclusive CPUs is told which they are, see [`environment`](super::environment).
+    /// Whether a container with exclusive CPUs is told which they are, see
+    /// [`environment`](super::environment).
     pub expose_cpus: bool,
     /// Whether the memory of a container with exclusive CPUs is to be on the NUMA nodes of these.
     pub mems_follow_cpus: bool,

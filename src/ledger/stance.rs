@@ -10,9 +10,11 @@ pub enum Stance {
     /// The ledger does.
     #[default]
     Assign,
-    /// The kubelet or another plugin does: new containers that ask for exclusive CPUs are refused, all else is left as it is.
+    /// The kubelet or another plugin does: new containers that ask for exclusive CPUs are refused,
+    /// all else is left as it is.
     Refuse,
-    /// The kubelet or another plugin does: all is left as it is, and the log says what would be decided.
+    /// The kubelet or another plugin does: all is left as it is, and the log says what would be
+    /// decided.
     Observe,
 }
 

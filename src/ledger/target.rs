@@ -19,14 +19,15 @@ pub struct Target {
     pub cgroup: Option<CgroupPath>,
     /// What the runtime was told to set.
     pub pin: Adjustment,
-    /// Where its processes may really run: less than it was told, if the kernel keeps some of it for others.
+    /// Where its processes may really run: less than it was told, if the kernel keeps some of it
+    /// for others.
     pub runs_on: CpuSet,
     /// What keeps others off its CPUs, if it has exclusive ones.
     pub enforced_by: Exclusivity,
     /// Whether its process was told to run, as far as the runtime says.
     pub running: bool,
-    /// Whether the pod's own CFS quota would throttle exclusive CPUs, so that it should be lifted: a pod's quota is the
-    /// sum of its containers', and so are its CPUs.
+    /// Whether the pod's own CFS quota would throttle exclusive CPUs, so that it should be lifted:
+    /// a pod's quota is the sum of its containers', and so are its CPUs.
     pub lifts_pod_quota: bool,
 }
 
@@ -52,18 +53,20 @@ pub struct Holder {
     pub ended: bool,
 }
 
-/// A pod that has exclusive CPUs and no instance of any container: either it is over, and the runtime does not say so
-/// (containerd does not of pods that are older than its last start), or its containers are between two tries to create
-/// them.
+/// A pod that has exclusive CPUs and no instance of any container: either it is over, and the
+/// runtime does not say so (containerd does not of pods that are older than its last start), or its
+/// containers are between two tries to create them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deserted {
     /// Its sandbox.
     pub sandbox: SandboxId,
-    /// Its control group, which is there as long as the pod is; `None` where the runtime does not tell.
+    /// Its control group, which is there as long as the pod is; `None` where the runtime does not
+    /// tell.
     pub group: Option<CgroupPath>,
 }
 
-/// Where a container should run; `None` if it has ended, or while nothing is decided here that should be seen to.
+/// Where a container should run; `None` if it has ended, or while nothing is decided here that
+/// should be seen to.
 pub(super) fn target(node: &Node, books: &Books, pool: &Pool, found: Found<'_>) -> Option<Target> {
     let Found { pod, entry, .. } = found;
     if !entry.is_alive() || !node.assigns() {
@@ -96,8 +99,8 @@ pub(super) fn holder(Found { pod, entry, .. }: Found<'_>) -> Option<Holder> {
     })
 }
 
-/// Where a shared container runs that is told these CPUs. The kernel lets a group that has none left run where its
-/// parent does.
+/// Where a shared container runs that is told these CPUs. The kernel lets a group that has none
+/// left run where its parent does.
 pub(super) fn left_of(node: &Node, books: &Books, told: CpuSet) -> CpuSet {
     let kept = books.held().by_kernel;
     let left = told - kept;

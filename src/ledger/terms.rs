@@ -1,9 +1,10 @@
 //! What a pod wishes for its containers, in annotations, and what becomes of it.
 //!
-//! The form is NRI's convention: `KEY.cpu-manager.nri.io/container.NAME` for one container of the pod,
-//! `KEY.cpu-manager.nri.io/pod` or the bare `KEY.cpu-manager.nri.io` for all; the first of these that is there counts.
-//! An annotation is a wish and never a fact: the ledger reads it again each time it matters, and within the bounds of the
-//! pod's namespace only ([`Namespaces`](super::Namespaces)). A typing error is an error.
+//! The form is NRI's convention: `KEY.cpu-manager.nri.io/container.NAME` for one container of the
+//! pod, `KEY.cpu-manager.nri.io/pod` or the bare `KEY.cpu-manager.nri.io` for all; the first of
+//! these that is there counts. An annotation is a wish and never a fact: the ledger reads it again
+//! each time it matters, and within the bounds of the pod's namespace only
+//! ([`Namespaces`](super::Namespaces)). A typing error is an error.
 
 use super::model::{Container, CpuRequest, Pod, Qos};
 use super::namespaces::Bounds;
@@ -47,8 +48,9 @@ impl Terms {
         }
     }
 
-    /// How many exclusive CPUs a container asks for; `None` if none. By the kubelet's rule these are the whole CPUs of a
-    /// Guaranteed pod; in a Burstable one they have to be wished for, and the request counts.
+    /// How many exclusive CPUs a container asks for; `None` if none. By the kubelet's rule these
+    /// are the whole CPUs of a Guaranteed pod; in a Burstable one they have to be wished for, and
+    /// the request counts.
     pub(super) fn exclusive_cpus(&self, qos: Qos, cpu: &CpuRequest) -> Option<usize> {
         match (self.cpus, qos) {
             (Some(Cpus::Shared), _) => None,
@@ -58,7 +60,8 @@ impl Terms {
         }
     }
 
-    /// Why a container of a pod that says itself that it is to have exclusive CPUs cannot, if it asks for none.
+    /// Why a container of a pod that says itself that it is to have exclusive CPUs cannot, if it
+    /// asks for none.
     pub(super) fn without_whole_cpus(&self, qos: Qos, cpu: &CpuRequest) -> Option<Rejection> {
         let insists = self.insists && self.cpus == Some(Cpus::Exclusive) && qos != Qos::Unknown;
         let asks = || match cpu.request.or(cpu.limit) {
@@ -76,7 +79,8 @@ impl Terms {
     /// The rest of the pod uses its budget up.
     ///
     /// # Errors
-    /// If the pod says itself that the container is to have exclusive CPUs; else it shares, as the kubelet has it.
+    /// If the pod says itself that the container is to have exclusive CPUs; else it shares, as the
+    /// kubelet has it.
     pub(super) fn without_room(&self) -> Result<(), Rejection> {
         match self.insists && self.cpus == Some(Cpus::Exclusive) {
             true => Err(unmet(
@@ -106,8 +110,9 @@ impl Terms {
         Terms::standing(settings, pod, &container.name).with_devices(settings, container)
     }
 
-    /// What holds for the container of this name that runs already, devices aside: wishes that are no longer allowed are none,
-    /// but for the one to share CPUs. No container gets CPUs of its own because it may not do without.
+    /// What holds for the container of this name that runs already, devices aside: wishes that are
+    /// no longer allowed are none, but for the one to share CPUs. No container gets CPUs of its own
+    /// because it may not do without.
     pub(super) fn standing(settings: &Settings, pod: &Pod, container: &str) -> Terms {
         wished(settings, pod, container).unwrap_or_else(|_| {
             let shares = shares_by_itself(pod, container);
@@ -170,7 +175,8 @@ impl Address {
     }
 }
 
-/// What the annotations of a pod say for a container, each by itself: its key, how close it is, and the wish.
+/// What the annotations of a pod say for a container, each by itself: its key, how close it is, and
+/// the wish.
 fn said<'a>(
     pod: &'a Pod,
     container: &'a str,

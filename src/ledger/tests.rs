@@ -290,7 +290,8 @@ fn a_later_container_of_a_pod_reuses_the_cpus_of_an_ended_one_within_the_budget(
     assert_eq!(node.ledger.exclusive(), app);
 }
 
-/// Seen on real nodes: in a pod with resources of its own, a container without any arrives with the pod's limit.
+/// Seen on real nodes: in a pod with resources of its own, a container without any arrives with the
+/// pod's limit.
 #[test]
 fn a_container_that_inherited_its_pods_limit_is_shared() {
     let mut node = Node::new();
@@ -375,8 +376,8 @@ fn an_instance_made_meanwhile_gets_the_cpus_of_its_predecessor() {
     next.check("b2", "8-11");
 }
 
-/// Found by a storm of SIGKILLs: one that had come while nobody pinned containers got the CPUs of one that was between two
-/// instances, and that one was refused then.
+/// Found by a storm of SIGKILLs: one that had come while nobody pinned containers got the CPUs of
+/// one that was between two instances, and that one was refused then.
 #[test]
 fn a_container_that_is_being_restarted_keeps_its_cpus_when_others_are_placed() {
     let mut node = Node::new();

@@ -31,7 +31,8 @@ pub struct View {
     pub moves: BTreeMap<MoveReason, u64>,
     /// How many pods there are.
     pub pods: usize,
-    /// The shared pool: online CPUs that are exclusive to no container, without the reserved ones under strict reservation.
+    /// The shared pool: online CPUs that are exclusive to no container, without the reserved ones
+    /// under strict reservation.
     pub pool: CpuSet,
     /// All CPUs that are exclusive to a container, those that are lent out too.
     pub exclusive: CpuSet,
@@ -52,7 +53,8 @@ pub struct ContainerView {
     pub id: ContainerId,
     /// What it asks for.
     pub cpu: CpuRequest,
-    /// How many exclusive CPUs it asks for, by the kubelet's rule or as its pod wishes; `None` if none.
+    /// How many exclusive CPUs it asks for, by the kubelet's rule or as its pod wishes; `None` if
+    /// none.
     pub asks: Option<usize>,
     /// Its exclusive CPUs, if it has any.
     pub exclusive: Option<CpuSet>,

@@ -1,7 +1,8 @@
 //! What a runtime can do, told from how it introduces itself.
 //!
-//! A runtime names itself and its version; since NRI 0.12 also the NRI version it is built with. Before, that has to be
-//! looked up by the runtime's version. Where nothing matches, the least is assumed: it works everywhere.
+//! A runtime names itself and its version; since NRI 0.12 also the NRI version it is built with.
+//! Before, that has to be looked up by the runtime's version. Where nothing matches, the least is
+//! assumed: it works everywhere.
 
 use std::fmt;
 
@@ -48,7 +49,8 @@ impl fmt::Display for Version {
 }
 
 impl Version {
-    /// Reads the numbers at the start of a version, with the rest of the text: `v2.4.0-beta.0` is 2.4.0 and `-beta.0`.
+    /// Reads the numbers at the start of a version, with the rest of the text: `v2.4.0-beta.0` is
+    /// 2.4.0 and `-beta.0`.
     fn parse(text: &str) -> Option<(Version, &str)> {
         let (major, rest) = number(text.trim().trim_start_matches('v'))?;
         let (minor, rest) = number(rest.strip_prefix('.')?)?;
@@ -69,9 +71,11 @@ fn number(text: &str) -> Option<(u32, &str)> {
 pub struct Capabilities {
     /// The NRI version it is built with, at least; `None` if that could not be told.
     pub nri: Option<Version>,
-    /// The events to subscribe to: bit `event - 1` for each. Never zero, and no bit that the runtime does not know.
+    /// The events to subscribe to: bit `event - 1` for each. Never zero, and no bit that the
+    /// runtime does not know.
     pub events: i32,
-    /// Whether containers may be changed without an event: before NRI 0.12.1 that can lock the runtime up for good.
+    /// Whether containers may be changed without an event: before NRI 0.12.1 that can lock the
+    /// runtime up for good.
     pub unsolicited_updates: bool,
     /// Whether adjustments can be validated, and plugins be required (NRI 0.10).
     pub validation: bool,
@@ -79,7 +83,8 @@ pub struct Capabilities {
     pub warnings: Vec<String>,
 }
 
-/// `StartContainer`: the container waits for the answer, so it is subscribed to only where that has a use.
+/// `StartContainer`: the container waits for the answer, so it is subscribed to only where that has
+/// a use.
 pub(super) const BEFORE_START: i32 = 0x20;
 /// `ValidateContainerAdjustment`, since NRI 0.10: one more call for every container.
 pub(super) const VALIDATE: i32 = 0x2000;
@@ -99,8 +104,9 @@ impl Capabilities {
             // Whatever it says, that it says something is from 0.12.0 or later.
             told => told_nri(told).or(table).max(Some(v(0, 12, 0))),
         };
-        // Whether the runtime holds back lifecycle calls while a plugin registers. Where not, a container that is created
-        // at that moment is in neither the list of existing containers nor in an event.
+        // Whether the runtime holds back lifecycle calls while a plugin registers. Where not, a
+        // container that is created at that moment is in neither the list of existing containers
+        // nor in an event.
         let blocks_during_sync = kind == Some(RuntimeKind::Containerd)
             && version.is_some_and(|version| {
                 version >= v(2, 0, 3) || (v(1, 7, 26)..v(2, 0, 0)).contains(&version)
@@ -135,8 +141,8 @@ impl RuntimeKind {
 
 /// The NRI version from the runtime's own words.
 ///
-/// What follows the numbers may mean a commit before that version (`v0.12.1-0.20260701...`) or after: take the
-/// earlier, because a repair that is not there is worse than one that is not used.
+/// What follows the numbers may mean a commit before that version (`v0.12.1-0.20260701...`) or
+/// after: take the earlier, because a repair that is not there is worse than one that is not used.
 fn told_nri(text: &str) -> Option<Version> {
     match Version::parse(text)? {
         (version, build) if build.is_empty() || build.starts_with('+') => Some(version),
@@ -208,7 +214,8 @@ mod tests {
         })
     }
 
-    /// Runtime and version, the NRI version it is built with, event mask, unsolicited updates, holding back.
+    /// Runtime and version, the NRI version it is built with, event mask, unsolicited updates,
+    /// holding back.
     #[test]
     fn runtimes() {
         for (name, version, nri_version, nri, events, unsolicited, holds_back) in [
@@ -252,7 +259,8 @@ mod tests {
         }
     }
 
-    /// The runtime's own word goes before its version, and proves 0.12.0 even where it is no version.
+    /// The runtime's own word goes before its version, and proves 0.12.0 even where it is no
+    /// version.
     #[test]
     fn told_nri_versions() {
         for (text, nri) in [
@@ -272,7 +280,8 @@ mod tests {
         }
     }
 
-    /// No runtime is ever asked for an event that it does not know, for none, or for the one we do not want.
+    /// No runtime is ever asked for an event that it does not know, for none, or for the one we do
+    /// not want.
     #[test]
     fn masks_are_legal() {
         let names = ["containerd", "v2", "cri-o", "other"];

@@ -4,9 +4,9 @@ use crate::ledger::CgroupPath;
 
 /// The control group behind an OCI `cgroupsPath`; `None` if it says nothing or is no path.
 ///
-/// With the cgroupfs driver it is a plain path. With systemd's it is `SLICE:PREFIX:NAME`: a scope `PREFIX-NAME.scope` in
-/// a slice, of which containerd may give the whole path and CRI-O gives the last name only. A slice `a-b.slice` lies in
-/// `a.slice` (systemd.slice(5)).
+/// With the cgroupfs driver it is a plain path. With systemd's it is `SLICE:PREFIX:NAME`: a scope
+/// `PREFIX-NAME.scope` in a slice, of which containerd may give the whole path and CRI-O gives the
+/// last name only. A slice `a-b.slice` lies in `a.slice` (systemd.slice(5)).
 pub(super) fn of_cgroups_path(path: &str) -> Option<CgroupPath> {
     let parts: Vec<&str> = path.split(':').collect();
     let [slice, prefix, name] = parts[..] else { return CgroupPath::new(path) };
@@ -19,8 +19,8 @@ pub(super) fn of_cgroups_path(path: &str) -> Option<CgroupPath> {
     CgroupPath::new(&format!("{}/{unit}", expand(last)?))
 }
 
-/// The control group behind a pod's `cgroup_parent`, which with systemd's driver is a slice, its whole path or its name;
-/// `None` if it says nothing or is no path.
+/// The control group behind a pod's `cgroup_parent`, which with systemd's driver is a slice, its
+/// whole path or its name; `None` if it says nothing or is no path.
 pub(super) fn of_cgroup_parent(parent: &str) -> Option<CgroupPath> {
     let last = parent.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     if last.ends_with(".slice") { CgroupPath::new(&expand(last)?) } else { CgroupPath::new(parent) }

@@ -1,7 +1,8 @@
-//! Frames of the multiplexed socket: taking them apart, and cutting messages so that the runtime can read them.
+//! Frames of the multiplexed socket: taking them apart, and cutting messages so that the runtime
+//! can read them.
 //!
-//! A frame is a connection's number (4 bytes), a payload's length (4 bytes), both big endian, and the payload. Both
-//! directions here are pure: bytes in, bytes out.
+//! A frame is a connection's number (4 bytes), a payload's length (4 bytes), both big endian, and
+//! the payload. Both directions here are pure: bytes in, bytes out.
 
 /// The connection on which the runtime calls us (service `Plugin`).
 pub const PLUGIN_CONN: u32 = 1;
@@ -14,8 +15,8 @@ pub const MAX_FRAME: usize = (16 << 20) + 4096;
 
 /// Bytes before a ttrpc message's payload; the first four of them are the payload's length.
 const MESSAGE_HEADER: usize = 10;
-/// The runtime reads the start of a message through a buffer of this size and loses the connection when a frame does
-/// not fit into it.
+/// The runtime reads the start of a message through a buffer of this size and loses the connection
+/// when a frame does not fit into it.
 const READER_BUFFER: usize = 4096;
 
 /// Why bytes from the peer are no frames.
@@ -29,7 +30,8 @@ pub enum FrameError {
     TooLong(usize),
 }
 
-/// Takes a stream of bytes apart into pieces of payload, however the frames were split on their way.
+/// Takes a stream of bytes apart into pieces of payload, however the frames were split on their
+/// way.
 #[derive(Debug, Default)]
 pub struct Unframer {
     /// Header bytes seen so far, as one big endian number.
@@ -42,13 +44,16 @@ pub struct Unframer {
 }
 
 impl Unframer {
-    /// The next piece of payload in `input`, with its connection's number; `input` is moved past it.
+    /// The next piece of payload in `input`, with its connection's number; `input` is moved past
+    /// it.
     ///
-    /// `None` when `input` is used up. A frame's payload may come in several pieces; none of them is empty.
+    /// `None` when `input` is used up. A frame's payload may come in several pieces; none of them
+    /// is empty.
     ///
     /// # Errors
     ///
-    /// When the bytes are no frames. There is no way back into step then: the whole connection has to go.
+    /// When the bytes are no frames. There is no way back into step then: the whole connection has
+    /// to go.
     pub fn next<'a>(
         &mut self,
         input: &mut &'a [u8],
@@ -92,11 +97,13 @@ impl Unframer {
     }
 }
 
-/// Cuts a stream of ttrpc messages into frames that the runtime's reader survives, however it was written.
+/// Cuts a stream of ttrpc messages into frames that the runtime's reader survives, however it was
+/// written.
 ///
-/// The reader hands over one whole frame at a time and fails if it does not fit where it is wanted. Hence a frame with
-/// any part of a message's header in it is at most 4096 bytes long; a longer frame holds nothing but payload of one
-/// message. This holds for whatever sizes the messages are written in, so no writer has to know.
+/// The reader hands over one whole frame at a time and fails if it does not fit where it is wanted.
+/// Hence a frame with any part of a message's header in it is at most 4096 bytes long; a longer
+/// frame holds nothing but payload of one message. This holds for whatever sizes the messages are
+/// written in, so no writer has to know.
 #[derive(Debug, Default)]
 pub struct Framer {
     /// Header bytes of the current message seen so far.
@@ -108,7 +115,8 @@ pub struct Framer {
 }
 
 impl Framer {
-    /// How many bytes from the start of `bytes` make the next frame's payload; zero only if there are none.
+    /// How many bytes from the start of `bytes` make the next frame's payload; zero only if there
+    /// are none.
     pub fn cut(&mut self, bytes: &[u8]) -> usize {
         if self.left > 0 {
             let payload = self.left.min(bytes.len());
@@ -191,7 +199,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the frames and however they are split, each connection's bytes come out whole and in order.
+        /// Whatever the frames and however they are split, each connection's bytes come out whole
+        /// and in order.
         #[test]
         fn splitting_changes_nothing(
             frames in prop::collection::vec((1_u32..4, prop::collection::vec(any::<u8>(), 0..40)), 0..12),
@@ -220,7 +229,8 @@ mod tests {
             prop_assert_eq!(received, sent);
         }
 
-        /// Bytes of any kind end in pieces or in an error; what is handed out never exceeds what came in.
+        /// Bytes of any kind end in pieces or in an error; what is handed out never exceeds what
+        /// came in.
         #[test]
         fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let (mut unframer, mut rest, mut out) = (Unframer::default(), &bytes[..], 0);
@@ -231,8 +241,8 @@ mod tests {
             prop_assert!(out <= bytes.len());
         }
 
-        /// However messages are written, no frame holds part of a header and is longer than the reader's buffer, and
-        /// none reaches from one message into the next.
+        /// However messages are written, no frame holds part of a header and is longer than the
+        /// reader's buffer, and none reaches from one message into the next.
         #[test]
         fn frames_suit_the_runtime(
             payloads in prop::collection::vec(0_usize..20_000, 1..6),

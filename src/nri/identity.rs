@@ -50,7 +50,8 @@ impl Identity {
 }
 
 impl Default for Identity {
-    /// `90-cpu-manager`: late, so that CPUs are chosen knowing what other plugins made of a container.
+    /// `90-cpu-manager`: late, so that CPUs are chosen knowing what other plugins made of a
+    /// container.
     fn default() -> Identity {
         Identity { name: "cpu-manager".to_owned(), index: "90".to_owned() }
     }

@@ -27,9 +27,9 @@ const CRIO_METADATA: &str = "io.kubernetes.cri-o.Metadata";
 
 /// The pod of an event.
 ///
-/// Where the pod says nothing, the labels of `container` do: the kubelet puts the pod's uid, name and namespace on
-/// both. A pod made without a kubelet may have no uid at all; its sandbox's id then takes that place, so that two of
-/// them are never taken for one.
+/// Where the pod says nothing, the labels of `container` do: the kubelet puts the pod's uid, name
+/// and namespace on both. A pod made without a kubelet may have no uid at all; its sandbox's id
+/// then takes that place, so that two of them are never taken for one.
 pub(super) fn pod(pod: &wire::PodSandbox, container: Option<&wire::Container>) -> Pod {
     let label = |key| {
         [Some(&pod.labels), container.map(|container| &container.labels)]
@@ -88,7 +88,8 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
     }
 }
 
-/// A privileged container is given all devices of the host, `/dev/kmsg` among them: none of them says where it should be.
+/// A privileged container is given all devices of the host, `/dev/kmsg` among them: none of them
+/// says where it should be.
 fn devices(devices: &[wire::LinuxDevice]) -> Vec<Device> {
     const KMSG: (i64, i64) = (1, 11);
     let is_kmsg = |device: &wire::LinuxDevice| (device.major, device.minor) == KMSG;
@@ -104,7 +105,8 @@ fn devices(devices: &[wire::LinuxDevice]) -> Vec<Device> {
     devices.iter().take(MAX_DEVICES).map(device).collect()
 }
 
-/// The CPUs of a container that is created with this adjustment, which is that of all plugins together.
+/// The CPUs of a container that is created with this adjustment, which is that of all plugins
+/// together.
 pub(super) fn final_cpus(
     container: &wire::Container,
     adjust: &wire::ContainerAdjustment,
@@ -123,7 +125,8 @@ pub(super) fn wanted(resources: &wire::LinuxResources, before: &wire::Container)
     }
 }
 
-/// Request and limit behind shares and quota; a period that `cpu` leaves open is as it was `before`.
+/// Request and limit behind shares and quota; a period that `cpu` leaves open is as it was
+/// `before`.
 fn request(cpu: &wire::LinuxCPU, before: Option<&wire::LinuxCPU>) -> CpuRequest {
     let period = [Some(cpu), before]
         .into_iter()
@@ -146,7 +149,8 @@ fn mems(cpu: &wire::LinuxCPU, container: &str) -> Option<NodeSet> {
     list(&cpu.mems, "memory nodes", container).map(|nodes| nodes.iter().collect())
 }
 
-/// A list in the kernel's format. What is none counts as empty, with a warning: no event may fail for it.
+/// A list in the kernel's format. What is none counts as empty, with a warning: no event may fail
+/// for it.
 fn list(text: &str, what: &str, container: &str) -> Option<CpuSet> {
     let text = text.trim();
     match text.parse::<CpuSet>() {
@@ -161,8 +165,8 @@ fn list(text: &str, what: &str, container: &str) -> Option<CpuSet> {
     }
 }
 
-/// The container's name in its pod's specification. Which of these are there depends on the runtime and on who made
-/// the container; the id is better than nothing.
+/// The container's name in its pod's specification. Which of these are there depends on the runtime
+/// and on who made the container; the id is better than nothing.
 fn name(container: &wire::Container) -> String {
     let found = text(&container.labels, CONTAINER_NAME_LABEL)
         .or_else(|| non_empty(&container.name))

@@ -68,9 +68,10 @@ impl Launched {
 
     /// Takes the connection.
     ///
-    /// The file descriptor is only a number, and owning what a number stands for is `unsafe` in Rust: nothing can tell
-    /// who else uses it. So the kernel is asked for a duplicate, through a handle of this very process (Linux 5.6); the
-    /// original stays open until the process ends, which is when a launched plugin's connection ends anyway.
+    /// The file descriptor is only a number, and owning what a number stands for is `unsafe` in
+    /// Rust: nothing can tell who else uses it. So the kernel is asked for a duplicate, through a
+    /// handle of this very process (Linux 5.6); the original stays open until the process ends,
+    /// which is when a launched plugin's connection ends anyway.
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
 //! Two connections over one socket.
 //!
-//! [`new`] takes any stream and gives a [`Mux`], whose [`run`](Mux::run) moves the bytes, and the two connections. The
-//! reader of the socket never waits for a reader of a connection, so neither can hold up the other; instead each may
-//! fall only so far behind. Writers do wait: what is written is bounded by a small pipe.
+//! [`new`] takes any stream and gives a [`Mux`], whose [`run`](Mux::run) moves the bytes, and the
+//! two connections. The reader of the socket never waits for a reader of a connection, so neither
+//! can hold up the other; instead each may fall only so far behind. Writers do wait: what is
+//! written is bounded by a small pipe.
 
 use super::frame::{self, FrameError, Framer, PLUGIN_CONN, RUNTIME_CONN, Unframer};
 use std::pin::Pin;
@@ -16,10 +17,12 @@ use tokio::sync::mpsc;
 /// One connection: its reading half ends when the multiplexer does.
 pub type Conn = Join<Incoming, DuplexStream>;
 
-/// Bytes that may wait to be written, and that are read from the socket at once. The runtime queues up to 256 frames,
-/// so its longest message (4 MiB) is far from overflowing that in pieces of this size.
+/// Bytes that may wait to be written, and that are read from the socket at once. The runtime queues
+/// up to 256 frames, so its longest message (4 MiB) is far from overflowing that in pieces of this
+/// size.
 const PIECE: usize = 64 << 10;
-/// Bytes that may wait for a connection's reader: the longest request of old runtimes (16 MiB) twice.
+/// Bytes that may wait for a connection's reader: the longest request of old runtimes (16 MiB)
+/// twice.
 const MAX_WAITING: usize = 32 << 20;
 /// What a waiting piece costs besides its bytes, so that many tiny ones are not free.
 const PIECE_COST: usize = 64;
@@ -62,10 +65,11 @@ struct Lane {
     outgoing: DuplexStream,
 }
 
-/// Takes `trunk` apart into the connection on which we are called and the one on which we call, in this order.
+/// Takes `trunk` apart into the connection on which we are called and the one on which we call, in
+/// this order.
 ///
-/// Both exist at once, so nothing that arrives early is lost. Dropping the first one ends the multiplexer, after all
-/// that was written to it is on its way.
+/// Both exist at once, so nothing that arrives early is lost. Dropping the first one ends the
+/// multiplexer, after all that was written to it is on its way.
 pub fn new<T: AsyncRead + AsyncWrite>(trunk: T) -> (Mux<T>, Conn, Conn) {
     let (plugin, served) = lane();
     let (runtime, called) = lane();
@@ -169,7 +173,8 @@ struct Inbox {
 }
 
 impl Inbox {
-    /// Leaves a piece; `None` if too much waits already. Pieces for a connection that was dropped are dropped too.
+    /// Leaves a piece; `None` if too much waits already. Pieces for a connection that was dropped
+    /// are dropped too.
     fn put(&self, piece: &[u8]) -> Option<()> {
         let cost = piece.len() + PIECE_COST;
         if self.waiting.fetch_add(cost, Ordering::Relaxed) + cost > MAX_WAITING {

@@ -9,7 +9,8 @@ use std::collections::HashSet;
 /// No CFS quota, as the OCI runtimes understand it; zero would mean "no change".
 const NO_QUOTA: i64 = -1;
 
-/// How a new container is to be made, so that it runs where `pin` says and has the variables of `environment`.
+/// How a new container is to be made, so that it runs where `pin` says and has the variables of
+/// `environment`.
 pub(super) fn adjustment(pin: &Adjustment, environment: &[Variable]) -> wire::ContainerAdjustment {
     let variable = |(key, value): &Variable| wire::KeyValue {
         key: (*key).to_owned(),
@@ -29,8 +30,9 @@ pub(super) fn adjustment(pin: &Adjustment, environment: &[Variable]) -> wire::Co
 
 /// Changes of containers that exist, in the order given, except for `without`.
 ///
-/// The runtime refuses two changes of one container, and any change of the one that is being created. The ledger makes
-/// neither; should it ever, the last change stands, and a creation does not fail for it.
+/// The runtime refuses two changes of one container, and any change of the one that is being
+/// created. The ledger makes neither; should it ever, the last change stands, and a creation does
+/// not fail for it.
 pub(super) fn updates(
     updates: &[Update],
     without: Option<&ContainerId>,
@@ -54,14 +56,15 @@ fn update(update: &Update) -> wire::ContainerUpdate {
     wire::ContainerUpdate {
         container_id: update.container.0.clone(),
         linux: MessageField::some(linux),
-        // CRI-O would fail the container, or the whole synchronisation, that the change came along with.
+        // CRI-O would fail the container, or the whole synchronisation, that the change came along
+        // with.
         ignore_failure: true,
         ..Default::default()
     }
 }
 
-/// CPUs, and no quota if they are exclusive, or that of the limit that holds again. Memory nodes only if they are decided on: changing those of a running
-/// container moves its memory.
+/// CPUs, and no quota if they are exclusive, or that of the limit that holds again. Memory nodes
+/// only if they are decided on: changing those of a running container moves its memory.
 fn resources(pin: &Adjustment) -> wire::LinuxResources {
     let mut cpu = wire::LinuxCPU {
         cpus: pin.cpus().to_string(),

@@ -4,10 +4,11 @@ use crate::ledger::Qos;
 
 /// The class behind a pod's `cgroup_parent`; [`Qos::Unknown`] if it was not made by a kubelet.
 ///
-/// The kubelet puts a pod below `kubepods` (Guaranteed), `kubepods/burstable` or `kubepods/besteffort`, and all of that
-/// below a root that an administrator can choose. With the cgroupfs driver these are directories
-/// (`/kubepods/burstable/podUID`), with systemd's the parts of a slice's name (`kubepods-burstable-podUID.slice`), of
-/// which containerd gives the whole path and CRI-O the last name only.
+/// The kubelet puts a pod below `kubepods` (Guaranteed), `kubepods/burstable` or
+/// `kubepods/besteffort`, and all of that below a root that an administrator can choose. With the
+/// cgroupfs driver these are directories (`/kubepods/burstable/podUID`), with systemd's the parts
+/// of a slice's name (`kubepods-burstable-podUID.slice`), of which containerd gives the whole path
+/// and CRI-O the last name only.
 pub(super) fn of_cgroup_parent(cgroup_parent: &str) -> Qos {
     let last = cgroup_parent.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     match last.strip_suffix(".slice") {

@@ -1,8 +1,8 @@
 //! Calls that the runtime makes: ttrpc messages in, answers out.
 //!
-//! Served by hand, because the `ttrpc` crate's server takes requests of 4 MiB at most (a runtime with NRI 0.6.1 lists all
-//! containers of a node in one), handles them in no particular order, and drops the handling of one when its caller
-//! gives up.
+//! Served by hand, because the `ttrpc` crate's server takes requests of 4 MiB at most (a runtime
+//! with NRI 0.6.1 lists all containers of a node in one), handles them in no particular order, and
+//! drops the handling of one when its caller gives up.
 
 use std::future::Future;
 use std::io;
@@ -17,8 +17,8 @@ use ttrpc::proto::{
 
 /// The longest request that is accepted, as NRI before 0.7 may send it.
 const MAX_REQUEST: usize = (16 << 20) + 4096;
-/// Calls that may wait for their answers at once. The runtime makes one after the other; more only pile up when it gives
-/// up on some.
+/// Calls that may wait for their answers at once. The runtime makes one after the other; more only
+/// pile up when it gives up on some.
 const MAX_WAITING: usize = 64;
 
 /// What answers a call: the payload of a response, or why there is none.
@@ -28,14 +28,15 @@ pub(super) type Reply = Result<Vec<u8>, Status>;
 pub(super) enum Answer<F> {
     /// At once.
     Now(Reply),
-    /// When this future is done, which must have a time limit of its own. It runs beside later calls.
+    /// When this future is done, which must have a time limit of its own. It runs beside later
+    /// calls.
     Later(F),
 }
 
 /// Answers `calls` until the connection ends, or `stop` is done and the last answer is written.
 ///
-/// Each call is handed over in the order in which it arrived, after the one before has been taken on. Calls that are no
-/// protobuf are answered with `INVALID_ARGUMENT`; the connection goes on.
+/// Each call is handed over in the order in which it arrived, after the one before has been taken
+/// on. Calls that are no protobuf are answered with `INVALID_ARGUMENT`; the connection goes on.
 ///
 /// # Errors
 ///
@@ -91,7 +92,8 @@ pub(super) fn status(code: Code, message: impl ToString) -> Status {
     ttrpc::get_status(code, message)
 }
 
-/// Sends an answer. One that is too long for the runtime's reader would cost the connection: an error goes out instead.
+/// Sends an answer. One that is too long for the runtime's reader would cost the connection: an
+/// error goes out instead.
 async fn write(
     writer: &mut (impl AsyncWrite + Unpin),
     stream: u32,
@@ -129,8 +131,8 @@ struct Messages<R> {
 }
 
 impl<R: AsyncRead + Unpin> Messages<R> {
-    /// The next message; `None` at the stream's end. Dropping the future loses nothing. Memory is taken for what has
-    /// arrived, not for what was announced.
+    /// The next message; `None` at the stream's end. Dropping the future loses nothing. Memory is
+    /// taken for what has arrived, not for what was announced.
     async fn next(&mut self) -> io::Result<Option<(MessageHeader, Vec<u8>)>> {
         loop {
             if let Some(head) = self.buffer.first_chunk::<MESSAGE_HEADER_LENGTH>() {

@@ -21,8 +21,8 @@ const SERVICE: &str = "nri.pkg.api.v1alpha1.Plugin";
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest time limit that is believed.
 const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
-/// Part of the runtime's time limit after which an answer is given in any case: later than the limit, the runtime drops
-/// the plugin and goes on without it.
+/// Part of the runtime's time limit after which an answer is given in any case: later than the
+/// limit, the runtime drops the plugin and goes on without it.
 const REPLY_PART: f64 = 0.6;
 /// Pods and containers that a synchronisation may list; beyond what any node can hold.
 const MAX_LISTED: usize = 1 << 16;
@@ -287,8 +287,8 @@ impl Service {
         Ok(self.lifecycle(kind, &request.pod, &request.container, deadline))
     }
 
-    /// An event that has only pod and container, by whichever call it came. Ends name the id alone: the
-    /// rest may be missing then.
+    /// An event that has only pod and container, by whichever call it came. Ends name the id alone:
+    /// the rest may be missing then.
     fn lifecycle(
         &mut self,
         kind: EventType,
@@ -333,7 +333,8 @@ impl Service {
         }
     }
 
-    /// Asks the ledger's owner. The event is on its way when this returns, whatever becomes of the answer.
+    /// Asks the ledger's owner. The event is on its way when this returns, whatever becomes of the
+    /// answer.
     fn ask(&mut self, event: Event, outcome: Outcome, deadline: Instant) -> Answer<Later> {
         let (reply, answer) = oneshot::channel();
         self.tell(Message::Event { session: self.session, event, reply });

@@ -20,7 +20,8 @@ const NRI_VERSION: &str = "v0.12.2";
 const CONFIGURE_PATIENCE: Duration = Duration::from_secs(10);
 /// How long before we give up: a runtime may take our registration and forget about it.
 const CONFIGURE_LIMIT: Duration = Duration::from_secs(70);
-/// When waiting for the list of containers is mentioned for the first time; later ones take twice as long each.
+/// When waiting for the list of containers is mentioned for the first time; later ones take twice
+/// as long each.
 const SYNCHRONIZE_REMINDER: Duration = Duration::from_secs(30);
 /// How long answers under way may take when we stop.
 const STOP_GRACE: Duration = Duration::from_secs(2);
@@ -51,7 +52,8 @@ pub enum SessionError {
     NeverConfigured,
 }
 
-/// Runs a connection over `trunk` until either side ends it; `stop` ends it after the answers under way.
+/// Runs a connection over `trunk` until either side ends it; `stop` ends it after the answers under
+/// way.
 ///
 /// Sends everything to the owner under the number `session`, and at last that it is over.
 ///
@@ -100,7 +102,8 @@ async fn connected(
     }
     log::debug!("{session}: stopping");
     drop(finish);
-    // When the last answer is written, serving drops its connection; that ends the multiplexer once it is on its way.
+    // When the last answer is written, serving drops its connection; that ends the multiplexer once
+    // it is on its way.
     let answers = async { tokio::join!(serving, mux) };
     if timeout(STOP_GRACE, answers).await.is_err() {
         log::warn!("{session}: stopped before the last answers were given");
@@ -108,7 +111,8 @@ async fn connected(
     Ok(Ended::Stopped)
 }
 
-/// Registers, and watches how the handshake goes on. Never ends well: it only ends when there is a reason to give up.
+/// Registers, and watches how the handshake goes on. Never ends well: it only ends when there is a
+/// reason to give up.
 async fn handshake(
     runtime: &RuntimeClient,
     identity: &Identity,
@@ -145,8 +149,9 @@ async fn watchdog(mut progress: watch::Receiver<Phase>) -> Result<Infallible, Se
             return Err(SessionError::NeverConfigured);
         }
     }
-    // No limit from here on: containerd first waits for every container that is being stopped, for as long as its grace
-    // period is, and connecting again would only put us at the end of the queue.
+    // No limit from here on: containerd first waits for every container that is being stopped, for
+    // as long as its grace period is, and connecting again would only put us at the end of the
+    // queue.
     let mut reminder = SYNCHRONIZE_REMINDER;
     let synchronized = |phase: &Phase| *phase >= Phase::Synchronized;
     while timeout(reminder, progress.wait_for(synchronized)).await.is_err() {

@@ -12,19 +12,23 @@ use tokio::time::{Instant, sleep};
 
 /// The first pause after a connection has ended, or could not be made.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause between two attempts while no runtime listens. Trying costs nothing then, and every second counts.
+/// The longest pause between two attempts while no runtime listens. Trying costs nothing then, and
+/// every second counts.
 const MAX_PAUSE_DIALING: Duration = Duration::from_secs(2);
-/// The longest pause after connections that did not last: a plugin that registers holds up the whole node for a moment.
+/// The longest pause after connections that did not last: a plugin that registers holds up the
+/// whole node for a moment.
 const MAX_PAUSE_FAILING: Duration = Duration::from_secs(10);
 /// A connection that lasted so long was a good one.
 const GOOD_CONNECTION: Duration = Duration::from_secs(30);
-/// How long to try to connect for the first time: a runtime that is restarting right now has this long to come back.
+/// How long to try to connect for the first time: a runtime that is restarting right now has this
+/// long to come back.
 const FIRST_DIAL: Duration = Duration::from_secs(3);
 
 /// How to get to the runtime.
 #[derive(Debug)]
 pub enum Endpoint {
-    /// Connect to this socket, and again whenever the connection has ended; the runtime makes it anew when it restarts.
+    /// Connect to this socket, and again whenever the connection has ended; the runtime makes it
+    /// anew when it restarts.
     Socket(PathBuf),
     /// A connection that the runtime gave us along; when it ends, so do we.
     Launched(unix::net::UnixStream),
@@ -118,7 +122,8 @@ fn adopt(stream: unix::net::UnixStream) -> io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-/// Pauses that grow, each a little different, so that plugins of a node do not all come back at once.
+/// Pauses that grow, each a little different, so that plugins of a node do not all come back at
+/// once.
 struct Pause(Duration);
 
 impl Default for Pause {

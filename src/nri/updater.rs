@@ -16,8 +16,9 @@ const AT_ONCE: usize = 1000;
 /// Changes containers without an event having asked for it.
 ///
 /// There is one only where this is safe, see
-/// [`Capabilities::unsolicited_updates`](super::Capabilities::unsolicited_updates). Not to be awaited before an event is
-/// answered: the runtime makes the change when its events in flight have ended.
+/// [`Capabilities::unsolicited_updates`](super::Capabilities::unsolicited_updates). Not to be
+/// awaited before an event is answered: the runtime makes the change when its events in flight have
+/// ended.
 #[derive(Clone)]
 pub struct Updater {
     runtime: RuntimeClient,
@@ -44,18 +45,19 @@ impl Updater {
         Updater { runtime, turn: Arc::new(Semaphore::new(1)) }
     }
 
-    /// Makes changes in the order given, and names the containers of which the runtime says that it could not. It may
-    /// fail to say so: what was really set, only the cgroups tell.
+    /// Makes changes in the order given, and names the containers of which the runtime says that it
+    /// could not. It may fail to say so: what was really set, only the cgroups tell.
     ///
     /// # Errors
     ///
-    /// When the outcome is unknown. Until the runtime has answered, or the connection has ended, all later calls are
-    /// [`UpdateError::Busy`].
+    /// When the outcome is unknown. Until the runtime has answered, or the connection has ended,
+    /// all later calls are [`UpdateError::Busy`].
     pub async fn update(&self, updates: &[Update]) -> Result<Vec<ContainerId>, UpdateError> {
         let turn = self.turn.clone().try_acquire_owned().map_err(|_| UpdateError::Busy)?;
         let runtime = self.runtime.clone();
         let updates = outgoing::updates(updates, None);
-        // In a task of its own: giving up waiting must not take back a call that is on its way, nor its turn.
+        // In a task of its own: giving up waiting must not take back a call that is on its way, nor
+        // its turn.
         let call = tokio::spawn(async move {
             let _turn = turn;
             let mut failed = Vec::new();

@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// How many colours there are: those that people of every colour vision tell apart (Okabe and Ito, "Color Universal
-/// Design", 2008), without black and grey, which mean other things here.
+/// How many colours there are: those that people of every colour vision tell apart (Okabe and Ito,
+/// "Color Universal Design", 2008), without black and grey, which mean other things here.
 pub const COLOURS: u16 = 7;
 /// How many textures there are, the first of which is none.
 pub const TEXTURES: u16 = 5;
 
-/// A container's letter, colour and texture: all follow from one number, so that none of them alone has to be seen.
+/// A container's letter, colour and texture: all follow from one number, so that none of them alone
+/// has to be seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Badge(pub u16);
 
@@ -59,8 +60,8 @@ impl FromStr for Badge {
     }
 }
 
-/// Who has which badge. A container keeps its badge while it has exclusive CPUs, so that a picture that is drawn again
-/// changes only where the node has.
+/// Who has which badge. A container keeps its badge while it has exclusive CPUs, so that a picture
+/// that is drawn again changes only where the node has.
 #[derive(Debug, Clone, Default)]
 pub struct Badges(BTreeMap<(PodUid, String), Badge>);
 
@@ -97,8 +98,8 @@ impl Badges {
     }
 }
 
-/// The first free badge of the colour that the fewest neighbours have: first those in the same uncore caches count, then
-/// those in the same NUMA nodes.
+/// The first free badge of the colour that the fewest neighbours have: first those in the same
+/// uncore caches count, then those in the same NUMA nodes.
 fn choose(topology: &Topology, taken: &[(Badge, CpuSet)], cpus: &CpuSet) -> Badge {
     let caches = around(topology.uncores().iter().map(|one| one.cpus), cpus);
     let nodes = around(topology.nodes().iter().map(|one| one.cpus), cpus);

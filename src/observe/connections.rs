@@ -7,9 +7,9 @@ use tokio::task::AbortHandle;
 /// Connections served at a time.
 const MAX: usize = 32;
 
-/// The connections of a listener, the oldest first. There is always a place for one more: if need be that of the oldest
-/// connection of the peer that has the most. So idle connections do not keep a probe from its answer, nor do new ones
-/// that a client opens over and over.
+/// The connections of a listener, the oldest first. There is always a place for one more: if need
+/// be that of the oldest connection of the peer that has the most. So idle connections do not keep
+/// a probe from its answer, nor do new ones that a client opens over and over.
 #[derive(Debug, Default)]
 pub(super) struct Connections(Vec<(Option<IpAddr>, AbortHandle)>);
 
@@ -42,7 +42,8 @@ mod tests {
     use tokio::sync::mpsc;
     use tokio::task::yield_now;
 
-    /// Connections that never end come from these peers, each given by a letter; whose end makes room, in that order.
+    /// Connections that never end come from these peers, each given by a letter; whose end makes
+    /// room, in that order.
     #[track_caller]
     fn check(peers: &str, ended: &[usize]) {
         let clock = tokio::runtime::Builder::new_current_thread().build().unwrap();

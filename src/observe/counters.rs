@@ -1,4 +1,5 @@
-//! What the ledger's owner counts while it works: a handful of additions for each event, whatever runs on the node.
+//! What the ledger's owner counts while it works: a handful of additions for each event, whatever
+//! runs on the node.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::{Decision, Event, Note, What};
@@ -7,7 +8,8 @@ use crate::topology::Topology;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Upper bounds of the buckets of handler durations, in seconds. The runtime waits for two seconds as a rule.
+/// Upper bounds of the buckets of handler durations, in seconds. The runtime waits for two seconds
+/// as a rule.
 const SECONDS: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0];
 
@@ -28,7 +30,8 @@ pub struct Counters {
     pub updates: u64,
     /// Creations and resizes that were refused, by reason.
     pub rejections: BTreeMap<&'static str, u64>,
-    /// New exclusive CPUs that were asked for; a container that comes back to its own is not counted.
+    /// New exclusive CPUs that were asked for; a container that comes back to its own is not
+    /// counted.
     pub pinning_requests: u64,
     /// Of these, how many could not be given.
     pub pinning_errors: u64,
@@ -176,7 +179,8 @@ impl Counters {
     }
 }
 
-/// The alignment that the topology manager guarantees, as the kubelet has it: with `single-numa-node` only.
+/// The alignment that the topology manager guarantees, as the kubelet has it: with
+/// `single-numa-node` only.
 fn numa_alignment(settings: &Settings) -> Option<Alignment> {
     let manager = &settings.topology_manager;
     let alignment = match manager.scope {

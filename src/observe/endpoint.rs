@@ -1,4 +1,5 @@
-//! Where observers connect: an address for scrapers and probes, and a socket beside the state for people with root.
+//! Where observers connect: an address for scrapers and probes, and a socket beside the state for
+//! people with root.
 
 use super::connections::Connections;
 use super::figures::Figures;
@@ -106,8 +107,8 @@ pub async fn listen(address: Address) -> Result<Option<TcpListener>, BindError> 
 /// The socket's name in the state directory.
 pub const SOCKET: &str = "status.sock";
 
-/// Listens on a socket in the state directory, for this user alone. The directory is locked for this process, so a
-/// socket that is there has been left by one that is gone.
+/// Listens on a socket in the state directory, for this user alone. The directory is locked for
+/// this process, so a socket that is there has been left by one that is gone.
 ///
 /// # Errors
 /// If it cannot be made; one that is too long for a socket's path (107 bytes), among other things.
@@ -163,7 +164,8 @@ async fn serve_each<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
                 let observer = observer.clone();
                 connections
                     .add(peer, http::serve(stream, move |request| answer(request, who, observer)));
-                // Before the next one: many that come at once would take its place before its request is read.
+                // Before the next one: many that come at once would take its place before its
+                // request is read.
                 yield_now().await;
             }
             Err(error) => {
@@ -211,8 +213,9 @@ fn well(figures: &Figures) -> Response {
     Response::text(Status::Ok, lines.join("\n"))
 }
 
-/// What a client may see of the node on the page: the pods' names only from nearby. A site that has its own name point here
-/// could have a browser nearby read it; so the browser has to call this by an address, or as localhost.
+/// What a client may see of the node on the page: the pods' names only from nearby. A site that has
+/// its own name point here could have a browser nearby read it; so the browser has to call this by
+/// an address, or as localhost.
 fn seen(request: &Request, who: Who, view: &NodeView) -> report::Status {
     let name = request.host.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
     let name = name.map_or(request.host.as_str(), |(name, _)| name);

@@ -1,6 +1,7 @@
 //! [`explain()`]: why a container has the CPUs it has, or has none, put into words on demand.
 //!
-//! A decision leaves behind what it was made from (a [`Request`]), not its reasons: the engine that decided gives them.
+//! A decision leaves behind what it was made from (a [`Request`]), not its reasons: the engine that
+//! decided gives them.
 
 use super::history::{Happened, History, Record};
 use super::report::{RecordStatus, are_whole_cores, nodes_of, subject, uncores_of};
@@ -52,7 +53,8 @@ pub struct DecisionStatus {
     pub free: String,
     /// CPUs that ended containers of the pod had left for it.
     pub reusable: String,
-    /// Sets of NUMA nodes that had room, the narrowest first; empty if the topology manager's policy is `none`.
+    /// Sets of NUMA nodes that had room, the narrowest first; empty if the topology manager's
+    /// policy is `none`.
     pub numa_candidates: Vec<NumaCandidate>,
     /// The uncore caches.
     pub uncore_caches: Vec<CacheCandidate>,
@@ -86,8 +88,8 @@ pub struct CacheCandidate {
 
 type Name = (String, String, String);
 
-/// Explains the containers that `query` names: `POD`, `NAMESPACE/POD`, `POD/CONTAINER` or `NAMESPACE/POD/CONTAINER`. Empty
-/// if there is none.
+/// Explains the containers that `query` names: `POD`, `NAMESPACE/POD`, `POD/CONTAINER` or
+/// `NAMESPACE/POD/CONTAINER`. Empty if there is none.
 pub fn explain(view: &View, history: &History, query: &str) -> Vec<Explanation> {
     let mut found: BTreeMap<Name, Option<&ContainerView>> = BTreeMap::new();
     for record in history.all() {

@@ -16,8 +16,8 @@ use std::time::Duration;
 pub struct Figures {
     /// The connection to the runtime.
     pub link: Link,
-    /// The node, or why there is none: a plugin that the runtime launched has no configuration before the runtime sends
-    /// one.
+    /// The node, or why there is none: a plugin that the runtime launched has no configuration
+    /// before the runtime sends one.
     pub node: Result<NodeFigures, String>,
 }
 

@@ -4,9 +4,11 @@ use super::config_state::{cannot_be_used, needs_restart};
 use super::figures::Figures;
 use crate::ledger::{Policy, Stance};
 
-/// Everything that keeps containers from being placed as configured, a sentence each; empty if nothing does.
+/// Everything that keeps containers from being placed as configured, a sentence each; empty if
+/// nothing does.
 ///
-/// That the owner of the ledger answers at all is the caller's to find out: without it there are no figures.
+/// That the owner of the ledger answers at all is the caller's to find out: without it there are no
+/// figures.
 pub fn obstacles(figures: &Figures) -> Vec<String> {
     let mut obstacles = Vec::new();
     let link = &figures.link;
@@ -39,8 +41,8 @@ pub fn obstacles(figures: &Figures) -> Vec<String> {
     obstacles
 }
 
-/// What a person should see to although containers are placed, a sentence each. A restart helps against none of it:
-/// with a configuration that cannot be used the plugin would not even start.
+/// What a person should see to although containers are placed, a sentence each. A restart helps
+/// against none of it: with a configuration that cannot be used the plugin would not even start.
 pub fn warnings(figures: &Figures) -> Vec<String> {
     let Ok(node) = &figures.node else { return Vec::new() };
     let fault = node.config.fault.as_ref().map(cannot_be_used);

@@ -1,4 +1,5 @@
-//! What happened to containers, as far as it is worth explaining later: bounded, and kept as it came.
+//! What happened to containers, as far as it is worth explaining later: bounded, and kept as it
+//! came.
 
 use super::badge::Badges;
 use super::time::Moment;
@@ -163,7 +164,8 @@ impl History {
         self.living.get(&name(subject)).into_iter().flatten()
     }
 
-    /// That a container is not as decided because the runtime takes its time, in words; `None` if it is not so.
+    /// That a container is not as decided because the runtime takes its time, in words; `None` if
+    /// it is not so.
     pub fn delay_of(&self, container: &ContainerId) -> Option<String> {
         let text = "The runtime is still about to set that, within the time that it takes for such changes.";
         self.late.contains(container).then(|| text.to_owned())

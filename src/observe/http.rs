@@ -1,11 +1,13 @@
-//! As much of HTTP/1.1 (RFC 9112) as a scraper, a probe and `curl` need: one request a connection, no bodies.
+//! As much of HTTP/1.1 (RFC 9112) as a scraper, a probe and `curl` need: one request a connection,
+//! no bodies.
 //!
 //! A client may send anything, slowly or never: what it can cost is bounded in bytes and time.
 //!
-//! httparse, hyper's own parser, reads the head; the rest is short because the task is. hyper (1.x, `http1` and `server`)
-//! would replace only `read` and the writing of the answer's head. Its place would take an adapter between its I/O traits
-//! and tokio's, a service and a body type, and the limits of time and of connections, and the orderly end, would stay
-//! here, as hyper leaves these to its caller. It is also larger than all that is here.
+//! httparse, hyper's own parser, reads the head; the rest is short because the task is. hyper (1.x,
+//! `http1` and `server`) would replace only `read` and the writing of the answer's head. Its place
+//! would take an adapter between its I/O traits and tokio's, a service and a body type, and the
+//! limits of time and of connections, and the orderly end, would stay here, as hyper leaves these
+//! to its caller. It is also larger than all that is here.
 
 use std::future::Future;
 use std::time::Duration;
@@ -18,12 +20,12 @@ const MAX_HEAD: usize = 8 << 10;
 const MAX_FIELDS: usize = 64;
 /// How long a connection may last, all in all.
 const MAX_TIME: Duration = Duration::from_secs(5);
-/// How much more is read, and thrown away, from a client that has its answer. Closing a connection with something
-/// unread could take the answer away from it.
+/// How much more is read, and thrown away, from a client that has its answer. Closing a connection
+/// with something unread could take the answer away from it.
 const MAX_REST: usize = 64 << 10;
 
-/// What a browser must not do with an answer: load anything from elsewhere, run any script but the page's own, show it in
-/// another site's page, or take it for another type than it is.
+/// What a browser must not do with an answer: load anything from elsewhere, run any script but the
+/// page's own, show it in another site's page, or take it for another type than it is.
 const SECURITY_HEADERS: &str = "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; \
                        img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
                        X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n";
@@ -33,7 +35,8 @@ const SECURITY_HEADERS: &str = "Content-Security-Policy: default-src 'none'; scr
 pub struct Request {
     /// The path, without the query.
     pub path: String,
-    /// The query, without its question mark; empty if there is none. As it came: nothing is decoded.
+    /// The query, without its question mark; empty if there is none. As it came: nothing is
+    /// decoded.
     pub query: String,
     /// The name by which the client called this server; empty if it did not.
     pub host: String,

@@ -14,8 +14,8 @@ const SYSTEM_LOG: &str = "/dev/log";
 
 /// Starts logging. `RUST_LOG` sets the level, `info` without it.
 ///
-/// A plugin launched by the runtime logs to the system's log, as `nri-cpu-manager`: its stderr is `/dev/null`. Lines carry
-/// their time where the log that takes them adds none.
+/// A plugin launched by the runtime logs to the system's log, as `nri-cpu-manager`: its stderr is
+/// `/dev/null`. Lines carry their time where the log that takes them adds none.
 pub fn start() {
     let mut builder = Builder::from_env(Env::default().default_filter_or("info"));
     if std::env::var_os("NRI_PLUGIN_SOCKET").is_some()
@@ -58,8 +58,8 @@ fn now() -> Stamp {
     Stamp { moment, millis: since.subsec_millis() }
 }
 
-/// Whether a file is systemd's journal. systemd says in `JOURNAL_STREAM` which one that is, by device and inode: it may be
-/// inherited by a process whose output goes elsewhere.
+/// Whether a file is systemd's journal. systemd says in `JOURNAL_STREAM` which one that is, by
+/// device and inode: it may be inherited by a process whose output goes elsewhere.
 fn is_journal(stream: Option<&str>, file: impl AsFd) -> bool {
     let (Some(stream), Ok(file)) = (stream, fstat(file)) else { return false };
     stream == format!("{}:{}", file.st_dev, file.st_ino)

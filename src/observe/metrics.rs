@@ -1,8 +1,9 @@
 //! [`text()`]: figures in Prometheus' text form.
 //!
-//! Figures of the kubelet's CPU manager and topology manager have the same names, types and labels, so that
-//! dashboards made for them work (its own are silent on a node where its policy is none). Everything else begins with
-//! `nri_cpu_manager_`. docs/metrics.md is the reference for users; a test compares it with this file.
+//! Figures of the kubelet's CPU manager and topology manager have the same names, types and labels,
+//! so that dashboards made for them work (its own are silent on a node where its policy is none).
+//! Everything else begins with `nri_cpu_manager_`. docs/metrics.md is the reference for users; a
+//! test compares it with this file.
 
 use super::config_state::ConfigState;
 use super::counters::{Alignment, Counters, Histogram};
@@ -118,7 +119,8 @@ impl Families {
         self.gauge(
             "kubelet_cpu_manager_shared_pool_size_millicores",
             "The size of the shared CPU pool for non-guaranteed QoS pods, in millicores.",
-            // As the kubelet counts: neither reserved CPUs, nor those that an ended container's pod may use again.
+            // As the kubelet counts: neither reserved CPUs, nor those that an ended container's pod
+            // may use again.
             node.free.len() * 1000,
         );
         self.gauge(
@@ -344,7 +346,8 @@ impl Families {
         self.stances(node.stance);
     }
 
-    /// What became of changes of the configuration. The first two are named as Prometheus names its own.
+    /// What became of changes of the configuration. The first two are named as Prometheus names its
+    /// own.
     fn reloads(&mut self, config: &ConfigState) {
         self.gauge(
             "nri_cpu_manager_config_last_reload_successful",

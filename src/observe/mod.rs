@@ -4,9 +4,10 @@
 //!   client ── http ── Question ──► the ledger's owner: NodeView ──► metrics, health, report, explanation ──► client
 //! ```
 //!
-//! No event waits for an observer: the owner answers a question when no event waits, with an immutable view of the node. What
-//! an observer reads is made from that on the server's side. [`metrics`], [`health`], [`report`] and [`explanation`]
-//! are pure functions; [`http`] and [`endpoint`] are the thin edge. What is worth explaining later is kept in [`history`].
+//! No event waits for an observer: the owner answers a question when no event waits, with an
+//! immutable view of the node. What an observer reads is made from that on the server's side.
+//! [`metrics`], [`health`], [`report`] and [`explanation`] are pure functions; [`http`] and
+//! [`endpoint`] are the thin edge. What is worth explaining later is kept in [`history`].
 
 pub mod badge;
 pub mod clock;

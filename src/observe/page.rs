@@ -1,4 +1,5 @@
-//! The node as a page: its picture, and who has what. It refreshes itself and needs nothing from elsewhere.
+//! The node as a page: its picture, and who has what. It refreshes itself and needs nothing from
+//! elsewhere.
 
 mod notices;
 

@@ -1,7 +1,7 @@
 //! How an observer asks the ledger's owner, and how long it waits for the answer.
 //!
-//! There is one question, and the owner answers it itself: so an answer proves that the owner is alive, and shows every event
-//! that was handled before.
+//! There is one question, and the owner answers it itself: so an answer proves that the owner is
+//! alive, and shows every event that was handled before.
 
 use super::clock::now;
 use super::explanation::{Explanation, explain};
@@ -14,11 +14,12 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-/// Questions that may wait for the owner; an observer that comes after so many others waits for them first.
+/// Questions that may wait for the owner; an observer that comes after so many others waits for
+/// them first.
 const QUEUE: usize = 16;
 
-/// How long the owner may take to answer. It waits for the disk and, in its turn, for the kernel: both answer within
-/// milliseconds as long as they work. A runtime waits for two seconds at most.
+/// How long the owner may take to answer. It waits for the disk and, in its turn, for the kernel:
+/// both answer within milliseconds as long as they work. A runtime waits for two seconds at most.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Everything that can be seen of the node, as it was at one moment.

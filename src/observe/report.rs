@@ -23,7 +23,8 @@ use crate::wording;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The version of the form. It changes when something is taken away or means something else, not when something is added.
+/// The version of the form. It changes when something is taken away or means something else, not
+/// when something is added.
 pub const VERSION: u32 = 1;
 
 /// Everything that can be seen of a node.
@@ -94,7 +95,8 @@ pub struct NodeStatus {
     /// Containers that are not as decided because the runtime is still about to change them.
     #[serde(default)]
     pub late: usize,
-    /// How long the runtime takes to change a container, in seconds; `null` before that was measured.
+    /// How long the runtime takes to change a container, in seconds; `null` before that was
+    /// measured.
     #[serde(default)]
     pub runtime_change_seconds: Option<f64>,
     /// Containers moved while they ran, by reason.
@@ -188,8 +190,8 @@ pub struct RecordStatus {
     pub pod: String,
     /// The container.
     pub container: String,
-    /// `assigned`, `kept`, `adopted`, `moved`, `resized`, `shared`, `refused`, `released`, `contested`, `drifted`,
-    /// `kernel_refused`.
+    /// `assigned`, `kept`, `adopted`, `moved`, `resized`, `shared`, `refused`, `released`,
+    /// `contested`, `drifted`, `kernel_refused`.
     pub kind: String,
     /// What happened, for people.
     pub text: String,
@@ -213,7 +215,8 @@ impl Status {
 }
 
 impl Status {
-    /// The same without names, and without texts that may quote names, for readers who may not know what runs here.
+    /// The same without names, and without texts that may quote names, for readers who may not know
+    /// what runs here.
     #[must_use]
     pub fn without_names(mut self) -> Status {
         if let Some(node) = &mut self.node {

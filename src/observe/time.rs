@@ -12,8 +12,8 @@ impl Moment {
         Moment(nanos.div_euclid(1_000_000_000))
     }
 
-    /// Its date and time of day, and what comes after the seconds. The date is computed as in Howard Hinnant's
-    /// `civil_from_days`.
+    /// Its date and time of day, and what comes after the seconds. The date is computed as in
+    /// Howard Hinnant's `civil_from_days`.
     fn write(self, f: &mut fmt::Formatter<'_>, rest: fmt::Arguments<'_>) -> fmt::Result {
         let (days, second) = (self.0.div_euclid(86_400), self.0.rem_euclid(86_400));
         // Days since 1 March of the year 0, by eras of 400 years.

@@ -15,7 +15,8 @@ pub struct Placement {
 /// What a container can be given.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Supply {
-    /// CPUs that are exclusive to no container. Reserved and offline ones may be among them; they are never given out.
+    /// CPUs that are exclusive to no container. Reserved and offline ones may be among them; they
+    /// are never given out.
     pub free: CpuSet,
     /// CPUs that init containers of the same pod had to themselves and no longer need.
     pub reusable: CpuSet,

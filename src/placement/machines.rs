@@ -19,7 +19,8 @@ impl Shape {
         self.sockets * self.nodes * self.uncores * self.cores
     }
 
-    /// The machine, SMT siblings numbered after all cores as on x86 servers, nodes with these distances.
+    /// The machine, SMT siblings numbered after all cores as on x86 servers, nodes with these
+    /// distances.
     pub(super) fn with(self, distances: &[&[u32]]) -> Topology {
         let cpus = (0..self.all_cores() * self.threads).map(|id| {
             let core = id % self.all_cores();

@@ -1,11 +1,13 @@
 //! Which CPUs: pure functions of a machine and of what is free.
 //!
-//! A [`Request`] is everything that an answer depends on, but the machine. An [`Engine`] answers it with a [`Placement`] or a
+//! A [`Request`] is everything that an answer depends on, but the machine. An [`Engine`] answers it
+//! with a [`Placement`] or a
 //! [`Rejection`]: [`Kubelet`] as the kubelet's CPU Manager and Topology Manager do, wherever their answers are legal; its files
 //! say where they are not. [`preferences`] is what a pod may ask for on top.
 //!
-//! [`take()`] is one allocation from a free set, [`Settings`] is what the node's configuration says, checked. Nothing here
-//! keeps state, reads a file or a clock, or logs: which container holds what is the ledger's business.
+//! [`take()`] is one allocation from a free set, [`Settings`] is what the node's configuration
+//! says, checked. Nothing here keeps state, reads a file or a clock, or logs: which container holds
+//! what is the ledger's business.
 
 pub mod answer;
 mod boolean;

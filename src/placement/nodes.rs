@@ -9,7 +9,8 @@ use crate::topology::Topology;
 pub struct Numa {
     /// All nodes, memory-only ones too.
     pub all: NodeSet,
-    /// Distances, if nearness decides between equally many nodes (option `prefer-closest-numa-nodes`).
+    /// Distances, if nearness decides between equally many nodes (option
+    /// `prefer-closest-numa-nodes`).
     pub distances: Option<Distances>,
 }
 
@@ -56,8 +57,8 @@ impl Distances {
         pairs.map(|(from, to)| u64::from(self.between(from, to))).sum()
     }
 
-    /// The average distance in a set as KEP-3545 defines it; of sets of one size, the one with the lower
-    /// [`total`](Distances::total) has the lower average.
+    /// The average distance in a set as KEP-3545 defines it; of sets of one size, the one with the
+    /// lower [`total`](Distances::total) has the lower average.
     pub fn average(&self, nodes: NodeSet) -> f64 {
         self.total(nodes) as f64 / (nodes.len() * nodes.len()).max(1) as f64
     }

@@ -8,7 +8,8 @@ use std::fmt;
 
 /// The options of CPU manager policy `static`. All are off by default.
 ///
-/// The fields are the kubelet's option names with underscores; [`uncore_order`](Options::uncore_order) is ours.
+/// The fields are the kubelet's option names with underscores;
+/// [`uncore_order`](Options::uncore_order) is ours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
     /// Only whole cores are given out; other requests are refused (KEP-2625).

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Why a container is refused. What `kubectl describe pod` shows is its text: the reason, then the message.
+/// Why a container is refused. What `kubectl describe pod` shows is its text: the reason, then the
+/// message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}: {message}")]
 pub struct Rejection {
@@ -12,7 +13,8 @@ pub struct Rejection {
     pub message: String,
 }
 
-/// The kubelet's kinds of refusal that concern CPUs, and those of wishes that the kubelet does not know.
+/// The kubelet's kinds of refusal that concern CPUs, and those of wishes that the kubelet does not
+/// know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The topology manager's policy does not admit the best NUMA affinity there is.
@@ -86,7 +88,8 @@ impl Rejection {
         Rejection { reason: Reason::SmtAlignment, message }
     }
 
-    /// Fewer cores are free as a whole than CPUs are requested, of which each is to have a core of its own.
+    /// Fewer cores are free as a whole than CPUs are requested, of which each is to have a core of
+    /// its own.
     pub fn not_enough_idle_cores(requested: usize, free: usize) -> Rejection {
         let message = format!(
             "SMT Alignment Error: smt: isolate takes a whole core for each CPU: requested {requested} cpus, free whole cores = {free}"
@@ -94,7 +97,8 @@ impl Rejection {
         Rejection { reason: Reason::SmtAlignment, message }
     }
 
-    /// The machine's cores are of unequal sizes, and those that are free do not add up to the request.
+    /// The machine's cores are of unequal sizes, and those that are free do not add up to the
+    /// request.
     pub fn cores_of_other_sizes(requested: usize) -> Rejection {
         let message = format!(
             "SMT Alignment Error: requested {requested} cpus are no number of whole cores of those that are free"

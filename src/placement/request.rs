@@ -14,14 +14,15 @@ use std::fmt;
 pub struct Request {
     /// How many CPUs are asked for.
     pub cpus: usize,
-    /// CPUs that are exclusive to no other container. Reserved and offline ones may be among them; they are never given
-    /// out. CPUs that the container itself holds are in it.
+    /// CPUs that are exclusive to no other container. Reserved and offline ones may be among them;
+    /// they are never given out. CPUs that the container itself holds are in it.
     pub free: CpuSet,
     /// CPUs of ended containers of the pod.
     pub reuse: Reuse,
     /// How many CPUs of `free` are promised to other pods.
     pub promised: usize,
-    /// In pod scope (KEP-693), what the NUMA affinity of the whole pod is chosen by; `None` in container scope.
+    /// In pod scope (KEP-693), what the NUMA affinity of the whole pod is chosen by; `None` in
+    /// container scope.
     pub pod: Option<PodDemand>,
     /// What the pod wishes for the container.
     pub wishes: Wishes,
@@ -63,9 +64,11 @@ pub struct PodDemand {
 pub struct Weighed {
     /// What decided, a sentence each.
     pub reasons: Vec<String>,
-    /// Sets of NUMA nodes that had room, the best first; empty where they have no say or are too many to list.
+    /// Sets of NUMA nodes that had room, the best first; empty where they have no say or are too
+    /// many to list.
     pub numa: Vec<NumaCandidate>,
-    /// How many of these sets there were, and how many could not be better on the empty machine; `None` without a list.
+    /// How many of these sets there were, and how many could not be better on the empty machine;
+    /// `None` without a list.
     pub numa_sets: Option<(usize, usize)>,
     /// The uncore caches.
     pub uncores: Vec<CacheCandidate>,
@@ -97,8 +100,8 @@ pub struct CacheCandidate {
 
 /// Decides which CPUs a container gets.
 ///
-/// An engine keeps no state. Whatever it answers is checked by [`place`] and [`resize`]: a mistake of an engine gives no
-/// container a CPU that it may not have.
+/// An engine keeps no state. Whatever it answers is checked by [`place`] and [`resize`]: a mistake
+/// of an engine gives no container a CPU that it may not have.
 pub trait Engine: fmt::Debug + Send + Sync {
     /// Chooses the CPUs of a container that starts.
     ///
@@ -117,8 +120,9 @@ pub trait Engine: fmt::Debug + Send + Sync {
         held: &CpuSet,
     ) -> Result<CpuSet, Rejection>;
 
-    /// The CPUs of a container that has lost some and keeps `held`, once it has as many as it asks for; `None` if there are
-    /// not enough. CPUs of `broken` are of cores of which a part is offline.
+    /// The CPUs of a container that has lost some and keeps `held`, once it has as many as it asks
+    /// for; `None` if there are not enough. CPUs of `broken` are of cores of which a part is
+    /// offline.
     fn complete(
         &self,
         machine: &Topology,
@@ -127,7 +131,8 @@ pub trait Engine: fmt::Debug + Send + Sync {
         broken: &CpuSet,
     ) -> Option<CpuSet>;
 
-    /// What the answer to a request was made from; `placement` is that answer, `None` if it was refused.
+    /// What the answer to a request was made from; `placement` is that answer, `None` if it was
+    /// refused.
     fn explain(
         &self,
         machine: &Topology,
@@ -136,8 +141,8 @@ pub trait Engine: fmt::Debug + Send + Sync {
     ) -> Weighed;
 }
 
-/// What `engine` answers to the request of a container that starts, if that is legal and keeps what is promised to other
-/// pods.
+/// What `engine` answers to the request of a container that starts, if that is legal and keeps what
+/// is promised to other pods.
 ///
 /// # Errors
 /// The engine's own, or [`NotEnough`].
@@ -182,7 +187,8 @@ impl Request {
         if !legal || cpus.len() != self.cpus {
             return Err(NotEnough { requested: self.cpus, available: (supply() & *cpus).len() });
         }
-        // What the kubelet would say of the request as such comes first, so promises are looked at last.
+        // What the kubelet would say of the request as such comes first, so promises are looked at
+        // last.
         if self.promised == 0 {
             return Ok(());
         }

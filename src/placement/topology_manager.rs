@@ -11,9 +11,11 @@ pub struct TopologyManager {
     pub policy: TopologyPolicy,
     /// `topologyManagerScope`.
     pub scope: Scope,
-    /// Of equally many NUMA nodes, the ones nearest to each other (option `prefer-closest-numa-nodes`, KEP-3545).
+    /// Of equally many NUMA nodes, the ones nearest to each other (option
+    /// `prefer-closest-numa-nodes`, KEP-3545).
     pub prefer_closest_numa_nodes: bool,
-    /// The kubelet refuses machines with more NUMA nodes than this (option `max-allowable-numa-nodes`, KEP-4622).
+    /// The kubelet refuses machines with more NUMA nodes than this (option
+    /// `max-allowable-numa-nodes`, KEP-4622).
     pub max_allowable_numa_nodes: usize,
 }
 
@@ -46,8 +48,8 @@ pub enum Scope {
 pub enum NodeLimit {
     /// As the kubelet does, whose search doubles with each node.
     Held,
-    /// No limit: the search here stays short with every number of nodes ([`Demand::best`](super::Demand::best)). The
-    /// option is read and checked, nothing more.
+    /// No limit: the search here stays short with every number of nodes
+    /// ([`Demand::best`](super::Demand::best)). The option is read and checked, nothing more.
     Lifted,
 }
 

@@ -47,7 +47,8 @@ pub struct Wishes {
     pub numa: Option<Numa>,
     /// About cores.
     pub smt: Option<Smt>,
-    /// The NUMA nodes that the container's devices are on: no wish of anybody's, but as particular to the container.
+    /// The NUMA nodes that the container's devices are on: no wish of anybody's, but as particular
+    /// to the container.
     pub devices: NodeSet,
 }
 
@@ -61,7 +62,8 @@ impl Wishes {
         self.smt == Some(Smt::Isolate)
     }
 
-    /// These CPUs of a container, with their SMT siblings if they are to stay idle; reserved ones never are.
+    /// These CPUs of a container, with their SMT siblings if they are to stay idle; reserved ones
+    /// never are.
     pub fn footprint(&self, topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> CpuSet {
         match self.isolates() {
             true => with_idle_siblings(topology, reserved, cpus),
@@ -74,11 +76,11 @@ impl Wishes {
         self.numa.is_none() && !self.isolates()
     }
 
-    /// The node's settings with these wishes in their place. An option of the node that cannot be had together with a
-    /// wish gives way.
+    /// The node's settings with these wishes in their place. An option of the node that cannot be
+    /// had together with a wish gives way.
     ///
-    /// A container with a wish about NUMA nodes, or one that takes more than it asks for, gets an affinity of its own, also in
-    /// pod scope.
+    /// A container with a wish about NUMA nodes, or one that takes more than it asks for, gets an
+    /// affinity of its own, also in pod scope.
     pub fn settings(&self, node: &Settings) -> Settings {
         let mut settings = *node;
         let (options, manager) = (&mut settings.options, &mut settings.topology_manager);

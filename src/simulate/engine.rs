@@ -1,10 +1,12 @@
-//! What a scheduler, a kubelet and a runtime do to a node while pods come and go, as far as a plugin hears of it.
+//! What a scheduler, a kubelet and a runtime do to a node while pods come and go, as far as a
+//! plugin hears of it.
 //!
-//! * Pods are let onto the node as the scheduler does: in the order in which they came, as long as the requests of all pods
-//!   on it are no more than its CPUs without the reserved ones. Others wait, or are turned away ([`Waiting`]).
-//! * Containers are started in order: init containers run to their end at once, and nothing of a pod starts before its
-//!   init containers have run. A container that is refused is tried again whenever a pod has gone, like a kubelet does
-//!   every few seconds, or its pod is given up.
+//! * Pods are let onto the node as the scheduler does: in the order in which they came, as long as
+//!   the requests of all pods on it are no more than its CPUs without the reserved ones. Others
+//!   wait, or are turned away ([`Waiting`]).
+//! * Containers are started in order: init containers run to their end at once, and nothing of a
+//!   pod starts before its init containers have run. A container that is refused is tried again
+//!   whenever a pod has gone, like a kubelet does every few seconds, or its pod is given up.
 //! * At one moment pods go before others come.
 
 use super::workload::{ContainerSpec, PodSpec, Time, Workload};
@@ -14,7 +16,8 @@ use crate::placement::Rejection;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// The name of a refusal that is not the plugin's: the node has too few CPUs left, whichever they are.
+/// The name of a refusal that is not the plugin's: the node has too few CPUs left, whichever they
+/// are.
 pub const OUT_OF_CPU: &str = "OutOfcpu";
 
 /// What becomes of pods for which there is no room.
@@ -70,7 +73,8 @@ pub trait Observer {
     fn see(&mut self, now: Time, ledger: &Ledger, happening: &Happening<'_>);
 }
 
-/// Lets the pods of a workload come and go until the last one has come, or until `end`; the ledger is left as it is then.
+/// Lets the pods of a workload come and go until the last one has come, or until `end`; the ledger
+/// is left as it is then.
 ///
 /// `progress` hears now and then how many pods have come.
 pub fn run(

@@ -1,5 +1,5 @@
-//! Pods as Kubernetes describes them: YAML documents of pods, and of what makes pods. Everything in one is there from
-//! the beginning, in the order in which it stands, and stays.
+//! Pods as Kubernetes describes them: YAML documents of pods, and of what makes pods. Everything in
+//! one is there from the beginning, in the order in which it stands, and stays.
 
 use super::workload::{Amounts, ContainerSpec, PodSpec, Workload, WorkloadError, qos};
 use crate::ledger::ContainerKind;
@@ -232,7 +232,8 @@ fn wishes(annotations: Option<BTreeMap<String, String>>) -> Vec<(String, String)
     annotations.into_iter().flatten().filter(|(name, _)| is_wish(name)).collect()
 }
 
-/// What a container asks for; a limit without a request is the request too, as the API server has it.
+/// What a container asks for; a limit without a request is the request too, as the API server has
+/// it.
 fn asked(place: &str, one: &One) -> Result<Amounts, WorkloadError> {
     let read = |of: &Option<BTreeMap<String, Scalar>>, what: &str| {
         let Some(scalar) = of.as_ref().and_then(|map| map.get(what)) else { return Ok(None) };

@@ -1,4 +1,5 @@
-//! What would happen: the same ledger as on a node, over a described workload on a described machine.
+//! What would happen: the same ledger as on a node, over a described workload on a described
+//! machine.
 //!
 //! ```text
 //!   pods' YAML ── manifests ─┐
@@ -6,8 +7,9 @@
 //!                                   (arrivals, departures)                                (figures, picture)
 //! ```
 //!
-//! [`engine`] tells the ledger what a kubelet and a runtime would, in their words and order, so a decision here is the
-//! decision on a node with the same events (`tests/simulate_live.rs` compares them). Nothing here reads a file or a clock.
+//! [`engine`] tells the ledger what a kubelet and a runtime would, in their words and order, so a
+//! decision here is the decision on a node with the same events (`tests/simulate_live.rs` compares
+//! them). Nothing here reads a file or a clock.
 
 pub mod engine;
 pub mod manifests;

@@ -14,7 +14,8 @@ pub const SAMPLES: usize = 60;
 /// What is counted, and integrated over time.
 #[derive(Debug)]
 pub struct Recorder {
-    /// Pods that were not let onto the node, and containers that were not let in, by reason; again and again counts once.
+    /// Pods that were not let onto the node, and containers that were not let in, by reason; again
+    /// and again counts once.
     pub refused: BTreeMap<&'static str, usize>,
     /// How often a container that had been refused was refused again.
     pub refused_again: usize,
@@ -51,7 +52,8 @@ pub struct Waited {
     pub most: Time,
 }
 
-/// Exclusive sets counted: how many there were, and how many lay in as few domains as sets of their size can.
+/// Exclusive sets counted: how many there were, and how many lay in as few domains as sets of their
+/// size can.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Alignment {
     /// Containers that got exclusive CPUs.

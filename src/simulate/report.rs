@@ -10,7 +10,8 @@ use crate::topology::Topology;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The version of the form. It changes when something is taken away or means something else, not when something is added.
+/// The version of the form. It changes when something is taken away or means something else, not
+/// when something is added.
 pub const VERSION: u32 = 1;
 
 /// What simulations of one workload found, one for each configuration.

@@ -1,7 +1,7 @@
 //! Pods as a table: CSV with a line a container, and when its pod comes and goes.
 //!
-//! The first line names the columns, in any order. `pod`, `cpu` and `arrive` have to be there; `namespace`, `container`,
-//! `kind`, `limit`, `qos` and `depart` may be.
+//! The first line names the columns, in any order. `pod`, `cpu` and `arrive` have to be there;
+//! `namespace`, `container`, `kind`, `limit`, `qos` and `depart` may be.
 
 use super::workload::{Amounts, ContainerSpec, PodSpec, Time, Workload, WorkloadError, qos};
 use crate::ledger::{ContainerKind, Qos};
@@ -126,7 +126,8 @@ fn one_at_a_time(pods: &[Collected]) -> Result<(), WorkloadError> {
     Ok(())
 }
 
-/// The container of a line. Memory is as CPU, since a table does not speak of it: a pod is Guaranteed if its CPU makes it so.
+/// The container of a line. Memory is as CPU, since a table does not speak of it: a pod is
+/// Guaranteed if its CPU makes it so.
 fn container(place: &str, line: &Line) -> Result<(ContainerSpec, Amounts), WorkloadError> {
     let quantity = |what: &str, text: &str| match text {
         "" => Ok(Quantity::default()),

@@ -118,8 +118,9 @@ impl Workload {
     }
 }
 
-/// A pod's class by Kubernetes' rule: Guaranteed if every container limits CPU and memory, and no request in it differs
-/// from its limit; BestEffort if nothing is requested or limited; Burstable else.
+/// A pod's class by Kubernetes' rule: Guaranteed if every container limits CPU and memory, and no
+/// request in it differs from its limit; BestEffort if nothing is requested or limited; Burstable
+/// else.
 pub fn qos(containers: &[Amounts]) -> Qos {
     let pairs = |one: &Amounts| [one.cpu, one.memory];
     let nothing = |(request, limit): &(Quantity, Quantity)| request.is_zero() && limit.is_zero();
@@ -140,13 +141,14 @@ pub fn qos(containers: &[Amounts]) -> Qos {
 }
 
 impl PodSpec {
-    /// What the scheduler counts for it, in thousandths of a CPU: all that run at the same time, at the worst moment.
+    /// What the scheduler counts for it, in thousandths of a CPU: all that run at the same time, at
+    /// the worst moment.
     pub fn request(&self) -> u64 {
         self.peak(|one| one.request)
     }
 
-    /// The most that containers ask for at a time: init containers come one after the other, beside the sidecars that
-    /// were started before them; then all others, beside all sidecars.
+    /// The most that containers ask for at a time: init containers come one after the other, beside
+    /// the sidecars that were started before them; then all others, beside all sidecars.
     fn peak(&self, of: impl Fn(&ContainerSpec) -> u64) -> u64 {
         let (mut sidecars, mut peak, mut apps) = (0u64, 0u64, 0u64);
         for one in &self.containers {
@@ -181,8 +183,8 @@ impl ContainerSpec {
     }
 }
 
-/// What is left of request and limit when the kubelet has written them as `cpu.shares` and a quota in periods of 100 ms,
-/// and a plugin reads them back.
+/// What is left of request and limit when the kubelet has written them as `cpu.shares` and a quota
+/// in periods of 100 ms, and a plugin reads them back.
 fn told(request: u64, limit: u64) -> CpuRequest {
     const PERIOD: u64 = 100_000;
     const LEAST_QUOTA: u64 = 1000;

@@ -1,7 +1,8 @@
 //! The machine as placement sees it: flat lists of domains, each with the set of its CPUs.
 //!
-//! Only online CPUs are in domains. Numbers (`id`) are labels: they order domains and are shown to people, but nothing
-//! else follows from them; they may be sparse, and on some machines they are shuffled.
+//! Only online CPUs are in domains. Numbers (`id`) are labels: they order domains and are shown to
+//! people, but nothing else follows from them; they may be sparse, and on some machines they are
+//! shuffled.
 
 use super::place::Place;
 use super::tally::Tally;
@@ -15,7 +16,8 @@ pub struct Facts {
     pub cpus: Vec<Cpu>,
     /// The CPUs that exist but are offline, in any order.
     pub offline: Vec<OfflineCpu>,
-    /// All NUMA nodes that exist, those without CPUs too, in any order. The CPUs of each follow from [`Facts::cpus`].
+    /// All NUMA nodes that exist, those without CPUs too, in any order. The CPUs of each follow
+    /// from [`Facts::cpus`].
     pub nodes: Vec<NodeFacts>,
     /// CPUs taken from the scheduler's load balancing at boot (`isolcpus=`).
     pub isolated: CpuSet,
@@ -26,7 +28,8 @@ pub struct Facts {
 pub struct NodeFacts {
     /// The kernel's number.
     pub id: usize,
-    /// Distance to each node in ascending order of their numbers (ACPI SLIT: 10 is local); empty if unknown.
+    /// Distance to each node in ascending order of their numbers (ACPI SLIT: 10 is local); empty if
+    /// unknown.
     pub distances: Vec<u32>,
     /// Whether it has no memory, CPUs only.
     pub memoryless: bool,
@@ -288,8 +291,8 @@ impl Topology {
         self.cpus.len() / self.sockets.len().max(1)
     }
 
-    /// The same machine with one CPU of each core only, as if it had no SMT: one of `preferred` if the core has any, its
-    /// lowest else.
+    /// The same machine with one CPU of each core only, as if it had no SMT: one of `preferred` if
+    /// the core has any, its lowest else.
     pub fn with_one_cpu_a_core(&self, preferred: &CpuSet) -> Topology {
         let one = |core: &Domain| match core.cpus & *preferred {
             none if none.is_empty() => core.cpus.lowest(1),
@@ -317,7 +320,8 @@ impl Topology {
     }
 }
 
-/// A position found, small enough to store: there are no more domains than CPUs, and no more CPUs than [`MAX_CPUS`].
+/// A position found, small enough to store: there are no more domains than CPUs, and no more CPUs
+/// than [`MAX_CPUS`].
 ///
 /// [`MAX_CPUS`]: crate::cpuset::MAX_CPUS
 fn position(found: Result<usize, usize>) -> u16 {

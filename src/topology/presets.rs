@@ -1,5 +1,6 @@
-//! Machines by name: those that the KEPs reason with or were measured on, as far as placement can tell them apart, and
-//! shapes that are hard for it. What is public of their makers' processors, nothing else.
+//! Machines by name: those that the KEPs reason with or were measured on, as far as placement can
+//! tell them apart, and shapes that are hard for it. What is public of their makers' processors,
+//! nothing else.
 
 use super::synthetic::{Machine, Numbering};
 

@@ -11,8 +11,9 @@ const LOCAL: u32 = 10;
 
 /// The description of a machine whose sockets are all alike.
 ///
-/// `dies`, `nodes` and `caches` cut the cores of a socket into that many consecutive parts, each on its own: a NUMA
-/// node may be smaller than an uncore cache as well as larger. Where cores do not divide evenly, parts differ by one.
+/// `dies`, `nodes` and `caches` cut the cores of a socket into that many consecutive parts, each on
+/// its own: a NUMA node may be smaller than an uncore cache as well as larger. Where cores do not
+/// divide evenly, parts differ by one.
 ///
 /// ```
 /// use nri_cpu_manager::topology::synthetic::Machine;
@@ -37,8 +38,8 @@ pub struct Machine {
     pub cores: usize,
     /// Threads of a core.
     pub threads: usize,
-    /// How many of a socket's cores, its last ones, are efficient ones of a single thread. 0 makes a machine whose
-    /// kernel does not speak of kinds.
+    /// How many of a socket's cores, its last ones, are efficient ones of a single thread. 0 makes
+    /// a machine whose kernel does not speak of kinds.
     pub efficient: usize,
     /// How CPUs are numbered.
     pub numbering: Numbering,
@@ -62,8 +63,8 @@ pub enum Numbering {
     Adjacent,
     /// First threads of all cores, socket by socket, then all second ones: 0+4 1+5. Most servers.
     Interleaved,
-    /// As [`Interleaved`](Numbering::Interleaved), but each CPU is in another socket than the one before: some vendors'
-    /// servers.
+    /// As [`Interleaved`](Numbering::Interleaved), but each CPU is in another socket than the one
+    /// before: some vendors' servers.
     RoundRobin,
 }
 
@@ -272,10 +273,12 @@ struct Thread {
 impl FromStr for Machine {
     type Err = DescriptionError;
 
-    /// Reads the notation that hwloc made known: words from the outside in, each with how many of it the word before has.
+    /// Reads the notation that hwloc made known: words from the outside in, each with how many of
+    /// it the word before has.
     ///
-    /// `pack:2 numa:4 l3:2 core:8 pu:2` has 2 sockets of 4 NUMA nodes of 2 uncore caches each; `l3` before `numa` makes
-    /// caches that several nodes share. A socket has one of what is left out between `pack` and `core`.
+    /// `pack:2 numa:4 l3:2 core:8 pu:2` has 2 sockets of 4 NUMA nodes of 2 uncore caches each; `l3`
+    /// before `numa` makes caches that several nodes share. A socket has one of what is left out
+    /// between `pack` and `core`.
     fn from_str(text: &str) -> Result<Machine, DescriptionError> {
         let mut machine = Machine::default();
         let mut per_socket = 1usize;

@@ -4,8 +4,8 @@ use super::place::Place;
 
 /// CPUs counted by domain, each list by position in the list of its [`Topology`](super::Topology).
 ///
-/// Counting every domain takes one pass over the set, and moving a CPU in or out four additions: far cheaper than
-/// intersecting the set with each domain.
+/// Counting every domain takes one pass over the set, and moving a CPU in or out four additions:
+/// far cheaper than intersecting the set with each domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
     /// By position in [`Topology::cores`](super::Topology::cores).

@@ -1,9 +1,9 @@
 //! Which file of `src` imports which, read from the text of the files.
 //!
-//! An import leads to the file that defines the name: re-exports are followed. So `mod x;` and `pub use x::Y;` alone are
-//! no import; a file that uses `Y` itself imports `x`, also where it re-exports it. A file that uses what its parent
-//! module defines imports the parent. Tests import what they like: what stands from `#[cfg(test)]` on is not read, nor
-//! are modules of tests.
+//! An import leads to the file that defines the name: re-exports are followed. So `mod x;` and `pub
+//! use x::Y;` alone are no import; a file that uses `Y` itself imports `x`, also where it
+//! re-exports it. A file that uses what its parent module defines imports the parent. Tests import
+//! what they like: what stands from `#[cfg(test)]` on is not read, nor are modules of tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

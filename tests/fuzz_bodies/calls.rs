@@ -1,7 +1,8 @@
 //! How a list of the runtime's calls is written down as bytes, for the target `ttrpc`.
 //!
-//! A record each: which call (one byte, see [`METHODS`]), the payload's length (two bytes, little endian), the payload.
-//! A record that is cut short has the rest for its payload, so that any bytes are a list of calls.
+//! A record each: which call (one byte, see [`METHODS`]), the payload's length (two bytes, little
+//! endian), the payload. A record that is cut short has the rest for its payload, so that any bytes
+//! are a list of calls.
 
 /// The calls by number.
 pub const METHODS: &[&str] = &[
@@ -30,7 +31,8 @@ pub const METHODS: &[&str] = &[
 pub enum Call<'a> {
     /// A call of this method; an unknown number is an unknown method.
     Method(&'static str, &'a [u8]),
-    /// Bytes on the connection on which we are called, or on the one on which we call, in place of a message.
+    /// Bytes on the connection on which we are called, or on the one on which we call, in place of
+    /// a message.
     Raw(u32, &'a [u8]),
 }
 

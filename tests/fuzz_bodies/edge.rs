@@ -19,8 +19,8 @@ const PLUGIN: u32 = frame::PLUGIN_CONN;
 const PIPE: usize = 1 << 20;
 const TTRPC_HEADER: usize = 10;
 
-/// Bytes on the socket as they come. However they are cut, the frames in them are the same; and a session that reads
-/// them ends with them.
+/// Bytes on the socket as they come. However they are cut, the frames in them are the same; and a
+/// session that reads them ends with them.
 pub fn mux(bytes: &[u8]) {
     let whole = unframe(&[bytes]);
     let middle = bytes.split_at(bytes.len() / 2);
@@ -158,7 +158,8 @@ fn set(resources: &wire::LinuxResources) {
     assert!(resources.cpu.mems.is_empty());
 }
 
-/// A session at the other end of a pipe, with an owner that has a real ledger. It ends when both have.
+/// A session at the other end of a pipe, with an owner that has a real ledger. It ends when both
+/// have.
 fn connect() -> (DuplexStream, JoinHandle<()>) {
     let (ours, theirs) = tokio::io::duplex(PIPE);
     let plugin = tokio::spawn(async move {

@@ -1,7 +1,8 @@
 //! What the fuzz targets do with their bytes, and what must hold whatever the bytes are.
 //!
-//! Plain functions that panic when something is wrong: `fuzz/` hands them what a coverage-guided fuzzer makes up
-//! (`hack/fuzz`), `tests/fuzz.rs` the committed corpus and random bytes, so that they also run with every `cargo test`.
+//! Plain functions that panic when something is wrong: `fuzz/` hands them what a coverage-guided
+//! fuzzer makes up (`hack/fuzz`), `tests/fuzz.rs` the committed corpus and random bytes, so that
+//! they also run with every `cargo test`.
 
 #![allow(
     missing_docs,

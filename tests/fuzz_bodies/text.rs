@@ -1,4 +1,5 @@
-//! Texts and files: lists and masks of CPUs, the checkpoint, the kubelet's state file, the configuration.
+//! Texts and files: lists and masks of CPUs, the checkpoint, the kubelet's state file, the
+//! configuration.
 
 use super::node;
 use nri_cpu_manager::checkpoint;
@@ -40,7 +41,8 @@ pub fn masks(bytes: &[u8]) {
 
 /// A state file: whatever is in it, adopting a running node with it is legal and moves nobody.
 ///
-/// Few bytes have the right checksum by chance, so they are also tried as the content of a file that has.
+/// Few bytes have the right checksum by chance, so they are also tried as the content of a file
+/// that has.
 pub fn checkpoint(bytes: &[u8]) {
     if let Ok(claims) = checkpoint::decode(bytes) {
         adopt(claims);
@@ -54,7 +56,8 @@ pub fn checkpoint(bytes: &[u8]) {
     }
 }
 
-/// Starts with these claims on a node where two containers run on CPUs of their own and one was never pinned.
+/// Starts with these claims on a node where two containers run on CPUs of their own and one was
+/// never pinned.
 pub fn adopt(claims: Vec<Claim>) {
     adopt_with(node::ledger(claims));
 }
@@ -79,7 +82,8 @@ fn adopt_with(mut ledger: Ledger) {
     );
 }
 
-/// The kubelet's state file: what is read is written back, and taking over a node with it is legal and moves nobody.
+/// The kubelet's state file: what is read is written back, and taking over a node with it is legal
+/// and moves nobody.
 ///
 /// Few bytes have the right checksum by chance, so it is put right where it is all that is wrong.
 pub fn kubelet(bytes: &[u8]) {

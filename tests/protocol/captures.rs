@@ -1,14 +1,17 @@
-//! What real runtimes sent under real kubelets, played again to the plugin as it ships, with its ledger.
+//! What real runtimes sent under real kubelets, played again to the plugin as it ships, with its
+//! ledger.
 //!
-//! The recordings hold every call, at its time, but only what the edge reads of it, with ids cut short. Beside each is
-//! its story, read through by hand: a line for what the ledger hears of a call, and behind an arrow what the plugin
-//! answers, where that is more than that the call was heard; `asks for` is what it asks the runtime for by itself.
+//! The recordings hold every call, at its time, but only what the edge reads of it, with ids cut
+//! short. Beside each is its story, read through by hand: a line for what the ledger hears of a
+//! call, and behind an arrow what the plugin answers, where that is more than that the call was
+//! heard; `asks for` is what it asks the runtime for by itself.
 //!
-//! They were made by a plugin that wanted every event but validations and changed nothing, beside a kubelet without a
-//! CPU manager. Ours wants less, and a runtime makes no call that was not asked for: `unsent` in the story. That is
-//! `StartContainer`, of use only where the kernel keeps exclusivity. What it wants beyond the recorder, validations in
-//! strict mode, would be missing here: the replay fails should it ask for them. And as it does change containers, the
-//! runtime's later calls carry what was set, which is put into what was recorded.
+//! They were made by a plugin that wanted every event but validations and changed nothing, beside a
+//! kubelet without a CPU manager. Ours wants less, and a runtime makes no call that was not asked
+//! for: `unsent` in the story. That is `StartContainer`, of use only where the kernel keeps
+//! exclusivity. What it wants beyond the recorder, validations in strict mode, would be missing
+//! here: the replay fails should it ask for them. And as it does change containers, the runtime's
+//! later calls carry what was set, which is put into what was recorded.
 
 mod answer;
 mod event;
@@ -49,7 +52,8 @@ const CRIO_1_36: Capture = Capture {
     story: include_str!("captures/crio-1.36.txt"),
 };
 
-/// With resizes of a Guaranteed and a Burstable pod in place, and a container that crashes again and again.
+/// With resizes of a Guaranteed and a Burstable pod in place, and a container that crashes again
+/// and again.
 const CONTAINERD_2_4: Capture = Capture {
     name: "containerd-2.4",
     generation: Generation::V0_12,
@@ -66,8 +70,9 @@ namespaces:
   allow: {uncore: [require]}
 ";
 
-/// As large as the machine of the recordings: 16 CPUs of two NUMA nodes, 0-7 and 8-15; cores of two threads, 0+1 2+3. All
-/// in one uncore cache, so that the resized container finds room in its own, as it did when it was recorded.
+/// As large as the machine of the recordings: 16 CPUs of two NUMA nodes, 0-7 and 8-15; cores of two
+/// threads, 0+1 2+3. All in one uncore cache, so that the resized container finds room in its own,
+/// as it did when it was recorded.
 fn machine() -> Machine {
     Machine { nodes: 2, cores: 8, threads: 2, ..Machine::default() }
 }

@@ -1,5 +1,6 @@
-//! The plugin dies at every point of handling an event: before, between and after the steps of writing the checkpoint,
-//! and before and after its answer, heard or not. It starts again from what is on disk and what the runtime has set.
+//! The plugin dies at every point of handling an event: before, between and after the steps of
+//! writing the checkpoint, and before and after its answer, heard or not. It starts again from what
+//! is on disk and what the runtime has set.
 
 use crate::node::{Container, Node};
 use crate::runtime::{Generation, cpu};
@@ -47,7 +48,8 @@ impl World {
     }
 }
 
-/// What may have come of an event: without its answer, and with more and more of it, all of it last.
+/// What may have come of an event: without its answer, and with more and more of it, all of it
+/// last.
 struct Outcome {
     unheard: Vec<World>,
     heard: Vec<World>,
@@ -82,7 +84,8 @@ async fn tell(node: &mut Node, op: &Op) -> Outcome {
             let mut all = heard.last().unwrap().clone();
             all.containers.insert(id.clone(), container);
             heard.push(all);
-            // A runtime that gets no answer fails the creation, or goes on as if there were no plugin.
+            // A runtime that gets no answer fails the creation, or goes on as if there were no
+            // plugin.
             Outcome { unheard: vec![world, open], heard }
         }
         Op::Start(id) => {
@@ -187,7 +190,8 @@ fn asked(container: &wire::Container) -> Option<usize> {
     MilliCpu::from_shares(container.linux.resources.cpu.shares.value)?.whole_cpus()
 }
 
-/// The disks that a death while the second was written over the first can leave; torn after every `step` bytes.
+/// The disks that a death while the second was written over the first can leave; torn after every
+/// `step` bytes.
 fn torn(before: &Option<Vec<u8>>, after: &Option<Vec<u8>>, step: usize) -> Vec<Disk> {
     let whole = after.clone().unwrap_or_default();
     let mut disks: Vec<Disk> = (0..whole.len())
@@ -247,7 +251,8 @@ async fn at_every_point_of_every_event() {
             start_anew(&mut node, &(after.clone(), None), world).await;
             deaths += 1;
         }
-        // On disk or not, with or without an answer: that both meet in all ways is what the last loops leave out.
+        // On disk or not, with or without an answer: that both meet in all ways is what the last
+        // loops leave out.
         for world in &outcome.unheard {
             start_anew(&mut node, &(before.clone(), None), world).await;
             deaths += 1;
@@ -259,7 +264,8 @@ async fn at_every_point_of_every_event() {
     assert!(deaths > 400, "{deaths}");
 }
 
-/// A step of a random story: what happens, and what the plugin dies of. Numbers are taken modulo what there is.
+/// A step of a random story: what happens, and what the plugin dies of. Numbers are taken modulo
+/// what there is.
 #[derive(Debug, Clone)]
 struct Step {
     what: u8,
@@ -341,8 +347,8 @@ proptest! {
     }
 }
 
-/// Every write of the checkpoint fails for want of space, truly: nothing exclusive is given, everything else goes on,
-/// and a new start with what is left is a good one.
+/// Every write of the checkpoint fails for want of space, truly: nothing exclusive is given,
+/// everything else goes on, and a new start with what is left is a good one.
 #[tokio::test(start_paused = true)]
 async fn with_a_full_disk() {
     let mut node = Node::start(Generation::V0_12).await;

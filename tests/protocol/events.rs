@@ -1,4 +1,5 @@
-//! Events: each becomes what the ledger understands, by whichever call it came; answers, refusals, lateness.
+//! Events: each becomes what the ledger understands, by whichever call it came; answers, refusals,
+//! lateness.
 
 use crate::owner::{Told, at_once, connect, content, refuse, shared};
 use crate::runtime::{ALL, Generation, container, cpu, of, pod};
@@ -85,7 +86,8 @@ async fn empty_pods() {
     assert_eq!(plugin.log.events()[1..], [Event::Stop(id()), Event::Remove(id())]);
 }
 
-/// An event that names nothing is no event, and no reason for an error; a creation that names nothing is one.
+/// An event that names nothing is no event, and no reason for an error; a creation that names
+/// nothing is one.
 #[tokio::test(start_paused = true)]
 async fn events_without_a_name() {
     for generation in ALL {
@@ -243,7 +245,8 @@ async fn refusals() {
     }
 }
 
-/// An owner who takes too long: the runtime gets an answer in time all the same, and the owner learns that it was late.
+/// An owner who takes too long: the runtime gets an answer in time all the same, and the owner
+/// learns that it was late.
 #[tokio::test(start_paused = true)]
 async fn late_decisions() {
     let slow = |event: &Event| match event {
@@ -314,7 +317,8 @@ async fn time_limits() {
     }
 }
 
-/// The runtime gives up on a call and makes the next: both events are told, in order, and each answer goes to its call.
+/// The runtime gives up on a call and makes the next: both events are told, in order, and each
+/// answer goes to its call.
 #[tokio::test(start_paused = true)]
 async fn cancelled_calls() {
     let slow = |event: &Event| match event {
@@ -332,7 +336,8 @@ async fn cancelled_calls() {
         streams.push(runtime.send("CreateContainer", &request).await);
         tokio::time::sleep(Duration::from_millis(400)).await;
     }
-    // The second waits 300 ms for the first and takes 700 ms itself: in time, as its clock began when it came.
+    // The second waits 300 ms for the first and takes 700 ms itself: in time, as its clock began
+    // when it came.
     for (stream, cpus) in streams.into_iter().zip(["1", "2"]) {
         let answer = runtime.reply(stream).await.unwrap();
         let answer = wire::CreateContainerResponse::parse_from_bytes(&answer).unwrap();
@@ -371,7 +376,8 @@ async fn many_calls_at_once() {
     assert!(plugin.log.in_time().into_iter().all(|in_time| in_time));
 }
 
-/// What is not there is UNIMPLEMENTED: on any other code a newer runtime does not fall back to `StateChange`.
+/// What is not there is UNIMPLEMENTED: on any other code a newer runtime does not fall back to
+/// `StateChange`.
 #[tokio::test(start_paused = true)]
 async fn unknown_calls() {
     let (mut runtime, _plugin) = connect(Generation::V0_12, content);

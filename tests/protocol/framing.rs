@@ -9,8 +9,8 @@ use protobuf::Message as _;
 use std::time::Duration;
 use ttrpc::proto::{Code, Request};
 
-/// Sizes of answers around every border of the reader's buffer, up to the longest message there is. That each frame fits
-/// is asserted wherever frames are read; see `go`.
+/// Sizes of answers around every border of the reader's buffer, up to the longest message there is.
+/// That each frame fits is asserted wherever frames are read; see `go`.
 #[tokio::test(start_paused = true)]
 async fn answers_of_every_size() {
     let sized = |event: &Event| match event {
@@ -106,7 +106,8 @@ async fn several_calls_in_a_frame() {
     assert_eq!(plugin.log.events().len(), 51);
 }
 
-/// Calls that wait for answers, more than are taken on at once, do not keep the answer to ours from being read.
+/// Calls that wait for answers, more than are taken on at once, do not keep the answer to ours from
+/// being read.
 #[tokio::test(start_paused = true)]
 async fn neither_connection_holds_up_the_other() {
     let never = |event: &Event| match event {
@@ -119,7 +120,8 @@ async fn neither_connection_holds_up_the_other() {
     let changed = tokio::spawn(async move { updater.update(&[shared("s", "0")]).await });
     let (stream, request) = runtime.called().await.unwrap();
     assert_eq!(request.method, "UpdateContainers");
-    // All at one moment: no answer is due before the clock moves, and it does not while there is anything to do.
+    // All at one moment: no answer is due before the clock moves, and it does not while there is
+    // anything to do.
     for call in 0..200 {
         runtime.stream(PLUGIN, &stop(1001 + 2 * call, "c")).await;
     }
@@ -129,7 +131,8 @@ async fn neither_connection_holds_up_the_other() {
     assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
 }
 
-/// Bytes of both connections in any frames, among frames for nobody, over a pipe of any width: every call is answered.
+/// Bytes of both connections in any frames, among frames for nobody, over a pipe of any width:
+/// every call is answered.
 #[derive(Debug, Clone)]
 struct Cut {
     sizes: Vec<usize>,

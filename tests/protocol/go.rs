@@ -1,8 +1,9 @@
 //! How a runtime written in Go reads what we write: the strictest reader there is.
 //!
-//! Its connection hands over exactly one frame per read and fails if the frame is longer than the buffer it is read into.
-//! Messages are read through a buffer of 4096 bytes; only when that is empty and at least so much of a payload is still
-//! missing is it read straight into place. Here that failure is a failed assertion.
+//! Its connection hands over exactly one frame per read and fails if the frame is longer than the
+//! buffer it is read into. Messages are read through a buffer of 4096 bytes; only when that is
+//! empty and at least so much of a payload is still missing is it read straight into place. Here
+//! that failure is a failed assertion.
 
 const BUFFER: usize = 4096;
 const HEADER: usize = 10;
@@ -36,7 +37,8 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Bytes of the current message that the reader is waiting for: header or payload, never both at once.
+    /// Bytes of the current message that the reader is waiting for: header or payload, never both
+    /// at once.
     fn wanted(&self) -> usize {
         match self.length() {
             None => HEADER - self.message.len(),
@@ -49,7 +51,8 @@ impl Reader {
         Some(u32::from_be_bytes(header[..4].try_into().unwrap()) as usize)
     }
 
-    /// Reads a frame, as it would be read by someone who has been waiting for it; gives the messages completed by it.
+    /// Reads a frame, as it would be read by someone who has been waiting for it; gives the
+    /// messages completed by it.
     pub(crate) fn frame(&mut self, frame: &[u8]) -> Vec<Message> {
         self.frames.push(frame.len());
         assert!(!frame.is_empty(), "an empty frame means the end of the stream to the reader");

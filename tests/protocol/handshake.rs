@@ -1,4 +1,5 @@
-//! Register, configure, synchronise: with every generation, in every order, and with an end at every point.
+//! Register, configure, synchronise: with every generation, in every order, and with an end at
+//! every point.
 
 use crate::owner::{Told, at_once, connect, connect_through, content, shared};
 use crate::runtime::{ALL, Framing, Generation, container, pod};
@@ -242,7 +243,8 @@ async fn refused_configurations() {
     assert!(matches!(&told[..], [Told::Configure { config, .. }] if config == "refuse me"));
 }
 
-/// A runtime that accepts a plugin and forgets it is given up after more than a minute, and not before.
+/// A runtime that accepts a plugin and forgets it is given up after more than a minute, and not
+/// before.
 #[tokio::test(start_paused = true)]
 async fn silence_after_registering() {
     let (mut runtime, plugin) = connect(Generation::V0_8, content);

@@ -75,7 +75,8 @@ async fn cut_short() {
     }
 }
 
-/// Calls that are no protobuf, or hold no text where text should be, fail alone; the connection goes on.
+/// Calls that are no protobuf, or hold no text where text should be, fail alone; the connection
+/// goes on.
 #[tokio::test(start_paused = true)]
 async fn broken_messages() {
     let (mut runtime, plugin) = connect(Generation::V0_8, content);
@@ -104,7 +105,8 @@ async fn broken_messages() {
             &b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"[..],
             // A field of a type that there is not.
             b"\x0f\x00",
-            // Field 1 with a text that is no UTF-8 inside (as id of a pod or name of a plugin's configuration).
+            // Field 1 with a text that is no UTF-8 inside (as id of a pod or name of a plugin's
+            // configuration).
             b"\x0a\x03\x0a\x01\xff\x12\x02\x0a\xff",
         ] {
             let stream = runtime.send(method, garbage).await;

@@ -1,4 +1,5 @@
-//! Lost and surplus events: every way in which a runtime's story differs from what has happened, with every generation.
+//! Lost and surplus events: every way in which a runtime's story differs from what has happened,
+//! with every generation.
 
 use crate::node::Node;
 use crate::runtime::{ALL, cpu};
@@ -34,8 +35,9 @@ async fn an_undo_of_what_was_never_asked() {
     }
 }
 
-/// CRI-O takes nothing back: not what we refused, nor what another plugin, the OCI runtime or a time limit ended. The
-/// next instance has the CPUs of the one that never was; if there is none, they come back with the pod's end.
+/// CRI-O takes nothing back: not what we refused, nor what another plugin, the OCI runtime or a
+/// time limit ended. The next instance has the CPUs of the one that never was; if there is none,
+/// they come back with the pod's end.
 #[tokio::test(start_paused = true)]
 async fn a_failed_creation_that_nobody_tells_of() {
     for generation in ALL {
@@ -70,8 +72,8 @@ async fn what_we_refuse_leaves_nothing() {
     }
 }
 
-/// CRI-O gave up on a creation, but the container exists; or it was created while a plugin registered. It is in no
-/// list and in no creation, and known from its first event on.
+/// CRI-O gave up on a creation, but the container exists; or it was created while a plugin
+/// registered. It is in no list and in no creation, and known from its first event on.
 #[tokio::test(start_paused = true)]
 async fn containers_that_only_a_later_event_tells_of() {
     for generation in ALL {
@@ -87,7 +89,8 @@ async fn containers_that_only_a_later_event_tells_of() {
                 node.update("u", cpu(4000)).await.unwrap();
             } else {
                 node.started("u").await;
-                // A start cannot carry updates; where the plugin may not ask by itself, the next answer that can does.
+                // A start cannot carry updates; where the plugin may not ask by itself, the next
+                // answer that can does.
                 node.obey_unasked().await;
                 node.tell_stop(&shared, &wire::Container { id: "?".into(), ..Default::default() })
                     .await;
@@ -117,7 +120,8 @@ async fn ends_of_what_was_never_seen() {
     }
 }
 
-/// The task of a container could not be made: it has been created, never starts, and its successor comes first.
+/// The task of a container could not be made: it has been created, never starts, and its successor
+/// comes first.
 #[tokio::test(start_paused = true)]
 async fn a_container_that_never_starts() {
     for generation in ALL {
@@ -184,7 +188,8 @@ async fn stopped_before_it_is_created() {
     }
 }
 
-/// The runtime restarts: it tells no end of what ended meanwhile, and of no pod that is older than itself.
+/// The runtime restarts: it tells no end of what ended meanwhile, and of no pod that is older than
+/// itself.
 #[tokio::test(start_paused = true)]
 async fn what_ended_while_the_runtime_was_away() {
     for generation in ALL {
@@ -210,7 +215,8 @@ async fn what_ended_while_the_runtime_was_away() {
     }
 }
 
-/// Nothing is told while the plugin is away: what was made meanwhile is pinned, and what ended is free.
+/// Nothing is told while the plugin is away: what was made meanwhile is pinned, and what ended is
+/// free.
 #[tokio::test(start_paused = true)]
 async fn what_happened_while_the_plugin_was_away() {
     for generation in ALL {
@@ -233,7 +239,8 @@ async fn what_happened_while_the_plugin_was_away() {
     }
 }
 
-/// A pod is deleted while its container is being created: only the pod's end is told, or also the container's.
+/// A pod is deleted while its container is being created: only the pod's end is told, or also the
+/// container's.
 #[tokio::test(start_paused = true)]
 async fn evicted_while_being_created() {
     for generation in ALL {
@@ -251,7 +258,8 @@ async fn evicted_while_being_created() {
     }
 }
 
-/// A removal without a stop, a pod's end without those of its containers, its removal without its end.
+/// A removal without a stop, a pod's end without those of its containers, its removal without its
+/// end.
 #[tokio::test(start_paused = true)]
 async fn ends_that_leave_steps_out() {
     for generation in ALL {
@@ -267,7 +275,8 @@ async fn ends_that_leave_steps_out() {
     }
 }
 
-/// containerd has forgotten the sandbox: its pod has an id and nothing else in these events, or not even that.
+/// containerd has forgotten the sandbox: its pod has an id and nothing else in these events, or not
+/// even that.
 #[tokio::test(start_paused = true)]
 async fn events_with_empty_pods() {
     for generation in ALL {

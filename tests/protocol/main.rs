@@ -1,6 +1,8 @@
-//! The NRI edge against a runtime played by these tests, of every generation and of every kind of unkindness.
+//! The NRI edge against a runtime played by these tests, of every generation and of every kind of
+//! unkindness.
 //!
-//! What can go wrong, and the tests that make it go wrong. `L` is short for `lost`, `ledger` for `src/ledger/tests`.
+//! What can go wrong, and the tests that make it go wrong. `L` is short for `lost`, `ledger` for
+//! `src/ledger/tests`.
 //!
 //! | lost and surplus events | tests |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! A node: a runtime that remembers what it has set, and the plugin as it ships behind the edge, with its ledger and its
-//! state directory. Either can go away and come back.
+//! A node: a runtime that remembers what it has set, and the plugin as it ships behind the edge,
+//! with its ledger and its state directory. Either can go away and come back.
 
 use crate::fake_sysfs;
 use crate::runtime::{self, Generation, Runtime};
@@ -312,7 +312,8 @@ impl Node {
         self.on_disk().iter().map(|claim| claim.cpus.len()).sum()
     }
 
-    /// The same after an event that has no answer to wait for: a small exclusive container comes and goes.
+    /// The same after an event that has no answer to wait for: a small exclusive container comes
+    /// and goes.
     pub(crate) async fn held_after_next_write(&mut self) -> usize {
         let pod = self.run_pod("write", 1000).await;
         self.create(&pod, "c", "write", 1000).await.unwrap();

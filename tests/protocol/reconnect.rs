@@ -107,7 +107,8 @@ async fn a_runtime_that_is_away_for_long() {
     assert!(!daemon.ended.is_finished());
 }
 
-/// A decision that comes when its connection has ended reaches nobody, least of all the next connection.
+/// A decision that comes when its connection has ended reaches nobody, least of all the next
+/// connection.
 #[tokio::test]
 async fn decisions_die_with_their_connection() {
     let slow = |event: &Event| match event {
@@ -127,7 +128,8 @@ async fn decisions_die_with_their_connection() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     drop(runtime);
 
-    // Every message of this connection is looked at: an answer to the old call would not be the one that is awaited.
+    // Every message of this connection is looked at: an answer to the old call would not be the one
+    // that is awaited.
     let mut runtime = accept(&listener).await;
     runtime.handshake().await;
     let answer = runtime.stop(&pod("a", 1000), &container("c", "a", 1000)).await.unwrap();

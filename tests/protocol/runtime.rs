@@ -24,7 +24,8 @@ pub(crate) enum Generation {
     V0_8,
     /// containerd 2.2.0.
     V0_10,
-    /// A release after 2.3: a call of its own for every event, `StateChange` only where that is not implemented.
+    /// A release after 2.3: a call of its own for every event, `StateChange` only where that is not
+    /// implemented.
     V0_12,
 }
 
@@ -234,7 +235,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Runtime<T> {
         Ok(R::parse_from_bytes(&self.reply(stream).await?).expect("an answer of the right type"))
     }
 
-    /// Configures the plugin as this generation does and checks what it wants; gives the event mask.
+    /// Configures the plugin as this generation does and checks what it wants; gives the event
+    /// mask.
     pub(crate) async fn configure(&mut self) -> i32 {
         let answer: wire::ConfigureResponse =
             self.call("Configure", &self.generation.configure()).await.unwrap();
@@ -244,7 +246,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Runtime<T> {
         answer.events
     }
 
-    /// Lists pods and containers, in parts of `at_once` where this generation can, all in one where it cannot.
+    /// Lists pods and containers, in parts of `at_once` where this generation can, all in one where
+    /// it cannot.
     pub(crate) async fn synchronize(
         &mut self,
         pods: &[wire::PodSandbox],

@@ -16,7 +16,8 @@ fn can_validate(generation: Generation) -> bool {
     matches!(generation, Generation::V0_10 | Generation::V0_12)
 }
 
-/// What the runtime asks when all plugins have answered: the container as it was asked for, and their adjustments.
+/// What the runtime asks when all plugins have answered: the container as it was asked for, and
+/// their adjustments.
 async fn validate(
     node: &mut Node,
     id: &str,
@@ -39,7 +40,8 @@ async fn validate(
     node.runtime.call("ValidateContainerAdjustment", &request).await.unwrap()
 }
 
-/// Only a strict plugin is asked, and only by a runtime that can: an unknown bit would end the connection.
+/// Only a strict plugin is asked, and only by a runtime that can: an unknown bit would end the
+/// connection.
 #[tokio::test(start_paused = true)]
 async fn who_is_asked() {
     for generation in ALL {
@@ -92,7 +94,8 @@ async fn as_decided_or_not_at_all() {
     }
 }
 
-/// A plugin that is not strict has no opinion, should it be asked all the same; nor one whose policy is none.
+/// A plugin that is not strict has no opinion, should it be asked all the same; nor one whose
+/// policy is none.
 #[tokio::test(start_paused = true)]
 async fn no_opinion() {
     for config in
@@ -107,7 +110,8 @@ async fn no_opinion() {
     }
 }
 
-/// The plugin was restarted between a container's creation and its approval: what it does not know it does not approve.
+/// The plugin was restarted between a container's creation and its approval: what it does not know
+/// it does not approve.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_was_lost() {
     let mut node = Node::start_with(Generation::V0_12, STRICT).await;

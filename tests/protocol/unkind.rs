@@ -1,4 +1,5 @@
-//! A runtime that repeats itself, gives up, hangs, restarts in the middle, or is wrong about what has ended.
+//! A runtime that repeats itself, gives up, hangs, restarts in the middle, or is wrong about what
+//! has ended.
 
 use crate::node::Node;
 use crate::runtime::{ALL, Generation, cpu, of};
@@ -39,7 +40,8 @@ async fn everything_twice() {
     }
 }
 
-/// The runtime gives up on a creation and goes on to the next one; both decisions stand, and do not meet.
+/// The runtime gives up on a creation and goes on to the next one; both decisions stand, and do not
+/// meet.
 #[tokio::test(start_paused = true)]
 async fn given_up_and_gone_on() {
     for generation in ALL {
@@ -62,8 +64,8 @@ async fn given_up_and_gone_on() {
     }
 }
 
-/// A stop is only the word of a runtime that may have been wrong (a stop that was cancelled counts as one with CRI-O).
-/// CPUs become another pod's only when container or pod is gone for good.
+/// A stop is only the word of a runtime that may have been wrong (a stop that was cancelled counts
+/// as one with CRI-O). CPUs become another pod's only when container or pod is gone for good.
 #[tokio::test(start_paused = true)]
 async fn a_stop_alone_gives_no_cpus_to_another_pod() {
     for generation in ALL {
@@ -80,8 +82,9 @@ async fn a_stop_alone_gives_no_cpus_to_another_pod() {
     }
 }
 
-/// The kubelet's writes of a quota are overridden, by an update that names the container; a growth without room fails the
-/// resize. CPUs that it writes are another matter: then it assigns CPUs itself, and the plugin stands back.
+/// The kubelet's writes of a quota are overridden, by an update that names the container; a growth
+/// without room fails the resize. CPUs that it writes are another matter: then it assigns CPUs
+/// itself, and the plugin stands back.
 #[tokio::test(start_paused = true)]
 async fn updates_by_the_kubelet() {
     for generation in ALL {
@@ -98,7 +101,8 @@ async fn updates_by_the_kubelet() {
     }
 }
 
-/// The list of containers ends in the middle: the runtime has restarted. What came of it does not count.
+/// The list of containers ends in the middle: the runtime has restarted. What came of it does not
+/// count.
 #[tokio::test(start_paused = true)]
 async fn restarts_in_the_middle_of_a_list() {
     for generation in [Generation::V0_8, Generation::V0_10, Generation::V0_12] {
@@ -129,7 +133,8 @@ async fn restarts_in_the_middle_of_a_list() {
     }
 }
 
-/// The answer to a list is lost with the connection: what it was to repair is repaired by the next one.
+/// The answer to a list is lost with the connection: what it was to repair is repaired by the next
+/// one.
 #[tokio::test(start_paused = true)]
 async fn restarts_before_the_answer_to_a_list() {
     for generation in ALL {
@@ -164,7 +169,8 @@ async fn hangs_and_dies_with_an_answer_unread() {
         let payload = of(&a, &node.container(&a, "c", "1", 4000).wire).write_to_bytes().unwrap();
         node.runtime.send("CreateContainer", &payload).await;
         tokio::time::sleep(Duration::from_secs(3600)).await;
-        // The shared container has not been told to leave the CPUs, and the other one does not exist.
+        // The shared container has not been told to leave the CPUs, and the other one does not
+        // exist.
         node.reconnect().await;
         assert_eq!(node.cpus("s"), "0-15", "nobody else is there");
         assert_eq!(node.create(&a, "c", "2", 4000).await.unwrap(), "2-5");

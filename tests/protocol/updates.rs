@@ -18,7 +18,8 @@ async fn connected() -> (Runtime<DuplexStream>, Plugin, Updater) {
     (runtime, plugin, updater)
 }
 
-/// Which runtimes can be locked up by it is in the capabilities' table; here, that they cannot be asked.
+/// Which runtimes can be locked up by it is in the capabilities' table; here, that they cannot be
+/// asked.
 #[tokio::test(start_paused = true)]
 async fn only_where_it_is_safe() {
     for generation in [Generation::V0_6_1, Generation::V0_8, Generation::V0_10] {

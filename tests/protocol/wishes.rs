@@ -1,4 +1,5 @@
-//! What pods wish for, what containers are told, and where their devices are: over the wire, with the plugin as it ships.
+//! What pods wish for, what containers are told, and where their devices are: over the wire, with
+//! the plugin as it ships.
 
 use crate::node::Node;
 use crate::runtime::{self, ALL, Generation};
@@ -19,7 +20,8 @@ namespaces:
   allow: {uncore: [require], smt: [isolate], cpus: [exclusive]}
 ";
 
-/// Two sockets, in each a NUMA node and two uncore caches of two cores with two threads: 16 CPUs, siblings adjacent.
+/// Two sockets, in each a NUMA node and two uncore caches of two cores with two threads: 16 CPUs,
+/// siblings adjacent.
 fn machine() -> Machine {
     Machine { sockets: 2, caches: 2, cores: 4, threads: 2, ..Machine::default() }
 }

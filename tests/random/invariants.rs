@@ -31,7 +31,8 @@ impl Node {
             let Some(pin) = instance.pin.filter(|pin| !pin.is_exclusive()) else { continue };
             // The kernel keeps it off those that it keeps.
             let overlap = pin.cpus() & (taken - kept);
-            // With everything exclusive, and the reserved ones offline, there is nothing that it could be told.
+            // With everything exclusive, and the reserved ones offline, there is nothing that it
+            // could be told.
             if self.ledger.shared_cpus().is_empty() {
                 continue;
             }

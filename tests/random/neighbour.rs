@@ -7,7 +7,8 @@ use nri_cpu_manager::ledger::model::ContainerId;
 use nri_cpu_manager::ledger::{Adjustment, Decision, Event, MilliCpu, Policy, Qos, Stance};
 
 impl Node {
-    /// While the kubelet assigns, nothing is told to anybody; when it is gone, nobody is moved who has CPUs of his own.
+    /// While the kubelet assigns, nothing is told to anybody; when it is gone, nobody is moved who
+    /// has CPUs of his own.
     pub(super) fn kubelet(&mut self, observe: bool, creates: &[(usize, usize)]) {
         let stance = if observe { Stance::Observe } else { Stance::Refuse };
         self.event(Event::Kubelet { stance, claims: Vec::new() });
@@ -48,7 +49,8 @@ impl Node {
             // Who has lost CPUs keeps the others, and may be completed.
             let complete = was.map(|was| was.len()) == instance.wanted();
             let kept = was.zip(is).is_some_and(|(was, is)| was.is_subset(&is));
-            // Whose assignments nobody has told of are assignments only under a policy that would make such.
+            // Whose assignments nobody has told of are assignments only under a policy that would
+            // make such.
             let fixed = self.settings.policy == Policy::Static;
             let stays = was.is_none() || is == was || kept && !complete;
             assert!(!fixed || stays, "{id} was moved from {was:?} to {is:?}");

@@ -7,8 +7,8 @@ use nri_cpu_manager::ledger::{Adjustment, Exclusivity, Update};
 use std::collections::{BTreeMap, HashSet};
 
 impl Node {
-    /// Does what an answer says, one change after the other, `last` after all others. No container comes onto a CPU that
-    /// another one has and that one of the two has for itself.
+    /// Does what an answer says, one change after the other, `last` after all others. No container
+    /// comes onto a CPU that another one has and that one of the two has for itself.
     pub(super) fn carry_out(&mut self, changes: &[Update], last: Option<&ContainerId>) {
         let holders = self.kept_by_runtime();
         let (own, others): (Vec<_>, Vec<_>) =

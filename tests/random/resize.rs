@@ -3,7 +3,8 @@
 use super::*;
 
 impl Node {
-    /// Growth keeps every CPU, shrinking adds none, nobody else's exclusive CPUs change, and a refusal changes nothing.
+    /// Growth keeps every CPU, shrinking adds none, nobody else's exclusive CPUs change, and a
+    /// refusal changes nothing.
     pub(super) fn resize(&mut self, container: usize, halves: u8, tells_pod: bool) {
         let Some(id) = self.pick(container).filter(|id| !self.instances[id].stopped) else {
             return;

@@ -10,7 +10,8 @@ use nri_cpu_manager::ledger::{
 impl Node {
     /// With its checkpoint, without one, or with an old one. Nobody is moved by it.
     pub(super) fn restart(&mut self, memory: u8) {
-        // Where the rules of today give nobody such CPUs, only the memory tells that they are exclusive.
+        // Where the rules of today give nobody such CPUs, only the memory tells that they are
+        // exclusive.
         let remembered = memory == 0;
         let (fixed, wishes) =
             (self.settings.policy == Policy::Static, !self.settings.namespaces.is_empty());
@@ -32,7 +33,8 @@ impl Node {
             .map(|placed| placed.subject.id)
             .collect();
         self.ledger = Ledger::new(self.topology.clone(), self.settings.clone(), memory);
-        // CRI-O lists what it created, whatever became of it by resizes; and a quota that has been lifted is in no list.
+        // CRI-O lists what it created, whatever became of it by resizes; and a quota that has been
+        // lifted is in no list.
         let outdated = remembered && self.serial.is_multiple_of(3);
         let tells_less = |instance: &Instance| remembered && exclusive(instance.pin).is_some();
         let listed = |instance: &Instance| match tells_less(instance) {
@@ -49,7 +51,8 @@ impl Node {
         };
         let containers: Vec<Container> =
             self.instances.values().filter(|instance| !instance.stopped).map(report).collect();
-        // After a reboot each pod has a dead sandbox as well, which is listed before or after the one in use.
+        // After a reboot each pod has a dead sandbox as well, which is listed before or after the
+        // one in use.
         let with_dead = |spec: &PodSpec| {
             let pod = spec.pod.clone();
             let dead = SandboxId(format!("dead-{}", pod.sandbox));

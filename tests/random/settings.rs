@@ -22,7 +22,8 @@ impl Node {
         }
     }
 
-    /// Who has no exclusive CPUs any more need not be told, if it shares just the CPUs that were its own.
+    /// Who has no exclusive CPUs any more need not be told, if it shares just the CPUs that were
+    /// its own.
     pub(super) fn unclaimed_share(&mut self) {
         let holders: BTreeSet<String> = self.claims().into_iter().map(|claim| claim.id.0).collect();
         for (_, instance) in self.instances.iter_mut().filter(|(id, _)| !holders.contains(*id)) {

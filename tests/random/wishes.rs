@@ -44,7 +44,8 @@ pub(super) fn opts_out(pod: &Pod) -> bool {
 }
 
 impl Node {
-    /// Siblings that stay idle for somebody who runs are given to nobody else, neither exclusive nor shared.
+    /// Siblings that stay idle for somebody who runs are given to nobody else, neither exclusive
+    /// nor shared.
     pub(super) fn check_idle(&self) {
         let runs = |id: &str| self.instances.get(id).is_some_and(|instance| !instance.stopped);
         for claim in self.ledger.claims().filter(|claim| claim.isolated && runs(&claim.id.0)) {

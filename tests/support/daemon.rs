@@ -1,4 +1,5 @@
-//! The owner of the ledger, with a real state directory, on a described machine of 16 CPUs with a tree for control groups.
+//! The owner of the ledger, with a real state directory, on a described machine of 16 CPUs with a
+//! tree for control groups.
 
 #[path = "events.rs"]
 mod events;
@@ -71,7 +72,8 @@ impl Daemon {
         Ok(decision.pin.unwrap().cpus().to_string())
     }
 
-    /// Creates a container for which the kubelet names these CPUs; the CPUs the answer puts in their place.
+    /// Creates a container for which the kubelet names these CPUs; the CPUs the answer puts in
+    /// their place.
     pub(crate) async fn named(
         &self,
         name: &str,

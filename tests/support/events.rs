@@ -3,7 +3,8 @@
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
 use nri_cpu_manager::ledger::{Container, CpuRequest, Event, MilliCpu, Pod, Qos};
 
-/// A container of a pod of its own is created, with as many thousandths of a CPU for request and limit.
+/// A container of a pod of its own is created, with as many thousandths of a CPU for request and
+/// limit.
 pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Event {
     let sandbox = SandboxId(format!("sandbox-{name}"));
     let amount = Some(MilliCpu(milli));

@@ -15,8 +15,8 @@ pub(crate) const CACHE_BYTES: u64 = 32 << 20;
 /// Bytes of every node's memory that [`files`] writes.
 pub(crate) const NODE_BYTES: u64 = 16 << 30;
 
-/// The files Linux would show on this machine: offline CPUs have lost their topology and caches, but keep a link to their
-/// node.
+/// The files Linux would show on this machine: offline CPUs have lost their topology and caches,
+/// but keep a link to their node.
 pub(crate) fn files(facts: &Facts) -> Files {
     let mut files = Files::new();
     let mut put = |path: String, text: String| files.insert(path, format!("{text}\n").into_bytes());
@@ -93,7 +93,8 @@ pub(crate) fn files(facts: &Facts) -> Files {
     files
 }
 
-/// An empty directory for a tree: in memory where there is such a place, since thousands of small files are slow on disks.
+/// An empty directory for a tree: in memory where there is such a place, since thousands of small
+/// files are slow on disks.
 pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }

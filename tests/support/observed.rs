@@ -1,4 +1,5 @@
-//! A daemon that can be asked, on a described machine of 16 CPUs in two uncore caches and two NUMA nodes.
+//! A daemon that can be asked, on a described machine of 16 CPUs in two uncore caches and two NUMA
+//! nodes.
 
 #[path = "events.rs"]
 mod events;
@@ -59,7 +60,8 @@ impl Observed {
             cgroup_root: cgroup_root.clone(),
             proc_root: dir.path().join("no-proc"),
         };
-        // The older interface: groups can be written, and the kernel keeps no exclusivity, whatever this machine can do.
+        // The older interface: groups can be written, and the kernel keeps no exclusivity, whatever
+        // this machine can do.
         fs::create_dir_all(cgroup_root.join("cpuset")).unwrap();
         fs::write(cgroup_root.join("cpuset/cpuset.cpus"), "0-15\n").unwrap();
         fs::write(cgroup_root.join("cpuset/cgroup.procs"), "").unwrap();
@@ -137,7 +139,8 @@ impl Observed {
     }
 }
 
-/// Puts a file into a ConfigMap's volume as the kubelet does: a new directory, to which a link is then made to point.
+/// Puts a file into a ConfigMap's volume as the kubelet does: a new directory, to which a link is
+/// then made to point.
 fn swap(volume: &Path, text: &str) {
     let link = volume.join("..data");
     let serial = fs::read_link(&link).map_or(0, |now| now.to_str().unwrap().len());

@@ -1,12 +1,17 @@
-//! The program that containers of the lab run: it tells, from inside, where it may run and where it did.
+//! The program that containers of the lab run: it tells, from inside, where it may run and where it
+//! did.
 //!
-//! * `probe first FILE [PID..]`: as its very first act notes the time and its own `Cpus_allowed_list`, then the lists
-//!   of every thread of the given processes (the pod shares the host's process ids); writes them to FILE, sleeps.
-//! * `probe spin FILE`: a thread a CPU, always busy, that writes for each CPU when it last ran there.
-//! * `probe sleep`: only waits, as the first process of a container that is to be looked at from outside.
+//! * `probe first FILE [PID..]`: as its very first act notes the time and its own
+//!   `Cpus_allowed_list`, then the lists of every thread of the given processes (the pod shares the
+//!   host's process ids); writes them to FILE, sleeps.
+//! * `probe spin FILE`: a thread a CPU, always busy, that writes for each CPU when it last ran
+//!   there.
+//! * `probe sleep`: only waits, as the first process of a container that is to be looked at from
+//!   outside.
 //!
-//! Both times are CLOCK_MONOTONIC's, which all containers of a machine share. If the last time the spinning process
-//! ran on a CPU lies before the start of the container that has this CPU for itself, they never met there.
+//! Both times are CLOCK_MONOTONIC's, which all containers of a machine share. If the last time the
+//! spinning process ran on a CPU lies before the start of the container that has this CPU for
+//! itself, they never met there.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -36,7 +41,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// One line `start_ns NUMBER`, one `own LIST`, and one `thread PID TID LIST` for each thread of the other processes.
+/// One line `start_ns NUMBER`, one `own LIST`, and one `thread PID TID LIST` for each thread of the
+/// other processes.
 fn first(start: u64, own: &str, file: &str, pids: &[&str]) -> std::io::Result<()> {
     let mut report = format!("start_ns {start}\nown {own}\n");
     for pid in pids {

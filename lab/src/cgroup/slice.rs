@@ -1,4 +1,5 @@
-//! Pods' cgroups as systemd's slices, as a kubelet with the systemd driver has them. Only in guests that run systemd.
+//! Pods' cgroups as systemd's slices, as a kubelet with the systemd driver has them. Only in guests
+//! that run systemd.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -156,7 +156,8 @@ impl Worker<'_> {
         created.ok()
     }
 
-    /// It ends and starts anew, with a new id and the same name. The old one is removed later, as a kubelet does.
+    /// It ends and starts anew, with a new id and the same name. The old one is removed later, as a
+    /// kubelet does.
     fn restart_a_container(&mut self) -> Result<()> {
         let index = self.rng.usize(0..self.pods.len());
         if self.pods[index].containers.is_empty() {
@@ -182,7 +183,8 @@ impl Worker<'_> {
         self.ended.push(Ended { sandbox: sandbox.clone(), names, id });
     }
 
-    /// Removes some of the instances that have ended, in any order: a kubelet keeps a few for a while.
+    /// Removes some of the instances that have ended, in any order: a kubelet keeps a few for a
+    /// while.
     fn tidy(&mut self) -> Result<()> {
         while !self.ended.is_empty() && (self.ended.len() > ENDED || self.rng.bool()) {
             let which = self.rng.usize(0..self.ended.len());
@@ -205,7 +207,8 @@ impl Worker<'_> {
         self.remove(&pod)
     }
 
-    /// As after a reboot: a pod's sandbox is dead, the pod gets another, and for a while the runtime lists both.
+    /// As after a reboot: a pod's sandbox is dead, the pod gets another, and for a while the
+    /// runtime lists both.
     fn replace_a_sandbox(&mut self) -> Result<()> {
         let index = self.rng.usize(0..self.pods.len());
         let dead = self.pods.remove(index);

@@ -144,8 +144,8 @@ fn let_loose(options: &Options, binaries: &Binaries) -> Result<Summary> {
         }
         Place::Server => {
             let machine = Machine { memory: 4096, ..Machine::single("chaos", 2, options.cpus / 2) };
-            // A kill and what belongs to it takes some seconds where processors are emulated, and some more where the
-            // plugin's next life is a container.
+            // A kill and what belongs to it takes some seconds where processors are emulated, and
+            // some more where the plugin's next life is a container.
             let kill = if options.confined { 20 } else { 10 };
             let patience =
                 Duration::from_secs(600 + options.kills * (kill + options.creations_per_kill * 3));

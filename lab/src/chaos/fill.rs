@@ -8,7 +8,8 @@ use crate::scenario::exclusive;
 
 /// How many of the CPUs that are not reserved cannot be had by containers that ask for all of them.
 ///
-/// One container asks for all; where that is refused, for half of what is left, until single CPUs are refused.
+/// One container asks for all; where that is refused, for half of what is left, until single CPUs
+/// are refused.
 ///
 /// # Errors
 /// When a container cannot be removed, or its process not be looked at.

@@ -34,8 +34,9 @@ pub(super) fn run(
     let settings = storm.settings;
     let mut rng = Rng::with_seed(settings.seed);
     for kill in 1..=settings.kills {
-        // Not by the clock: so that creations and kills stay in proportion on any machine. The pause after it makes the
-        // moment any within the runtime's and the plugin's work; without a wait the next kill meets the plugin's start.
+        // Not by the clock: so that creations and kills stay in proportion on any machine. The
+        // pause after it makes the moment any within the runtime's and the plugin's work; without a
+        // wait the next kill meets the plugin's start.
         wait_for(storm, rng.u64(0..=2 * settings.creations_per_kill));
         std::thread::sleep(Duration::from_micros(rng.u64(0..100_000)));
         plugin.end(node, Signal::SIGKILL)?;

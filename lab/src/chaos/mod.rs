@@ -1,5 +1,5 @@
-//! A storm: pods come and go on a real runtime, the plugin is killed at any moment, and the processes are asked all the
-//! time whether the promises hold.
+//! A storm: pods come and go on a real runtime, the plugin is killed at any moment, and the
+//! processes are asked all the time whether the promises hold.
 //!
 //! | module | what |
 //! |---|---|
@@ -39,10 +39,12 @@ use witness::Witness;
 /// Lines of each log that are kept.
 const LOGGED: usize = 5000;
 
-/// Lets the storm loose on a node that is empty but for the plugin, which runs afterwards, too. `tell` hears how it goes.
+/// Lets the storm loose on a node that is empty but for the plugin, which runs afterwards, too.
+/// `tell` hears how it goes.
 ///
 /// # Errors
-/// When the lab fails, or the plugin does not come back. Broken promises are no errors here: they are counted.
+/// When the lab fails, or the plugin does not come back. Broken promises are no errors here: they
+/// are counted.
 pub fn storm(
     node: &mut Node,
     plugin: &mut dyn Instance,

@@ -1,6 +1,6 @@
-//! Another plugin, which the runtime calls after ours, and which refuses containers now and then, often the same one
-//! several times in a row: ours has decided by then, and has told others to leave. The runtime undoes such a creation, or
-//! does not say a word about it.
+//! Another plugin, which the runtime calls after ours, and which refuses containers now and then,
+//! often the same one several times in a row: ours has decided by then, and has told others to
+//! leave. The runtime undoes such a creation, or does not say a word about it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -48,7 +48,8 @@ async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
             Message::WentOn { .. } | Message::Disconnected { .. } => {}
             Message::Event { event, reply, .. } => {
                 let spoils = match &event {
-                    // Neither the pods that the storm itself needs, nor that of the plugin under test.
+                    // Neither the pods that the storm itself needs, nor that of the plugin under
+                    // test.
                     Event::Create { pod, container } if pod.namespace == NAMESPACE => {
                         mood.refuses(&pod.name, &container.name)
                     }

@@ -6,14 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::summary::{Settings, Summary};
 use super::witness::Witness;
 
-/// Where the pods are that come and go: the lab's other pods are elsewhere, and so is the plugin's own.
+/// Where the pods are that come and go: the lab's other pods are elsewhere, and so is the plugin's
+/// own.
 pub(super) const NAMESPACE: &str = "storm";
 
 /// A storm that goes on.
 pub(super) struct Storm<'a> {
     pub(super) settings: &'a Settings,
     pub(super) witness: Witness,
-    /// A thread that changes something on the node holds it for reading; it is held for writing while all have to rest.
+    /// A thread that changes something on the node holds it for reading; it is held for writing
+    /// while all have to rest.
     pub(super) rest: RwLock<()>,
     pub(super) over: AtomicBool,
     pub(super) creations: AtomicU64,

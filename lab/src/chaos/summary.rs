@@ -24,7 +24,8 @@ pub struct Summary {
     pub kills: u64,
     /// Containers that the runtime created.
     pub creations: u64,
-    /// Containers that were not created: too large for the node, or for what was free, or another plugin's refusal.
+    /// Containers that were not created: too large for the node, or for what was free, or another
+    /// plugin's refusal.
     pub refused: u64,
     /// Those of them that another plugin refused, after ours had decided.
     pub spoiled: u64,
@@ -36,7 +37,8 @@ pub struct Summary {
     pub initialised: u64,
     /// Other calls that the runtime could not carry out.
     pub failed: u64,
-    /// Containers that were seen to have CPUs for themselves: without any there is nothing to break.
+    /// Containers that were seen to have CPUs for themselves: without any there is nothing to
+    /// break.
     pub exclusive: u64,
     /// Pairs of running containers that had a CPU together, which one of them had for itself.
     pub overlaps: u64,
@@ -54,7 +56,8 @@ pub struct Summary {
     pub longest_repair: u64,
     /// What was wrong, in words; the first few.
     pub findings: Vec<String>,
-    /// The end of what the plugin logged, over all its lives, and of what the runtime complained of.
+    /// The end of what the plugin logged, over all its lives, and of what the runtime complained
+    /// of.
     pub log: String,
 }
 

@@ -1,6 +1,7 @@
 //! The witness: asks the processes where they may run, and remembers.
 //!
-//! A process holds its CPUs exclusively when no reserved CPU is among them: the shared pool always has those.
+//! A process holds its CPUs exclusively when no reserved CPU is among them: the shared pool always
+//! has those.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -123,7 +124,8 @@ impl Witness {
         let mut pairs = Vec::new();
         for (index, (a, first, cpus)) in exclusive.iter().enumerate() {
             for (b, second, others) in exclusive.iter().skip(index + 1) {
-                // It counts only if the first one still had them after the second one had been read.
+                // It counts only if the first one still had them after the second one had been
+                // read.
                 if !cpus.is_disjoint(others) && first.allowed() == Some(*cpus) {
                     let what =
                         format!("{} on {cpus} and {} on {others} met", first.name, second.name);
@@ -142,11 +144,13 @@ impl Witness {
         }
     }
 
-    /// Looks at everybody when only `nudge` makes something happen, and the plugin has caught up: nobody at all may be on
-    /// exclusive CPUs of others, and who had some must have them again. Whether that is so.
+    /// Looks at everybody when only `nudge` makes something happen, and the plugin has caught up:
+    /// nobody at all may be on exclusive CPUs of others, and who had some must have them again.
+    /// Whether that is so.
     ///
-    /// containerd swallows changes for containers that it is just starting. The plugin sees that when it verifies, and
-    /// repairs it with its next answer to an event: that is what the nudge is for.
+    /// containerd swallows changes for containers that it is just starting. The plugin sees that
+    /// when it verifies, and repairs it with its next answer to an event: that is what the nudge is
+    /// for.
     pub(super) fn look_at_rest(&self, nudge: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
         self.look();
         let start = Instant::now();
@@ -230,8 +234,8 @@ impl Seen {
         }
     }
 
-    /// The first exclusive CPUs of a pod's container are its own until the pod ends, whatever becomes of it meanwhile. One
-    /// that came while the plugin was away has none at first.
+    /// The first exclusive CPUs of a pod's container are its own until the pod ends, whatever
+    /// becomes of it meanwhile. One that came while the plugin was away has none at first.
     fn compare(&mut self, name: &str, cpus: CpuSet, reserved: CpuSet) {
         let exclusive = cpus.is_disjoint(&reserved);
         match self.held.get(name).copied() {
@@ -248,7 +252,8 @@ impl Seen {
         }
     }
 
-    /// Its exclusive CPUs went to others, and it got none in their place: it has moved to shared ones.
+    /// Its exclusive CPUs went to others, and it got none in their place: it has moved to shared
+    /// ones.
     fn deprive(&mut self, name: &str, cpus: CpuSet) {
         if let Some(before) = self.held.remove(name) {
             self.moved += 1;

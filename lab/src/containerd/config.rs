@@ -11,8 +11,8 @@ pub(super) fn text(setup: &Setup) -> String {
     format!("{}{}", common(setup), nri(setup, false)) + &cri(setup)
 }
 
-/// As containerd 1.7 comes: with nothing about NRI. Where the node's root directory is not `/`, its places still have to be
-/// named.
+/// As containerd 1.7 comes: with nothing about NRI. Where the node's root directory is not `/`, its
+/// places still have to be named.
 pub(super) fn without_nri(setup: &Setup) -> String {
     let nri = if setup.root == Path::new("/") { String::new() } else { nri(setup, true) };
     common(setup) + &nri + &cri(setup)

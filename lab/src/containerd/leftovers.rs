@@ -1,4 +1,5 @@
-//! Clearing away what belongs to one containerd: found by its directories, so that it also works after a crash.
+//! Clearing away what belongs to one containerd: found by its directories, so that it also works
+//! after a crash.
 
 use std::fs;
 use std::path::Path;
@@ -20,8 +21,8 @@ pub(super) fn remove(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// containerd itself, its shims and its plugins have the run directory in their command lines; containers are their children, and
-/// are found by the shims' ids in their cgroups.
+/// containerd itself, its shims and its plugins have the run directory in their command lines;
+/// containers are their children, and are found by the shims' ids in their cgroups.
 fn end_processes(setup: &Setup) -> Result<()> {
     let marker = format!("{}/", setup.run.display());
     let deadline = Instant::now() + Duration::from_secs(10);

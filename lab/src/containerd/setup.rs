@@ -16,15 +16,18 @@ pub struct Setup {
     pub runc: PathBuf,
     /// Images and snapshots. Removed at the end.
     pub data: PathBuf,
-    /// Sockets and state; a short path, because the names of sockets are limited. Removed at the end.
+    /// Sockets and state; a short path, because the names of sockets are limited. Removed at the
+    /// end.
     pub run: PathBuf,
-    /// What stands for the node's root directory: `/` itself in a virtual server, on a machine that is not ours alone a
-    /// directory in `run`. NRI's socket and plugins, and containerd's configuration, are at their usual places below it.
+    /// What stands for the node's root directory: `/` itself in a virtual server, on a machine that
+    /// is not ours alone a directory in `run`. NRI's socket and plugins, and containerd's
+    /// configuration, are at their usual places below it.
     pub root: PathBuf,
     /// Which snapshotter: `overlayfs`, or `native` where overlays cannot be stacked.
     pub snapshotter: &'static str,
     /// How it is told to make cgroups.
     pub driver: Driver,
-    /// Whether this machine may not lower OOM scores (a container or virtual machine without CAP_SYS_RESOURCE).
+    /// Whether this machine may not lower OOM scores (a container or virtual machine without
+    /// CAP_SYS_RESOURCE).
     pub restrict_oom_score: bool,
 }

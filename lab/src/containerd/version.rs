@@ -38,7 +38,8 @@ impl Version {
         }
     }
 
-    /// Whether `containerd --version`, a command that is run, is of this generation: suites go on to others.
+    /// Whether `containerd --version`, a command that is run, is of this generation: suites go on
+    /// to others.
     ///
     /// # Errors
     /// When it is not, or does not say.

@@ -72,8 +72,8 @@ fn writable(line: &str) -> Option<String> {
     (!read_only && !everywhere).then(|| point.to_owned())
 }
 
-/// Whether nothing can be made in a directory that a process sees, because its file system is read-only there. This is
-/// tried by somebody whom only that can stop.
+/// Whether nothing can be made in a directory that a process sees, because its file system is
+/// read-only there. This is tried by somebody whom only that can stop.
 ///
 /// # Errors
 /// When it fails for another reason.

@@ -13,7 +13,8 @@ use crate::pod::{self, Pod};
 /// What the lab's node is called.
 const NODE_NAME: &str = "lab";
 
-/// What the kubelet hides from containers of `/proc` and `/sys`, and what it makes read-only, unless they are privileged.
+/// What the kubelet hides from containers of `/proc` and `/sys`, and what it makes read-only,
+/// unless they are privileged.
 const MASKED: [&str; 12] = [
     "/proc/asound",
     "/proc/acpi",

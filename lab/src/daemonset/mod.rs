@@ -1,8 +1,9 @@
-//! The plugin as it is installed: from its own image, as the pod that `manifests/` describe, started as a kubelet would.
+//! The plugin as it is installed: from its own image, as the pod that `manifests/` describe,
+//! started as a kubelet would.
 //!
-//! What a kubelet does beyond that and the lab does not: probes over and over, the service account's token, service links and their
-//! variables, a termination message, `/etc/hosts` of the pod, back-off before restarts. The pod uses the host's network,
-//! as all of the lab's pods do.
+//! What a kubelet does beyond that and the lab does not: probes over and over, the service
+//! account's token, service links and their variables, a termination message, `/etc/hosts` of the
+//! pod, back-off before restarts. The pod uses the host's network, as all of the lab's pods do.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,8 +50,8 @@ pub struct DaemonPod {
 }
 
 impl DaemonPod {
-    /// Starts the plugin of this image as it is installed: the image imported, these manifests applied, with no memory of
-    /// earlier runs. Does not wait for what it does.
+    /// Starts the plugin of this image as it is installed: the image imported, these manifests
+    /// applied, with no memory of earlier runs. Does not wait for what it does.
     ///
     /// # Errors
     /// When the image cannot be imported, or the pod not be made.
@@ -65,7 +66,8 @@ impl DaemonPod {
         Self::start(node.kubelet(), manifests, &place)
     }
 
-    /// Starts the pod: its init containers one after the other, then its container. Does not wait for what that does.
+    /// Starts the pod: its init containers one after the other, then its container. Does not wait
+    /// for what that does.
     ///
     /// # Errors
     /// When a volume is not as it has to be, the runtime refuses, or an init container fails.
@@ -195,7 +197,8 @@ impl DaemonPod {
 }
 
 impl Instance for DaemonPod {
-    /// As a kubelet does once the runtime says that the container has ended. The instance that has is removed then.
+    /// As a kubelet does once the runtime says that the container has ended. The instance that has
+    /// is removed then.
     fn start(&mut self, node: &mut Node) -> Result<()> {
         let kubelet = node.kubelet();
         self.wait_for_end(kubelet)?;

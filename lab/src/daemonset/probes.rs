@@ -8,8 +8,8 @@ use anyhow::{Context, Result, ensure};
 use crate::manifests::types::{Container, Probe};
 use crate::plugin;
 
-/// The pod's address: it uses the host's network. Not the usual address of loopback, as a kubelet does not reach who listens
-/// there alone.
+/// The pod's address: it uses the host's network. Not the usual address of loopback, as a kubelet
+/// does not reach who listens there alone.
 const POD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Makes each probe of a container once.

@@ -2,10 +2,11 @@
 
 use anyhow::{Result, bail};
 
-/// Refuses a plan (the output of `apt-get --simulate install`) that would remove, downgrade or replace a package of
-/// the machine: the lab adds tools to a machine, it does not change it.
+/// Refuses a plan (the output of `apt-get --simulate install`) that would remove, downgrade or
+/// replace a package of the machine: the lab adds tools to a machine, it does not change it.
 ///
-/// Newer builds of what the lab itself asks for are fine: QEMU's own parts may be there in an older version.
+/// Newer builds of what the lab itself asks for are fine: QEMU's own parts may be there in an older
+/// version.
 pub(super) fn only_adds(simulation: &str) -> Result<()> {
     let changed: Vec<&str> = simulation.lines().filter_map(changed_package).collect();
     if !changed.is_empty() {

@@ -65,7 +65,8 @@ fn stanza(text: &str, wanted: impl Fn(&str) -> bool) -> Option<String> {
     })
 }
 
-/// Updates and security fixes may come from elsewhere; the other suites lie beside the release itself.
+/// Updates and security fixes may come from elsewhere; the other suites lie beside the release
+/// itself.
 fn is_release(suite: &str) -> bool {
     ["bookworm", "trixie", "forky", "sid", "stable", "oldstable", "testing", "unstable"]
         .contains(&suite)

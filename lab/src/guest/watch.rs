@@ -1,4 +1,5 @@
-//! What a step that takes long is waiting for: a guest that hangs is switched off, and its logs with it.
+//! What a step that takes long is waiting for: a guest that hangs is switched off, and its logs
+//! with it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,5 +1,5 @@
-//! The image of every container of the lab: a static shell and the probe. It serves as the pods' sandbox ("pause")
-//! image as well.
+//! The image of every container of the lab: a static shell and the probe. It serves as the pods'
+//! sandbox ("pause") image as well.
 
 use std::path::Path;
 

@@ -1,12 +1,13 @@
-//! An image's name, looked up as CRI-O does. containerd takes a short name for one of Docker Hub's; CRI-O, as it comes,
-//! takes it for nothing. What CRI-O finds, every runtime finds.
+//! An image's name, looked up as CRI-O does. containerd takes a short name for one of Docker Hub's;
+//! CRI-O, as it comes, takes it for nothing. What CRI-O finds, every runtime finds.
 
 use anyhow::{Result, bail, ensure};
 
 /// Finds an image among the names of those that a node has loaded.
 ///
 /// # Errors
-/// When the name is a short one, or of an image that would have to be pulled: a node of the lab reaches no registry.
+/// When the name is a short one, or of an image that would have to be pulled: a node of the lab
+/// reaches no registry.
 pub fn find(name: &str, loaded: &[String]) -> Result<()> {
     ensure!(
         is_full(name),

@@ -1,7 +1,8 @@
 //! The plugin's own image, as the Dockerfile's last stage describes it, built without Docker.
 //!
-//! The Dockerfile is the one description: its last stage is read here. Only what it uses is understood; anything else is
-//! an error, so that the two ways of building cannot drift apart unnoticed.
+//! The Dockerfile is the one description: its last stage is read here. Only what it uses is
+//! understood; anything else is an error, so that the two ways of building cannot drift apart
+//! unnoticed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,8 +22,8 @@ const ARCHIVE: &str = "nri-cpu-manager.tar";
 
 const DOCKERFILE: &str = include_str!("../../../Dockerfile");
 
-/// The name that the manifests refer to: a full one, and of no registry, so that it never is another image than the one
-/// that a node has loaded.
+/// The name that the manifests refer to: a full one, and of no registry, so that it never is
+/// another image than the one that a node has loaded.
 pub const NAME: &str = concat!("localhost/nri-cpu-manager:", env!("CARGO_PKG_VERSION"));
 
 /// What ships, and where it lies: the program, its image, and the manifests that install it.
@@ -37,7 +38,8 @@ pub struct Shipped {
 }
 
 impl Shipped {
-    /// This program with the repository's manifests; the archive of its image is written into a directory.
+    /// This program with the repository's manifests; the archive of its image is written into a
+    /// directory.
     ///
     /// # Errors
     /// As [`write()`].
@@ -109,8 +111,8 @@ pub fn write(path: &Path, program: &Path) -> Result<String> {
 /// What the last stage of a Dockerfile makes of the program.
 ///
 /// # Errors
-/// When the stage has anything but `FROM scratch`, one `COPY --from`, and `LABEL`, `USER`, `ENTRYPOINT` and `CMD` in the
-/// forms that need no shell.
+/// When the stage has anything but `FROM scratch`, one `COPY --from`, and `LABEL`, `USER`,
+/// `ENTRYPOINT` and `CMD` in the forms that need no shell.
 pub fn image(dockerfile: &str, program: Vec<u8>) -> Result<Image> {
     let (mut place, mut config, mut labels) = (None, serde_json::Map::new(), BTreeMap::new());
     for line in last_stage(dockerfile)? {
@@ -175,8 +177,8 @@ mod tests {
         entries.collect()
     }
 
-    /// Follows the archive as a runtime does, from the index to the layer, and compares what is found with the
-    /// Dockerfile's own lines.
+    /// Follows the archive as a runtime does, from the index to the layer, and compares what is
+    /// found with the Dockerfile's own lines.
     #[test]
     fn the_archive_holds_what_the_dockerfile_says() {
         let directory = tempfile::tempdir().unwrap();

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Writes the files (name and content): a new directory is filled, then the link `..data` is renamed over the old one, so
-/// that a reader sees all of it or nothing. Each file's own name is a link through `..data`.
+/// Writes the files (name and content): a new directory is filled, then the link `..data` is
+/// renamed over the old one, so that a reader sees all of it or nothing. Each file's own name is a
+/// link through `..data`.
 ///
 /// # Errors
 /// When they cannot be written.

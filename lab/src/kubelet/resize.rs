@@ -1,5 +1,6 @@
-//! In-place resize as the kubelet does it: the pod's cgroup makes room before a container grows, and follows after it
-//! has shrunk, so that a container is never allowed more than its pod. Each change of the pod is told to the runtime.
+//! In-place resize as the kubelet does it: the pod's cgroup makes room before a container grows,
+//! and follows after it has shrunk, so that a container is never allowed more than its pod. Each
+//! change of the pod is told to the runtime.
 
 use anyhow::{Context, Result};
 
@@ -9,12 +10,12 @@ use crate::cri::wire;
 use crate::pod::Pod;
 
 impl Kubelet {
-    /// Gives a container of a pod `milli` thousandths of a CPU from now on, as request, and as limit where it has one.
-    /// What the pod is from now on is returned.
+    /// Gives a container of a pod `milli` thousandths of a CPU from now on, as request, and as
+    /// limit where it has one. What the pod is from now on is returned.
     ///
     /// # Errors
-    /// The runtime's words when it refuses. Nothing has changed then: a kubelet would try again until the wish is taken
-    /// back, which is what happens here at once.
+    /// The runtime's words when it refuses. Nothing has changed then: a kubelet would try again
+    /// until the wish is taken back, which is what happens here at once.
     pub fn resize(&self, running: &RunningPod, container: &str, milli: i64) -> Result<Pod> {
         let RunningPod { pod: before, sandbox, containers } = running;
         let id = containers.iter().find(|c| c.name == container).map(|c| c.id.clone());
@@ -59,7 +60,8 @@ impl Kubelet {
             return Ok(());
         }
         write(pod)?;
-        // Whether the runtime passes it on to NRI (containerd 2.3 and newer), or knows it at all, must not matter.
+        // Whether the runtime passes it on to NRI (containerd 2.3 and newer), or knows it at all,
+        // must not matter.
         self.cri.update_pod_sandbox_resources(wire::UpdatePodSandboxResourcesRequest {
             pod_sandbox_id: sandbox.to_owned(),
             overhead: None,

@@ -1,8 +1,9 @@
 //! The part of kustomize that `manifests/` uses, in place of the program.
 //!
-//! Understood are: `resources` (files and other such directories), `namespace`, `patches` that are strategic merge patches
-//! of one resource (in a file or inline, found by kind and name), and `images`. Everything else is an error: generators,
-//! components, JSON patches, targets, name prefixes, labels, replacements, remote bases.
+//! Understood are: `resources` (files and other such directories), `namespace`, `patches` that are
+//! strategic merge patches of one resource (in a file or inline, found by kind and name), and
+//! `images`. Everything else is an error: generators, components, JSON patches, targets, name
+//! prefixes, labels, replacements, remote bases.
 
 use std::fs;
 use std::path::Path;

@@ -1,12 +1,14 @@
 //! Kubernetes' strategic merge of a patch into a resource, as far as the overlays need it.
 //!
-//! Objects are merged, lists with a known merge key by that key, other lists of plain values are replaced, and so is
-//! everything else. Deletion (null), directives (`$patch` and others) and lists of objects without a known key are errors.
+//! Objects are merged, lists with a known merge key by that key, other lists of plain values are
+//! replaced, and so is everything else. Deletion (null), directives (`$patch` and others) and lists
+//! of objects without a known key are errors.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// Lists that are merged by element, and the field that tells elements apart (`patchMergeKey` in Kubernetes' API).
+/// Lists that are merged by element, and the field that tells elements apart (`patchMergeKey` in
+/// Kubernetes' API).
 const MERGE_KEYS: [(&str, &str); 5] = [
     ("containers", "name"),
     ("initContainers", "name"),

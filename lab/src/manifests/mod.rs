@@ -1,4 +1,5 @@
-//! `manifests/` as shipped: composed as `kubectl apply -k` would, and read as far as the lab's kubelet understands it.
+//! `manifests/` as shipped: composed as `kubectl apply -k` would, and read as far as the lab's
+//! kubelet understands it.
 
 use std::path::{Path, PathBuf};
 
@@ -45,8 +46,8 @@ impl Manifests {
         Self::read(&part(&directory(), name))
     }
 
-    /// What ships for this configuration, out of a copy of the directory `manifests`: the base, or the overlay for
-    /// exclusivity that the kernel keeps where that is asked for.
+    /// What ships for this configuration, out of a copy of the directory `manifests`: the base, or
+    /// the overlay for exclusivity that the kernel keeps where that is asked for.
     ///
     /// # Errors
     /// As [`compose`](Self::compose), or when the configuration is no YAML.
@@ -90,13 +91,15 @@ impl Manifests {
         &self.daemon_set.spec.template.spec
     }
 
-    /// As [`pod`](Self::pod), to be changed: what would be missing without a privilege is tried that way.
+    /// As [`pod`](Self::pod), to be changed: what would be missing without a privilege is tried
+    /// that way.
     #[must_use]
     pub fn pod_mut(&mut self) -> &mut PodSpec {
         &mut self.daemon_set.spec.template.spec
     }
 
-    /// The same, with a part of the configuration replaced, as an administrator edits it before installing.
+    /// The same, with a part of the configuration replaced, as an administrator edits it before
+    /// installing.
     ///
     /// # Errors
     /// When the configuration does not have that part exactly once.

@@ -190,7 +190,8 @@ fn kustomized(directory: &Path) -> Option<Vec<Value>> {
     )
 }
 
-/// The same with all lists of named things in the order of their names: no order of them means anything here.
+/// The same with all lists of named things in the order of their names: no order of them means
+/// anything here.
 fn unordered(value: Value) -> Value {
     match value {
         Value::Object(fields) => {

@@ -1,8 +1,8 @@
-//! What the lab's kubelet understands of a DaemonSet and a ConfigMap: an unknown field is an error, so that nothing in the
-//! manifests is passed over in silence.
+//! What the lab's kubelet understands of a DaemonSet and a ConfigMap: an unknown field is an error,
+//! so that nothing in the manifests is passed over in silence.
 //!
-//! Fields of type [`IgnoredAny`] are known and have no meaning here: they are for the scheduler, for controllers, or for
-//! what the lab does not do: it makes probes once, not over and over.
+//! Fields of type [`IgnoredAny`] are known and have no meaning here: they are for the scheduler,
+//! for controllers, or for what the lab does not do: it makes probes once, not over and over.
 
 use std::collections::BTreeMap;
 
@@ -183,7 +183,8 @@ api! {
         limits: Amounts,
     }
 
-    /// How a container is confined. Who it runs as has to be said: the lab's kubelet does not look into images.
+    /// How a container is confined. Who it runs as has to be said: the lab's kubelet does not look
+    /// into images.
     SecurityContext {
         run_as_user: i64,
         run_as_group: Option<i64>,

@@ -1,4 +1,5 @@
-//! A container whose start takes as long as a test needs: the runtime has read what it is to start, and waits for its shim.
+//! A container whose start takes as long as a test needs: the runtime has read what it is to start,
+//! and waits for its shim.
 
 use std::fs;
 use std::thread::{self, JoinHandle};
@@ -42,7 +43,8 @@ impl Drop for Stopped {
 }
 
 impl Node {
-    /// Has the runtime begin to start the only container of a new pod; [`finish`](Self::finish) lets it get on with it.
+    /// Has the runtime begin to start the only container of a new pod; [`finish`](Self::finish)
+    /// lets it get on with it.
     ///
     /// # Errors
     /// The runtime's words when it refuses; or when it does not begin.

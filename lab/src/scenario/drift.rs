@@ -4,10 +4,12 @@ use super::script::{Script, exclusive};
 use super::shape::Shape;
 use crate::step::{Group, Step};
 
-/// Seconds within which a drift has to be found and repaired: two looks, and the time until the first one.
+/// Seconds within which a drift has to be found and repaired: two looks, and the time until the
+/// first one.
 const REPAIRED: u64 = 15;
 
-/// Seconds within which what the runtime has lost must have been made up for: before the next look at the groups.
+/// Seconds within which what the runtime has lost must have been made up for: before the next look
+/// at the groups.
 const MADE_UP: u64 = 5;
 
 fn write(pod: &str, file: &str, value: &str) -> Step {
@@ -28,7 +30,8 @@ pub(super) fn by_hand(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// containerd loses what it is told of a container that it is starting; nothing else happens after that.
+/// containerd loses what it is told of a container that it is starting; nothing else happens after
+/// that.
 pub(super) fn lost_update(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));
@@ -38,7 +41,8 @@ pub(super) fn lost_update(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// An exclusive container that was there before the plugin had a quota like any other; then it gets one again by hand.
+/// An exclusive container that was there before the plugin had a quota like any other; then it gets
+/// one again by hand.
 pub(super) fn quota(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.does(Step::Run(exclusive("db", 1)));

@@ -15,7 +15,8 @@ fn last(cpus: CpuSet) -> Option<usize> {
     cpus.iter().last()
 }
 
-/// Nothing exclusive moves, the pool shrinks and grows, and no new container gets the CPU while it is offline.
+/// Nothing exclusive moves, the pool shrinks and grows, and no new container gets the CPU while it
+/// is offline.
 pub(super) fn shared(shape: &Shape) -> Option<Script> {
     let victim = last(shape.free())?;
     let rest = shape.room().checked_sub(2).filter(|rest| *rest > 0)?;
@@ -38,7 +39,8 @@ pub(super) fn shared(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// A container that lost a CPU keeps the rest and gets another one, and keeps that when the old one is back.
+/// A container that lost a CPU keeps the rest and gets another one, and keeps that when the old one
+/// is back.
 pub(super) fn exclusive(shape: &Shape) -> Option<Script> {
     let (free, room) = (shape.free(), shape.room());
     if room < 3 {

@@ -25,8 +25,9 @@ pub(super) struct Promise {
 }
 
 impl Promise {
-    /// Exclusive containers have as many CPUs as they asked for, online, not reserved, with no other container on them and
-    /// without a quota; the others have all that is left but idle siblings.
+    /// Exclusive containers have as many CPUs as they asked for, online, not reserved, with no
+    /// other container on them and without a quota; the others have all that is left but idle
+    /// siblings.
     pub(super) fn check(&self, view: &View) -> Result<(), String> {
         let online = parse(&view.hardware.online);
         let mut exclusive = CpuSet::EMPTY;

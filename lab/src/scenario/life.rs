@@ -6,11 +6,12 @@ use super::shape::Shape;
 use crate::pod::{Container, Pod};
 use crate::step::Step;
 
-/// Seconds after which what the runtime has lost must have been made up for: before the next look at the groups.
+/// Seconds after which what the runtime has lost must have been made up for: before the next look
+/// at the groups.
 const MADE_UP: u64 = 5;
 
-/// To full in parts of different sizes, every other one away, full again with others, a restart, empty; then one that
-/// asks for everything.
+/// To full in parts of different sizes, every other one away, full again with others, a restart,
+/// empty; then one that asks for everything.
 pub(super) fn churn(shape: &Shape) -> Option<Script> {
     let room = shape.room();
     let mut script = Script::new(shape);
@@ -103,14 +104,16 @@ fn goes_on(script: &mut Script, before: Look) {
     script.exclusive_unmoved(with_new);
 }
 
-/// Also what only the state file can know: whose the CPUs of a container are that is just being restarted.
+/// Also what only the state file can know: whose the CPUs of a container are that is just being
+/// restarted.
 pub(super) fn plugin_restart(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));
     script.shared("web");
     script.run(Pod::new("db", [guaranteed("main", 1), Container::guaranteed("side", 500)]));
     let before = script.look();
-    // The plugin's first start: what the next one writes down, it could find in the groups of those that run.
+    // The plugin's first start: what the next one writes down, it could find in the groups of those
+    // that run.
     script.does(Step::End("db".into(), "main".into()));
     script.holding(1);
     script.does(Step::KillPlugin);
@@ -133,8 +136,9 @@ pub(super) fn runtime_restart(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// The bare program with its defaults. Launched again with NRI 0.6 it is told nothing of what runs, and containerd 1.7 tells
-/// it of no end of that either: shared containers of before would not make room, and no CPUs of before come back.
+/// The bare program with its defaults. Launched again with NRI 0.6 it is told nothing of what runs,
+/// and containerd 1.7 tells it of no end of that either: shared containers of before would not make
+/// room, and no CPUs of before come back.
 pub(super) fn launched(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.launch(shape.config(""));
@@ -176,7 +180,8 @@ pub(super) fn containers_first(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// A partition of its own for each exclusive container: shared ones leave its CPUs though no update is sent to them.
+/// A partition of its own for each exclusive container: shared ones leave its CPUs though no update
+/// is sent to them.
 pub(super) fn kernel(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config("exclusivity: kernel"));

@@ -1,4 +1,5 @@
-//! Scenarios: the scripts that the demo shows, the tests assert and `hack/lab` runs on every machine.
+//! Scenarios: the scripts that the demo shows, the tests assert and `hack/lab` runs on every
+//! machine.
 
 pub mod catalogue;
 mod drift;
@@ -76,8 +77,8 @@ pub fn exclusivity(mode: &str) -> String {
     format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nexclusivity: {mode}\n")
 }
 
-/// The configuration of a topology manager's policy, with the nearest NUMA nodes where one is not enough, or the first.
-/// CPU 0 is reserved.
+/// The configuration of a topology manager's policy, with the nearest NUMA nodes where one is not
+/// enough, or the first. CPU 0 is reserved.
 #[must_use]
 pub fn numa(policy: &str, closest: bool) -> String {
     let options = if closest {
@@ -90,8 +91,9 @@ pub fn numa(policy: &str, closest: bool) -> String {
     )
 }
 
-/// Of a pod `db` the exclusive CPUs are resized in place, beside an exclusive neighbour and a shared one: from 2 to 4,
-/// to 1, to half a CPU (it shares then) and back to 2. Then to `too_many`. A look at the start and after each.
+/// Of a pod `db` the exclusive CPUs are resized in place, beside an exclusive neighbour and a
+/// shared one: from 2 to 4, to 1, to half a CPU (it shares then) and back to 2. Then to `too_many`.
+/// A look at the start and after each.
 #[must_use]
 pub fn resizes(too_many: i64) -> Vec<Step> {
     let mut steps = vec![
@@ -107,7 +109,8 @@ pub fn resizes(too_many: i64) -> Vec<Step> {
     steps
 }
 
-/// KEP-4800's worked example: two shared containers, then exclusive ones of 10, 8 and 6 CPUs; then a look.
+/// KEP-4800's worked example: two shared containers, then exclusive ones of 10, 8 and 6 CPUs; then
+/// a look.
 #[must_use]
 pub fn kep_4800(order: Order, align: bool) -> Vec<Step> {
     let mut steps = vec![

@@ -1,5 +1,6 @@
-//! Options that choose between placements which all would do. Each on a node where the same container is placed otherwise
-//! without it: that is looked at first, so that none passes for doing nothing.
+//! Options that choose between placements which all would do. Each on a node where the same
+//! container is placed otherwise without it: that is looked at first, so that none passes for doing
+//! nothing.
 
 use nri_cpu_manager::cpuset::CpuSet;
 
@@ -60,8 +61,8 @@ pub(super) fn parts(view: &View, pod: &str, sets: &[CpuSet]) -> Vec<usize> {
     sets.iter().map(|set| (*set & own).len()).filter(|count| *count > 0).collect()
 }
 
-/// KEP-4800: what fits into one uncore cache is in one. Without the option a core that is left in the first cache is used up
-/// before another cache is begun.
+/// KEP-4800: what fits into one uncore cache is in one. Without the option a core that is left in
+/// the first cache is used up before another cache is begun.
 pub(super) fn uncore(shape: &Shape) -> Option<Script> {
     let free = shape.free();
     let caches = shape.caches();
@@ -92,7 +93,8 @@ pub(super) fn uncore(shape: &Shape) -> Option<Script> {
     Some(contrast.script(shape))
 }
 
-/// KEP-2902: even parts. Without the option a whole NUMA node is taken, and what is missing from another one.
+/// KEP-2902: even parts. Without the option a whole NUMA node is taken, and what is missing from
+/// another one.
 pub(super) fn distributed(shape: &Shape) -> Option<Script> {
     let nodes = shape.nodes();
     let (most, threads) = (shape.most_in(&nodes), shape.threads());
@@ -115,8 +117,8 @@ pub(super) fn distributed(shape: &Shape) -> Option<Script> {
     Some(contrast.script(shape))
 }
 
-/// KEP-3327: a container that would fit into one NUMA node, had it more room left, is in two of one socket. Without the option
-/// `restricted` refuses it.
+/// KEP-3327: a container that would fit into one NUMA node, had it more room left, is in two of one
+/// socket. Without the option `restricted` refuses it.
 pub(super) fn one_socket(shape: &Shape) -> Option<Script> {
     let (nodes, sockets, threads) = (shape.nodes(), shape.sockets(), shape.threads());
     // Each node keeps the room of one core.
@@ -147,7 +149,8 @@ pub(super) fn one_socket(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// KEP-3545: of all pairs of NUMA nodes with room one of the nearest. Without the option it is the first pair.
+/// KEP-3545: of all pairs of NUMA nodes with room one of the nearest. Without the option it is the
+/// first pair.
 pub(super) fn closest(shape: &Shape) -> Option<Script> {
     let (nodes, distances) = (shape.nodes(), shape.distances());
     let size = shape.most_in(&nodes) + 1;
@@ -178,15 +181,16 @@ struct Pair {
     good: bool,
 }
 
-/// All pairs of these nodes, in the order in which they are tried: by the number whose bits they are.
+/// All pairs of these nodes, in the order in which they are tried: by the number whose bits they
+/// are.
 fn pairs(nodes: &[CpuSet], good: impl Fn(usize, usize) -> bool) -> Vec<Pair> {
     let places = (0..nodes.len()).flat_map(|b| (0..b).map(move |a| (a, b)));
     let pair = |(a, b)| Pair { a, b, cpus: nodes[a] | nodes[b], good: good(a, b) };
     places.map(pair).collect()
 }
 
-/// The sizes of containers that fill NUMA nodes, from the second one on, until of all pairs with so much room the first is not
-/// a good one, and another is.
+/// The sizes of containers that fill NUMA nodes, from the second one on, until of all pairs with so
+/// much room the first is not a good one, and another is.
 fn others_than(pairs: &[Pair], shape: &Shape, size: usize) -> Option<Vec<usize>> {
     let rooms: Vec<usize> = shape.nodes().iter().map(|n| (*n & shape.free()).len()).collect();
     let (first, rest) = rooms.split_first()?;

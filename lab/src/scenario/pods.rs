@@ -6,8 +6,8 @@ use super::shape::Shape;
 use crate::pod::Pod;
 use crate::step::Step;
 
-/// An init container of two CPUs; when it is done a sidecar of one and the pod's own container of two. The pod never
-/// holds more than its three, so all the others are to be had.
+/// An init container of two CPUs; when it is done a sidecar of one and the pod's own container of
+/// two. The pod never holds more than its three, so all the others are to be had.
 pub(super) fn init_and_sidecar(shape: &Shape) -> Option<Script> {
     let rest = shape.room().checked_sub(3)?;
     let mut script = Script::new(shape);
@@ -34,8 +34,8 @@ pub(super) fn init_and_sidecar(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// As recorded of a kubelet: in a pod with resources of its own a container without any arrives with the pod's. Taken at
-/// face value the pod would get more than it asked for.
+/// As recorded of a kubelet: in a pod with resources of its own a container without any arrives
+/// with the pod's. Taken at face value the pod would get more than it asked for.
 pub(super) fn budget(shape: &Shape) -> Option<Script> {
     if shape.room() < 3 {
         return None;

@@ -14,8 +14,8 @@ const FOLLOWED: u64 = 30;
 
 const STRICT: &str = "cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}";
 
-/// Tightened while everything runs: two cores reserved instead of one, shared containers kept off them, and whole cores
-/// only; then wrong, then repaired. The plugin is never restarted.
+/// Tightened while everything runs: two cores reserved instead of one, shared containers kept off
+/// them, and whole cores only; then wrong, then repaired. The plugin is never restarted.
 pub(super) fn live(shape: &Shape) -> Option<Script> {
     let threads = shape.threads();
     // The last core is free as yet.
@@ -75,7 +75,8 @@ pub(super) fn live(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// From a shared pool with the reserved CPUs to one without; what the plugin does not follow it finds when it starts.
+/// From a shared pool with the reserved CPUs to one without; what the plugin does not follow it
+/// finds when it starts.
 pub(super) fn restart(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));
@@ -91,8 +92,8 @@ pub(super) fn restart(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// The CPUs of a busy exclusive container become reserved while it runs: it has to leave them before shared ones come, and
-/// these have to leave those that it gets.
+/// The CPUs of a busy exclusive container become reserved while it runs: it has to leave them
+/// before shared ones come, and these have to leave those that it gets.
 pub(super) fn reserved(shape: &Shape) -> Option<Script> {
     let size = (shape.room() / 2).min(2);
     if size == 0 {

@@ -1,5 +1,5 @@
-//! Scripts played with the ledger alone, without a server: one that no plugin could pass, or that passes for the wrong
-//! reason, is found here within a moment.
+//! Scripts played with the ledger alone, without a server: one that no plugin could pass, or that
+//! passes for the wrong reason, is found here within a moment.
 
 use std::collections::BTreeMap;
 
@@ -146,7 +146,8 @@ fn settings(shape: &Shape, config: &str) -> ledger::Settings {
     config.resolve(&shape.topology).unwrap()
 }
 
-/// On which machines a scenario makes sense; on each it has been seen to pass, if the ledger alone can play it.
+/// On which machines a scenario makes sense; on each it has been seen to pass, if the ledger alone
+/// can play it.
 fn rehearse(name: &str) -> Vec<String> {
     let scenario = catalogue::all().into_iter().find(|scenario| scenario.name == name).unwrap();
     let mut fitting = Vec::new();
@@ -162,7 +163,8 @@ fn rehearse(name: &str) -> Vec<String> {
     fitting
 }
 
-/// Options of which the kubelet's own tests say little: each has machines on which it makes a difference.
+/// Options of which the kubelet's own tests say little: each has machines on which it makes a
+/// difference.
 #[test]
 fn options_make_a_difference() {
     for (name, machines) in [

@@ -11,7 +11,8 @@ use crate::pod::{Container, Pod};
 use crate::step::{Outcome, Settled, Step};
 use crate::view::View;
 
-/// What the plugin says of a container that is not as decided: that CPU 3 was, or that CPUs 3-4 were.
+/// What the plugin says of a container that is not as decided: that CPU 3 was, or that CPUs 3-4
+/// were.
 const DRIFT: &str = ": decided w";
 
 /// A watch that has looked less often has seen nothing.
@@ -179,7 +180,8 @@ impl Script {
         })
     }
 
-    /// Looks at the node: no container that was there at that look, and still is, may run elsewhere.
+    /// Looks at the node: no container that was there at that look, and still is, may run
+    /// elsewhere.
     pub fn unmoved(&mut self, since: Look) -> Look {
         self.compare(since, |_| true)
     }
@@ -224,8 +226,8 @@ impl Script {
         });
     }
 
-    /// The plugin has not said until now that something is not as decided: nothing has gone wrong, and what only takes its time
-    /// is no drift.
+    /// The plugin has not said until now that something is not as decided: nothing has gone wrong,
+    /// and what only takes its time is no drift.
     pub fn quiet(&mut self) {
         self.push(Step::Log, |outcome, _| {
             let Outcome::Text(log) = outcome else { return Err("there is no log".to_owned()) };
@@ -239,7 +241,8 @@ impl Script {
         });
     }
 
-    /// Waits until everything is as decided, for so many seconds at most; at first these pods must not be.
+    /// Waits until everything is as decided, for so many seconds at most; at first these pods must
+    /// not be.
     pub fn settles(&mut self, seconds: u64, disturbed: &[&str]) {
         let disturbed: Vec<String> = disturbed.iter().map(|pod| format!("{pod}: ")).collect();
         self.push(Step::Settle(seconds), move |outcome, _| {

@@ -14,8 +14,9 @@ namespaces:
 - names: [default]
   allow: {uncore: [require], smt: [isolate]}";
 
-/// Uncore caches are filled by one container each of more than half, so that the next one is refused although there is
-/// room in all of them together. Then siblings stay idle for one, also after the plugin is killed.
+/// Uncore caches are filled by one container each of more than half, so that the next one is
+/// refused although there is room in all of them together. Then siblings stay idle for one, also
+/// after the plugin is killed.
 pub(super) fn wishes(shape: &Shape) -> Option<Script> {
     let caches: Vec<usize> =
         shape.caches().iter().map(|cache| (*cache & shape.free()).len()).collect();
@@ -59,7 +60,8 @@ pub(super) fn wishes(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// An exclusive container is in one uncore cache, has its memory where its CPUs are, and knows them.
+/// An exclusive container is in one uncore cache, has its memory where its CPUs are, and knows
+/// them.
 fn as_wished(shape: &Shape, view: &View, pod: &str) -> Result<(), String> {
     let Some(container) = view.containers.iter().find(|c| c.pod == pod) else {
         return Err(format!("{pod} is not there"));

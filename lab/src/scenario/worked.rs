@@ -10,7 +10,8 @@ use super::{Order, RESERVED, config};
 use crate::hardware::Hardware;
 use crate::step::Step;
 
-/// Nothing but a look: the machine as Linux tells it, and as the plugin's reader has it, is the one described.
+/// Nothing but a look: the machine as Linux tells it, and as the plugin's reader has it, is the one
+/// described.
 pub(super) fn machine(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     let described = Hardware::of(&shape.topology);

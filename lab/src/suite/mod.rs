@@ -1,6 +1,7 @@
 //! Scenarios on machines: `hack/lab run`, `hack/lab all`, `hack/lab list`.
 //!
-//! All scenarios of a machine and a runtime share one boot, each on an empty node, and each is told by itself.
+//! All scenarios of a machine and a runtime share one boot, each on an empty node, and each is told
+//! by itself.
 
 use std::iter::repeat_n;
 use std::path::PathBuf;
@@ -93,8 +94,8 @@ pub fn run(options: &Run) -> Result<()> {
     finish(&rows)
 }
 
-/// Runs every scenario on every machine it fits, with both generations of containerd (2.1 with crun, 1.7
-/// with runc), and prints the table.
+/// Runs every scenario on every machine it fits, with both generations of containerd (2.1 with
+/// crun, 1.7 with runc), and prints the table.
 ///
 /// # Errors
 /// As [`run`].
@@ -123,7 +124,8 @@ pub fn all(options: &All) -> Result<()> {
     finish(&rows)
 }
 
-/// What runs in a full run: each generation with another runtime of containers, so that both are seen.
+/// What runs in a full run: each generation with another runtime of containers, so that both are
+/// seen.
 #[must_use]
 pub fn usual(version: Version) -> Software {
     let oci = match version {
@@ -142,7 +144,8 @@ fn commit() -> Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// Plays scenarios on one machine with one runtime; a row for each that fits. A machine that does not boot fails all.
+/// Plays scenarios on one machine with one runtime; a row for each that fits. A machine that does
+/// not boot fails all.
 ///
 /// # Errors
 /// When there are no images to boot from, or the machine's file is wrong.

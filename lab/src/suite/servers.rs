@@ -1,4 +1,5 @@
-//! What a full run has so far, server by server: it takes hours, and one that was interrupted can go on.
+//! What a full run has so far, server by server: it takes hours, and one that was interrupted can
+//! go on.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -31,7 +32,8 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Those of the very programs and machines of these files; with `resume` those that an earlier run has done, too.
+    /// Those of the very programs and machines of these files; with `resume` those that an earlier
+    /// run has done, too.
     pub(super) fn open(files: &[PathBuf], resume: bool) -> Result<Self> {
         let cannot = |path: &Path| format!("cannot read {}", path.display());
         let mut content = Vec::new();

@@ -72,7 +72,8 @@ impl fmt::Display for Row {
     }
 }
 
-/// A line a scenario, a column a machine; in a field the runtimes with which it passed, and in brackets with which not.
+/// A line a scenario, a column a machine; in a field the runtimes with which it passed, and in
+/// brackets with which not.
 pub(super) fn draw(rows: &[Row]) -> String {
     let mut machines: Vec<&str> = Vec::new();
     for row in rows {

@@ -1,4 +1,5 @@
-//! What a virtual server boots from: kernel, initramfs, root image (made once) and the image of one run.
+//! What a virtual server boots from: kernel, initramfs, root image (made once) and the image of one
+//! run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,8 +30,9 @@ const PACKAGES: &str = "containerd,runc,crun,iproute2,systemd";
 /// Loaded before the root file system is mounted: the disk, and what container snapshots need.
 const MODULES: [&str; 2] = ["kernel/drivers/block/virtio_blk.ko", "kernel/fs/overlayfs/overlay.ko"];
 
-/// The initramfs' first process. It hands over to a shell, which collects orphans, and powers off whatever becomes of the
-/// lab; or to systemd, where the kernel's command line names it, with the lab as a service.
+/// The initramfs' first process. It hands over to a shell, which collects orphans, and powers off
+/// whatever becomes of the lab; or to systemd, where the kernel's command line names it, with the
+/// lab as a service.
 const INIT: &str = r#"#!/bin/busybox sh
 b=/bin/busybox
 $b mount -t devtmpfs dev /dev
@@ -92,7 +94,8 @@ fn current(images: &Path, prefix: &str, content: &str) -> Result<PathBuf> {
     Ok(images.join(name))
 }
 
-/// The image that carries what changes: what ships and the lab's own programs, the containers' image, and what to do.
+/// The image that carries what changes: what ships and the lab's own programs, the containers'
+/// image, and what to do.
 pub(super) fn make_run(
     base: &Base,
     binaries: &Binaries,
@@ -112,7 +115,8 @@ pub(super) fn make_run(
     Ok(path)
 }
 
-/// The initramfs with the table of ACPI in front that this machine needs; the one of all machines where it needs none.
+/// The initramfs with the table of ACPI in front that this machine needs; the one of all machines
+/// where it needs none.
 pub(super) fn initramfs(base: &Base, machine: &Machine, directory: &Path) -> Result<PathBuf> {
     let Some(madt) = machine.madt()? else { return Ok(base.initramfs.clone()) };
     let tree = directory.join("tree");

@@ -1,4 +1,5 @@
-//! Virtual servers, described: sockets, caches, cores, threads, NUMA nodes and what is wrong with them.
+//! Virtual servers, described: sockets, caches, cores, threads, NUMA nodes and what is wrong with
+//! them.
 //!
 //! The descriptions are the files in `lab/machines`; demo, tests and `hack/lab` read the same ones.
 
@@ -55,8 +56,8 @@ pub struct Machine {
     pub cores: usize,
     /// Threads a core.
     pub threads: usize,
-    /// What is counted first when the CPUs get their numbers, and what next; at least everything of which there are
-    /// several.
+    /// What is counted first when the CPUs get their numbers, and what next; at least everything of
+    /// which there are several.
     pub numbering: Vec<Level>,
     /// The NUMA nodes; empty for one node with everything.
     pub nodes: Vec<Node>,
@@ -86,8 +87,8 @@ struct Place {
 }
 
 impl Machine {
-    /// One socket, one NUMA node, no SMT: `caches` uncore caches of `cores` CPUs. For machines whose size the person at
-    /// the terminal chooses.
+    /// One socket, one NUMA node, no SMT: `caches` uncore caches of `cores` CPUs. For machines
+    /// whose size the person at the terminal chooses.
     #[must_use]
     pub fn single(name: &str, caches: usize, cores: usize) -> Self {
         Self {
@@ -124,7 +125,8 @@ impl Machine {
     /// # Errors
     /// When it has no online CPU, or more than can be handled: a file that was read has neither.
     pub fn topology(&self) -> Result<Topology> {
-        // By convention a domain's number is the lowest online CPU in it, so as the reader of the real one has it.
+        // By convention a domain's number is the lowest online CPU in it, so as the reader of the
+        // real one has it.
         let online: Vec<usize> =
             (0..self.cpus()).filter(|cpu| !self.offline.contains(*cpu)).collect();
         let first = |same: &dyn Fn(&Place) -> bool| {

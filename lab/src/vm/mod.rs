@@ -23,19 +23,19 @@ pub mod machine;
 
 pub use machine::Machine;
 
-/// How long a guest may take until containerd is ready: fifteen seconds are usual for 32 CPUs, many times that on a busy
-/// machine.
+/// How long a guest may take until containerd is ready: fifteen seconds are usual for 32 CPUs, many
+/// times that on a busy machine.
 const BOOT: Duration = Duration::from_secs(240);
 
-/// A guest that measured its clock's speed while the host was busy can be so many times too fast, and more: every time
-/// limit in it is too short then.
+/// A guest that measured its clock's speed while the host was busy can be so many times too fast,
+/// and more: every time limit in it is too short then.
 const MOST_HASTE: f64 = 1.5;
 
 /// Held while a server runs, by all copies of the repository.
 const TURN: &str = "/run/nri-cpu-manager-lab-vm.lock";
 
-/// When a server may run. Emulated CPUs need real ones; but many scenarios mostly wait, and two at a time on two CPUs take
-/// less time than one after the other.
+/// When a server may run. Emulated CPUs need real ones; but many scenarios mostly wait, and two at
+/// a time on two CPUs take less time than one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
     /// While there is no other: for people, for storms, and where time is measured.
@@ -53,9 +53,10 @@ impl Turn {
     }
 }
 
-/// Settings that keep an emulated machine on a busy host from believing it hangs; that end a kernel which has gone wrong, with
-/// its warnings on the console; and that do without what costs emulation much and protects nothing here: page table
-/// isolation, for one, empties the emulated TLB at every system call.
+/// Settings that keep an emulated machine on a busy host from believing it hangs; that end a kernel
+/// which has gone wrong, with its warnings on the console; and that do without what costs emulation
+/// much and protects nothing here: page table isolation, for one, empties the emulated TLB at every
+/// system call.
 const KERNEL: &str = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic nowatchdog tsc=reliable highres=off \
     rcupdate.rcu_cpu_stall_suppress=1 mitigations=off init_on_alloc=0 audit=0 lsm=capability nokaslr";
 
@@ -64,10 +65,12 @@ pub type Played = Result<Vec<Outcome>, String>;
 
 /// Boots the machine, carries out the steps in it and returns what came of each.
 ///
-/// A machine that does not boot, or whose kernel dies, is tried once more, and that is reported; a failing step is not.
+/// A machine that does not boot, or whose kernel dies, is tried once more, and that is reported; a
+/// failing step is not.
 ///
 /// # Errors
-/// When it boots neither time, or a step fails: the error names the step and ends with the guest's last words.
+/// When it boots neither time, or a step fails: the error names the step and ends with the guest's
+/// last words.
 pub fn run(
     machine: &Machine,
     software: impl Into<Software>,
@@ -81,11 +84,12 @@ pub fn run(
     played.context("the guest played nothing")?.map_err(anyhow::Error::msg)
 }
 
-/// Boots the machine and plays several parts in it, each on an empty node. `tell` hears what came of each, by its number,
-/// and how long it took. One that fails hides no other: where the guest cannot go on after it, it is booted anew.
+/// Boots the machine and plays several parts in it, each on an empty node. `tell` hears what came
+/// of each, by its number, and how long it took. One that fails hides no other: where the guest
+/// cannot go on after it, it is booted anew.
 ///
-/// `patience` is for one part. A machine that does not boot, or whose kernel dies, is tried once more, and that is
-/// reported: emulated processors make mistakes on a busy host.
+/// `patience` is for one part. A machine that does not boot, or whose kernel dies, is tried once
+/// more, and that is reported: emulated processors make mistakes on a busy host.
 ///
 /// # Errors
 /// When that happens twice in a row.
@@ -146,8 +150,8 @@ pub fn prepare() -> Result<()> {
     images::base().map(|_| ())
 }
 
-/// Boots the machine, starts the plugin on it, and connects its prompt with standard input and output until the person
-/// has had enough.
+/// Boots the machine, starts the plugin on it, and connects its prompt with standard input and
+/// output until the person has had enough.
 ///
 /// # Errors
 /// When it does not boot.
@@ -191,7 +195,8 @@ pub fn shell(
     }
 }
 
-/// A new directory for a run. Those of processes that are gone are removed: their runs were interrupted.
+/// A new directory for a run. Those of processes that are gone are removed: their runs were
+/// interrupted.
 fn run_directory(machine: &str) -> Result<tempfile::TempDir> {
     let runs = cache::directory("runs")?;
     for entry in fs::read_dir(&runs).context("cannot read the directory of the runs")?.flatten() {
@@ -235,9 +240,10 @@ impl Server {
         let child =
             command("qemu-system-x86_64", ["-nodefaults", "-no-reboot", "-display", "none"])
                 .args(["-accel", "tcg,thread=multi"])
-                // Several dies, each with a cache of its own, need the flag in this version of QEMU. Its emulation of
-                // cmpxchg16b sometimes spoils the flags on a busy host: the kernel's allocator panics then. Without the
-                // promise of fast strings (erms) memory is copied in words instead of bytes, which emulation takes one by one.
+                // Several dies, each with a cache of its own, need the flag in this version of
+                // QEMU. Its emulation of cmpxchg16b sometimes spoils the flags on a busy host: the
+                // kernel's allocator panics then. Without the promise of fast strings (erms) memory
+                // is copied in words instead of bytes, which emulation takes one by one.
                 .args(["-cpu", "Skylake-Server,full-cpuid-auto-level=off,-cx16,-erms"])
                 .args(machine.arguments())
                 .arg("-kernel")
@@ -259,8 +265,9 @@ impl Server {
         Ok(Self { child, directory: directory.to_path_buf() })
     }
 
-    /// Tells what came of each part, until all are done or the guest cannot go on. Whether at least one was told: if
-    /// none was, the guest never got as far as a running containerd, or its kernel died.
+    /// Tells what came of each part, until all are done or the guest cannot go on. Whether at least
+    /// one was told: if none was, the guest never got as far as a running containerd, or its kernel
+    /// died.
     fn play(
         &mut self,
         name: &str,
@@ -325,8 +332,8 @@ impl Server {
                 format!("the guest {what} after {} steps and {seconds:.0} s", outcomes.len())
             });
             let what = self.with_last_words(what);
-            // What happened between two parts says nothing of the later one, and a kernel's death nothing of the plugin,
-            // which is an ordinary process: the part gets a boot of its own.
+            // What happened between two parts says nothing of the later one, and a kernel's death
+            // nothing of the plugin, which is an ordinary process: the part gets a boot of its own.
             if self.kernel_died() || (done > 0 && outcomes.is_empty()) {
                 progress(what);
                 return Ok(done > 0);
@@ -384,8 +391,8 @@ impl Server {
     }
 }
 
-/// The complete reports in a file, one a line, from the one numbered `from` on. QEMU writes it byte by byte: its end can
-/// be in the middle of a character.
+/// The complete reports in a file, one a line, from the one numbered `from` on. QEMU writes it byte
+/// by byte: its end can be in the middle of a character.
 fn reports(path: &Path, from: usize) -> Result<Vec<Report>> {
     let written = match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

@@ -32,8 +32,8 @@ pub(crate) fn shipped() -> &'static Shipped {
 /// Where containers find the directory for their reports.
 const OUT: &str = "/out";
 
-/// A containerd on this machine, which may have any number of CPUs from two on. The plugin's configuration reserves all but
-/// one of them, so that a second exclusive CPU cannot be had.
+/// A containerd on this machine, which may have any number of CPUs from two on. The plugin's
+/// configuration reserves all but one of them, so that a second exclusive CPU cannot be had.
 pub(crate) struct Bench {
     pub(crate) host: Host,
     /// The plugin as it is installed, once it was.
@@ -107,7 +107,8 @@ impl Bench {
         self.host.node.allowed(pod, "main").unwrap()
     }
 
-    /// Runs the probe as an exclusive container's first process; it also looks at the threads of `other`.
+    /// Runs the probe as an exclusive container's first process; it also looks at the threads of
+    /// `other`.
     pub(crate) fn run_first(&mut self, name: &str, other: u32) -> First {
         let reports = self.host.node.reports().unwrap();
         let path = reports.join(name);

@@ -1,4 +1,5 @@
-//! What the processes of containers say of where they may run, and ran. All CPUs but one are reserved here.
+//! What the processes of containers say of where they may run, and ran. All CPUs but one are
+//! reserved here.
 
 use std::time::Duration;
 
@@ -25,8 +26,9 @@ on_both!(
     the_runtime_can_launch_it,
 );
 
-/// The proof of exclusivity: the shared container's last moment on the CPU lies before the first moment of the
-/// exclusive one's first process, and at that moment the kernel lets none of its threads onto it.
+/// The proof of exclusivity: the shared container's last moment on the CPU lies before the first
+/// moment of the exclusive one's first process, and at that moment the kernel lets none of its
+/// threads onto it.
 fn the_exclusive_cpu_is_empty_when_its_container_starts(version: Version) {
     let mut bench = Bench::new(version);
     let _plugin = bench.plugin();
@@ -50,7 +52,8 @@ fn the_exclusive_cpu_is_empty_when_its_container_starts(version: Version) {
     assert_eq!(spinner.last_run(cpu), last_run, "the busy container came back to CPU {cpu}");
 }
 
-/// The proof's own proof: without the plugin the same two containers do meet, and the probe sees it.
+/// The proof's own proof: without the plugin the same two containers do meet, and the probe sees
+/// it.
 #[test]
 fn without_the_plugin_they_meet() {
     let mut bench = Bench::new(Version::V2_1);
@@ -106,7 +109,8 @@ fn a_killed_containerd_is_found_again(version: Version) {
     assert_eq!((bench.allowed("web"), bench.allowed("db")), before);
     bench.host.node.remove("db").unwrap();
     assert_eq!(bench.allowed("web"), bench.online(), "it still answers events");
-    // containerd tells nothing of the end of pods that are older than its own start: their groups do, when the CPUs are needed.
+    // containerd tells nothing of the end of pods that are older than its own start: their groups
+    // do, when the CPUs are needed.
     bench.run(&exclusive("next"));
     assert_eq!(bench.allowed("next"), before.1);
     let held: Vec<String> = plugin.assignments().unwrap().into_iter().map(|a| a.pod).collect();
@@ -174,7 +178,8 @@ fn a_restarted_container_gets_the_same_cpu(version: Version) {
     assert_eq!(plugin.decided("db", "main").unwrap(), Some(before));
 }
 
-/// As after a reboot: the runtime lists the dead sandbox too, in an order that changes from one list to the next.
+/// As after a reboot: the runtime lists the dead sandbox too, in an order that changes from one
+/// list to the next.
 fn a_pod_with_a_dead_sandbox_as_well_is_adopted(version: Version) {
     let mut bench = Bench::new(version);
     let pod = exclusive("db");
@@ -197,8 +202,9 @@ fn a_pod_with_a_dead_sandbox_as_well_is_adopted(version: Version) {
     assert_eq!(bench.allowed("db"), before);
 }
 
-/// From the runtime's plugin directory: on a socket it is born with, configured over that, ended with it. What it does
-/// without arguments, virtual servers show: its state would be where a real one's is.
+/// From the runtime's plugin directory: on a socket it is born with, configured over that, ended
+/// with it. What it does without arguments, virtual servers show: its state would be where a real
+/// one's is.
 fn the_runtime_can_launch_it(version: Version) {
     let mut bench = Bench::new(version);
     let setup = bench.host.node.plugin(&binaries().plugin, "").unwrap();

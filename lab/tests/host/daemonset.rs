@@ -1,7 +1,7 @@
 //! The plugin as it is installed: its own image, the pod of `manifests/`, on real containerd.
 //!
-//! Every overlay does what it is for, with the privileges it has; and for each privilege it is tried what is missing
-//! without it.
+//! Every overlay does what it is for, with the privileges it has; and for each privilege it is
+//! tried what is missing without it.
 
 use std::fs;
 use std::process::Command;
@@ -55,7 +55,8 @@ fn log(bench: &Bench) -> String {
     bench.daemon.as_ref().unwrap().word().log()
 }
 
-/// An exclusive container has its CPU, a shared one the rest, and that is what the plugin says, too.
+/// An exclusive container has its CPU, a shared one the rest, and that is what the plugin says,
+/// too.
 #[track_caller]
 fn check_pinned(bench: &Bench) {
     let cpus = bench.allowed("db");
@@ -88,7 +89,8 @@ fn the_base_pins_and_may_do_nothing_else(version: Version) {
     let pid = bench.daemon().0.pid().unwrap();
     let found = Confinement::of(pid).unwrap();
     println!("{found:?}");
-    // Where this machine has the unified hierarchy its root is as on every host: the directory cannot be written.
+    // Where this machine has the unified hierarchy its root is as on every host: the directory
+    // cannot be written.
     assert!(!cgroup::is_v2() || found.cgroup_mode == 0o555, "{:o}", found.cgroup_mode);
     let below_cgroup = |point: &String| point.starts_with("/sys/fs/cgroup");
     let (cgroups, others): (Vec<_>, Vec<_>) =
@@ -130,8 +132,8 @@ fn the_base_pins_and_may_do_nothing_else(version: Version) {
     assert_eq!(bench.allowed("db"), before);
 }
 
-/// As written it ends in a pod that runs, which it does not under an image's short name. SELinux' type does no harm where
-/// there is no SELinux; where there is, the lab cannot try it.
+/// As written it ends in a pod that runs, which it does not under an image's short name. SELinux'
+/// type does no harm where there is no SELinux; where there is, the lab cannot try it.
 #[test]
 fn the_overlay_for_crio() {
     let mut bench = Bench::new(Version::V2_1);
@@ -218,7 +220,8 @@ fn containerd_1_7_gets_nri_switched_on() {
     assert_eq!(fs::read_to_string(&config).unwrap(), after);
 }
 
-/// What enable-nri makes of other files, containerd 1.7 itself reads as NRI being on; before, as off.
+/// What enable-nri makes of other files, containerd 1.7 itself reads as NRI being on; before, as
+/// off.
 #[test]
 fn containerd_1_7_reads_what_was_written() {
     let bench = Bench::new(Version::V1_7);
@@ -249,8 +252,8 @@ fn containerd_1_7_reads_what_was_written() {
     }
 }
 
-/// What seeing the host's processes and SYS_NICE are for: an affinity that a container inherited is found, and repaired
-/// also where the container's user is another one.
+/// What seeing the host's processes and SYS_NICE are for: an affinity that a container inherited is
+/// found, and repaired also where the container's user is another one.
 #[test]
 fn affinity_needs_the_hosts_processes_and_sys_nice() {
     type Change = fn(&mut Manifests);

@@ -1,5 +1,6 @@
-//! What was decided is not so any more: the plugin sees it in the groups' files and in the processes, says so, and repairs
-//! it. On real containerd, with the damage done as any user with root could do it.
+//! What was decided is not so any more: the plugin sees it in the groups' files and in the
+//! processes, says so, and repairs it. On real containerd, with the damage done as any user with
+//! root could do it.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -18,8 +19,8 @@ fn pid(bench: &Bench, pod: &str) -> u32 {
     pod.containers[0].pid
 }
 
-/// A user with root writes a shared container's cpuset. containerd 2.1 could lock up if it were told at once, so the plugin sets it
-/// itself, and tells containerd with its next answer.
+/// A user with root writes a shared container's cpuset. containerd 2.1 could lock up if it were
+/// told at once, so the plugin sets it itself, and tells containerd with its next answer.
 #[test]
 fn a_cpuset_that_somebody_wrote() {
     let mut bench = Bench::new(Version::V2_1);
@@ -41,8 +42,8 @@ fn a_cpuset_that_somebody_wrote() {
     assert_eq!(bench.allowed("db"), bench.assignable());
 }
 
-/// A container that ran before the plugin came; its quota is back again after that was lifted, as systemd or another runtime
-/// than this one leaves it.
+/// A container that ran before the plugin came; its quota is back again after that was lifted, as
+/// systemd or another runtime than this one leaves it.
 #[test]
 fn a_quota_of_a_container_from_before() {
     let mut bench = Bench::new(Version::V2_1);

@@ -1,7 +1,9 @@
-//! A kubelet with its static policy beside the plugin, on real containerd: the lab asks for containers as such a kubelet
-//! does and writes its state file, and the processes themselves say where they may run.
+//! A kubelet with its static policy beside the plugin, on real containerd: the lab asks for
+//! containers as such a kubelet does and writes its state file, and the processes themselves say
+//! where they may run.
 //!
-//! The kubelet, too, has given away the one CPU that can be exclusive here: what else there is, is its shared pool.
+//! The kubelet, too, has given away the one CPU that can be exclusive here: what else there is, is
+//! its shared pool.
 
 use std::time::Duration;
 
@@ -64,8 +66,8 @@ fn a_kubelets_node_is_taken_over_without_a_move(version: Version) {
     assert_eq!(cpus(&bench, &["later", "web"]), [own, reserved]);
 }
 
-/// The plugin comes while the kubelet's static policy is active, the kubelet is configured anew, the plugin takes over:
-/// docs/migrating.md in small.
+/// The plugin comes while the kubelet's static policy is active, the kubelet is configured anew,
+/// the plugin takes over: docs/migrating.md in small.
 fn a_node_is_moved_from_the_kubelet_while_the_plugin_runs(version: Version) {
     let mut bench = Bench::new(version);
     let (own, reserved) = (bench.assignable(), bench.reserved());
@@ -76,7 +78,8 @@ fn a_node_is_moved_from_the_kubelet_while_the_plugin_runs(version: Version) {
     let mut plugin = bench.plugin();
     assert!(plugin.log().contains("the kubelet's own CPU manager is active"), "{}", plugin.log());
 
-    // 1. It stands back: shared containers and those that come back get what the kubelet says, new exclusive ones nothing.
+    // 1. It stands back: shared containers and those that come back get what the kubelet says, new
+    //    exclusive ones nothing.
     let refused = bench.host.node.run(&on(own, exclusive("new"))).unwrap_err();
     let refused = format!("{refused:#}");
     assert!(refused.starts_with("create_container"), "{refused}");
@@ -106,7 +109,8 @@ fn a_node_is_moved_from_the_kubelet_while_the_plugin_runs(version: Version) {
     assert!(!plugin.log().contains("moved"), "{}", plugin.log());
 }
 
-/// `onActiveKubelet: observe`: it only says what it would do. The kubelet's directory is not to be seen here.
+/// `onActiveKubelet: observe`: it only says what it would do. The kubelet's directory is not to be
+/// seen here.
 fn an_active_kubelet_is_observed(version: Version) {
     let mut bench = Bench::new(version);
     let (own, reserved) = (bench.assignable(), bench.reserved());

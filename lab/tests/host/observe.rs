@@ -1,5 +1,6 @@
-//! What the plugin tells with a real containerd: metrics, read by Prometheus' own parser (`promtool` of Debian's package),
-//! with the alert rules that go with them; and `status` and `explain` as they are run on the node.
+//! What the plugin tells with a real containerd: metrics, read by Prometheus' own parser
+//! (`promtool` of Debian's package), with the alert rules that go with them; and `status` and
+//! `explain` as they are run on the node.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -64,7 +65,8 @@ fn prometheus_reads_what_the_plugin_tells() {
     let complaints =
         String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
     println!("{complaints}");
-    // 3 is for matters of style; the only ones allowed are the kubelet's, whose names are not ours to choose.
+    // 3 is for matters of style; the only ones allowed are the kubelet's, whose names are not ours
+    // to choose.
     assert!(matches!(output.status.code(), Some(0 | 3)), "{complaints}");
     let ours: Vec<&str> = complaints
         .lines()

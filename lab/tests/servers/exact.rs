@@ -1,4 +1,5 @@
-//! Exact sets: KEP-4800's examples, with assertions in place of the picture, resizes, whole cores, and near NUMA nodes.
+//! Exact sets: KEP-4800's examples, with assertions in place of the picture, resizes, whole cores,
+//! and near NUMA nodes.
 
 use std::time::Duration;
 
@@ -109,7 +110,8 @@ fn the_keps_small_node() {
     play(&machine("kep-4800-small"), Version::V1_7, &parts);
 }
 
-/// A kernel that dies is no failed step: the server is booted once more, and that it died again is said, with its last words.
+/// A kernel that dies is no failed step: the server is booted once more, and that it died again is
+/// said, with its last words.
 #[test]
 fn a_kernel_that_dies() {
     let machine = machine("small");
@@ -157,7 +159,8 @@ fn resizes_of_cpus() -> Part {
     Part::new("resizes", resizes(15), check)
 }
 
-/// What [`resizes`] shows: the CPUs of `db`, and `web` on what is left: of 2, 4 and 1 CPUs, and together with it.
+/// What [`resizes`] shows: the CPUs of `db`, and `web` on what is left: of 2, 4 and 1 CPUs, and
+/// together with it.
 #[track_caller]
 fn check_resizes(views: &[&View], two: &str, four: &str, one: &str, none: &str) {
     let [start, grown, shrunk, shared, back, refused] = views[..] else {
@@ -186,7 +189,8 @@ fn check_refusal(outcomes: &[Outcome], index: usize, reason: &str) {
     println!("{refusal}");
 }
 
-/// Two threads a core: resizes, first by single CPUs, then by whole cores only; then containers of whole cores only.
+/// Two threads a core: resizes, first by single CPUs, then by whole cores only; then containers of
+/// whole cores only.
 #[test]
 fn whole_cores_only() {
     play(&machine("smt"), usual(Version::V2_1), &[resizes_of_cores(), containers_of_cores()]);
@@ -234,9 +238,11 @@ fn containers_of_cores() -> Part {
     Part::new("containers of whole cores", steps, check)
 }
 
-/// Two sockets of two NUMA nodes, one CPU offline: where a container of one and a half nodes may and shall be.
+/// Two sockets of two NUMA nodes, one CPU offline: where a container of one and a half nodes may
+/// and shall be.
 ///
-/// Node 1 is taken. Of the rest, nodes 0 and 2 come first by number, but they are far from each other; 2 and 3 are near.
+/// Node 1 is taken. Of the rest, nodes 0 and 2 come first by number, but they are far from each
+/// other; 2 and 3 are near.
 pub(crate) fn near_numa_nodes() -> Part {
     let large = || Step::Run(exclusive("large", 6));
     let remove = |pod: &str| Step::Remove(pod.into());
@@ -295,8 +301,8 @@ pub(crate) fn near_numa_nodes() -> Part {
     Part::new("near NUMA nodes", steps, check)
 }
 
-/// A node of a kubelet with its static policy, taken over with the overlay for that and without a move. The CPUs are where no
-/// algorithm of ours would have them.
+/// A node of a kubelet with its static policy, taken over with the overlay for that and without a
+/// move. The CPUs are where no algorithm of ours would have them.
 fn a_kubelets_node() -> Part {
     const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
     let moving = Manifests::compose("migrate").unwrap();

@@ -1,6 +1,6 @@
-//! Exclusivity that the kernel keeps, on a virtual server: all processes leave, with the plugin dead as well; the groups are
-//! written by hand, the CPUs are in another partition, the partition's type or the way to keep exclusivity changes; and nothing
-//! throttles.
+//! Exclusivity that the kernel keeps, on a virtual server: all processes leave, with the plugin
+//! dead as well; the groups are written by hand, the CPUs are in another partition, the partition's
+//! type or the way to keep exclusivity changes; and nothing throttles.
 
 use lab::cgroup::Driver;
 use lab::containerd::Version;
@@ -89,8 +89,9 @@ fn check_busy(view: &View, name: &str, expected: &str) {
     assert!(!ran.is_empty() && ran.is_subset(&expected), "{name} ran on {ran}, not {expected}");
 }
 
-/// A busy process in an ordinary pod and one of the host leave the exclusive CPUs, though their groups are not written;
-/// it holds while the plugin is dead, and the CPUs come back when the pod ends.
+/// A busy process in an ordinary pod and one of the host leave the exclusive CPUs, though their
+/// groups are not written; it holds while the plugin is dead, and the CPUs come back when the pod
+/// ends.
 fn all_processes_leave() -> Part {
     let steps = vec![
         Step::StartPlugin(exclusivity("kernel")),
@@ -113,8 +114,8 @@ fn all_processes_leave() -> Part {
         for view in [before, pod_gone] {
             let names = ["web", "service"];
             assert_eq!(names.map(|n| view.busy(n).0), ["0-7"; 2], "without exclusive CPUs");
-            // Which CPUs a process runs on that may run on all is the scheduler's business, and one with a quota may
-            // well keep to two. Together they are more busy threads than CPUs.
+            // Which CPUs a process runs on that may run on all is the scheduler's business, and one
+            // with a quota may well keep to two. Together they are more busy threads than CPUs.
             let ran = names.map(|n| cpus(view.busy(n).1));
             assert!(ran.iter().any(|ran| !ran.is_disjoint(&cpus("1-2"))), "they ran on {ran:?}");
         }
@@ -132,8 +133,9 @@ fn all_processes_leave() -> Part {
     Part::new("all processes leave", steps, check)
 }
 
-/// The pod's quota is lifted as well, so nothing is left that could throttle: not once in 150 periods. In runtime mode it is
-/// not lifted, and a quarter of the periods are throttled: the figure is printed.
+/// The pod's quota is lifted as well, so nothing is left that could throttle: not once in 150
+/// periods. In runtime mode it is not lifted, and a quarter of the periods are throttled: the
+/// figure is printed.
 fn a_busy_container_is_not_throttled() -> Part {
     let busy = |mode, seconds| {
         [
@@ -168,7 +170,8 @@ fn what_was_written_by_hand_is_repaired() -> Part {
         Step::Run(shared("web")),
         Step::Run(exclusive("db", 2)),
         read(container("db"), PARTITION),
-        // The plugin looks every few seconds: what does not touch the same file is written before one look.
+        // The plugin looks every few seconds: what does not touch the same file is written before
+        // one look.
         write(container("db"), PARTITION, "member"),
         write(container("web"), CPUS, "5"),
         Step::Await("its group is a cpuset partition \"member\": set again".into()),
@@ -193,8 +196,8 @@ fn what_was_written_by_hand_is_repaired() -> Part {
     Part::new("what was written by hand is repaired", steps, check)
 }
 
-/// Where another partition has the CPUs, or may have them, the kernel refuses the partition: the runtime keeps others off them,
-/// for this container only, and they come back.
+/// Where another partition has the CPUs, or may have them, the kernel refuses the partition: the
+/// runtime keeps others off them, for this container only, and they come back.
 fn what_the_kernel_refuses_the_runtime_keeps() -> Part {
     let other = || Group::Named("other".into());
     let above = || Group::Named("third".into());
@@ -240,8 +243,9 @@ fn what_the_kernel_refuses_the_runtime_keeps() -> Part {
     Part::new("what the kernel refuses the runtime keeps", steps, check)
 }
 
-/// The kernel keeps CPUs of a removed group for a while: a partition that takes them too early damages it. So each instance of a
-/// container that fails again and again gets its CPUs when they have been given back.
+/// The kernel keeps CPUs of a removed group for a while: a partition that takes them too early
+/// damages it. So each instance of a container that fails again and again gets its CPUs when they
+/// have been given back.
 fn restarted_at_once() -> Part {
     let mut steps = vec![Step::StartPlugin(exclusivity("kernel")), Step::Run(exclusive("db", 4))];
     for _ in 0..10 {
@@ -261,8 +265,8 @@ fn restarted_at_once() -> Part {
     Part::new("restarted at once", steps, check)
 }
 
-/// The kernel makes no partition of CPUs that another container of the pod names, and unmakes one, by half, when they are
-/// written there later.
+/// The kernel makes no partition of CPUs that another container of the pod names, and unmakes one,
+/// by half, when they are written there later.
 fn beside_others_of_their_pod() -> Part {
     let containers = ["early", "main"].map(|name| match name {
         "main" => Container::guaranteed(name, 2000),

@@ -1,5 +1,6 @@
-//! What the overlay `kernel-exclusivity` has its privileges for: the kernel keeps exclusivity for its pod, and for no pod with
-//! less. Such a pod falls back to the runtime, and says what is missing.
+//! What the overlay `kernel-exclusivity` has its privileges for: the kernel keeps exclusivity for
+//! its pod, and for no pod with less. Such a pod falls back to the runtime, and says what is
+//! missing.
 
 use lab::daemonset::Confinement;
 use lab::manifests::Manifests;
@@ -42,7 +43,8 @@ fn container(manifests: &mut Manifests) -> &mut Container {
     &mut manifests.pod_mut().containers[0]
 }
 
-/// The plugin of these manifests has these capabilities and logs `says`; a busy process of the host may run on `service`.
+/// The plugin of these manifests has these capabilities and logs `says`; a busy process of the host
+/// may run on `service`.
 fn part(
     name: &str,
     manifests: Manifests,
@@ -77,7 +79,8 @@ fn part(
             bounding: capabilities,
             no_new_privileges: true,
             seccomp: 2,
-            // As on every host with the unified hierarchy: files in it can be written, the directory cannot.
+            // As on every host with the unified hierarchy: files in it can be written, the
+            // directory cannot.
             cgroup_mode: 0o555,
             ..confinement.clone()
         };

@@ -6,7 +6,8 @@ use lab::suite::usual;
 use crate::exact;
 use crate::part::{machine, play, scenarios};
 
-/// Several uncore caches, two threads a core, holes in the numbering: what has nothing to do with NUMA nodes.
+/// Several uncore caches, two threads a core, holes in the numbering: what has nothing to do with
+/// NUMA nodes.
 #[test]
 fn a_server_with_holes() {
     let machine = machine("offline");
@@ -17,7 +18,8 @@ fn a_server_with_holes() {
     play(&machine, usual(Version::V2_1), &scenarios(&machine, &names));
 }
 
-/// Four NUMA nodes, near and far: the KEPs about them, and what only the state file and the runtime know.
+/// Four NUMA nodes, near and far: the KEPs about them, and what only the state file and the runtime
+/// know.
 #[test]
 fn a_server_with_near_and_far_nodes() {
     let machine = machine("numa");

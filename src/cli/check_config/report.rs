@@ -9,7 +9,8 @@ use crate::wording;
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
 
-/// Everything that a file means. The names are a promise to scripts; docs/configuration.md is the reference.
+/// Everything that a file means. The names are a promise to scripts; docs/configuration.md is the
+/// reference.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// The file.
@@ -21,7 +22,8 @@ pub struct Report {
     /// Whether nothing was told of it, its labels neither.
     #[serde(skip)]
     pub unknown: bool,
-    /// What would be in force on this node; if nothing was told of it, on one that no override matches.
+    /// What would be in force on this node; if nothing was told of it, on one that no override
+    /// matches.
     pub settings: SettingsReport,
     /// Which of `overrides`, counted from 0, are in that, the most specific last.
     pub applied: Vec<usize>,
@@ -31,7 +33,8 @@ pub struct Report {
     pub outlook: Option<Outlook>,
 }
 
-/// Settings in the configuration's own words. Whether the kernel can keep exclusivity is seen only where the plugin runs.
+/// Settings in the configuration's own words. Whether the kernel can keep exclusivity is seen only
+/// where the plugin runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SettingsReport {
     /// What the status tells of a running plugin, too.
@@ -54,7 +57,8 @@ pub struct OverrideReport {
     pub matches: bool,
     /// What would be in force on this machine if it alone matched; `null` if it alone cannot be.
     pub settings: Option<SettingsReport>,
-    /// Why it alone cannot be in force on this machine: it may be for another one, or for nodes that others match too.
+    /// Why it alone cannot be in force on this machine: it may be for another one, or for nodes
+    /// that others match too.
     pub error: Option<String>,
 }
 

@@ -10,8 +10,8 @@ use crate::ledger::{
 use crate::topology::Topology;
 use std::collections::BTreeMap;
 
-/// What a plugin that follows these settings would make of assignments. Of which sizes and kinds containers are is not in
-/// the state file: each is taken to ask for what it has, and to run.
+/// What a plugin that follows these settings would make of assignments. Of which sizes and kinds
+/// containers are is not in the state file: each is taken to ask for what it has, and to run.
 pub(super) fn after(topology: &Topology, settings: &Settings, claims: Vec<Claim>) -> Outlook {
     let (pods, containers) = claims.iter().map(found_running).unzip();
     let mut ledger = Ledger::new(topology.clone(), settings.clone(), claims.clone());

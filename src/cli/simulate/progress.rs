@@ -3,7 +3,8 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// How often it is told: on a terminal, where one line is written over again, and where every line stays.
+/// How often it is told: on a terminal, where one line is written over again, and where every line
+/// stays.
 const OFTEN: Duration = Duration::from_millis(200);
 const SELDOM: Duration = Duration::from_secs(5);
 /// How many pods come before the clock is looked at again.

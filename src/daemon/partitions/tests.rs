@@ -139,7 +139,8 @@ async fn cpus_of_a_group_that_is_gone_are_not_taken_and_stay_its_own() {
     assert_eq!(placed.enforced_by, Exclusivity::Kernel);
 }
 
-/// They do not come back: the kernel says what it has to say when it is asked for them, and the runtime keeps them.
+/// They do not come back: the kernel says what it has to say when it is asked for them, and the
+/// runtime keeps them.
 #[tokio::test]
 async fn cpus_of_somebody_elses_partition_are_not_waited_for() {
     let mut node = Node::new();
@@ -162,8 +163,8 @@ async fn cpus_of_somebody_elses_partition_are_not_waited_for() {
     assert_eq!(placed.enforced_by, Exclusivity::Runtime);
 }
 
-/// The runtime would write them beside a partition that is going: the container waits for them with what it has, whoever
-/// asks.
+/// The runtime would write them beside a partition that is going: the container waits for them with
+/// what it has, whoever asks.
 #[tokio::test]
 async fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
     let mut node = Node::new();
@@ -200,8 +201,8 @@ async fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
     assert_eq!(told, ["1-4"]);
 }
 
-/// CPUs that one container of a pod has left may not be written into the group of another one before they are free; what
-/// partitions of other pods have is no reason to wait.
+/// CPUs that one container of a pod has left may not be written into the group of another one
+/// before they are free; what partitions of other pods have is no reason to wait.
 #[tokio::test]
 async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
     let mut node = Node::new();
@@ -257,7 +258,8 @@ async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
     assert_eq!(tried, [(0, false), (1, true), (1, true), (0, false), (1, true)]);
 }
 
-/// The kernel kept exclusivity in an earlier life and does not now: its partitions go, where anybody may write that.
+/// The kernel kept exclusivity in an earlier life and does not now: its partitions go, where
+/// anybody may write that.
 #[tokio::test]
 async fn partitions_of_an_earlier_life_are_ended_where_the_runtime_keeps_exclusivity() {
     let node = Node::new();
@@ -318,7 +320,8 @@ async fn all_changes_of_an_answer_wait_together() {
     assert!(waited < 1500, "{waited} ms");
 }
 
-/// What the kernel refuses is counted, and goes along with the next answer; a group that is gone is no failure.
+/// What the kernel refuses is counted, and goes along with the next answer; a group that is gone is
+/// no failure.
 #[tokio::test]
 async fn a_write_that_fails_is_counted_and_made_up_for() {
     let mut node = Node::new();

@@ -245,7 +245,8 @@ fn the_old_interface() {
     assert_eq!(machine.look(&placed, None), [""; 0]);
 }
 
-/// Some runtimes do not lift it for a container that runs. Whoever keeps exclusivity, it is seen and can be lifted.
+/// Some runtimes do not lift it for a container that runs. Whoever keeps exclusivity, it is seen
+/// and can be lifted.
 #[test]
 fn a_quota_of_an_exclusive_container() {
     let machine = Machine::new();

@@ -3,11 +3,13 @@
 use crate::cpuset::CpuSet;
 use std::collections::BTreeSet;
 
-/// Steps of the search after which the first answer found has to do. Far more than conflicts of real nodes need.
+/// Steps of the search after which the first answer found has to do. Far more than conflicts of
+/// real nodes need.
 const PATIENCE: usize = 10_000;
 
-/// The fewest of `claims` without which no two of the others overlap, by their places; of two equally good answers the
-/// one that keeps those which come first. An empty claim is in no other's way.
+/// The fewest of `claims` without which no two of the others overlap, by their places; of two
+/// equally good answers the one that keeps those which come first. An empty claim is in no other's
+/// way.
 pub(super) fn in_the_way(claims: &[CpuSet]) -> BTreeSet<usize> {
     let all: BTreeSet<usize> = (0..claims.len()).collect();
     let mut patience = PATIENCE;
@@ -23,7 +25,8 @@ fn fewest(claims: &[CpuSet], mut left: BTreeSet<usize>, patience: &mut usize) ->
             .map(|&one| (one, neighbours(claims, &left, one)))
             .filter(|(_, others)| !others.is_empty())
             .collect();
-        // A claim that overlaps with one other only can stay, whatever becomes of the rest: that other one goes.
+        // A claim that overlaps with one other only can stay, whatever becomes of the rest: that
+        // other one goes.
         if let Some((_, others)) = overlaps.iter().find(|(_, others)| others.len() == 1) {
             out.extend(others);
             left.retain(|one| !others.contains(one));

@@ -21,14 +21,14 @@ pub(crate) struct Evidence {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Noted {
     pub(crate) cpus: CpuSet,
-    /// Whether another container of its pod has some of them as well: one of the two has ended, or the pod has resources
-    /// of its own and these are what it shares.
+    /// Whether another container of its pod has some of them as well: one of the two has ended, or
+    /// the pod has resources of its own and these are what it shares.
     pub(crate) doubtful: bool,
 }
 
 impl Evidence {
-    /// Of two claims of one container the later one counts. The kubelet's that overlap with those of another pod are none:
-    /// it gave them out twice by mistake.
+    /// Of two claims of one container the later one counts. The kubelet's that overlap with those
+    /// of another pod are none: it gave them out twice by mistake.
     pub(crate) fn new(ours: Vec<Claim>, kubelet: Vec<KubeletClaim>) -> Evidence {
         let mut pods: HashMap<Option<&PodUid>, CpuSet> = HashMap::new();
         let (mut twice, mut twice_in_pod) = (CpuSet::EMPTY, CpuSet::EMPTY);
@@ -58,7 +58,8 @@ impl Evidence {
         }
     }
 
-    /// The same, with what is set for running containers, and whether each of them is entitled to exclusive CPUs.
+    /// The same, with what is set for running containers, and whether each of them is entitled to
+    /// exclusive CPUs.
     pub(crate) fn with_sets(mut self, sets: impl Iterator<Item = (CpuSet, bool)>) -> Evidence {
         let mut seen = CpuSet::EMPTY;
         for (set, entitled) in sets {
@@ -81,7 +82,8 @@ impl Evidence {
         !cpus.is_disjoint(&self.common)
     }
 
-    /// Whether these CPUs were exclusive to this very container: what is set for it was decided, here or by the kubelet.
+    /// Whether these CPUs were exclusive to this very container: what is set for it was decided,
+    /// here or by the kubelet.
     pub(crate) fn names(&self, uid: &PodUid, container: &Container, set: &CpuSet) -> bool {
         let ours = self.ours(uid, container).filter(|claim| claim.id == container.id);
         let kubelet = self.kubelet(uid, container).filter(|noted| !noted.doubtful);

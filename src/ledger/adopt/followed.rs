@@ -8,7 +8,8 @@ use std::collections::{HashMap, HashSet};
 /// For one adoption of a node.
 #[derive(Debug, Default)]
 pub(super) struct Followed {
-    /// Budgets of pods, and whether the runtime tells of resized ones: a list has those that pods were created with.
+    /// Budgets of pods, and whether the runtime tells of resized ones: a list has those that pods
+    /// were created with.
     budgets: HashMap<PodUid, (Option<MilliCpu>, bool)>,
     /// Containers that the kernel would not keep others off.
     fallen_back: HashSet<ContainerId>,
@@ -36,8 +37,8 @@ impl Followed {
         }
     }
 
-    /// What a listed container asks for: as it is listed, unless the list is older than what was followed. A limit whose
-    /// quota has been lifted is in no list.
+    /// What a listed container asks for: as it is listed, unless the list is older than what was
+    /// followed. A limit whose quota has been lifted is in no list.
     pub(super) fn request(&self, listed: &Container) -> CpuRequest {
         match self.requests.get(&listed.id) {
             Some(known) if listed.outdated => *known,

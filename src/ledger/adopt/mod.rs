@@ -1,8 +1,9 @@
 //! Taking over a node on which containers run already, without moving them.
 //!
-//! What is really set for a running container is the truth; what was remembered here comes second, what the kubelet
-//! noted third; placing anew is the last resort. Every legal assignment is adopted before any container is placed, so
-//! that no container is moved to make room for one that has no CPUs yet. Where two hold the same CPUs, the fewest move.
+//! What is really set for a running container is the truth; what was remembered here comes second,
+//! what the kubelet noted third; placing anew is the last resort. Every legal assignment is adopted
+//! before any container is placed, so that no container is moved to make room for one that has no
+//! CPUs yet. Where two hold the same CPUs, the fewest move.
 
 mod conflicts;
 mod evidence;
@@ -26,7 +27,8 @@ use repair::{Lost, lost, repair};
 use sources::{ClaimSource, adopt, asks, giving_way, isolate};
 use std::collections::{HashMap, HashSet};
 
-/// Takes over what the runtime lists. `kubelet` is what the kubelet assigned, as far as that counts now.
+/// Takes over what the runtime lists. `kubelet` is what the kubelet assigned, as far as that counts
+/// now.
 pub(super) fn synchronize(
     node: &Node,
     books: &mut Books,
@@ -54,8 +56,8 @@ pub(super) fn synchronize(
     settle(node, books, &containers, evidence);
 }
 
-/// Gives containers that have been entered their CPUs. While the kubelet or another plugin assigns them, only what is set
-/// counts, and no container is moved.
+/// Gives containers that have been entered their CPUs. While the kubelet or another plugin assigns
+/// them, only what is set counts, and no container is moved.
 fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], evidence: Evidence) {
     let sets = containers.iter().filter_map(|(uid, container)| {
         let found = books.container(uid, &container.name)?;
@@ -90,7 +92,8 @@ fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], ev
         }
     }
     books.renew();
-    // A pod that has only a sandbox may be a dead one that is still listed: it keeps nothing free for itself.
+    // A pod that has only a sandbox may be a dead one that is still listed: it keeps nothing free
+    // for itself.
     books.change_all(|_, pod| {
         let empty = pod.containers().next().is_none();
         pod.refused = empty;
@@ -98,8 +101,8 @@ fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], ev
     });
 }
 
-/// An event spoke of a container that no earlier one did. It is treated as if it had been found running; what its
-/// name had before is remembered.
+/// An event spoke of a container that no earlier one did. It is treated as if it had been found
+/// running; what its name had before is remembered.
 pub(super) fn adopt_late(node: &Node, books: &mut Books, uid: &PodUid, container: &Container) {
     recall(node, books, uid, &container.name);
     let ours = books.claims().filter(|claim| claim.is_of(uid, &container.name));
@@ -122,8 +125,8 @@ pub(super) fn adopt_set(node: &Node, books: &mut Books, uid: &PodUid, container:
     isolate(node, books, uid, container, &evidence);
 }
 
-/// Adopts the node as at a first start, but from what is known of it; `set` says what is set for a container.
-/// Containers that have to be told something are told with the next answers.
+/// Adopts the node as at a first start, but from what is known of it; `set` says what is set for a
+/// container. Containers that have to be told something are told with the next answers.
 pub(super) fn adopt_anew(
     node: &Node,
     books: &mut Books,
@@ -153,8 +156,8 @@ pub(super) fn adopt_anew(
     settle(node, books, &running, evidence);
 }
 
-/// A container of this name is told of, whose claim is remembered from an earlier life: it is that of one that has
-/// ended, and its name's. For runtimes that never list what runs.
+/// A container of this name is told of, whose claim is remembered from an earlier life: it is that
+/// of one that has ended, and its name's. For runtimes that never list what runs.
 pub(super) fn recall(node: &Node, books: &mut Books, uid: &PodUid, name: &str) {
     if let Some(claim) = books.recall(uid, name) {
         keep(node, books, claim);
@@ -163,8 +166,8 @@ pub(super) fn recall(node: &Node, books: &mut Books, uid: &PodUid, name: &str) {
 
 /// Takes note of all pods, and says whose each sandbox is.
 ///
-/// Dead sandboxes are listed as well, in any order: after a reboot each pod has one besides the one that its containers
-/// are in. That one has to be entered last, as its end is the pod's.
+/// Dead sandboxes are listed as well, in any order: after a reboot each pod has one besides the one
+/// that its containers are in. That one has to be entered last, as its end is the pod's.
 fn list_pods(
     node: &Node,
     books: &mut Books,
@@ -232,7 +235,8 @@ fn keep(node: &Node, books: &mut Books, claim: Claim) {
     books.journal.note(false, Subject { namespace, pod, container, id }, What::Kept(cpus));
 }
 
-/// Finds each container's pod, oldest container first. Of two instances of one container the newer one counts.
+/// Finds each container's pod, oldest container first. Of two instances of one container the newer
+/// one counts.
 fn newest_instances(
     owners: &HashMap<SandboxId, PodUid>,
     mut containers: Vec<Container>,

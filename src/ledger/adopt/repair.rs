@@ -1,4 +1,5 @@
-//! Running containers that should have exclusive CPUs and have none, or none that are legal, are placed anew.
+//! Running containers that should have exclusive CPUs and have none, or none that are legal, are
+//! placed anew.
 
 use super::evidence::Evidence;
 use super::sources::asks;
@@ -25,8 +26,8 @@ pub(super) fn lost(
     (entry.claim.is_none() && container.cpus == Some(ours.cpus)).then_some(ours.cpus)
 }
 
-/// Places a running container that should have exclusive CPUs and has none, or none that are legal. One that is to have none
-/// any more is noted, too.
+/// Places a running container that should have exclusive CPUs and has none, or none that are legal.
+/// One that is to have none any more is noted, too.
 pub(super) fn repair(
     node: &Node,
     books: &mut Books,
@@ -72,10 +73,11 @@ pub(super) fn repair(
     }
 }
 
-/// How many exclusive CPUs a running container should have that has none, and how they fit its pod's budget; `None` if
-/// it should not.
+/// How many exclusive CPUs a running container should have that has none, and how they fit its
+/// pod's budget; `None` if it should not.
 ///
-/// One that has been pinned and shares did not fit in: it gets no CPUs of another one that has just ended.
+/// One that has been pinned and shares did not fit in: it gets no CPUs of another one that has just
+/// ended.
 fn due(node: &Node, found: Found<'_>, container: &Container) -> Option<(usize, BudgetFit)> {
     let n = asks(&found, container)?;
     let fit = budget_fit(node, found.pod, found.pod.budget_cpus(), container, n);

@@ -9,14 +9,15 @@ use crate::ledger::node::Node;
 use crate::ledger::note::{MoveReason, What};
 use std::collections::BTreeSet;
 
-/// What an assignment is believed for, the best first. One that is believed less never takes CPUs from one that is
-/// believed more, so all containers are looked at once for each.
+/// What an assignment is believed for, the best first. One that is believed less never takes CPUs
+/// from one that is believed more, so all containers are looked at once for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClaimSource {
-    /// It is set, and it was decided so: the kernel says it by keeping others off, the checkpoint, or the kubelet's state
-    /// file.
+    /// It is set, and it was decided so: the kernel says it by keeping others off, the checkpoint,
+    /// or the kubelet's state file.
     Confirmed,
-    /// It is set, and of the size that the container is entitled to. Shared CPUs can be so by chance.
+    /// It is set, and of the size that the container is entitled to. Shared CPUs can be so by
+    /// chance.
     Set,
     /// The checkpoint has it.
     Remembered,
@@ -64,25 +65,29 @@ fn named(
     let wanted = asks(&found, container);
     let fixed = node.is_static();
     let entitled = |cpus: &CpuSet| fixed && wanted == Some(cpus.len());
-    // An instance that was made meanwhile inherits from its predecessor only what it is entitled to.
+    // An instance that was made meanwhile inherits from its predecessor only what it is entitled
+    // to.
     let ours = evidence.ours(found.uid, container);
     let ours = ours.filter(|claim| claim.id == container.id || entitled(&claim.cpus));
     let ours = ours.map(|claim| claim.cpus);
     let kubelet = evidence.kubelet(found.uid, container).filter(|_| fixed);
     let sure = |noted: &Noted| !noted.doubtful || entitled(&noted.cpus);
     let kubelet = kubelet.filter(sure).map(|noted| noted.cpus);
-    // Of what was decided some may have gone offline while the plugin was away: the container keeps the others.
+    // Of what was decided some may have gone offline while the plugin was away: the container keeps
+    // the others.
     let left = |cpus| cpus & node.topology.online();
     match source {
-        // CPUs that were decided and are set stay with their container even if today's policy would give it none.
+        // CPUs that were decided and are set stay with their container even if today's policy would
+        // give it none.
         ClaimSource::Confirmed => {
             let noted = |cpus: &CpuSet| [ours, kubelet].contains(&Some(*cpus));
             let cpus = container.cpus;
             cpus.filter(|cpus| noted(cpus) || (container.partitioned && entitled(cpus))).map(left)
         }
-        // CPUs of which nothing else is known count only for a container that is entitled to just as many. A shared pool can
-        // have that size by chance: what others have that are entitled to none is one, and where others run as well it
-        // has to fit the pod's budget. That may be older than a resize, so it does not count where no other container runs.
+        // CPUs of which nothing else is known count only for a container that is entitled to just
+        // as many. A shared pool can have that size by chance: what others have that are entitled
+        // to none is one, and where others run as well it has to fit the pod's budget. That may be
+        // older than a resize, so it does not count where no other container runs.
         ClaimSource::Set => container.cpus.filter(|cpus| {
             let alone = || !evidence.is_common(cpus);
             entitled(cpus)
@@ -95,8 +100,8 @@ fn named(
     }
 }
 
-/// Whether a container that asks for exclusive CPUs has room for them in its pod's budget, beside what other containers
-/// of the pod have that run, or had when they were last told of.
+/// Whether a container that asks for exclusive CPUs has room for them in its pod's budget, beside
+/// what other containers of the pod have that run, or had when they were last told of.
 fn fits_budget(found: Found<'_>, wanted: Option<usize>, evidence: &Evidence) -> bool {
     let Some(n) = wanted else { return false };
     let Some(budget) = found.pod.budget_cpus() else { return true };
@@ -139,8 +144,8 @@ pub(super) fn adopt(
     }
 }
 
-/// Keeps the SMT siblings of a container idle whose CPUs have been adopted, if they are to be so and no other container has
-/// them. What was decided earlier counts before what is wished.
+/// Keeps the SMT siblings of a container idle whose CPUs have been adopted, if they are to be so
+/// and no other container has them. What was decided earlier counts before what is wished.
 pub(super) fn isolate(
     node: &Node,
     books: &mut Books,

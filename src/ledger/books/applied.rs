@@ -52,7 +52,8 @@ enum CfsQuota {
 }
 
 impl Applied {
-    /// What an event says of a container. `mems_are_ours` says whether the memory nodes in it were set here.
+    /// What an event says of a container. `mems_are_ours` says whether the memory nodes in it were
+    /// set here.
     pub(crate) fn found(container: &Container, mems_are_ours: bool) -> Applied {
         let mems = match container.mems {
             None => Mems::Unset,
@@ -109,8 +110,8 @@ impl Applied {
         }
     }
 
-    /// What is set may be something else than what was told: it has to be told again. Where nothing is there is nothing to
-    /// repeat.
+    /// What is set may be something else than what was told: it has to be told again. Where nothing
+    /// is there is nothing to repeat.
     pub(crate) fn invalidate(&mut self) {
         if self.cpus.is_some() {
             self.certainty = Certainty::Doubtful;
@@ -177,7 +178,8 @@ impl Applied {
         matches!(self.quota, CfsQuota::Lifted | CfsQuota::Restored(_))
     }
 
-    /// The one difference between what is set and what should be: whether the runtime has to be told.
+    /// The one difference between what is set and what should be: whether the runtime has to be
+    /// told.
     pub(crate) fn differs(&self, desired: &Adjustment) -> bool {
         !self.is_on(&desired.cpus(), Certainty::Told)
             || self.exclusive != desired.is_exclusive()

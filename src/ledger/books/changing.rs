@@ -6,7 +6,8 @@ use crate::cpuset::CpuSet;
 use crate::ledger::policy::Policy;
 use std::ops::{Deref, DerefMut};
 
-/// What decides, for all containers at once, where those run that share CPUs and what memory is theirs.
+/// What decides, for all containers at once, where those run that share CPUs and what memory is
+/// theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Basis {
     /// What shared containers are told.

@@ -14,7 +14,8 @@ pub(crate) struct Held {
     pub(crate) used: CpuSet,
     /// Those of `used` that the runtime keeps others off, by updating these.
     pub(crate) by_runtime: CpuSet,
-    /// Those that the kernel keeps others off now: it does as long as the container's process runs, not longer.
+    /// Those that the kernel keeps others off now: it does as long as the container's process runs,
+    /// not longer.
     pub(crate) by_kernel: CpuSet,
 }
 
@@ -99,7 +100,8 @@ impl Claimed {
 pub(super) struct Counted {
     /// `None` without exclusive CPUs, as of most pods.
     pub(super) exclusive: Option<Box<Exclusive>>,
-    /// CPUs that the pod keeps free for itself, see [`PodEntry::promise`](super::pod::PodEntry::promise).
+    /// CPUs that the pod keeps free for itself, see
+    /// [`PodEntry::promise`](super::pod::PodEntry::promise).
     pub(super) promise: usize,
     /// Whether containers of it have to be told something, wherever shared ones run.
     pub(super) unsettled: bool,

@@ -29,16 +29,19 @@ pub(crate) struct Entry {
     /// What its pod wishes for it.
     pub(crate) terms: Terms,
     pub(crate) phase: Phase,
-    /// Whether it was updated before its process ran: the update may have reached the runtime's books only.
+    /// Whether it was updated before its process ran: the update may have reached the runtime's
+    /// books only.
     pub(crate) updated_early: bool,
     /// Whether an earlier instance has ended: this one, too, may be back soon after its end.
     pub(crate) restarted: bool,
     /// What becomes of its exclusive CPUs while it has ended.
     pub(crate) loan: Loan,
-    /// Whether its last instance is gone for good, or never came to be. Its name may come back as long as its pod lives.
+    /// Whether its last instance is gone for good, or never came to be. Its name may come back as
+    /// long as its pod lives.
     pub(crate) removed: bool,
     pub(crate) applied: Applied,
-    /// Whether it gets the rest of its CPUs when others have left them, see [`order`](crate::ledger::order).
+    /// Whether it gets the rest of its CPUs when others have left them, see
+    /// [`order`](crate::ledger::order).
     pub(crate) waits: bool,
     /// When it was created, as the runtime says.
     pub(crate) created_at: Option<i64>,
@@ -73,9 +76,10 @@ impl Phase {
 
 /// What becomes of the exclusive CPUs of a container that has ended and whose pod lives.
 ///
-/// The shared pool has the use of them until the container is back, but not each time: shared containers would be moved
-/// to and fro by every crash. So they are lent at once where that may be the last chance (see
-/// [`PodEntry::end`](super::pod::PodEntry::end)), and else when the container has stayed away.
+/// The shared pool has the use of them until the container is back, but not each time: shared
+/// containers would be moved to and fro by every crash. So they are lent at once where that may be
+/// the last chance (see [`PodEntry::end`](super::pod::PodEntry::end)), and else when the container
+/// has stayed away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Loan {
     /// The container is expected back.
@@ -160,8 +164,8 @@ impl Entry {
         self.phase != Phase::Ended
     }
 
-    /// What of its pod's budget is its own. Of one that was found with exclusive CPUs no amount may be known, because it
-    /// has ended or has more than shares can tell.
+    /// What of its pod's budget is its own. Of one that was found with exclusive CPUs no amount may
+    /// be known, because it has ended or has more than shares can tell.
     pub(crate) fn counts(&self) -> Option<MilliCpu> {
         let whole = |claim: CpuSet| MilliCpu(claim.len() as u64 * 1000);
         self.cpu.amount().or_else(|| self.claim.map(whole))
@@ -172,8 +176,8 @@ impl Entry {
         self.asks_with(qos, &self.cpu)
     }
 
-    /// How many it asks for with this request. One that has some goes on by what it requests, whatever its pod wishes for by
-    /// now.
+    /// How many it asks for with this request. One that has some goes on by what it requests,
+    /// whatever its pod wishes for by now.
     pub(crate) fn asks_with(&self, qos: Qos, cpu: &CpuRequest) -> Option<usize> {
         let by_claim = self.claim.map(|_| Cpus::Exclusive);
         Terms { cpus: self.terms.cpus.or(by_claim), ..self.terms }.exclusive_cpus(qos, cpu)
@@ -181,7 +185,8 @@ impl Entry {
 
     /// What its CPUs were chosen by, and others beside them have to be.
     ///
-    /// That may be more or less than its pod wishes: one that found no idle siblings when it was taken over goes on without.
+    /// That may be more or less than its pod wishes: one that found no idle siblings when it was
+    /// taken over goes on without.
     pub(crate) fn wishes(&self) -> Wishes {
         let smt = match self.terms.wishes.smt {
             _ if self.isolated => Some(Smt::Isolate),

@@ -1,5 +1,6 @@
 //! [`Books`]: pods, their containers, and everything that follows from these alone. Right by construction: the index of ids,
-//! the sums, the revision and whether updates are owed are kept by the methods here and by nothing else.
+//! the sums, the revision and whether updates are owed are kept by the methods here and by nothing
+//! else.
 //!
 //! A pod can only be changed through a [`PodMut`], which counts it anew when it goes.
 
@@ -36,8 +37,8 @@ pub(super) struct Books {
     pods: BTreeMap<PodUid, PodEntry>,
     /// Whose sandbox this is.
     sandboxes: BTreeMap<SandboxId, PodUid>,
-    /// Which container this is the present instance of. Ids of replaced instances are not here: a late event for one
-    /// must not touch its successor.
+    /// Which container this is the present instance of. Ids of replaced instances are not here: a
+    /// late event for one must not touch its successor.
     ids: BTreeMap<ContainerId, (PodUid, String)>,
     /// Claims of an earlier life whose containers no event has named yet.
     remembered: Vec<Claim>,
@@ -127,7 +128,8 @@ impl Books {
         &self.sums.held
     }
 
-    /// How many CPUs pods keep free for themselves, all but this one together, see [`PodEntry::promise`].
+    /// How many CPUs pods keep free for themselves, all but this one together, see
+    /// [`PodEntry::promise`].
     pub(super) fn promised_beside(&self, pod: &PodEntry) -> usize {
         let own = pod.counted.promise;
         usize::try_from(self.sums.promised - own as u128).unwrap_or(usize::MAX)
@@ -144,7 +146,8 @@ impl Books {
         pods.flat_map(|pod| pod.containers.values().filter(|entry| entry.isolated))
     }
 
-    /// Whether containers may have to be told something, where `basis` is what decides where shared ones run.
+    /// Whether containers may have to be told something, where `basis` is what decides where shared
+    /// ones run.
     pub(super) fn owes(&self, basis: &Basis) -> bool {
         self.sums.unsettled > 0 || self.told.as_ref() != Some(basis)
     }
@@ -228,8 +231,8 @@ impl Books {
         uid
     }
 
-    /// Enters a container in place of one of its name, if there is one, and changes its pod with it: `change` is told the one
-    /// before. Another container that had this id is gone.
+    /// Enters a container in place of one of its name, if there is one, and changes its pod with
+    /// it: `change` is told the one before. Another container that had this id is gone.
     pub(super) fn enter<T>(
         &mut self,
         uid: &PodUid,
@@ -290,7 +293,8 @@ impl Books {
         Some(pod)
     }
 
-    /// Notes that the exclusive CPUs of a container that is about to go, if it has any, are free again.
+    /// Notes that the exclusive CPUs of a container that is about to go, if it has any, are free
+    /// again.
     pub(super) fn note_released(&mut self, uid: &PodUid, name: &str) {
         let Some(found) = self.container(uid, name) else { return };
         if let Some(cpus) = found.entry.claim {
@@ -318,7 +322,8 @@ impl Books {
         self.sandboxes.insert(renamed.pod.sandbox.clone(), to.clone());
         let mut gone = Vec::new();
         if let Some(mut known) = self.change(to) {
-            // Its sandbox was made anew. What both have is the same container, last told of by the uid.
+            // Its sandbox was made anew. What both have is the same container, last told of by the
+            // uid.
             for (name, entry) in renamed.containers {
                 match known.containers.contains_key(&name) {
                     true => gone.push(entry.id),
@@ -372,7 +377,8 @@ impl Books {
         };
     }
 
-    /// What must outlive the process is written again, though it may be the same: the file may be of another life.
+    /// What must outlive the process is written again, though it may be the same: the file may be
+    /// of another life.
     pub(super) fn renew(&mut self) {
         self.revision += 1;
     }

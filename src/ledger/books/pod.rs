@@ -18,15 +18,16 @@ use std::collections::BTreeMap;
 pub(crate) struct PodEntry {
     /// The pod as the last event told.
     pub(crate) pod: Pod,
-    /// Whether the runtime told of a resize of the whole pod. Where it never does, resizes of its containers tell.
+    /// Whether the runtime told of a resize of the whole pod. Where it never does, resizes of its
+    /// containers tell.
     pub(crate) resized: bool,
     /// Its containers by name: one that is restarted keeps its entry, and with it its CPUs.
     pub(super) containers: BTreeMap<String, Entry>,
-    /// Whether its last container was refused. Such a pod keeps nothing free for itself: two pods that wait for the
-    /// same CPUs would otherwise keep each other out.
+    /// Whether its last container was refused. Such a pod keeps nothing free for itself: two pods
+    /// that wait for the same CPUs would otherwise keep each other out.
     pub(crate) refused: bool,
-    /// The NUMA affinity its last exclusive CPUs were chosen under, and the budget at that time. In pod scope its other
-    /// containers get the same.
+    /// The NUMA affinity its last exclusive CPUs were chosen under, and the budget at that time. In
+    /// pod scope its other containers get the same.
     pub(crate) affinity: Option<(usize, Hint)>,
     /// Whether none of its containers gets CPUs of its own, whatever they ask for.
     pub(crate) opted_out: bool,
@@ -39,10 +40,11 @@ pub(crate) struct PodEntry {
 pub(crate) enum BudgetFit {
     /// From the node's free CPUs and from these, as they fit best.
     Fresh(CpuSet),
-    /// From these first: together with others the pod would hold more than its budget. They are the CPUs of containers
-    /// of the pod that have ended; init containers, as a rule.
+    /// From these first: together with others the pod would hold more than its budget. They are the
+    /// CPUs of containers of the pod that have ended; init containers, as a rule.
     Reuse(CpuSet),
-    /// Not at all: the rest of the pod uses the budget up. The container has inherited the pod's own limit.
+    /// Not at all: the rest of the pod uses the budget up. The container has inherited the pod's
+    /// own limit.
     None,
 }
 
@@ -105,8 +107,8 @@ impl PodEntry {
         })
     }
 
-    /// Takes over what an event says of the pod. Stubs (some events know little more than an id) change nothing. Says whether
-    /// its names have.
+    /// Takes over what an event says of the pod. Stubs (some events know little more than an id)
+    /// change nothing. Says whether its names have.
     pub(super) fn refresh(&mut self, pod: Pod) -> bool {
         // The first budget told counts: later events repeat it, whatever became of it by resizes.
         let budget = self.pod.budget.or(pod.budget);
@@ -132,8 +134,8 @@ impl PodEntry {
 
     /// A container has ended.
     ///
-    /// With the last one the pod is ending, or between an init container and the next. The answer to this end is the last
-    /// one that can carry updates before the pod's end.
+    /// With the last one the pod is ending, or between an init container and the next. The answer
+    /// to this end is the last one that can carry updates before the pod's end.
     pub(crate) fn end(&mut self, name: &str) {
         let Some(entry) = self.containers.get_mut(name) else { return };
         if entry.is_alive() {
@@ -142,7 +144,8 @@ impl PodEntry {
         self.lend_if_quiet();
     }
 
-    /// Where no container of the pod is alive the pool gets the CPUs of all that have not come back before.
+    /// Where no container of the pod is alive the pool gets the CPUs of all that have not come back
+    /// before.
     pub(crate) fn lend_if_quiet(&mut self) {
         if !self.containers.values().any(Entry::is_alive) {
             for entry in self.containers.values_mut().filter(|entry| !entry.restarted) {
@@ -151,7 +154,8 @@ impl PodEntry {
         }
     }
 
-    /// Some time has passed. The CPUs of containers that have ended, and have not come back since the last time, are lent.
+    /// Some time has passed. The CPUs of containers that have ended, and have not come back since
+    /// the last time, are lent.
     pub(crate) fn lull(&mut self) {
         let ended = self.containers.values_mut().filter(|entry| !entry.is_alive());
         for entry in ended {
@@ -162,15 +166,17 @@ impl PodEntry {
         }
     }
 
-    /// Whether none of its containers has an instance. It may be over, or between two tries to create one.
+    /// Whether none of its containers has an instance. It may be over, or between two tries to
+    /// create one.
     pub(super) fn is_deserted(&self) -> bool {
         self.containers.values().all(|entry| entry.removed)
     }
 
-    /// CPUs that the pod keeps free, by count, for containers of its own that no event has named yet.
+    /// CPUs that the pod keeps free, by count, for containers of its own that no event has named
+    /// yet.
     ///
-    /// Without this a container that comes late (after init containers, in a pod with many) could find the CPUs gone
-    /// that the scheduler counted for it.
+    /// Without this a container that comes late (after init containers, in a pod with many) could
+    /// find the CPUs gone that the scheduler counted for it.
     pub(super) fn promise(&self) -> usize {
         if self.refused || self.opted_out || self.pod.qos != Qos::Guaranteed {
             return 0;
@@ -179,13 +185,16 @@ impl PodEntry {
         self.pod.budget.map_or(0, |budget| MilliCpu(budget.0.saturating_sub(seen.0)).cpus_floor())
     }
 
-    /// Whether and how `n` exclusive CPUs for `container` fit the pod's budget beside what its other containers hold.
+    /// Whether and how `n` exclusive CPUs for `container` fit the pod's budget beside what its
+    /// other containers hold.
     ///
-    /// If its kind is known, the CPUs of init containers are the later ones' to use, with no preference for them, and
-    /// those of sidecars and of the pod's other containers never are: so the kubelet. Otherwise, and for a container
-    /// that comes back after others used its CPUs, what is left of the budget decides.
+    /// If its kind is known, the CPUs of init containers are the later ones' to use, with no
+    /// preference for them, and those of sidecars and of the pod's other containers never are: so
+    /// the kubelet. Otherwise, and for a container that comes back after others used its CPUs, what
+    /// is left of the budget decides.
     ///
-    /// `budget` is in CPUs. What a container has `taken` may be more than what counts: siblings that stay idle for it.
+    /// `budget` is in CPUs. What a container has `taken` may be more than what counts: siblings
+    /// that stay idle for it.
     pub(crate) fn budget_fit(
         &self,
         budget: Option<usize>,
@@ -243,8 +252,9 @@ impl PodEntry {
         self.containers.values().filter(together).filter_map(|entry| entry.claim).collect()
     }
 
-    /// For how many CPUs the NUMA affinity of the pod as a whole is chosen, as far as its budget tells: it does for a
-    /// Guaranteed pod, without what containers have that are placed by themselves. That of other pods is a limit.
+    /// For how many CPUs the NUMA affinity of the pod as a whole is chosen, as far as its budget
+    /// tells: it does for a Guaranteed pod, without what containers have that are placed by
+    /// themselves. That of other pods is a limit.
     pub(crate) fn demand(&self) -> Option<usize> {
         let budget = self.budget_cpus().filter(|_| self.pod.qos == Qos::Guaranteed)?;
         let apart = self.containers.values().filter(|entry| !entry.wishes().shares_affinity());
@@ -252,8 +262,8 @@ impl PodEntry {
         Some(budget.saturating_sub(apart))
     }
 
-    /// The same when `n` CPUs of a supply are asked for: at least those, and what the pod has besides. `None` if its containers
-    /// have an affinity each.
+    /// The same when `n` CPUs of a supply are asked for: at least those, and what the pod has
+    /// besides. `None` if its containers have an affinity each.
     pub(crate) fn demand_with(&self, supply: &CpuSet, n: usize) -> Option<usize> {
         let beside = (self.held_together() - *supply).len();
         match self.pod.qos {
@@ -262,7 +272,8 @@ impl PodEntry {
         }
     }
 
-    /// Takes `cpus` out of the claims of all containers but `name`; of whole cores, where siblings stay idle.
+    /// Takes `cpus` out of the claims of all containers but `name`; of whole cores, where siblings
+    /// stay idle.
     pub(crate) fn hand_over(&mut self, topology: &Topology, name: &str, cpus: CpuSet) {
         for (_, entry) in self.containers.iter_mut().filter(|(other, _)| *other != name) {
             let cut = if entry.isolated { whole_cores(topology, &cpus) } else { cpus };
@@ -276,9 +287,9 @@ impl PodEntry {
         self.pod.cgroup.clone().or_else(|| self.containers.values().find_map(of_container))
     }
 
-    /// Whether its CFS quota has to be lifted, as the kubelet does: with any exclusive container; in a pod with resources of its
-    /// own, if all are. Such a pod shows by its containers having more in sum than the pod, as those without any inherit the
-    /// pod's limit.
+    /// Whether its CFS quota has to be lifted, as the kubelet does: with any exclusive container;
+    /// in a pod with resources of its own, if all are. Such a pod shows by its containers having
+    /// more in sum than the pod, as those without any inherit the pod's limit.
     pub(crate) fn lifts_quota(&self) -> bool {
         let alive = || self.containers.values().filter(|entry| entry.is_alive());
         let exclusive = alive().filter(|entry| entry.claim.is_some()).count();

@@ -13,7 +13,8 @@ pub(super) struct Sums {
     pub(super) held: Held,
     /// Pods for which SMT siblings stay idle.
     pub(super) isolating: BTreeSet<PodUid>,
-    /// Pods with exclusive CPUs and without an instance of any container, see [`PodEntry::is_deserted`].
+    /// Pods with exclusive CPUs and without an instance of any container, see
+    /// [`PodEntry::is_deserted`].
     pub(super) deserted: BTreeSet<PodUid>,
     /// Promises are as large as an event says they are; as many as there can be pods fit in here.
     pub(super) promised: u128,
@@ -111,7 +112,8 @@ fn count_in(pods: &mut BTreeSet<PodUid>, uid: &PodUid, is: bool) {
     }
 }
 
-/// Whether a container that shares CPUs names some that the kernel keeps for another one of the pod. It must not.
+/// Whether a container that shares CPUs names some that the kernel keeps for another one of the
+/// pod. It must not.
 fn is_in_its_own_way(pod: &PodEntry) -> bool {
     let partitioned = pod.partitioned();
     if partitioned.is_empty() {

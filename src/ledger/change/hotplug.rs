@@ -1,9 +1,9 @@
 //! CPUs go offline and come online while containers run.
 //!
-//! The kubelet knows no such thing: it goes on with the CPUs it found when it started, and does not start again with
-//! others. Here the pool follows at once, no container moves that need not, and one that lost CPUs keeps the others and
-//! gets the nearest free ones beside them. Where there are none it goes on with what it has, and is completed with the
-//! next change of the machine.
+//! The kubelet knows no such thing: it goes on with the CPUs it found when it started, and does not
+//! start again with others. Here the pool follows at once, no container moves that need not, and
+//! one that lost CPUs keeps the others and gets the nearest free ones beside them. Where there are
+//! none it goes on with what it has, and is completed with the next change of the machine.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::books::{Books, Found};
@@ -18,7 +18,8 @@ pub(crate) fn hotplug(node: &Node, books: &mut Books, before: &Topology) {
     let online = node.topology.online();
     let mut held = Vec::new();
     books.change_all(|uid, pod| {
-        // It was chosen among the nodes of the machine before; after a restart it would not be known.
+        // It was chosen among the nodes of the machine before; after a restart it would not be
+        // known.
         pod.affinity = None;
         for (name, entry) in pod.containers_mut() {
             let had = entry.claim;
@@ -36,7 +37,8 @@ pub(crate) fn hotplug(node: &Node, books: &mut Books, before: &Topology) {
     }
 }
 
-/// Gives a container that has fewer exclusive CPUs than it asks for the nearest ones there are, if there are enough.
+/// Gives a container that has fewer exclusive CPUs than it asks for the nearest ones there are, if
+/// there are enough.
 fn complete(node: &Node, books: &mut Books, uid: &PodUid, name: &str, broken: &CpuSet) {
     let Some(Found { pod, entry, .. }) = books.container(uid, name) else { return };
     let Some(n) = entry.asks(pod.pod.qos) else { return };

@@ -1,9 +1,10 @@
 //! Other settings while containers run.
 //!
-//! What follows is what a restart with the new settings would bring about, as it is the same adoption
-//! ([`adopt`](crate::ledger::adopt)): a container that has exclusive CPUs which are legal keeps them, whatever today's policy
-//! would give; one that has some which are not is placed anew; the shared pool follows. Only the log says less: a container for
-//! which nothing changes is not in it.
+//! What follows is what a restart with the new settings would bring about, as it is the same
+//! adoption ([`adopt`](crate::ledger::adopt)): a container that has exclusive CPUs which are legal
+//! keeps them, whatever today's policy would give; one that has some which are not is placed anew;
+//! the shared pool follows. Only the log says less: a container for which nothing changes is not in
+//! it.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::adopt::adopt_anew;

@@ -1,7 +1,9 @@
-//! Standing by while the kubelet's own CPU manager assigns the node's CPUs, and taking over when it no longer does.
+//! Standing by while the kubelet's own CPU manager assigns the node's CPUs, and taking over when it
+//! no longer does.
 //!
-//! While it stands by the ledger changes nothing, but follows: what the kubelet sets is taken note of like what is
-//! found at the start. So taking over needs no list from the runtime, and moves no container whose CPUs are legal.
+//! While it stands by the ledger changes nothing, but follows: what the kubelet sets is taken note
+//! of like what is found at the start. So taking over needs no list from the runtime, and moves no
+//! container whose CPUs are legal.
 
 use crate::ledger::adopt::adopt_set;
 use crate::ledger::books::{Applied, Books, Certainty, Entry, Phase};
@@ -18,7 +20,8 @@ const KUBELET_ACTIVE: &str = "the CPUs of this node are assigned by someone else
      NRI plugin. Set cpuManagerPolicy: none in the kubelet's configuration, delete its cpu_manager_state file and restart it; \
      running containers keep their CPUs";
 
-/// A new container that gets what the kubelet decided. A restarted one is not new: it is let through.
+/// A new container that gets what the kubelet decided. A restarted one is not new: it is let
+/// through.
 pub(crate) fn create(
     node: &Node,
     books: &mut Books,
@@ -48,7 +51,8 @@ pub(crate) fn create(
         pod.refused = false;
         let Some(entry) = pod.container_mut(&container.name) else { return };
         entry.follow(before);
-        // One that comes back without CPUs has a right to those of its name, as soon as they are assigned here.
+        // One that comes back without CPUs has a right to those of its name, as soon as they are
+        // assigned here.
         if let Some(before) = before.filter(|_| container.cpus.is_none()) {
             (entry.claim, entry.isolated) = (before.claim, before.isolated);
         }

@@ -1,7 +1,8 @@
 //! Whom an event is about.
 //!
-//! A container's id and a sandbox's id are the runtime's own and stand in every event. Uid and name may be missing (of
-//! a sandbox that has left its books containerd tells the id alone), so they never part what an id says belongs together.
+//! A container's id and a sandbox's id are the runtime's own and stand in every event. Uid and name
+//! may be missing (of a sandbox that has left its books containerd tells the id alone), so they
+//! never part what an id says belongs together.
 
 use crate::ledger::books::{Books, Found};
 use crate::ledger::model::{Container, Pod, PodUid};

@@ -37,7 +37,8 @@ pub(super) fn started(node: &Node, books: &mut Books, pod: Pod, mut container: C
         if entry.phase == Phase::Ended {
             return;
         }
-        // An update before this moment may have changed the runtime's books only: it has to be told again.
+        // An update before this moment may have changed the runtime's books only: it has to be told
+        // again.
         if entry.phase == Phase::Created && std::mem::take(&mut entry.updated_early) {
             entry.applied.invalidate();
         }
@@ -54,8 +55,9 @@ pub(super) fn stop(books: &mut Books, id: &ContainerId) {
     }
 }
 
-/// An instance is gone for good, or was never created. Its exclusive CPUs stay its name's for the life of its pod,
-/// as the kubelet has it: creations can fail several times in a row, and old instances are removed between them.
+/// An instance is gone for good, or was never created. Its exclusive CPUs stay its name's for the
+/// life of its pod, as the kubelet has it: creations can fail several times in a row, and old
+/// instances are removed between them.
 pub(super) fn remove(books: &mut Books, id: &ContainerId) {
     stop(books, id);
     let Some(Found { uid, pod, name, entry }) = books.find(id) else { return books.forget(id) };

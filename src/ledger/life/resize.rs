@@ -1,7 +1,7 @@
 //! In-place resize: a running container gets more or fewer CPUs, or becomes exclusive or shared.
 //!
-//! The kubelet refuses this for exclusive CPUs under its own static policy; with policy none it asks the runtime, and so
-//! us. A refusal fails the resize and changes nothing.
+//! The kubelet refuses this for exclusive CPUs under its own static policy; with policy none it
+//! asks the runtime, and so us. A refusal fails the resize and changes nothing.
 
 use super::identity::identify;
 use crate::cpuset::CpuSet;
@@ -47,8 +47,8 @@ pub(crate) fn resize(
     Ok(())
 }
 
-/// A container whose claim was adopted may have been resized while the plugin was away. Where that cannot be followed now,
-/// it keeps what it has: the runtime has accepted the resize.
+/// A container whose claim was adopted may have been resized while the plugin was away. Where that
+/// cannot be followed now, it keeps what it has: the runtime has accepted the resize.
 pub(crate) fn resize_unseen(node: &Node, books: &mut Books, uid: &PodUid, container: &Container) {
     let Some(Found { pod, entry, .. }) = books.container(uid, &container.name) else { return };
     let Some(held) = entry.claim else { return };
@@ -100,7 +100,8 @@ pub(crate) fn update_pod(node: &Node, books: &mut Books, pod: Pod) {
     }
 }
 
-/// The pod's budget after one of its containers is resized. Where the runtime tells of resized pods it has done so.
+/// The pod's budget after one of its containers is resized. Where the runtime tells of resized pods
+/// it has done so.
 fn resized_budget(pod: &PodEntry, before: CpuRequest, after: CpuRequest) -> Option<MilliCpu> {
     let budget = pod.pod.budget?;
     if pod.resized {
@@ -142,8 +143,8 @@ fn resized_claim(
     }
 }
 
-/// The same settings, with a topology manager that admits every affinity: its policy is about where a container may start
-/// (KEP-693), and this one runs already.
+/// The same settings, with a topology manager that admits every affinity: its policy is about where
+/// a container may start (KEP-693), and this one runs already.
 fn any_affinity(mut settings: placement::Settings) -> placement::Settings {
     if settings.topology_manager.policy != TopologyPolicy::None {
         settings.topology_manager.policy = TopologyPolicy::BestEffort;

@@ -12,7 +12,8 @@ fn pairs(expect: &[(&str, &str)]) -> Vec<(String, String)> {
     expect.iter().map(|(id, cpus)| ((*id).to_owned(), (*cpus).to_owned())).collect()
 }
 
-/// Whatever is decided before the runtime's first list, if ever there is one: what was remembered has to be written again.
+/// Whatever is decided before the runtime's first list, if ever there is one: what was remembered
+/// has to be written again.
 #[test]
 fn what_is_remembered_stays_so_until_the_runtime_tells() {
     let (a, b, gone) = (guaranteed("a", 4000), guaranteed("b", 4000), guaranteed("gone", 1000));
@@ -47,7 +48,8 @@ fn an_instance_whose_creation_was_missed_has_its_names_cpus() {
     node.check("missed", "4-7");
 }
 
-/// A list tells what pods were created with, and nothing of what ended containers of them asked for.
+/// A list tells what pods were created with, and nothing of what ended containers of them asked
+/// for.
 #[test]
 fn a_pod_promises_itself_no_more_than_it_may_still_ask_for() {
     let (a, b) = (guaranteed("a", 8000), guaranteed("b", 8000));
@@ -87,7 +89,8 @@ fn cpus_that_went_offline_while_nobody_looked_cost_the_others_nothing() {
         node.event(event).unwrap();
         node.check("a", expect);
         assert_eq!(node.ledger.view().moves.get(&MoveReason::Offline), Some(&1));
-        // One that has fewer than it asks for is completed, also if that was noticed only at a start.
+        // One that has fewer than it asks for is completed, also if that was noticed only at a
+        // start.
         node.event(Event::Machine(machine_without(""))).unwrap();
         node.event(Event::Stop(ContainerId("any".to_owned()))).unwrap();
         node.check("a", later);
@@ -123,7 +126,8 @@ fn a_growth_beyond_what_shares_can_tell() {
     assert_eq!(before.changed_by(CpuRequest { request: None, limit: amount(100) }).amount(), None);
 }
 
-/// The kubelet keeps its notes of init containers that have ended, whose CPUs the pod's other containers use again.
+/// The kubelet keeps its notes of init containers that have ended, whose CPUs the pod's other
+/// containers use again.
 #[test]
 fn what_the_kubelet_noted_for_an_init_container_too_is_still_the_containers() {
     let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));

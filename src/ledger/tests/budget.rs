@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A pod of four containers with 2 CPUs each, of which its budget of 5 has room for two; and a shared pool of two CPUs.
+/// A pod of four containers with 2 CPUs each, of which its budget of 5 has room for two; and a
+/// shared pool of two CPUs.
 fn pool_of_two() -> (Node, Vec<Pod>) {
     let mut strict = settings();
     strict.placement.options.strict_cpu_reservation = true;
@@ -28,7 +29,8 @@ fn restarted(node: &Node, remembered: bool, listed: &[(&Pod, &str, &str, u64)]) 
     next
 }
 
-/// Seen: after a restart one of the two that shared had both CPUs of the pool, and all others the reserved ones.
+/// Seen: after a restart one of the two that shared had both CPUs of the pool, and all others the
+/// reserved ones.
 #[test]
 fn a_shared_pool_of_the_size_that_a_container_asks_for_is_not_its_own() {
     let (node, pods) = pool_of_two();

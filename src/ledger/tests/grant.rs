@@ -4,7 +4,8 @@ use super::*;
 use crate::placement::{Scope, TopologyPolicy};
 use crate::topology::synthetic::Machine;
 
-/// Two NUMA nodes of eight CPUs, 0 and 1 are reserved, and a container or pod is in one node or refused.
+/// Two NUMA nodes of eight CPUs, 0 and 1 are reserved, and a container or pod is in one node or
+/// refused.
 fn single(scope: Scope, remembered: Vec<Claim>) -> Ledger {
     let mut settings = settings();
     let policy = TopologyPolicy::SingleNumaNode;

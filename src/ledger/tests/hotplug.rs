@@ -92,8 +92,8 @@ fn another_cpu_takes_the_place_of_reserved_ones_that_are_gone() {
     node.check("s", "6");
 }
 
-/// Found by random histories: the plugin was not sure that the runtime had heard of the loss when the kubelet's CPU manager came and
-/// went.
+/// Found by random histories: the plugin was not sure that the runtime had heard of the loss when
+/// the kubelet's CPU manager came and went.
 #[test]
 fn who_lost_cpus_keeps_the_others_when_the_kubelet_is_gone() {
     let mut node = Node::new();

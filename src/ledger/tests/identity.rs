@@ -63,7 +63,8 @@ fn a_pod_that_is_told_in_full_only_later_is_the_same_pod() {
     assert_eq!(node.create(&a, "c", "2", 4000).unwrap(), "2-5");
 }
 
-/// Found by a fuzzer. No runtime does it; were it to, two pods would have been ended by one event, or none.
+/// Found by a fuzzer. No runtime does it; were it to, two pods would have been ended by one event,
+/// or none.
 #[test]
 fn an_id_is_one_containers_only() {
     let mut node = Node::new();
@@ -91,8 +92,8 @@ fn a_known_container_stays_in_its_pod() {
     assert_eq!(node.ledger.exclusive().to_string(), "2-5");
 }
 
-/// After a reboot each pod has a dead sandbox besides the one that its containers are in, and runtimes list both in any
-/// order.
+/// After a reboot each pod has a dead sandbox besides the one that its containers are in, and
+/// runtimes list both in any order.
 #[test]
 fn of_two_sandboxes_of_a_pod_the_one_that_has_containers_is_its_own() {
     let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));

@@ -27,7 +27,8 @@ fn shared_containers_keep_one_cpuset_for_life() {
     assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
 }
 
-/// A partition goes with its group: what is only claimed is everybody's until the container is back.
+/// A partition goes with its group: what is only claimed is everybody's until the container is
+/// back.
 #[test]
 fn the_kernel_keeps_cpus_only_for_what_runs() {
     let mut node = kernel();
@@ -134,7 +135,8 @@ fn a_container_nobody_told_of_is_found_when_it_starts() {
     assert_eq!(placed.cgroup.unwrap().as_str(), "kubepods/poda/a");
 }
 
-/// As the kubelet lifts it: with any exclusive container, in pods with resources of their own only if all are.
+/// As the kubelet lifts it: with any exclusive container, in pods with resources of their own only
+/// if all are.
 #[test]
 fn quotas_of_pods() {
     for (budget, containers, lifts) in [

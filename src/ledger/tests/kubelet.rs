@@ -1,4 +1,5 @@
-//! A kubelet whose own CPU manager is or was active: the order of trust, standing back, and taking over.
+//! A kubelet whose own CPU manager is or was active: the order of trust, standing back, and taking
+//! over.
 
 use super::*;
 
@@ -16,7 +17,8 @@ impl Node {
         self.event(Event::Kubelet { stance, claims: notes(claims) }).unwrap();
     }
 
-    /// The kubelet's static policy creates a container with these CPUs; whatever the plugin says comes on top.
+    /// The kubelet's static policy creates a container with these CPUs; whatever the plugin says
+    /// comes on top.
     fn kubelet_creates(
         &mut self,
         pod: &Pod,
@@ -42,7 +44,8 @@ impl Node {
     }
 }
 
-/// What is set first, the checkpoint second, the kubelet's notes third, placing anew last: each pair in conflict.
+/// What is set first, the checkpoint second, the kubelet's notes third, placing anew last: each
+/// pair in conflict.
 #[test]
 fn the_order_of_trust() {
     let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
@@ -78,7 +81,8 @@ fn the_order_of_trust() {
             "{set:?} {ours:?} {kubelet:?}"
         );
     }
-    // Two containers, each named by one source: the one that is believed more gets the CPUs, though it is younger.
+    // Two containers, each named by one source: the one that is believed more gets the CPUs, though
+    // it is younger.
     let mut node = Node::with(settings(), vec![claim(&a, "a", "4-7")]);
     node.set.insert("b".to_owned(), cpus("6-9"));
     node.event(node.running(&[(&a, "c", "a", 4000), (&b, "c", "b", 4000)])).unwrap();
@@ -92,8 +96,9 @@ fn the_order_of_trust() {
     assert_ne!(node.set["a"], cpus("4-7"));
 }
 
-/// Found by random histories: a shared container that is entitled to just as many CPUs as the pool has, while the kernel
-/// keeps exclusivity and so nobody takes the exclusive ones out of what it is told.
+/// Found by random histories: a shared container that is entitled to just as many CPUs as the pool
+/// has, while the kernel keeps exclusivity and so nobody takes the exclusive ones out of what it is
+/// told.
 #[test]
 fn a_shared_pool_that_has_the_right_size_by_chance_takes_cpus_from_nobody() {
     let (old, young) = (guaranteed("old", 14_000), guaranteed("young", 4000));
@@ -154,8 +159,8 @@ fn kubelets_before_1_18_name_containers_by_id() {
     node.check("a", "9-12");
 }
 
-/// An exclusive container's quota is lifted under the static policy, and shares end at 256 CPUs: that it is set and
-/// noted is then all there is.
+/// An exclusive container's quota is lifted under the static policy, and shares end at 256 CPUs:
+/// that it is set and noted is then all there is.
 #[test]
 fn what_is_set_and_noted_needs_no_request() {
     let a = guaranteed("a", 4000);
@@ -291,7 +296,8 @@ fn what_was_created_untouched_is_pinned_when_the_kubelet_is_gone() {
     assert_eq!(node.moved(), [("unpinned", 1)]);
 }
 
-/// A kubelet that is switched to static while we have containers assigns over us; we follow what it sets.
+/// A kubelet that is switched to static while we have containers assigns over us; we follow what it
+/// sets.
 #[test]
 fn a_kubelet_that_becomes_active_later_is_followed() {
     let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
@@ -361,7 +367,8 @@ fn a_new_life_while_the_kubelet_is_active_changes_nothing() {
     assert_eq!(next.moved(), []);
 }
 
-/// Options, the topology manager and the policy are about where containers start, not about those that run.
+/// Options, the topology manager and the policy are about where containers start, not about those
+/// that run.
 #[test]
 fn other_settings_move_nobody() {
     let mut node = Node::new();

@@ -1,4 +1,5 @@
-//! Exclusive CPUs belong to a container's name for the life of its pod, whatever becomes of its instances.
+//! Exclusive CPUs belong to a container's name for the life of its pod, whatever becomes of its
+//! instances.
 
 use super::*;
 
@@ -7,8 +8,8 @@ fn creates(node: &mut Node, pod: &Pod, id: &str) -> String {
     node.event(event).unwrap().unwrap().cpus().to_string()
 }
 
-/// A creation fails in the runtime, or another plugin refuses it: containerd undoes it, CRI-O says nothing, and a kubelet
-/// removes what is left of it and of older instances in any order.
+/// A creation fails in the runtime, or another plugin refuses it: containerd undoes it, CRI-O says
+/// nothing, and a kubelet removes what is left of it and of older instances in any order.
 #[test]
 fn creations_that_fail_in_a_row_take_nothing_from_a_container() {
     let orders: [&[&str]; 5] =
@@ -69,7 +70,8 @@ fn a_restart_between_two_tries_keeps_them() {
     assert_eq!(next.create(&a, "c", "3", 4000).unwrap(), "2-5");
 }
 
-/// Seen with containerd: it tells no end of pods that are older than its own last start, only of their containers.
+/// Seen with containerd: it tells no end of pods that are older than its own last start, only of
+/// their containers.
 #[test]
 fn a_pod_without_containers_is_looked_for() {
     let mut node = Node::new();
@@ -111,8 +113,8 @@ fn what_an_init_container_leaves_over_is_lent_until_the_pod_needs_it() {
     node.check("s", "0-1,6-15");
 }
 
-/// Of a pod in which others run, and of a container that comes back again and again, only after some time: shared containers
-/// would be moved to and fro.
+/// Of a pod in which others run, and of a container that comes back again and again, only after
+/// some time: shared containers would be moved to and fro.
 #[test]
 fn who_stays_away_lends_its_cpus() {
     let mut node = Node::new();

@@ -84,7 +84,8 @@ fn who_shares_again_has_its_limit_again() {
         resize(&mut node, &a, "c", "a", 4000, 500).unwrap();
         assert_eq!(placed(&node), (false, None));
     }
-    // A plugin that starts anew is listed no quota, as it is lifted, and knows the limit by its checkpoint.
+    // A plugin that starts anew is listed no quota, as it is lifted, and knows the limit by its
+    // checkpoint.
     let Event::Synchronize { pods, mut containers } =
         busy.running(&[(&a, "c", "a", 4000), (&rest, "c", "rest", 10_000)])
     else {

@@ -27,7 +27,8 @@ fn busy() -> Node {
     node
 }
 
-/// Seen on a real cluster: shared containers were let onto 2-3 before the one that had them for itself had left.
+/// Seen on a real cluster: shared containers were let onto 2-3 before the one that had them for
+/// itself had left.
 #[test]
 fn who_has_to_leave_leaves_before_others_are_let_on() {
     let mut node = busy();

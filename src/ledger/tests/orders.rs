@@ -24,7 +24,8 @@ fn whatever_is_told_in_whatever_order_nothing_is_lost_or_given_twice() {
             assert_eq!(node.ledger.check(), Ok(()), "{events:?}");
             node.check("o", "2-5");
         }
-        // An end that is told last ends it; what is told after it is a new beginning for all the ledger can know.
+        // An end that is told last ends it; what is told after it is a new beginning for all the
+        // ledger can know.
         let over = events.last().is_some_and(|last| matches!(last, Event::StopPod(_)))
             || !events
                 .iter()
@@ -48,8 +49,9 @@ fn each_order(left: &[Event], told: &mut Vec<Event>, check: &mut impl FnMut(&[Ev
     }
 }
 
-/// containerd tells of the end of a process that ends at once before it tells of its start, and of no second end: were that
-/// believed, an init container's CPUs would be in use for as long as its pod lives, and the next container had none.
+/// containerd tells of the end of a process that ends at once before it tells of its start, and of
+/// no second end: were that believed, an init container's CPUs would be in use for as long as its
+/// pod lives, and the next container had none.
 #[test]
 fn a_start_that_is_told_after_the_stop_revives_nobody() {
     let mut node = Node::new();
@@ -65,7 +67,8 @@ fn a_start_that_is_told_after_the_stop_revives_nobody() {
     node.check("s", "0-1,6-15");
 }
 
-/// What is told late of an instance that was replaced touches its successor as little as its stop does.
+/// What is told late of an instance that was replaced touches its successor as little as its stop
+/// does.
 #[test]
 fn late_events_of_a_replaced_instance_are_no_news() {
     let mut node = Node::new();

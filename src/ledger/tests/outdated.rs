@@ -1,4 +1,5 @@
-//! A runtime's list that is older than what is set: CRI-O, restarted, lists containers as it created them.
+//! A runtime's list that is older than what is set: CRI-O, restarted, lists containers as it
+//! created them.
 
 use super::hotplug::machine_without;
 use super::resize::resize;

@@ -1,4 +1,5 @@
-//! NUMA affinity of whole pods: two nodes of 8 CPUs in cores of two, siblings adjacent; core 0 is reserved.
+//! NUMA affinity of whole pods: two nodes of 8 CPUs in cores of two, siblings adjacent; core 0 is
+//! reserved.
 
 use super::wishes::{allowing, wishing};
 use super::*;

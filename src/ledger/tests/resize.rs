@@ -33,7 +33,8 @@ fn resize_in_place_both_ways_and_between_exclusive_and_shared() {
     ] {
         resize(&mut node, &a, "c", "a", from, to).unwrap();
         node.check("a", ours);
-        // The runtime changes the container itself last: who gets what it leaves is told after that.
+        // The runtime changes the container itself last: who gets what it leaves is told after
+        // that.
         node.tell();
         node.check("s", others);
     }
@@ -67,7 +68,8 @@ fn a_container_resized_back_and_forth_keeps_room_in_its_pods_budget() {
     assert_eq!(node.create(&a, "one", "1b", 4000).unwrap().parse::<CpuSet>().unwrap().len(), 4);
 }
 
-/// Recorded with containerd 2.4: the pod's resize comes first, later events still carry the old budget.
+/// Recorded with containerd 2.4: the pod's resize comes first, later events still carry the old
+/// budget.
 #[test]
 fn a_resized_pods_budget_outlives_events_that_carry_the_old_one() {
     let mut node = Node::new();

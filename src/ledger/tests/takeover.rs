@@ -1,4 +1,5 @@
-//! Taking over containers that wish for idle siblings: cores of two CPUs, siblings adjacent, core 0 is reserved.
+//! Taking over containers that wish for idle siblings: cores of two CPUs, siblings adjacent, core 0
+//! is reserved.
 
 use super::wishes::{allowing, node, node_with, wishing};
 use super::*;

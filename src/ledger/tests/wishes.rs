@@ -1,5 +1,5 @@
-//! Pods that wish for something: 16 CPUs, two uncore caches of four cores with two threads, siblings adjacent; core 0 is
-//! reserved.
+//! Pods that wish for something: 16 CPUs, two uncore caches of four cores with two threads,
+//! siblings adjacent; core 0 is reserved.
 
 use super::*;
 use crate::ledger::wish::Wish;

@@ -22,7 +22,8 @@ fn who_shares_by_its_own_wish_goes_on_sharing() {
         for node in [&mut node, &mut again] {
             assert!(node.ledger.exclusive().is_empty(), "{wishes:?}");
             assert!(node.ledger.view().moves.is_empty(), "{wishes:?}");
-            // It keeps no CPUs free for itself either, and counts as any other when it is created anew.
+            // It keeps no CPUs free for itself either, and counts as any other when it is created
+            // anew.
             node.create(&guaranteed("b", 14_000), "c", "b", 14_000).unwrap();
             let refused = node.create(&a, "c", "a2", 2000).unwrap_err();
             assert!(refused.starts_with("WishNotAllowedError"), "{refused}");

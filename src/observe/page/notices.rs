@@ -1,4 +1,5 @@
-//! What a person should see to, at the top of the page: a word and a sign for each, so that nothing hangs on its colour.
+//! What a person should see to, at the top of the page: a word and a sign for each, so that nothing
+//! hangs on its colour.
 
 use super::super::picture::escaped;
 use super::super::report::{ConfigSourceStatus, NodeStatus, Status};
@@ -96,7 +97,8 @@ fn of_node(node: &NodeStatus) -> impl Iterator<Item = Notice> {
     [rejected, restart, stance, drift, groups].into_iter().flatten()
 }
 
-/// What is wrong with the file. A reader who may not know the pods' names gets the line only: the text may quote names.
+/// What is wrong with the file. A reader who may not know the pods' names gets the line only: the
+/// text may quote names.
 fn rejection(from: &ConfigSourceStatus) -> String {
     let follows = "the last good one stays in force";
     let line = from.error_line.map(|line| format!(", by its line {line}")).unwrap_or_default();

@@ -5,8 +5,8 @@
 //!                                                                                 └─► svg    (a file, a page)
 //! ```
 //!
-//! [`Picture`] decides what is drawn and in which order, [`text`] and [`svg`] only how. Nothing depends on colour alone: a
-//! container has a letter, a colour and a texture, see [`Badge`].
+//! [`Picture`] decides what is drawn and in which order, [`text`] and [`svg`] only how. Nothing
+//! depends on colour alone: a container has a letter, a colour and a texture, see [`Badge`].
 
 mod layout;
 pub mod names;
@@ -171,7 +171,8 @@ impl Picture {
         Picture { frames, tenants }
     }
 
-    /// Draws the node that a status speaks of; `None` if it is another version's and does not tell of the machine.
+    /// Draws the node that a status speaks of; `None` if it is another version's and does not tell
+    /// of the machine.
     ///
     /// # Errors
     /// If what it tells makes no machine.
@@ -245,8 +246,8 @@ struct Draw<'a> {
 }
 
 impl Draw<'_> {
-    /// What is drawn in what. Caches are in nodes, or nodes in caches where these are larger (sub-NUMA clustering); where
-    /// every core has a cache of its own, these are left out.
+    /// What is drawn in what. Caches are in nodes, or nodes in caches where these are larger
+    /// (sub-NUMA clustering); where every core has a cache of its own, these are left out.
     fn levels(&self) -> Vec<Level> {
         let topology = self.topology;
         let crosses = |one: &CpuSet, others: &[CpuSet]| {

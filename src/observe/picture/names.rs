@@ -1,4 +1,5 @@
-//! Names and facts of containers as words. What a pod is called is its author's choice, or a hostile runtime's.
+//! Names and facts of containers as words. What a pod is called is its author's choice, or a
+//! hostile runtime's.
 
 use super::super::report::ContainerStatus;
 
@@ -27,7 +28,8 @@ pub fn cut(text: &str, most: usize) -> String {
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// How exclusive CPUs lie: `uncore cache 3`, `NUMA nodes 0 and 1, uncore caches 2, 3 and 4, partial cores`.
+/// How exclusive CPUs lie: `uncore cache 3`, `NUMA nodes 0 and 1, uncore caches 2, 3 and 4, partial
+/// cores`.
 pub fn alignment(nodes: &[usize], caches: &[usize], whole_cores: bool) -> String {
     let mut parts = Vec::new();
     if 1 < nodes.len() {

@@ -10,7 +10,8 @@ use crate::wording;
 
 /// The most pixels that frames lie side by side in.
 const WIDTH: f64 = 1180.0;
-/// Around everything in a file, and in a page that has margins of its own: half of what draws the frames.
+/// Around everything in a file, and in a page that has margins of its own: half of what draws the
+/// frames.
 const MARGIN: f64 = 12.0;
 const NO_MARGIN: f64 = 1.0;
 /// The width of a column of the legend, and the height of its lines.

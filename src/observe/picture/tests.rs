@@ -100,7 +100,8 @@ fn more_containers_than_letters() {
     assert!(text.contains("│  A  B  C") && text.contains(" AA AB"), "{text}");
 }
 
-/// Every CPU once, lines within the width, colour that adds nothing but colour, and SVG that is sound.
+/// Every CPU once, lines within the width, colour that adds nothing but colour, and SVG that is
+/// sound.
 #[test]
 fn machines_of_every_size() {
     for (words, memory_only) in [

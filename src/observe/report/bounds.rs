@@ -19,7 +19,8 @@ pub struct BoundsReport {
 }
 
 impl BoundsReport {
-    /// Of all namespaces on a node with this policy, the most specific first: the first that means a namespace counts.
+    /// Of all namespaces on a node with this policy, the most specific first: the first that means
+    /// a namespace counts.
     pub fn of(namespaces: &Namespaces, node: Policy) -> Vec<BoundsReport> {
         let named = namespaces.by_closeness().into_iter();
         named.map(|(name, bounds)| BoundsReport::one(name, bounds, node)).collect()

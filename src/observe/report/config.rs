@@ -28,7 +28,8 @@ pub struct ConfigStatus {
     /// What few change.
     #[serde(flatten)]
     pub own: OwnSettings,
-    /// What pods may wish for, the most specific namespace or pattern first. In all others they may wish for nothing.
+    /// What pods may wish for, the most specific namespace or pattern first. In all others they may
+    /// wish for nothing.
     #[serde(default)]
     pub namespaces: Vec<BoundsReport>,
 }
@@ -38,8 +39,8 @@ pub struct ConfigStatus {
 pub struct ConfigSourceStatus {
     /// The file, or who handed it over.
     pub source: String,
-    /// `in-force`; `rejected` if what is there cannot be used and the last good one is in force; `restart-needed` if some
-    /// fields of it are followed only after a restart.
+    /// `in-force`; `rejected` if what is there cannot be used and the last good one is in force;
+    /// `restart-needed` if some fields of it are followed only after a restart.
     pub state: String,
     /// The lines of the overrides for this node that are in force, the most specific last.
     pub overrides: Vec<usize>,
@@ -61,8 +62,8 @@ impl ConfigStatus {
         ConfigStatus::of(settings, &settings.exclusivity.to_string(), figures.strict, own)
     }
 
-    /// Settings of the ledger, with what is no matter of the ledger's. This is the one description of settings: the status,
-    /// metrics and `check-config` tell what is in it.
+    /// Settings of the ledger, with what is no matter of the ledger's. This is the one description
+    /// of settings: the status, metrics and `check-config` tell what is in it.
     pub fn of(
         settings: &Settings,
         exclusivity: &str,

@@ -1,13 +1,15 @@
 //! [`allocate()`]: the whole decision for one container, and [`affinity`], its part that pod scope asks for once.
 //!
-//! 1. The topology manager's best NUMA affinity ([`super::hints`]), and whether its policy admits it.
+//! 1. The topology manager's best NUMA affinity ([`super::hints`]), and whether its policy admits
+//!    it.
 //! 2. With `full-pcpus-only`: whether whole cores can meet the request.
-//! 3. CPUs inside the affinity first, as many as are free there; with `align-by-socket` (KEP-3327) all sockets the
-//!    affinity touches count as inside.
-//! 4. What is missing from everywhere else. This second choice does not know the first: so the kubelet.
+//! 3. CPUs inside the affinity first, as many as are free there; with `align-by-socket` (KEP-3327)
+//!    all sockets the affinity touches count as inside.
+//! 4. What is missing from everywhere else. This second choice does not know the first: so the
+//!    kubelet.
 //!
-//! A container gets what the kubelet would give it. Which CPUs are free, and what a pod may use again, is the caller's
-//! to say.
+//! A container gets what the kubelet would give it. Which CPUs are free, and what a pod may use
+//! again, is the caller's to say.
 
 use super::hints::{Demand, Hint};
 use super::take::take;
@@ -24,7 +26,8 @@ use crate::topology::Topology;
 /// The NUMA affinity of a request for `n` CPUs, of a container or, in pod scope, of a pod.
 ///
 /// # Errors
-/// [`Reason::TopologyAffinity`](crate::placement::rejection::Reason::TopologyAffinity) if the policy does not admit it.
+/// [`Reason::TopologyAffinity`](crate::placement::rejection::Reason::TopologyAffinity) if the
+/// policy does not admit it.
 pub fn affinity(
     topology: &Topology,
     settings: &Settings,
@@ -49,12 +52,12 @@ pub fn affinity(
 ///
 /// `within` is the affinity of its pod in pod scope; without one the container gets its own.
 ///
-/// The CPUs are always of `supply`, online and not reserved. Nothing is remembered: call it again with less supply
-/// for the next container.
+/// The CPUs are always of `supply`, online and not reserved. Nothing is remembered: call it again
+/// with less supply for the next container.
 ///
 /// # Errors
-/// A [`Rejection`] with the kubelet's reason and text: the affinity is not admitted, whole cores cannot meet the
-/// request, or too few CPUs are free.
+/// A [`Rejection`] with the kubelet's reason and text: the affinity is not admitted, whole cores
+/// cannot meet the request, or too few CPUs are free.
 pub fn allocate(
     topology: &Topology,
     settings: &Settings,
@@ -80,8 +83,8 @@ pub fn allocate(
     Ok(Placement { cpus, hint })
 }
 
-/// With `full-pcpus-only`, whether whole cores can meet the request: cores with a reserved CPU cannot be given out whole
-/// (KEP-2625).
+/// With `full-pcpus-only`, whether whole cores can meet the request: cores with a reserved CPU
+/// cannot be given out whole (KEP-2625).
 ///
 /// # Errors
 /// [`Reason::SmtAlignment`](crate::placement::rejection::Reason::SmtAlignment) if not.
@@ -163,7 +166,8 @@ mod tests {
 
     #[test]
     fn kep_3327_two_pods_of_almost_a_socket() {
-        // "4 * CPUs per NUMA node - 8" twice, on two sockets with eight nodes: each stays inside one socket.
+        // "4 * CPUs per NUMA node - 8" twice, on two sockets with eight nodes: each stays inside
+        // one socket.
         let shape = Shape { sockets: 2, nodes: 4, uncores: 1, cores: 16, threads: 1 };
         let options = Options { align_by_socket: true, ..Options::default() };
         let settings = settings(options, TopologyPolicy::BestEffort, "0-1");

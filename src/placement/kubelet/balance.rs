@@ -1,21 +1,25 @@
-//! The search behind [`super::distributed`]: which nodes give an even share, and which of them one group more.
+//! The search behind [`super::distributed`]: which nodes give an even share, and which of them one
+//! group more.
 //!
-//! The kubelet tries all combinations of nodes times all subsets that may give more, and keeps the first of the most
-//! balanced. This search goes through them in the same order but leaves out every branch whose best imaginable outcome
-//! is no better than what is found already: taking from a node with more free CPUs never makes the rest less even, so
-//! the fullest completion of a branch, with its last groups taken greedily from the fullest nodes, is that best
-//! outcome. The answer is the same. On a machine with more than eight nodes, uneven enough to defeat this, the search
-//! stops after [`TRIES`] choices and the best one so far stands.
+//! The kubelet tries all combinations of nodes times all subsets that may give more, and keeps the
+//! first of the most balanced. This search goes through them in the same order but leaves out every
+//! branch whose best imaginable outcome is no better than what is found already: taking from a node
+//! with more free CPUs never makes the rest less even, so the fullest completion of a branch, with
+//! its last groups taken greedily from the fullest nodes, is that best outcome. The answer is the
+//! same. On a machine with more than eight nodes, uneven enough to defeat this, the search stops
+//! after [`TRIES`] choices and the best one so far stands.
 //!
-//! Of equally balanced choices the first one stands. The kubelet means to keep it too, but overwrites it in part while its
-//! walk goes on; what it gives then is as balanced as a rule, and is judged so by the tests.
+//! Of equally balanced choices the first one stands. The kubelet means to keep it too, but
+//! overwrites it in part while its walk goes on; what it gives then is as balanced as a rule, and
+//! is judged so by the tests.
 
 use super::combinations::next_combination;
 
 /// Choices looked at before the best one so far stands: some milliseconds. Eight nodes have fewer.
 const TRIES: usize = 20_000;
 
-/// The outcome of one choice: thousandths of the standard deviation of free CPUs over the nodes, rounded.
+/// The outcome of one choice: thousandths of the standard deviation of free CPUs over the nodes,
+/// rounded.
 type Balance = u64;
 
 /// Which nodes give, by index in the list the search was given.
@@ -52,10 +56,11 @@ impl<'a> Search<'a> {
         Search { free, fullest, groups, group, width, tries: 0, best: None, below: Balance::MAX }
     }
 
-    /// The first of the most balanced choices, if any combination of so many nodes can give its share.
+    /// The first of the most balanced choices, if any combination of so many nodes can give its
+    /// share.
     pub(super) fn run(mut self) -> Option<Choice> {
-        // The fullest nodes are no later choice's better, so they give a first bound; an equally good one that comes
-        // earlier is what the kubelet would find.
+        // The fullest nodes are no later choice's better, so they give a first bound; an equally
+        // good one that comes earlier is what the kubelet would find.
         let mut fullest: Vec<usize> = self.fullest.iter().copied().take(self.width).collect();
         fullest.sort_unstable();
         let bound = self.best_with(&fullest)?;
@@ -64,7 +69,8 @@ impl<'a> Search<'a> {
         Some(self.best.take().unwrap_or(bound))
     }
 
-    /// Goes through the combinations that begin with `chosen` and go on with nodes from `next`, in order.
+    /// Goes through the combinations that begin with `chosen` and go on with nodes from `next`, in
+    /// order.
     fn walk(&mut self, chosen: &mut Vec<usize>, next: usize) {
         self.tries += 1;
         if self.tries > TRIES {
@@ -96,7 +102,8 @@ impl<'a> Search<'a> {
         (self.groups / self.width, self.groups % self.width)
     }
 
-    /// What is free on every node after these gave their even share; `None` if one has less, or all have too little.
+    /// What is free on every node after these gave their even share; `None` if one has less, or all
+    /// have too little.
     fn after_even(&self, nodes: &[usize]) -> Option<Vec<usize>> {
         let (even, _) = self.even();
         let mut after = self.free.to_vec();
@@ -122,7 +129,8 @@ impl<'a> Search<'a> {
 
     /// The best choice with exactly these nodes: which of them give the groups left over.
     ///
-    /// As many as possible are tried first, then fewer, so that the groups spread as far as balance lets them.
+    /// As many as possible are tried first, then fewer, so that the groups spread as far as balance
+    /// lets them.
     fn best_with(&mut self, nodes: &[usize]) -> Option<Choice> {
         let after = self.after_even(nodes)?;
         let (_, left) = self.even();
@@ -158,7 +166,8 @@ impl<'a> Search<'a> {
         best
     }
 
-    /// Hands `left` groups out over the givers among the able, one each in turn as long as it has one.
+    /// Hands `left` groups out over the givers among the able, one each in turn as long as it has
+    /// one.
     fn hand_out(
         &self,
         after: &[usize],
@@ -186,7 +195,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Thousandths of the standard deviation, rounded; the mean is rounded to thousandths before, as the kubelet does.
+/// Thousandths of the standard deviation, rounded; the mean is rounded to thousandths before, as
+/// the kubelet does.
 fn balance(free: &[usize]) -> Balance {
     let count = free.len().max(1) as f64;
     let mean = (free.iter().sum::<usize>() as f64 / count * 1000.0).round() / 1000.0;

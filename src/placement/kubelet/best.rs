@@ -2,22 +2,26 @@
 //!
 //! # Why the answer is the same
 //!
-//! With the CPUs' hints alone, a merge ([`super::merge::merge()`]) sees each hint as it is, and its order begins with
-//! "preferred", then "fewest nodes" (the size it aims at for hints that are not preferred is that of the narrowest
-//! one, so for them too it comes down to fewest nodes). So only hints of one size matter:
+//! With the CPUs' hints alone, a merge ([`super::merge::merge()`]) sees each hint as it is, and its
+//! order begins with "preferred", then "fewest nodes" (the size it aims at for hints that are not
+//! preferred is that of the narrowest one, so for them too it comes down to fewest nodes). So only
+//! hints of one size matter:
 //!
-//! * A set that can hold the request can still do so with any node added. The narrowest size is therefore found by
-//!   taking the nodes that must be in, then those with most free CPUs until they suffice.
-//! * If that is the size the empty machine would need, all sets of it are preferred. Otherwise none is, unless sockets
-//!   are aligned; then the narrowest size that suffices on exactly as many sockets as asked for is preferred.
+//! * A set that can hold the request can still do so with any node added. The narrowest size is
+//!   therefore found by taking the nodes that must be in, then those with most free CPUs until they
+//!   suffice.
+//! * If that is the size the empty machine would need, all sets of it are preferred. Otherwise none
+//!   is, unless sockets are aligned; then the narrowest size that suffices on exactly as many
+//!   sockets as asked for is preferred.
 //!
-//! Among the sets of that size the lowest binary number wins: going from the highest node down, a node is left out
-//! whenever the rest still suffices, which the free CPUs of the fullest nodes left tell exactly. With distances, or
-//! with sockets to keep to, [`super::closest`] searches.
+//! Among the sets of that size the lowest binary number wins: going from the highest node down, a
+//! node is left out whenever the rest still suffices, which the free CPUs of the fullest nodes left
+//! tell exactly. With distances, or with sockets to keep to, [`super::closest`] searches.
 //!
-//! A second resource joins without listing either: CPUs' hints are all supersets of some, so the sets that CPUs and
-//! another resource's hint have in common are all parts of that hint which, with every other node added, hold the
-//! request. Devices, whose nodes are given, need two of those only ([`crate::placement::preferences::devices`]).
+//! A second resource joins without listing either: CPUs' hints are all supersets of some, so the
+//! sets that CPUs and another resource's hint have in common are all parts of that hint which, with
+//! every other node added, hold the request. Devices, whose nodes are given, need two of those only
+//! ([`crate::placement::preferences::devices`]).
 
 use super::closest::{Group, Search, group_by_distance};
 use super::hints::{Demand, Hint, Node};
@@ -100,7 +104,8 @@ impl Demand {
         chosen.iter().filter_map(number).collect()
     }
 
-    /// The lowest set, as a binary number, with so many nodes of each group that can hold the request; by index.
+    /// The lowest set, as a binary number, with so many nodes of each group that can hold the
+    /// request; by index.
     pub(super) fn lowest(&self, groups: &[Group], counts: &[usize]) -> Option<NodeSet> {
         let mut choosing: Vec<Choosing> = groups
             .iter()
@@ -249,11 +254,13 @@ mod tests {
             TopologyManager { prefer_closest_numa_nodes: true, ..TopologyManager::default() };
         let distances = Numa::of(&topology, &manager).distances.unwrap();
         assert_eq!(distances.average([0, 4].into_iter().collect()), 20.0);
-        // The KEP divides the sum of 9 distances by 6 and gets 16.7; nearer than the pair either way.
+        // The KEP divides the sum of 9 distances by 6 and gets 16.7; nearer than the pair either
+        // way.
         let three = [0, 1, 2].into_iter().collect();
         assert_eq!(distances.total(three), 100);
         assert!(distances.average(three) < 20.0);
-        // Two CPUs could be on 0 and 4 only; three nodes nearer to each other would be one too many.
+        // Two CPUs could be on 0 and 4 only; three nodes nearer to each other would be one too
+        // many.
         let hint = |nodes: &[usize]| Hint {
             nodes: Some(nodes.iter().copied().collect()),
             preferred: true,
@@ -267,7 +274,8 @@ mod tests {
 
     #[test]
     fn a_fragmented_machine_may_have_no_preferred_hint() {
-        // Four nodes of two CPUs: one would do, but none has two free (kubernetes/kubernetes#84597).
+        // Four nodes of two CPUs: one would do, but none has two free
+        // (kubernetes/kubernetes#84597).
         let shape = Shape { sockets: 2, nodes: 2, uncores: 1, cores: 2, threads: 1 };
         check(&shape.build(), "0,2,4,6", 2, false, ("0,1", false));
         check(&shape.build(), "2,4,6", 2, false, ("1,2", false));

@@ -1,23 +1,26 @@
-//! The nearest set of NUMA nodes of a given size (KEP-3545): least total distance, then lowest binary number.
+//! The nearest set of NUMA nodes of a given size (KEP-3545): least total distance, then lowest
+//! binary number.
 //!
-//! Trying all sets doubles with each node. Here nodes that are equally far from every other node form a *group* (the
-//! nodes of a socket, as a rule), since for distance it does not matter which of them are chosen, only how many. The
-//! search goes over the numbers of nodes per group, from the group with the highest node down, smallest numbers first,
-//! and leaves a branch
+//! Trying all sets doubles with each node. Here nodes that are equally far from every other node
+//! form a *group* (the nodes of a socket, as a rule), since for distance it does not matter which
+//! of them are chosen, only how many. The search goes over the numbers of nodes per group, from the
+//! group with the highest node down, smallest numbers first, and leaves a branch
 //!
-//! * if even its fullest completion cannot hold the request, or touches the wrong number of sockets;
-//! * if its distances, with every node still to come as near to the chosen ones and to its nearest companions as it
-//!   can be, exceed the best found;
+//! * if even its fullest completion cannot hold the request, or touches the wrong number of
+//!   sockets;
+//! * if its distances, with every node still to come as near to the chosen ones and to its nearest
+//!   companions as it can be, exceed the best found;
 //! * if they equal it and the lowest nodes it can have are already a higher binary number.
 //!
-//! No branch with a better set is left, so the answer is the one full enumeration has. Inside the groups
-//! [`Demand::lowest`] picks the nodes. A greedy choice gives the first bound.
+//! No branch with a better set is left, so the answer is the one full enumeration has. Inside the
+//! groups [`Demand::lowest`] picks the nodes. A greedy choice gives the first bound.
 //!
-//! Which sets of nodes are nearest is a hard problem in general; on distances without structure and dozens of nodes
-//! the search would not end. It stops after [`EFFORT`] steps, and the best set so far stands: one that holds the
-//! request with the fewest nodes, if perhaps not the nearest ones. Machines of up to ten nodes never come near that,
-//! nor did any machine of 16 tried, distances at random; nor one of 64 whose distances follow up to eight sockets. On
-//! a real one of 64 nodes in a fat tree it took requests for 15 nodes and more.
+//! Which sets of nodes are nearest is a hard problem in general; on distances without structure and
+//! dozens of nodes the search would not end. It stops after [`EFFORT`] steps, and the best set so
+//! far stands: one that holds the request with the fewest nodes, if perhaps not the nearest ones.
+//! Machines of up to ten nodes never come near that, nor did any machine of 16 tried, distances at
+//! random; nor one of 64 whose distances follow up to eight sockets. On a real one of 64 nodes in a
+//! fat tree it took requests for 15 nodes and more.
 
 use super::hints::{Demand, Node};
 use crate::nodeset::NodeSet;
@@ -32,9 +35,11 @@ pub(super) struct Group {
     pub(super) members: Vec<usize>,
     /// The sockets of its nodes, if sockets matter.
     sockets: u128,
-    /// Distance of a member to itself, counted twice: all figures here are doubled, so that half a pair is whole.
+    /// Distance of a member to itself, counted twice: all figures here are doubled, so that half a
+    /// pair is whole.
     own: u64,
-    /// Distance to a member of each group and back, by position of the group; inside the group for its own.
+    /// Distance to a member of each group and back, by position of the group; inside the group for
+    /// its own.
     to: Vec<u64>,
 }
 
@@ -108,9 +113,11 @@ pub(super) struct Search<'d> {
     sockets: Option<usize>,
     /// By group: the others and itself, nearest first.
     nearest: Vec<Vec<usize>>,
-    /// By group and number of nodes: most free CPUs they can have, nodes that must be in among them.
+    /// By group and number of nodes: most free CPUs they can have, nodes that must be in among
+    /// them.
     own_reach: Vec<Vec<usize>>,
-    /// By group and number of nodes: most free CPUs so many nodes of this group and those after it can have.
+    /// By group and number of nodes: most free CPUs so many nodes of this group and those after it
+    /// can have.
     rest_reach: Vec<Vec<usize>>,
     /// By group: how many of its nodes must be in.
     must: Vec<usize>,
@@ -173,8 +180,8 @@ impl<'d> Search<'d> {
         }
     }
 
-    /// The best set of so many nodes, by index, on exactly so many sockets if any number is given; `None` if no such
-    /// set holds the request.
+    /// The best set of so many nodes, by index, on exactly so many sockets if any number is given;
+    /// `None` if no such set holds the request.
     ///
     /// All runs of one search share its [`EFFORT`].
     pub(super) fn run(&mut self, size: usize, sockets: Option<usize>) -> Option<NodeSet> {
@@ -248,7 +255,8 @@ impl<'d> Search<'d> {
         chosen.collect()
     }
 
-    /// Whether the groups still to come could complete what was passed to a set that holds the request.
+    /// Whether the groups still to come could complete what was passed to a set that holds the
+    /// request.
     fn can_hold(&self, at: usize, passed: Passed) -> bool {
         let rest = self.rest_reach.get(at).and_then(|reach| reach.get(passed.left));
         let Some(&rest) = rest.filter(|&&rest| self.demand.n <= passed.reach + rest) else {
@@ -326,8 +334,8 @@ impl<'d> Search<'d> {
         least
     }
 
-    /// A set that begins with the nodes that must be in and `first`, and grows by the node nearest to those in it as
-    /// long as the request can still be held.
+    /// A set that begins with the nodes that must be in and `first`, and grows by the node nearest
+    /// to those in it as long as the request can still be held.
     fn greedy(&self, first: usize) -> Option<(u64, NodeSet)> {
         let nodes = &self.demand.nodes;
         let group_of =

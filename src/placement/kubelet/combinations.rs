@@ -1,6 +1,8 @@
-//! Combinations in lexicographic order, for the plain enumerations the kubelet's answers are defined by.
+//! Combinations in lexicographic order, for the plain enumerations the kubelet's answers are
+//! defined by.
 
-/// Moves ascending indices below `len` on to the next combination in lexicographic order, if there is one.
+/// Moves ascending indices below `len` on to the next combination in lexicographic order, if there
+/// is one.
 pub(super) fn next_combination(indices: &mut [usize], len: usize) -> bool {
     let size = indices.len();
     let movable = |at: &usize| indices.get(*at).is_some_and(|&index| index + size < len + at);

@@ -1,13 +1,14 @@
-//! The distributing algorithm (policy option `distribute-cpus-across-numa`, KEP-2902): where one NUMA node is not
-//! enough, an even share from each of as few as possible.
+//! The distributing algorithm (policy option `distribute-cpus-across-numa`, KEP-2902): where one
+//! NUMA node is not enough, an even share from each of as few as possible.
 //!
-//! With `k` nodes each gives the same number of whole *groups* of CPUs (a group is one CPU, or one core with
-//! `full-pcpus-only`); the groups that do not divide by `k` are handed out one by one over some of the nodes. Of all
-//! choices the one wins that leaves all nodes of the machine most evenly free: least standard deviation of their
-//! free CPUs, to three decimals as the kubelet rounds it; of equal ones the first in the order below.
+//! With `k` nodes each gives the same number of whole *groups* of CPUs (a group is one CPU, or one
+//! core with `full-pcpus-only`); the groups that do not divide by `k` are handed out one by one
+//! over some of the nodes. Of all choices the one wins that leaves all nodes of the machine most
+//! evenly free: least standard deviation of their free CPUs, to three decimals as the kubelet
+//! rounds it; of equal ones the first in the order below.
 //!
-//! The search is in [`super::balance`]. One defect of the kubelet is left out: it never ends where what is left on the
-//! nodes are no whole groups (kubernetes/kubernetes#140730).
+//! The search is in [`super::balance`]. One defect of the kubelet is left out: it never ends where
+//! what is left on the nodes are no whole groups (kubernetes/kubernetes#140730).
 
 use super::balance::Search;
 use super::free::Free;
@@ -88,7 +89,8 @@ mod tests {
 
     #[test]
     fn r140730_leftovers_that_are_no_whole_group_end() {
-        // Each node keeps one CPU that is half a group; the kubelet hands out 2 CPUs of them forever.
+        // Each node keeps one CPU that is half a group; the kubelet hands out 2 CPUs of them
+        // forever.
         let shape = Shape { sockets: 2, nodes: 1, uncores: 1, cores: 3, threads: 1 };
         assert_eq!(distributed(&shape.build(), set("0-5"), 4, 2).len(), 4);
         assert_eq!(distributed(&shape.build(), set("0-4"), 4, 2).len(), 4);

@@ -1,8 +1,9 @@
 //! [`Demand`]: which sets of NUMA nodes can hold a request, and which of them are preferred (KEP-693).
 //!
-//! A set can hold a request if its nodes have enough free CPUs together, and all nodes with CPUs the pod may use again
-//! are in it. It is preferred if it has no more nodes than the request would need on the empty machine, or, with
-//! `align-by-socket` (KEP-3327), if it touches no more sockets than those nodes would fill.
+//! A set can hold a request if its nodes have enough free CPUs together, and all nodes with CPUs
+//! the pod may use again are in it. It is preferred if it has no more nodes than the request would
+//! need on the empty machine, or, with `align-by-socket` (KEP-3327), if it touches no more sockets
+//! than those nodes would fill.
 //!
 //! Only nodes with CPUs take part; memory-only ones never count.
 
@@ -52,7 +53,8 @@ pub(super) struct Node {
 }
 
 impl Demand {
-    /// A request for `n` CPUs of `available` and of `reusable`, those the pod's init containers leave behind.
+    /// A request for `n` CPUs of `available` and of `reusable`, those the pod's init containers
+    /// leave behind.
     pub fn new(
         topology: &Topology,
         available: &CpuSet,
@@ -91,10 +93,12 @@ impl Demand {
         Demand { n, nodes, width, sockets }
     }
 
-    /// All sets that can hold the request, as the kubelet lists them: small sets first, then lexicographically.
+    /// All sets that can hold the request, as the kubelet lists them: small sets first, then
+    /// lexicographically.
     ///
-    /// Their number doubles with each node. Admission needs it neither for CPUs alone ([`Demand::best`]) nor beside devices
-    /// ([`crate::placement::preferences::devices`]); it is what both are proved against.
+    /// Their number doubles with each node. Admission needs it neither for CPUs alone
+    /// ([`Demand::best`]) nor beside devices ([`crate::placement::preferences::devices`]); it is
+    /// what both are proved against.
     pub fn enumerate(&self) -> Vec<Hint> {
         let mut hints = Vec::new();
         for size in 1..=self.nodes.len() {
@@ -140,7 +144,8 @@ impl Demand {
     }
 }
 
-/// The sockets of a set of CPUs, one bit each by position; sockets past the width of the number count as none.
+/// The sockets of a set of CPUs, one bit each by position; sockets past the width of the number
+/// count as none.
 fn sockets_of(topology: &Topology, cpus: &CpuSet) -> u128 {
     let bit = |cpu| 1u128.checked_shl(topology.place(cpu)?.socket() as u32);
     cpus.iter().filter_map(bit).fold(0, |sockets, bit| sockets | bit)

@@ -1,17 +1,19 @@
 //! [`merge()`]: one NUMA affinity from the hints of several resources, and whether the policy admits it (KEP-693).
 //!
-//! Each way to pick one hint of every resource gives a candidate: the nodes in all of them, preferred if every hint is
-//! preferred and all name the same nodes. Candidates without nodes are dropped, and the best of the rest is:
+//! Each way to pick one hint of every resource gives a candidate: the nodes in all of them,
+//! preferred if every hint is preferred and all name the same nodes. Candidates without nodes are
+//! dropped, and the best of the rest is:
 //!
 //! 1. a preferred one, with the fewest nodes;
-//! 2. otherwise one whose number of nodes is nearest to what the most demanding resource needs (the largest of the
-//!    resources' narrowest hints): just as many, else fewer but as many as possible, else as few more as possible;
+//! 2. otherwise one whose number of nodes is nearest to what the most demanding resource needs (the
+//!    largest of the resources' narrowest hints): just as many, else fewer but as many as possible,
+//!    else as few more as possible;
 //! 3. among equally many, the nearest to each other, if distances count (KEP-3545);
 //! 4. the lowest as a binary number ([`NodeSet`]'s order).
 //!
-//! This is a total order, so the order of candidates does not matter, and equal intersections need to be kept only
-//! once: the work grows with the number of *different* intersections, not with the product of all lists as in the
-//! kubelet (kubernetes/kubernetes#131738).
+//! This is a total order, so the order of candidates does not matter, and equal intersections need
+//! to be kept only once: the work grows with the number of *different* intersections, not with the
+//! product of all lists as in the kubelet (kubernetes/kubernetes#131738).
 
 use super::hints::Hint;
 use crate::nodeset::NodeSet;
@@ -77,7 +79,8 @@ pub(super) fn decide(policy: TopologyPolicy, numa: &Numa, best: Hint) -> Affinit
     }
 }
 
-/// The hints to choose from: a resource that does not care, or cannot be had, speaks through one hint.
+/// The hints to choose from: a resource that does not care, or cannot be had, speaks through one
+/// hint.
 fn known(resource: &ResourceHints) -> Vec<Hint> {
     match resource {
         None => vec![Hint::ANY],
@@ -101,7 +104,8 @@ fn preferred(all: NodeSet, lists: &[Vec<Hint>]) -> Vec<NodeSet> {
         (any, sets)
     };
     let lists: Vec<(bool, Vec<NodeSet>)> = lists.iter().map(|list| preferred(list)).collect();
-    // All resources name the same set, or do not care: a set some resource insists on is in that one's list.
+    // All resources name the same set, or do not care: a set some resource insists on is in that
+    // one's list.
     let insisting = lists.iter().filter(|(any, _)| !any).min_by_key(|(_, sets)| sets.len());
     let mut sets: Vec<NodeSet> = match insisting {
         Some((_, sets)) => sets.clone(),

@@ -72,7 +72,8 @@ impl Attempt {
     fn place(&self, machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
         let Request { settings, wishes, cpus: n, pod, .. } = request;
         if *wishes != Wishes::NONE {
-            // Which nodes are near depends on which CPUs the wishes leave; a pod's affinity does not.
+            // Which nodes are near depends on which CPUs the wishes leave; a pod's affinity does
+            // not.
             let within = pod.map(|_| request.affinity(machine, &self.whole())).transpose()?;
             return preferences::allocate(machine, settings, wishes, &self.supply, *n, within);
         }
@@ -86,8 +87,9 @@ impl Attempt {
     }
 }
 
-/// The ways to meet a request, in order. What the pod has already comes first where it has to: the rest of it would lie idle
-/// until the pod ends. That it lies badly is no reason to refuse: the pod would wait for ever.
+/// The ways to meet a request, in order. What the pod has already comes first where it has to: the
+/// rest of it would lie idle until the pod ends. That it lies badly is no reason to refuse: the pod
+/// would wait for ever.
 fn attempts(request: &Request) -> Vec<Attempt> {
     let free = request.free;
     match request.reuse {
@@ -110,8 +112,9 @@ fn attempts(request: &Request) -> Vec<Attempt> {
 impl Request {
     /// The NUMA affinity of the container; in pod scope that of its pod.
     ///
-    /// A pod's affinity is chosen with its first container that has exclusive CPUs: all NUMA nodes on which the pod has CPUs
-    /// are in it then. The devices are those of the container that it is chosen with.
+    /// A pod's affinity is chosen with its first container that has exclusive CPUs: all NUMA nodes
+    /// on which the pod has CPUs are in it then. The devices are those of the container that it is
+    /// chosen with.
     fn affinity(&self, machine: &Topology, supply: &Supply) -> Result<Hint, Rejection> {
         let devices = self.wishes.devices;
         match &self.pod {
@@ -130,8 +133,9 @@ impl Request {
         Supply { free: self.free - held, reusable: held }
     }
 
-    /// What of `free` may be added to `held`: with `full-pcpus-only` (KEP-2625) whole cores, so that no other container comes
-    /// to run on their siblings; where these are to stay idle, one CPU of each whole core.
+    /// What of `free` may be added to `held`: with `full-pcpus-only` (KEP-2625) whole cores, so
+    /// that no other container comes to run on their siblings; where these are to stay idle, one
+    /// CPU of each whole core.
     ///
     /// Where cores have one CPU on average, that option asks for nothing.
     fn growable(&self, machine: &Topology, held: &CpuSet) -> CpuSet {
@@ -162,8 +166,9 @@ impl Engine for Kubelet {
         result
     }
 
-    /// A resize is never refused for its NUMA affinity: the topology manager's policy is about where a container may start
-    /// (KEP-693). This one runs already, and keeps the CPUs it has. It gets the nearest ones there are instead.
+    /// A resize is never refused for its NUMA affinity: the topology manager's policy is about
+    /// where a container may start (KEP-693). This one runs already, and keeps the CPUs it has. It
+    /// gets the nearest ones there are instead.
     fn resize(
         &self,
         machine: &Topology,
@@ -240,8 +245,8 @@ impl Engine for Kubelet {
     }
 }
 
-/// Sets of NUMA nodes that have room, the narrowest first, and the CPUs that they were chosen by; `None` where these have no
-/// say, or are too many to list.
+/// Sets of NUMA nodes that have room, the narrowest first, and the CPUs that they were chosen by;
+/// `None` where these have no say, or are too many to list.
 fn numa_sets(
     machine: &Topology,
     request: &Request,

@@ -1,8 +1,9 @@
-//! The order in which domains are used: the fuller ones first, so that the emptier stay whole for larger requests.
+//! The order in which domains are used: the fuller ones first, so that the emptier stay whole for
+//! larger requests.
 //!
-//! Domains nest. Where a machine has at least as many sockets as NUMA nodes, NUMA nodes are the outer level, then
-//! sockets; otherwise sockets, then NUMA nodes; cores are always the innermost. Each level is sorted inside the one
-//! around it by the number of free CPUs, then by number.
+//! Domains nest. Where a machine has at least as many sockets as NUMA nodes, NUMA nodes are the
+//! outer level, then sockets; otherwise sockets, then NUMA nodes; cores are always the innermost.
+//! Each level is sorted inside the one around it by the number of free CPUs, then by number.
 
 use super::free::Free;
 use crate::topology::Place;
@@ -37,7 +38,8 @@ impl Level {
     }
 }
 
-/// Ranks of the domains of one level: the lowest is used first. Domains without free CPUs come last.
+/// Ranks of the domains of one level: the lowest is used first. Domains without free CPUs come
+/// last.
 pub(super) enum Ranks {
     /// The level has one domain, as most servers have one socket: nothing to rank.
     One,
@@ -76,7 +78,8 @@ impl Free<'_> {
         }
     }
 
-    /// Domains with free CPUs that lie in no others, or all in the same ones, sorted by: free CPUs, number.
+    /// Domains with free CPUs that lie in no others, or all in the same ones, sorted by: free CPUs,
+    /// number.
     pub(super) fn order(&self, level: Level) -> Vec<usize> {
         let free = level.free(self).iter().enumerate().filter(|&(_, &free)| free > 0);
         let mut keys: Vec<(usize, usize)> = free.map(|(at, &free)| (free, at)).collect();
@@ -84,9 +87,11 @@ impl Free<'_> {
         keys.into_iter().map(|(_, at)| at).collect()
     }
 
-    /// Domains with free CPUs that lie inside others, sorted by: rank of the domain around, free CPUs, number.
+    /// Domains with free CPUs that lie inside others, sorted by: rank of the domain around, free
+    /// CPUs, number.
     ///
-    /// A domain that reaches into several (a cache or node that spans two) counts with the one used first.
+    /// A domain that reaches into several (a cache or node that spans two) counts with the one used
+    /// first.
     pub(super) fn order_within(&self, level: Level, around: &Ranks) -> Vec<usize> {
         let free = level.free(self);
         if let Ranks::One = around {

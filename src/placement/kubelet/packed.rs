@@ -1,15 +1,18 @@
-//! The packed algorithm (KEP-3570 "static policy"; KEP-4800 for the uncore step): few domains, full ones first.
+//! The packed algorithm (KEP-3570 "static policy"; KEP-4800 for the uncore step): few domains, full
+//! ones first.
 //!
 //! 1. Whole NUMA nodes and sockets that are entirely free, as far as they fit.
-//! 2. With the uncore option: whole uncore caches, then one cache that can hold the rest ([`super::uncore`]).
+//! 2. With the uncore option: whole uncore caches, then one cache that can hold the rest
+//!    ([`super::uncore`]).
 //! 3. Whole cores.
 //! 4. Single CPUs, of partly used cores first.
 //!
 //! Each step goes through its domains in the order of [`super::order`].
 //!
-//! The kubelet calls a core or socket free when it has as many free CPUs as the machine's average, and then takes all
-//! its CPUs, free or not. Here it must also be as large as the average, so what is taken is free. Where the two
-//! differ, the kubelet's answer has CPUs that belong to another container.
+//! The kubelet calls a core or socket free when it has as many free CPUs as the machine's average,
+//! and then takes all its CPUs, free or not. Here it must also be as large as the average, so what
+//! is taken is free. Where the two differ, the kubelet's answer has CPUs that belong to another
+//! container.
 
 use super::free::Free;
 use super::order::Level;
@@ -99,7 +102,8 @@ impl Free<'_> {
         }
     }
 
-    /// Whether all CPUs of the core are free, and it has as many as the machine's cores have on average.
+    /// Whether all CPUs of the core are free, and it has as many as the machine's cores have on
+    /// average.
     pub(super) fn is_whole_core(&self, at: usize) -> bool {
         let own = self.topology.sizes().cores.get(at);
         let free = self.count.cores.get(at);

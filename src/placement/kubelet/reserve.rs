@@ -52,11 +52,12 @@ impl Reservation {
 
     /// The reserved CPUs. A fraction reserves a whole CPU.
     ///
-    /// Without a list they are what a first container of that size would get on the empty machine, options included:
-    /// the kubelet does so, and on most machines it means the lowest cores.
+    /// Without a list they are what a first container of that size would get on the empty machine,
+    /// options included: the kubelet does so, and on most machines it means the lowest cores.
     ///
     /// # Errors
-    /// If the amount is zero, a list of another size is given, the machine has too few CPUs, or one is not online.
+    /// If the amount is zero, a list of another size is given, the machine has too few CPUs, or one
+    /// is not online.
     pub fn resolve(&self, topology: &Topology, options: &Options) -> Result<CpuSet, ReserveError> {
         let amount = self.milli_cpus.div_ceil(1000);
         if amount == 0 {

@@ -1,8 +1,9 @@
-//! Growing and shrinking a set of exclusive CPUs that is in use: [`grow`] keeps every CPU and adds the nearest ones,
-//! [`shrink`] gives back those whose going leaves the tightest rest.
+//! Growing and shrinking a set of exclusive CPUs that is in use: [`grow`] keeps every CPU and adds
+//! the nearest ones, [`shrink`] gives back those whose going leaves the tightest rest.
 //!
-//! The kubelet has no such algorithm (it refuses to resize exclusive CPUs in place); near and tight are meant as its
-//! packed algorithm means them: core before uncore cache before NUMA node before distance.
+//! The kubelet has no such algorithm (it refuses to resize exclusive CPUs in place); near and tight
+//! are meant as its packed algorithm means them: core before uncore cache before NUMA node before
+//! distance.
 
 use crate::cpuset::CpuSet;
 use crate::placement::rejection::NotEnough;
@@ -11,9 +12,9 @@ use std::cmp::Reverse;
 
 /// `held` and the `more` CPUs of `free` that are nearest to it.
 ///
-/// One CPU after the other is added: of those with siblings in the set, else of those that share its uncore caches, else
-/// its NUMA nodes, else the nearest node, the one in the fullest place. On ties used-up places come first, so that whole
-/// cores and caches stay free for others.
+/// One CPU after the other is added: of those with siblings in the set, else of those that share
+/// its uncore caches, else its NUMA nodes, else the nearest node, the one in the fullest place. On
+/// ties used-up places come first, so that whole cores and caches stay free for others.
 ///
 /// # Errors
 /// If `free` has fewer than `more` online CPUs outside `held`.
@@ -58,8 +59,9 @@ pub fn grow(
 
 /// The `n` CPUs of `held` that are closest together; all of it if it has no more.
 ///
-/// One CPU after the other is taken out: from the NUMA node with the fewest of the set, in it from the uncore cache with
-/// the fewest, in it from the core with the fewest; the highest number on ties.
+/// One CPU after the other is taken out: from the NUMA node with the fewest of the set, in it from
+/// the uncore cache with the fewest, in it from the core with the fewest; the highest number on
+/// ties.
 pub fn shrink(topology: &Topology, held: &CpuSet, n: usize) -> CpuSet {
     let mut set = *held;
     let mut ours = topology.tally(&set);
@@ -84,7 +86,8 @@ fn count(counts: &[usize], at: usize) -> usize {
     counts.get(at).copied().unwrap_or_default()
 }
 
-/// The sum of distances from the node of `place` to every CPU of the set; 0 where the machine tells no distances.
+/// The sum of distances from the node of `place` to every CPU of the set; 0 where the machine tells
+/// no distances.
 fn distance(topology: &Topology, ours: &Tally, place: Place) -> u64 {
     let Some(node) = topology.nodes().get(place.node()) else { return 0 };
     let to = node.distances.iter().zip(&ours.nodes);
@@ -101,7 +104,8 @@ mod tests {
         list.parse().unwrap()
     }
 
-    /// Two sockets of two nodes, each with two caches of four cores with two threads: 64 CPUs, siblings adjacent.
+    /// Two sockets of two nodes, each with two caches of four cores with two threads: 64 CPUs,
+    /// siblings adjacent.
     fn machine() -> Topology {
         let machine = Machine {
             sockets: 2,

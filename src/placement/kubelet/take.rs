@@ -10,9 +10,10 @@ use crate::topology::Topology;
 
 /// Chooses `n` CPUs of `available`.
 ///
-/// Never names a CPU outside `available`, and always names exactly `n`. CPUs of `available` that are not online are
-/// left alone. Where the kubelet's answer keeps to both rules, this is the same one; it breaks them on machines whose
-/// cores or sockets are of unequal sizes (kubernetes/kubernetes#140495, #124066).
+/// Never names a CPU outside `available`, and always names exactly `n`. CPUs of `available` that
+/// are not online are left alone. Where the kubelet's answer keeps to both rules, this is the same
+/// one; it breaks them on machines whose cores or sockets are of unequal sizes
+/// (kubernetes/kubernetes#140495, #124066).
 ///
 /// # Errors
 /// If fewer than `n` CPUs of `available` are online.
@@ -97,7 +98,8 @@ mod tests {
 
     #[test]
     fn numerical_prefers_whole_cores_inside_a_cache() {
-        // Two caches of 4 cores with 2 threads: 0,8 1,9 2,10 3,11. Core 0 is half used; the kubelet fails here.
+        // Two caches of 4 cores with 2 threads: 0,8 1,9 2,10 3,11. Core 0 is half used; the kubelet
+        // fails here.
         let shape = Shape { sockets: 1, nodes: 1, uncores: 2, cores: 4, threads: 2 };
         check(&shape.build(), "1-3,8-11", NUMERICAL, &[(4, "1-2,9-10"), (3, "3,8,11")]);
     }
@@ -130,7 +132,8 @@ mod tests {
 
     #[test]
     fn r140495_a_half_used_core_larger_than_the_average_is_not_whole() {
-        // Core 0 has CPUs 0 and 1, all others one CPU: on average one. The kubelet takes 0-1 although 0 is reserved.
+        // Core 0 has CPUs 0 and 1, all others one CPU: on average one. The kubelet takes 0-1
+        // although 0 is reserved.
         let cpus = [(0, 0), (1, 0), (2, 2), (3, 3)];
         let cpus = cpus.map(|(id, core)| Cpu {
             id,
@@ -145,7 +148,8 @@ mod tests {
         check(&topology, "1-3", PACKED, &[(2, "2-3")]);
     }
 
-    /// Any machine of up to 48 CPUs, cores and caches of any size and anywhere, and any part of it free.
+    /// Any machine of up to 48 CPUs, cores and caches of any size and anywhere, and any part of it
+    /// free.
     fn machine_and_free() -> impl proptest::strategy::Strategy<Value = (Topology, CpuSet)> {
         let cpu = (0..2usize, 0..4usize, 0..4usize, 0..24usize, any::<bool>());
         prop::collection::vec(cpu, 1..48).prop_map(|rows| {

@@ -1,7 +1,9 @@
-//! The uncore step of the packed algorithm (KEP-4800, policy option `prefer-align-cpus-by-uncorecache`): whole caches
-//! first, then one cache that can hold the rest. Best effort: if no cache can, the steps after it decide.
+//! The uncore step of the packed algorithm (KEP-4800, policy option
+//! `prefer-align-cpus-by-uncorecache`): whole caches first, then one cache that can hold the rest.
+//! Best effort: if no cache can, the steps after it decide.
 //!
-//! The kubelet's code and the KEP's text differ in the order of caches, so both exist ([`UncoreOrder`]).
+//! The kubelet's code and the KEP's text differ in the order of caches, so both exist
+//! ([`UncoreOrder`]).
 
 use super::free::Free;
 use super::order::Level;
@@ -20,9 +22,11 @@ impl Free<'_> {
         }
     }
 
-    /// As the kubelet does: all whole caches that fit, then the first cache with exactly fitting low cores.
+    /// As the kubelet does: all whole caches that fit, then the first cache with exactly fitting
+    /// low cores.
     ///
-    /// Caches sorted by: rank of the NUMA node, free CPUs, number; all as they were before the step.
+    /// Caches sorted by: rank of the NUMA node, free CPUs, number; all as they were before the
+    /// step.
     fn take_uncores_fewest_free(&mut self) {
         let order = self.order_within(Level::Uncore, &self.ranks_of(Level::Node));
         if self.need >= self.topology.cpus_per_uncore() {
@@ -38,8 +42,9 @@ impl Free<'_> {
         }
     }
 
-    /// As KEP-4800 says: caches by number; one that is entirely free and fits is taken whole, the first that can hold
-    /// what is left ends the walk. Caches passed by are asked again at its end, when less is left.
+    /// As KEP-4800 says: caches by number; one that is entirely free and fits is taken whole, the
+    /// first that can hold what is left ends the walk. Caches passed by are asked again at its end,
+    /// when less is left.
     fn take_uncores_numerical(&mut self) {
         for at in 0..self.count.uncores.len() {
             self.take_whole_uncore(at);
@@ -62,7 +67,8 @@ impl Free<'_> {
         self.topology.uncores().get(at).map(|uncore| uncore.cpus).unwrap_or_default()
     }
 
-    /// The cores with free CPUs in a cache: their positions, in a set that can hold as many cores as CPUs.
+    /// The cores with free CPUs in a cache: their positions, in a set that can hold as many cores
+    /// as CPUs.
     fn cores_in(&self, uncore: usize) -> CpuSet {
         let cpus = self.uncore(uncore) & self.cpus;
         let mut cores = CpuSet::EMPTY;
@@ -73,11 +79,12 @@ impl Free<'_> {
         cores
     }
 
-    /// The free CPUs of the lowest cores of a cache, as many cores as the rest would fill if they were whole; `None`
-    /// unless that is exactly the rest.
+    /// The free CPUs of the lowest cores of a cache, as many cores as the rest would fill if they
+    /// were whole; `None` unless that is exactly the rest.
     ///
-    /// An odd rest on an SMT machine may leave out the highest of those CPUs. Half-used low cores make this fail
-    /// although the cache has room (kubernetes/kubernetes#137315); it must, for the kubelet's answer.
+    /// An odd rest on an SMT machine may leave out the highest of those CPUs. Half-used low cores
+    /// make this fail although the cache has room (kubernetes/kubernetes#137315); it must, for the
+    /// kubelet's answer.
     fn low_cores(&self, uncore: usize) -> Option<CpuSet> {
         let per_core = self.topology.cpus_per_core().max(1);
         let cores = self.cores_in(uncore).iter().take(self.need.div_ceil(per_core));
@@ -89,8 +96,8 @@ impl Free<'_> {
         (cpus.len() == self.need).then_some(cpus)
     }
 
-    /// Takes the rest in a cache if it has that many free CPUs: whole cores first, then of cores with the fewest free
-    /// CPUs, then by number.
+    /// Takes the rest in a cache if it has that many free CPUs: whole cores first, then of cores
+    /// with the fewest free CPUs, then by number.
     fn take_rest_in(&mut self, uncore: usize) {
         if self.need == 0 || self.count.uncores.get(uncore).is_none_or(|&free| free < self.need) {
             return;

@@ -1,10 +1,11 @@
-//! Devices as a second resource of the topology manager (KEP-693): a container should be on the NUMA nodes that its devices
-//! are on.
+//! Devices as a second resource of the topology manager (KEP-693): a container should be on the
+//! NUMA nodes that its devices are on.
 //!
-//! Its devices are given, so they hint at just their nodes, and, as second best, at all. Of the many sets that could hold
-//! the CPUs only two can be the best then: those nodes themselves, and the narrowest and nearest set that has all of them
-//! in it. Both are found without listing the others, and [`merge()`] decides between them as between any hints: it is a
-//! preferred affinity only if the CPUs need as many nodes as the devices are on, and have room there.
+//! Its devices are given, so they hint at just their nodes, and, as second best, at all. Of the
+//! many sets that could hold the CPUs only two can be the best then: those nodes themselves, and
+//! the narrowest and nearest set that has all of them in it. Both are found without listing the
+//! others, and [`merge()`] decides between them as between any hints: it is a preferred affinity
+//! only if the CPUs need as many nodes as the devices are on, and have room there.
 
 use crate::nodeset::NodeSet;
 use crate::placement::answer::Supply;

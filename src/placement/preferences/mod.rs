@@ -1,11 +1,13 @@
 //! What a pod may ask of its CPUs on top of what the kubelet knows, see [`Wishes`].
 //!
-//! Most wishes are the node's own options, switched for one container ([`Wishes::settings`]). Two are more than any option
-//! of the kubelet's, and are made of ordinary allocations from less than there is ([`allocate()`]):
+//! Most wishes are the node's own options, switched for one container ([`Wishes::settings`]). Two
+//! are more than any option of the kubelet's, and are made of ordinary allocations from less than
+//! there is ([`allocate()`]):
 //!
 //! * `uncore: require`, the strict alignment that KEP-4800 leaves to a later one: see [`required`];
-//! * `smt: isolate`, the machine without SMT that KEP-2625 postponed: one CPU is offered of each core that is free as a
-//!   whole, and the container that holds it holds the core. The ledger keeps its siblings idle.
+//! * `smt: isolate`, the machine without SMT that KEP-2625 postponed: one CPU is offered of each
+//!   core that is free as a whole, and the container that holds it holds the core. The ledger keeps
+//!   its siblings idle.
 
 pub mod devices;
 pub mod required;
@@ -21,7 +23,8 @@ use crate::cpuset::CpuSet;
 use crate::topology::Topology;
 use std::borrow::Cow;
 
-/// The machine and the supply that a decision under these wishes is made from: what they do not offer is left out.
+/// The machine and the supply that a decision under these wishes is made from: what they do not
+/// offer is left out.
 pub fn narrowed<'t>(
     topology: &'t Topology,
     settings: &Settings,
@@ -41,12 +44,13 @@ pub fn narrowed<'t>(
     (machine, supply)
 }
 
-/// Chooses `n` exclusive CPUs for a container with wishes. `settings` are [`Wishes::settings`], the rest is as in
-/// [`allocate()`](allocate::allocate()).
+/// Chooses `n` exclusive CPUs for a container with wishes. `settings` are [`Wishes::settings`], the
+/// rest is as in [`allocate()`](allocate::allocate()).
 ///
 /// # Errors
 /// As there; [`Reason::SmtAlignment`](crate::placement::Reason::SmtAlignment) or
-/// [`Reason::UncoreAlignment`](crate::placement::Reason::UncoreAlignment) if a wish cannot be met now.
+/// [`Reason::UncoreAlignment`](crate::placement::Reason::UncoreAlignment) if a wish cannot be met
+/// now.
 pub fn allocate(
     topology: &Topology,
     settings: &Settings,

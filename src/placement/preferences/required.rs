@@ -1,9 +1,10 @@
-//! `uncore: require`: all CPUs of a container in as few uncore caches as can be on this machine, or none at all.
+//! `uncore: require`: all CPUs of a container in as few uncore caches as can be on this machine, or
+//! none at all.
 //!
-//! How few that is follows from the request and the machine, not from what is free: a container that fits one cache gets
-//! one, and waits until one has room. Which caches is tried in order, each time by an ordinary allocation from these
-//! caches alone, so that every other rule holds as ever: the topology manager's policy may not admit one set of
-//! caches, and admit another.
+//! How few that is follows from the request and the machine, not from what is free: a container
+//! that fits one cache gets one, and waits until one has room. Which caches is tried in order, each
+//! time by an ordinary allocation from these caches alone, so that every other rule holds as ever:
+//! the topology manager's policy may not admit one set of caches, and admit another.
 
 use super::devices;
 use crate::cpuset::CpuSet;
@@ -18,8 +19,8 @@ use crate::placement::topology_manager::TopologyPolicy;
 use crate::topology::Topology;
 use std::cmp::Reverse;
 
-/// How few uncore caches `n` CPUs can be in on this machine, if all but the reserved CPUs were free; all there are, if
-/// these are too few.
+/// How few uncore caches `n` CPUs can be in on this machine, if all but the reserved CPUs were
+/// free; all there are, if these are too few.
 pub fn fewest(topology: &Topology, reserved: &CpuSet, n: usize) -> usize {
     let mut sizes: Vec<usize> =
         topology.uncores().iter().map(|cache| (cache.cpus - *reserved).len()).collect();
@@ -40,8 +41,8 @@ pub fn is_met(topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> bool {
 /// As [`allocate()`](allocate::allocate), in the fewest uncore caches.
 ///
 /// # Errors
-/// [`Reason::UncoreAlignment`](crate::placement::Reason::UncoreAlignment) if no so few caches have room; if some have, what else
-/// is in the way.
+/// [`Reason::UncoreAlignment`](crate::placement::Reason::UncoreAlignment) if no so few caches have
+/// room; if some have, what else is in the way.
 pub(super) fn allocate(
     topology: &Topology,
     settings: &Settings,
@@ -59,7 +60,8 @@ pub(super) fn allocate(
         None => Some(devices).filter(|devices| !devices.is_empty()),
     };
     let near = near.map(|nodes| inside(topology, nodes, options.align_by_socket));
-    // The pod's nodes are a must, or where to look first; the devices' are for the affinity to decide on.
+    // The pod's nodes are a must, or where to look first; the devices' are for the affinity to
+    // decide on.
     let must = within.is_some()
         && matches!(policy, TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode);
     if let Some(near) = near.filter(|_| must) {
@@ -89,8 +91,9 @@ pub(super) fn allocate(
     }))
 }
 
-/// What of `free` is in so few uncore caches and can hold `n` CPUs: within a cache, a NUMA node, a socket, the machine,
-/// in this order; on each level the tightest first, or as the machine numbers them.
+/// What of `free` is in so few uncore caches and can hold `n` CPUs: within a cache, a NUMA node, a
+/// socket, the machine, in this order; on each level the tightest first, or as the machine numbers
+/// them.
 fn candidates(
     topology: &Topology,
     free: &CpuSet,
@@ -131,7 +134,8 @@ fn roomiest(caches: &[CpuSet], fewest: usize) -> CpuSet {
     caches.iter().take(fewest).copied().collect()
 }
 
-/// The roomiest caches, but in the last place the tightest that will do; `None` if they cannot hold `n` CPUs.
+/// The roomiest caches, but in the last place the tightest that will do; `None` if they cannot hold
+/// `n` CPUs.
 fn tightest(caches: &[CpuSet], n: usize, fewest: usize) -> Option<CpuSet> {
     let first = roomiest(caches, fewest.saturating_sub(1));
     let rest = caches.iter().skip(fewest.saturating_sub(1));

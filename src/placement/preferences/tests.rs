@@ -65,7 +65,8 @@ fn uncore_caches_that_have_no_room() {
 
 #[test]
 fn a_required_cache_is_looked_for_where_the_topology_manager_admits_it() {
-    // Two nodes of two caches of 4. Node 0 has room for 3, but in no cache; node 1 has a cache with room.
+    // Two nodes of two caches of 4. Node 0 has room for 3, but in no cache; node 1 has a cache with
+    // room.
     let shape = Shape { sockets: 1, nodes: 2, uncores: 2, cores: 4, threads: 1 };
     let topology_manager =
         TopologyManager { policy: TopologyPolicy::Restricted, ..TopologyManager::default() };

@@ -7,7 +7,8 @@ use std::fmt;
 /// More nodes than this, and the distances are grouped instead of drawn as a table.
 const LARGEST_TABLE: usize = 16;
 
-/// Draws the distances: in a line where all nodes are alike, else as a table, or in groups for many nodes.
+/// Draws the distances: in a line where all nodes are alike, else as a table, or in groups for many
+/// nodes.
 pub(super) fn draw(f: &mut fmt::Formatter<'_>, nodes: &[NumaNode]) -> fmt::Result {
     if nodes.iter().all(|node| node.distances.is_empty()) {
         return writeln!(f, "NUMA distances: unknown");

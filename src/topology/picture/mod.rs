@@ -1,7 +1,8 @@
 //! The machine drawn as text: what an operator wants to see at a glance.
 //!
-//! One row a socket, NUMA node and uncore cache, then the distances and what is special. Threads of one core are joined
-//! by `+`, and regular numbers are drawn as runs, so that 512 CPUs fit on a page.
+//! One row a socket, NUMA node and uncore cache, then the distances and what is special. Threads of
+//! one core are joined by `+`, and regular numbers are drawn as runs, so that 512 CPUs fit on a
+//! page.
 
 mod distances;
 mod runs;
@@ -214,7 +215,8 @@ fn or_none(cpus: &CpuSet) -> String {
     if cpus.is_empty() { "none".to_owned() } else { list(cpus) }
 }
 
-/// A number of bytes in the largest binary unit that keeps it above 1, rounded: `1.5 GiB`, `126 GiB`.
+/// A number of bytes in the largest binary unit that keeps it above 1, rounded: `1.5 GiB`, `126
+/// GiB`.
 fn bytes(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let Some((unit, shift)) = units.into_iter().find(|&(_, shift)| 0 < bytes >> shift) else {

@@ -24,7 +24,8 @@ pub(super) fn runs(cores: &[CpuSet]) -> String {
     joined_runs(cores)
 }
 
-/// `0+8..3+11` for four cores whose threads' numbers all grow by one, `0+1 2+3..6+7` if they grow by more.
+/// `0+8..3+11` for four cores whose threads' numbers all grow by one, `0+1 2+3..6+7` if they grow
+/// by more.
 fn joined_runs(cores: &[CpuSet]) -> String {
     let mut words = Vec::new();
     let mut rest = cores;

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 /// The socket and NUMA node of a CPU.
 pub(super) type SocketAndNode = (usize, usize);
 
-/// The level that counts as uncore where it exists. What lies behind it (an L4 in front of the memory) is shared by
-/// so much of the machine that it separates nothing.
+/// The level that counts as uncore where it exists. What lies behind it (an L4 in front of the
+/// memory) is shared by so much of the machine that it separates nothing.
 const UNCORE_LEVEL: u32 = 3;
 
 /// Who shares which cache.
@@ -30,7 +30,8 @@ struct CacheEntry {
 
 /// Finds the uncore cache of each CPU that has a place.
 ///
-/// The CPUs that share a cache identify it: the `id` files are optional, and unique only in one level.
+/// The CPUs that share a cache identify it: the `id` files are optional, and unique only in one
+/// level.
 pub(super) fn read(
     tree: &Tree,
     places: &BTreeMap<usize, SocketAndNode>,

@@ -7,7 +7,8 @@ use crate::cpuset::CpuSet;
 use crate::topology::CoreKind;
 use std::collections::BTreeMap;
 
-/// Who tells the threads of a core, the best file first. The `thread_siblings` names are older than Linux 5.3.
+/// Who tells the threads of a core, the best file first. The `thread_siblings` names are older than
+/// Linux 5.3.
 const SIBLINGS: [(&str, Format); 4] = [
     ("core_cpus_list", Format::List),
     ("thread_siblings_list", Format::List),
@@ -21,7 +22,8 @@ fn topology_dir(cpu: usize) -> String {
 
 /// The core of each online CPU, by the core's lowest online CPU.
 ///
-/// From sibling lists only: the kernel's `core_id` repeats from die to die and from socket to socket.
+/// From sibling lists only: the kernel's `core_id` repeats from die to die and from socket to
+/// socket.
 pub(super) fn read(tree: &Tree, online: CpuSet, notes: &mut Notes) -> BTreeMap<usize, usize> {
     let mut claims = BTreeMap::new();
     let mut silent = CpuSet::EMPTY;
@@ -55,7 +57,8 @@ pub(super) fn package(tree: &Tree, cpu: usize) -> Found<usize> {
     tree.number(&format!("{}/physical_package_id", topology_dir(cpu)))
 }
 
-/// The number of a CPU's die in its socket, where the kernel tells (since Linux 5.3, and not on all architectures).
+/// The number of a CPU's die in its socket, where the kernel tells (since Linux 5.3, and not on all
+/// architectures).
 pub(super) fn die(tree: &Tree, cpu: usize) -> Option<usize> {
     tree.number(&format!("{}/die_id", topology_dir(cpu))).value
 }
@@ -112,7 +115,8 @@ impl Kinds {
     }
 }
 
-/// Reads the kinds of cores: hybrid machines have one performance monitoring unit a kind, which lists its CPUs.
+/// Reads the kinds of cores: hybrid machines have one performance monitoring unit a kind, which
+/// lists its CPUs.
 pub(super) fn kinds(tree: &Tree, notes: &mut Notes) -> Kinds {
     let mut unit = |name: &str| {
         let found = tree.cpus(&format!("devices/{name}"), &[("cpus", Format::List)]);

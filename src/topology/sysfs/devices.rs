@@ -1,8 +1,9 @@
 //! Which NUMA node a device is on, by its number.
 //!
-//! `/sys/dev/char/MAJOR:MINOR` and `/sys/dev/block/MAJOR:MINOR` (Documentation/ABI/testing/sysfs-dev) are links to the
-//! device's directory; the nearest directory above it that is a PCI function or the like has a file `numa_node`. A VFIO
-//! group (`/dev/vfio/N`) is no device of a bus itself: its functions are in `kernel/iommu_groups/N/devices`.
+//! `/sys/dev/char/MAJOR:MINOR` and `/sys/dev/block/MAJOR:MINOR`
+//! (Documentation/ABI/testing/sysfs-dev) are links to the device's directory; the nearest directory
+//! above it that is a PCI function or the like has a file `numa_node`. A VFIO group (`/dev/vfio/N`)
+//! is no device of a bus itself: its functions are in `kernel/iommu_groups/N/devices`.
 
 use super::tree::Tree;
 use std::fs;
@@ -11,7 +12,8 @@ use std::path::{Path, PathBuf};
 /// A path in sysfs has fewer parts below the root.
 const DEEPEST: usize = 40;
 
-/// The NUMA node of a device; `None` if the kernel does not say, as for those that are not real (`/dev/null`).
+/// The NUMA node of a device; `None` if the kernel does not say, as for those that are not real
+/// (`/dev/null`).
 pub fn device_node(root: &Path, block: bool, major: i64, minor: i64) -> Option<usize> {
     let kind = if block { "block" } else { "char" };
     let link = root.join(format!("dev/{kind}/{major}:{minor}"));

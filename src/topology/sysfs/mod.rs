@@ -21,12 +21,12 @@
 //!   cpu_core/cpus  cpu_atom/cpus      core kinds of hybrid machines (the kernel's perf units)
 //! ```
 //!
-//! Real machines get much of this wrong: firmware lies, virtual machines invent, old kernels lack files. So only what
-//! leaves nothing to work with is a [`ReadError`]. Everything else is replaced by the most careful assumption, once,
-//! and comes back as a [`Warning`].
+//! Real machines get much of this wrong: firmware lies, virtual machines invent, old kernels lack
+//! files. So only what leaves nothing to work with is a [`ReadError`]. Everything else is replaced
+//! by the most careful assumption, once, and comes back as a [`Warning`].
 //!
-//! An uncore cache is what the kernel says: the CPUs that share the L3, or the last level where there is no L3. It may
-//! be smaller or larger than a NUMA node.
+//! An uncore cache is what the kernel says: the CPUs that share the L3, or the last level where
+//! there is no L3. It may be smaller or larger than a NUMA node.
 
 mod caches;
 mod cores;
@@ -120,7 +120,8 @@ pub fn online(root: &Path) -> Option<CpuSet> {
     listed.value.filter(|online| !online.is_empty())
 }
 
-/// The directory that stands for `/sys`: `root` itself or `root/sys`, as copies of whole machines have it.
+/// The directory that stands for `/sys`: `root` itself or `root/sys`, as copies of whole machines
+/// have it.
 fn find_sys(root: &Path) -> Result<PathBuf, ReadError> {
     for candidate in [root.to_owned(), root.join("sys")] {
         let path = candidate.join("devices/system/cpu");

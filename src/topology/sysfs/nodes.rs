@@ -38,7 +38,8 @@ pub(super) fn read(tree: &Tree, present: CpuSet, online: CpuSet, notes: &mut Not
     let of = members(tree, &ids, present, online, notes);
     let memory: BTreeMap<usize, u64> =
         ids.iter().filter_map(|&id| Some((id, memory(tree, id)?))).collect();
-    // The kernel's own list, which is what it allows in a cpuset. Before Linux 2.6.24 there was none.
+    // The kernel's own list, which is what it allows in a cpuset. Before Linux 2.6.24 there was
+    // none.
     let listed = tree.cpus(DIR, &[("has_memory", Format::List)]).value;
     let memoryless = |id| match listed {
         Some(listed) => !listed.contains(id),
@@ -91,7 +92,8 @@ fn members(
         if of.contains_key(&cpu) {
             continue;
         }
-        // The kernel takes a CPU that goes offline out of its node's list, but leaves the link in its directory.
+        // The kernel takes a CPU that goes offline out of its node's list, but leaves the link in
+        // its directory.
         let dir = format!("devices/system/cpu/cpu{cpu}");
         let links = tree.numbered(&dir, "node").value.unwrap_or_default();
         let link = links.into_iter().find(|link| ids.contains(link));
@@ -106,7 +108,8 @@ fn members(
     of
 }
 
-/// The distances from one node to all, in ascending order of their numbers; empty if they cannot be known.
+/// The distances from one node to all, in ascending order of their numbers; empty if they cannot be
+/// known.
 fn distances(tree: &Tree, id: usize, ids: &[usize], notes: &mut Notes) -> Vec<u32> {
     let path = format!("{DIR}/node{id}/distance");
     let found = tree.parsed(&path, |text| {

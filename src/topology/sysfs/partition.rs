@@ -14,7 +14,8 @@ pub(super) struct Partition {
     pub(super) example: Option<String>,
 }
 
-/// Gives a CPU that claims nothing the claim of the lowest CPU that names it; one that no CPU names is left without.
+/// Gives a CPU that claims nothing the claim of the lowest CPU that names it; one that no CPU names
+/// is left without.
 pub(super) fn adopt(claims: &mut BTreeMap<usize, CpuSet>, silent: &CpuSet) {
     let named_by = |cpu: usize| claims.values().find(|claim| claim.contains(cpu)).copied();
     let adopted: Vec<(usize, CpuSet)> =
@@ -24,9 +25,10 @@ pub(super) fn adopt(claims: &mut BTreeMap<usize, CpuSet>, silent: &CpuSet) {
 
 /// Cuts CPUs into groups by what each one claims.
 ///
-/// A CPU's claim is the set of CPUs it says it is together with, itself among them. On a sane machine all members of a
-/// group claim the same. Where they do not, two CPUs are together only if each names the other, and lower CPUs choose
-/// first: a CPU that wrongly lists half the machine does not draw it into its group.
+/// A CPU's claim is the set of CPUs it says it is together with, itself among them. On a sane
+/// machine all members of a group claim the same. Where they do not, two CPUs are together only if
+/// each names the other, and lower CPUs choose first: a CPU that wrongly lists half the machine
+/// does not draw it into its group.
 pub(super) fn partition(claims: &BTreeMap<usize, CpuSet>) -> Partition {
     let mut groups = BTreeMap::new();
     let mut conflicting = CpuSet::EMPTY;

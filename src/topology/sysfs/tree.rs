@@ -5,7 +5,8 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// No file read here is longer in a kernel; a longer one is something else and not worth its memory.
+/// No file read here is longer in a kernel; a longer one is something else and not worth its
+/// memory.
 const LONGEST: u64 = 64 * 1024;
 
 /// A directory that stands for `/sys`. Paths given to its methods are relative to it.
@@ -128,7 +129,8 @@ fn is_absence(error: &io::Error) -> bool {
 }
 
 fn read_small(path: &Path) -> io::Result<String> {
-    // Opening a named pipe would wait for a writer; a real sysfs has none, a copied directory might.
+    // Opening a named pipe would wait for a writer; a real sysfs has none, a copied directory
+    // might.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }

@@ -5,14 +5,16 @@ use crate::cpuset::CpuSet;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// One thing that could not be believed. There is one warning for a fact and a problem, however many CPUs have it.
+/// One thing that could not be believed. There is one warning for a fact and a problem, however
+/// many CPUs have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
     /// What is in doubt.
     pub fact: Fact,
     /// What is wrong with it.
     pub problem: Problem,
-    /// The CPUs concerned, or the nodes for facts about nodes; empty where the fact is the whole machine's.
+    /// The CPUs concerned, or the nodes for facts about nodes; empty where the fact is the whole
+    /// machine's.
     pub ids: CpuSet,
     /// The first case: a file and what was found in it, or the contradiction in words.
     pub example: String,
@@ -148,7 +150,8 @@ impl Notes {
         self.entry(fact, problem, example);
     }
 
-    /// Takes a fact about one CPU or node as found, and notes what is wrong with it; `absent` says what is missing.
+    /// Takes a fact about one CPU or node as found, and notes what is wrong with it; `absent` says
+    /// what is missing.
     pub(super) fn judge<T>(
         &mut self,
         id: usize,

@@ -90,7 +90,8 @@ impl Recorded {
         (self.name(), payload)
     }
 
-    /// The recorder did not write down time limits and the version of NRI: they are the generation's.
+    /// The recorder did not write down time limits and the version of NRI: they are the
+    /// generation's.
     fn handshake(&self, generation: Generation) -> Vec<u8> {
         if self.name() == "Configure" {
             return bytes(&wire::ConfigureRequest {

@@ -9,8 +9,8 @@ use protobuf::Message as _;
 use std::path::Path;
 use ttrpc::proto::Request;
 
-/// The fuzzers start from what real runtimes sent. With `WRITE_SEEDS` in the environment this writes the seeds, without
-/// it checks that they are there and are still these.
+/// The fuzzers start from what real runtimes sent. With `WRITE_SEEDS` in the environment this
+/// writes the seeds, without it checks that they are there and are still these.
 #[test]
 fn seeds_of_the_fuzzers() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");

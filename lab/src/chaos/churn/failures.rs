@@ -21,7 +21,8 @@ impl Worker<'_> {
         self.kubelet.remove_container(&id)
     }
 
-    /// A container that no node could hold: refused, or created without CPUs of its own while the plugin is away.
+    /// A container that no node could hold: refused, or created without CPUs of its own while the
+    /// plugin is away.
     pub(super) fn ask_for_too_much(&mut self) -> Result<()> {
         match self.create_in_some_pod(&Container::guaranteed("greedy", GREEDY)) {
             Some(id) => self.kubelet.remove_container(&id),
@@ -29,8 +30,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Makes a container that is not its pod's own. Only where all of those run: CPUs of one that is to come back may go to
-    /// others of its pod, and would not be moved then.
+    /// Makes a container that is not its pod's own. Only where all of those run: CPUs of one that
+    /// is to come back may go to others of its pod, and would not be moved then.
     fn create_in_some_pod(&mut self, container: &Container) -> Option<String> {
         let complete: Vec<usize> = (0..self.pods.len())
             .filter(|index| {
@@ -42,8 +43,9 @@ impl Worker<'_> {
         self.create_container(index, container)
     }
 
-    /// A container with CPUs of its own ends, and fails several times before it runs again, as when its image is broken for a
-    /// while. Meanwhile instances of it are removed in any order, the one that ran among them.
+    /// A container with CPUs of its own ends, and fails several times before it runs again, as when
+    /// its image is broken for a while. Meanwhile instances of it are removed in any order, the one
+    /// that ran among them.
     pub(super) fn relapse(&mut self) -> Result<()> {
         let Some((index, which)) = self.some_holder() else { return self.restart_a_container() };
         let name = self.pods[index].containers[which].name.clone();

@@ -1,5 +1,6 @@
-//! Pods with an init container. It ends by itself before the pod's own container is made, which is placed on its CPUs. What
-//! that one does not need of them is lent to others as long as the pod lives.
+//! Pods with an init container. It ends by itself before the pod's own container is made, which is
+//! placed on its CPUs. What that one does not need of them is lent to others as long as the pod
+//! lives.
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
@@ -18,7 +19,8 @@ const EXIT: Duration = Duration::from_secs(30);
 const INIT: &str = "init";
 
 impl Worker<'_> {
-    /// Starts such a pod. Where its init container is refused there is no pod: what a kubelet would do later is not tried.
+    /// Starts such a pod. Where its init container is refused there is no pod: what a kubelet would
+    /// do later is not tried.
     pub(super) fn start_pod_with_init(&mut self, name: &str) -> Result<()> {
         let [init, own] = [INIT, "c0"].map(|name| Container::guaranteed(name, self.size() * 1000));
         let budget = init.cpu_limit.max(own.cpu_limit);

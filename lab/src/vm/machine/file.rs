@@ -62,8 +62,8 @@ impl Machine {
     /// The machine of this name in `lab/machines`, or of this file.
     ///
     /// # Errors
-    /// When there is none: the error names those there are. When its file is wrong: the error names file, line and
-    /// field.
+    /// When there is none: the error names those there are. When its file is wrong: the error names
+    /// file, line and field.
     pub fn load(name: &str) -> Result<Self> {
         let directory = cache::repository().join("lab/machines");
         let path = directory.join(format!("{name}.yaml"));

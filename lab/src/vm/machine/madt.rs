@@ -1,8 +1,10 @@
-//! The firmware's list of processors and interrupt controllers: ACPI's MADT, as QEMU's q35 has it, in another order.
+//! The firmware's list of processors and interrupt controllers: ACPI's MADT, as QEMU's q35 has it,
+//! in another order.
 //!
-//! Linux numbers the CPUs in the order of this list, and takes it from the initramfs where it finds a newer revision of
-//! the firmware's table there (`Documentation/admin-guide/acpi/initrd_table_override.rst` of the kernel). The format is
-//! in the ACPI specification, 5.2.12.
+//! Linux numbers the CPUs in the order of this list, and takes it from the initramfs where it finds
+//! a newer revision of the firmware's table there
+//! (`Documentation/admin-guide/acpi/initrd_table_override.rst` of the kernel). The format is in the
+//! ACPI specification, 5.2.12.
 
 use anyhow::{Context, Result};
 
@@ -17,8 +19,8 @@ const OEM_REVISION: u32 = 2;
 const LOCAL_APIC: u32 = 0xfee0_0000;
 const IO_APIC: u32 = 0xfec0_0000;
 
-/// The PC's interrupts that arrive elsewhere than at the input of their number, or in another manner than ISA's: from,
-/// to, and the manner.
+/// The PC's interrupts that arrive elsewhere than at the input of their number, or in another
+/// manner than ISA's: from, to, and the manner.
 const OVERRIDES: [(u8, u32, u16); 5] = [
     (0, 2, 0),
     (5, 5, ACTIVE_HIGH_LEVEL),
@@ -45,8 +47,8 @@ impl Machine {
         Ok(Some(table(&processors)))
     }
 
-    /// The firmware's number (QEMU's own) and the APIC id of a CPU; nothing past what an entry of the table can hold: 255
-    /// stands for all of them.
+    /// The firmware's number (QEMU's own) and the APIC id of a CPU; nothing past what an entry of
+    /// the table can hold: 255 stands for all of them.
     pub(super) fn processor(&self, cpu: usize) -> Option<(u8, u8)> {
         let index = self.index(cpu);
         let apic_id = u8::try_from(self.apic_id(index)).ok().filter(|id| *id < u8::MAX)?;
@@ -96,8 +98,8 @@ mod tests {
     use super::super::Level;
     use super::*;
 
-    /// `od -An -v -tx1 /sys/firmware/acpi/tables/APIC` on QEMU 10's q35 with two sockets of two dies of two modules of
-    /// three cores of two threads.
+    /// `od -An -v -tx1 /sys/firmware/acpi/tables/APIC` on QEMU 10's q35 with two sockets of two
+    /// dies of two modules of three cores of two threads.
     const QEMUS: &str = include_str!("madt.hex");
 
     fn machine(numbering: &[Level]) -> Machine {

@@ -1,7 +1,8 @@
 //! The order in which a machine's CPUs are numbered.
 //!
-//! QEMU's own numbers go through threads, cores, modules, dies and sockets, its firmware lists the processors in that
-//! order, and Linux numbers them as they are listed. Another list ([`madt`](super::madt)) makes another numbering.
+//! QEMU's own numbers go through threads, cores, modules, dies and sockets, its firmware lists the
+//! processors in that order, and Linux numbers them as they are listed. Another list
+//! ([`madt`](super::madt)) makes another numbering.
 
 use super::{Level, Machine};
 
@@ -28,7 +29,8 @@ impl Machine {
         index
     }
 
-    /// The APIC id that QEMU gives to the CPU of this number of its own: a field of bits for each level.
+    /// The APIC id that QEMU gives to the CPU of this number of its own: a field of bits for each
+    /// level.
     pub(super) fn apic_id(&self, index: usize) -> usize {
         let (mut rest, mut id, mut shift) = (index, 0, 0);
         for count in Level::INSIDE_OUT.map(|level| self.count(level)) {
@@ -90,7 +92,8 @@ mod tests {
     fn apic_ids_have_holes_where_counts_are_no_powers_of_two() {
         let machine = machine(&Level::INSIDE_OUT);
         let ids: Vec<usize> = (0..8).chain([23]).map(|index| machine.apic_id(index)).collect();
-        // The last one is in socket 1, die 1, core 2 and thread 1: of one bit each, but for two for the core.
+        // The last one is in socket 1, die 1, core 2 and thread 1: of one bit each, but for two for
+        // the core.
         assert_eq!(ids, [0, 1, 2, 3, 4, 5, 8, 9, (1 << 4) | (1 << 3) | (2 << 1) | 1]);
     }
 }

@@ -79,9 +79,11 @@ pub enum WantedExclusivity {
     /// The runtime.
     #[default]
     Runtime,
+    /// The groups above other containers; the runtime where these cannot.
+    Groups,
     /// The kernel; it is an error if it cannot.
     Kernel,
-    /// The kernel if it can, the runtime else.
+    /// The kernel if it can, else groups if these can, and else the runtime.
     Auto,
 }
 
@@ -90,6 +92,7 @@ impl WantedExclusivity {
     pub fn name(self) -> &'static str {
         match self {
             WantedExclusivity::Runtime => "runtime",
+            WantedExclusivity::Groups => "groups",
             WantedExclusivity::Kernel => "kernel",
             WantedExclusivity::Auto => "auto",
         }
@@ -216,6 +219,7 @@ impl Config {
         let on_active_kubelet = if observe { Stance::Observe } else { Stance::Refuse };
         let kinds = [
             ("runtime", WantedExclusivity::Runtime),
+            ("groups", WantedExclusivity::Groups),
             ("kernel", WantedExclusivity::Kernel),
             ("auto", WantedExclusivity::Auto),
         ];
@@ -332,6 +336,7 @@ impl Config {
         }
         let exclusivity = match self.exclusivity {
             WantedExclusivity::Runtime | WantedExclusivity::Auto => Exclusivity::Runtime,
+            WantedExclusivity::Groups => Exclusivity::Groups,
             WantedExclusivity::Kernel => Exclusivity::Kernel,
         };
         Ok(Settings {

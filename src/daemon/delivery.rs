@@ -10,7 +10,7 @@ use super::groups::GroupWriter;
 use super::keeper::Keeper;
 use super::pace::Pace;
 use crate::enforce::Enforcer;
-use crate::ledger::{Channel, ContainerId, Event, Ledger, Target, Update};
+use crate::ledger::{Channel, ContainerId, Event, Exclusivity, Ledger, Target, Update};
 use crate::nri::Updater;
 use std::future::pending;
 use tokio::task::JoinHandle;
@@ -99,10 +99,27 @@ impl Delivery {
         updates: &mut Vec<Update>,
         keeper: &mut Keeper,
     ) {
+        self.owing |= self.spare_runtime(updates, keeper).await;
         self.hold_back(updates, keeper).await;
         self.pace.answered(updates, answer == Answer::Prompt, Instant::now());
         let carried = answer != Answer::Mute && !keeper.ledger.waits();
         self.owing |= !carried && keeper.ledger.owes();
+    }
+
+    /// Where groups keep exclusivity the runtime changes no shared container: takes those out that
+    /// change, and sets their CPUs here. Those that get some wait until others have left them; says
+    /// whether there are any.
+    async fn spare_runtime(&self, updates: &mut Vec<Update>, keeper: &mut Keeper) -> bool {
+        if keeper.ledger.settings().exclusivity != Exclusivity::Groups {
+            return false;
+        }
+        let target = |update: &Update| keeper.ledger.target(&update.container);
+        let wider = self.groups.narrow(updates, target).await;
+        let waits = !wider.is_empty();
+        if waits {
+            keeper.note(Event::Undelivered(wider));
+        }
+        waits
     }
 
     /// The runtime has not heard the last answer.
@@ -159,8 +176,9 @@ impl Delivery {
         if let Err(error) = keeper.save().await {
             log::error!("{error}");
         }
-        if self.calls() {
-            self.send(keeper);
+        let by_groups = keeper.ledger.settings().exclusivity == Exclusivity::Groups;
+        if self.calls() && !by_groups {
+            self.send(keeper).await;
             return false;
         }
         // Where containers wait for others, these may not have left yet: the runtime was told, and
@@ -168,6 +186,9 @@ impl Delivery {
         let waits = keeper.ledger.waits();
         if !waits {
             self.write_groups(keeper).await;
+        }
+        if self.calls() {
+            self.send(keeper).await;
         }
         waits
     }
@@ -198,9 +219,10 @@ impl Delivery {
     }
 
     /// Calls the runtime with all updates that there are, unless a call is under way.
-    fn send(&mut self, keeper: &mut Keeper) {
+    async fn send(&mut self, keeper: &mut Keeper) {
         let Some(updater) = self.updater.clone().filter(|_| self.sending.is_none()) else { return };
-        let changes = keeper.deliver(Channel::Runtime);
+        let mut changes = keeper.deliver(Channel::Runtime);
+        self.spare_runtime(&mut changes, keeper).await;
         if changes.is_empty() {
             return;
         }
@@ -255,11 +277,11 @@ impl Delivery {
     }
 
     /// All is repaired: tells the runtime of those containers of which it has to be told again.
-    pub(super) fn repaired(&mut self, keeper: &mut Keeper) {
+    pub(super) async fn repaired(&mut self, keeper: &mut Keeper) {
         let again = std::mem::take(&mut self.again);
         if !again.is_empty() {
             keeper.note(Event::Drifted(again));
-            self.send(keeper);
+            self.send(keeper).await;
         }
     }
 }

@@ -78,7 +78,7 @@ impl DriftWatcher {
             self.record(&placed, &drift, action, keeper);
         }
         if self.confirmed.is_empty() {
-            delivery.repaired(keeper);
+            delivery.repaired(keeper).await;
         }
     }
 

@@ -1,8 +1,8 @@
 //! Writes into control groups behind the runtime's back.
 
 use super::blocking::blocking;
-use crate::enforce::{Enforcer, KernelRefusal, ProbeError, writable};
-use crate::ledger::Target;
+use crate::enforce::{Enforcer, KernelRefusal, Narrowed, ProbeError, writable};
+use crate::ledger::{Target, Update};
 use crate::partition::PartitionType;
 use std::path::Path;
 
@@ -47,6 +47,48 @@ impl GroupWriter {
     /// Sets a container's CPUs. Says whether that was possible.
     pub(super) async fn set_cpus(&mut self, placed: Target) -> bool {
         self.write(placed, Enforcer::set_cpus).await
+    }
+
+    /// Sets the CPUs of shared containers that only leave some, and takes these updates out. Returns
+    /// those of containers that would get some, which are taken out as well.
+    pub(super) async fn narrow(
+        &self,
+        updates: &mut Vec<Update>,
+        target: impl Fn(&Update) -> Option<Target>,
+    ) -> Vec<Update> {
+        let Ok(enforcer) = self.enforcer.clone() else { return Vec::new() };
+        let only_cpus = |update: &Update| {
+            let pin = &update.pin;
+            !pin.is_exclusive() && pin.limit().is_none() && pin.mems().is_none()
+        };
+        let shared: Vec<(usize, Target)> = updates
+            .iter()
+            .enumerate()
+            .filter(|(_, update)| only_cpus(update))
+            .filter_map(|(at, update)| Some((at, Target { pin: update.pin, ..target(update)? })))
+            .collect();
+        if shared.is_empty() {
+            return Vec::new();
+        }
+        // What cannot be written is the runtime's to set.
+        let narrow =
+            move |(at, target): (usize, Target)| Some((at, enforcer.narrow(&target).ok()?));
+        let narrowed = blocking(move || shared.into_iter().filter_map(narrow).collect::<Vec<_>>());
+        let mut narrowed = narrowed.await.into_iter().peekable();
+        let (mut wider, mut at) = (Vec::new(), 0);
+        updates.retain(|update| {
+            let found = narrowed.next_if(|(index, _)| *index == at);
+            at += 1;
+            match found {
+                Some((_, Narrowed::Wider)) => {
+                    wider.push(update.clone());
+                    false
+                }
+                Some((_, Narrowed::Done)) => false,
+                Some((_, Narrowed::Nowhere)) | None => true,
+            }
+        });
+        wider
     }
 
     /// Lifts an exclusive container's CFS quota. Says whether that was possible.

@@ -13,13 +13,15 @@
 mod affinity;
 pub mod hierarchy;
 pub mod partition;
+pub mod pool;
 pub mod probe;
 mod quota;
 pub mod verify;
 
 pub use hierarchy::{FileError, Hierarchy};
 pub use partition::KernelRefusal;
-pub use probe::{ProbeError, probe, writable};
+pub use pool::{PoolError, PoolReport, SharedPool};
+pub use probe::{ProbeError, binding, probe, writable};
 pub use verify::{Drift, InForce, Presence, Verifier};
 
 use crate::ledger::{CgroupPath, Target};
@@ -32,6 +34,17 @@ use std::time::Instant;
 pub struct Enforcer {
     on: Hierarchy,
     kind: PartitionType,
+}
+
+/// What became of a container's CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Narrowed {
+    /// They are set.
+    Done,
+    /// It would get some, and others may have to leave these first.
+    Wider,
+    /// Its group is not known.
+    Nowhere,
 }
 
 impl Enforcer {
@@ -148,6 +161,24 @@ impl Enforcer {
         let Some(group) = &placed.cgroup else { return Ok(()) };
         self.await_added(placed, partition::deadline())?;
         Ok(self.on.write(group, "cpuset.cpus", &placed.pin.cpus().to_string())?)
+    }
+
+    /// Sets a shared container's CPUs without the runtime, if it leaves some by that or nothing
+    /// changes.
+    ///
+    /// # Errors
+    /// If its group cannot be read or written, or is not there (yet).
+    pub fn narrow(&self, placed: &Target) -> Result<Narrowed, FileError> {
+        let Some(group) = &placed.cgroup else { return Ok(Narrowed::Nowhere) };
+        let (set, to) = (self.on.cpus(group, "cpuset.cpus")?, placed.pin.cpus());
+        if set == to {
+            return Ok(Narrowed::Done);
+        }
+        if !set.is_empty() && !to.is_subset(&set) {
+            return Ok(Narrowed::Wider);
+        }
+        self.on.write(group, "cpuset.cpus", &to.to_string())?;
+        Ok(Narrowed::Done)
     }
 
     /// Lifts an exclusive container's own CFS quota without the runtime, which was told to and did

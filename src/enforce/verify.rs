@@ -4,6 +4,7 @@
 use super::affinity;
 use super::hierarchy::{FileError, Hierarchy, Version};
 use super::partition;
+use super::pool;
 use super::quota;
 use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, Holder, Target};
@@ -50,6 +51,9 @@ pub struct InForce {
     pub cpus: CpuSet,
     /// The NUMA nodes for its memory, empty if none are set; `None` if that does not show.
     pub mems: Option<NodeSet>,
+    /// Those of them that the groups above leave it, if these were set here to keep it in the
+    /// shared pool.
+    pub left: Option<CpuSet>,
     /// Whether the group is a partition of these CPUs, of whatever kind.
     pub kept: bool,
 }
@@ -159,7 +163,10 @@ impl Verifier {
         let kept = PartitionType::ALL
             .into_iter()
             .any(|kind| partition::holds(&self.on, group, cpus, kind).unwrap_or(false));
-        Some(InForce { cpus, mems: mems.map(|nodes| nodes.iter().collect()), kept })
+        let effective = || self.on.cpus(group, "cpuset.cpus.effective").ok();
+        let left = pool::is_bound(&self.on, group).then(effective).flatten();
+        let left = left.map(|left| left & cpus).filter(|left| !left.is_empty());
+        Some(InForce { cpus, left, mems: mems.map(|nodes| nodes.iter().collect()), kept })
     }
 
     /// Whether a group is there.

@@ -26,6 +26,7 @@ mod claim;
 mod desired;
 pub mod environment;
 pub mod event;
+pub mod layout;
 mod life;
 pub mod model;
 pub mod namespaces;
@@ -48,6 +49,7 @@ pub use books::Phase;
 pub use cgroup::CgroupPath;
 pub use claim::Claim;
 pub use event::{Channel, Decision, Event, Wanted};
+pub use layout::{GroupTarget, Layout, LayoutError, Occupant};
 pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, Qos,
     SandboxId,
@@ -166,9 +168,17 @@ impl Ledger {
                 change::hotplug(node, books, &before);
             }
             Event::Settings(settings) => {
-                node.settings = Arc::new(settings);
-                let kubelet = self.kubelet_claims();
-                change::reconfigure(&self.node, &mut self.books, kubelet);
+                change::enforce_by(node, books, settings.exclusivity);
+                let before = std::mem::replace(&mut node.settings, Arc::new(settings));
+                let same = *before
+                    == Settings {
+                        exclusivity: before.exclusivity,
+                        ..Settings::clone(&node.settings)
+                    };
+                if !same {
+                    let kubelet = self.kubelet_claims();
+                    change::reconfigure(&self.node, &mut self.books, kubelet);
+                }
             }
             Event::Kubelet { stance, claims } => self.stand(stance, claims),
             Event::Deliver(Channel::Runtime) => return Ok(Answer::Carry(None)),
@@ -179,7 +189,9 @@ impl Ledger {
                 books.undo(&updates);
             }
             Event::PartitionRefused(id) => drop(books.change_found(&id, |entry| {
-                entry.enforced_by = Exclusivity::Runtime;
+                if entry.enforced_by == Exclusivity::Kernel {
+                    entry.enforced_by = Exclusivity::Runtime;
+                }
             })),
             Event::Drifted(ids) => ids.iter().for_each(|id| {
                 books.change_found(id, |entry| entry.applied.invalidate());
@@ -339,6 +351,14 @@ impl Ledger {
 
     fn target_of(&self, found: Found<'_>) -> Option<Target> {
         target::target(&self.node, &self.books, &self.pool, found)
+    }
+
+    /// What the groups above containers have to be where these keep exclusivity.
+    ///
+    /// # Errors
+    /// If pods are elsewhere than where a kubelet puts them.
+    pub fn layout(&self) -> Result<Layout, LayoutError> {
+        layout::layout(&self.node, &self.books, &self.pool)
     }
 
     /// All containers with exclusive CPUs whose control group is known, in order of pod uid and

@@ -48,8 +48,8 @@ impl Change<'_> {
     /// The CPUs that it has for itself and has to leave, if any. The kernel takes those that it
     /// keeps by itself.
     pub(super) fn leaves(&self) -> Option<CpuSet> {
-        let by_runtime = self.entry.enforced_by == Exclusivity::Runtime;
-        let left = self.entry.applied.exclusive().filter(|_| by_runtime)? - self.to.cpus();
+        let itself = self.entry.enforced_by != Exclusivity::Kernel;
+        let left = self.entry.applied.exclusive().filter(|_| itself)? - self.to.cpus();
         (!left.is_empty()).then_some(left)
     }
 
@@ -102,7 +102,10 @@ pub(super) fn in_order(changes: Vec<Change<'_>>, last: Option<&ContainerId>) -> 
             }
         }
     }
-    let shared_now: CpuSet = steps.iter().map(|step| step.update.pin.cpus()).collect();
+    // Whatever a shared container is told, it is where the groups above it let it be.
+    let by_groups = shared.iter().any(|change| change.entry.enforced_by == Exclusivity::Groups);
+    let in_the_way = steps.iter().filter(|_| !by_groups);
+    let shared_now: CpuSet = in_the_way.map(|step| step.update.pin.cpus()).collect();
     steps.extend(exclusive_in_order(exclusive, &shared_now));
     let widen = |change: &&Change<'_>| change.step_without(&late).unwrap_or_else(|| change.step());
     steps.extend(widened.iter().map(widen));

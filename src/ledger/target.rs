@@ -80,7 +80,7 @@ pub(super) fn target(node: &Node, books: &Books, pool: &Pool, found: Found<'_>) 
         subject: found.subject(),
         cgroup: entry.cgroup.clone(),
         pin,
-        runs_on: if exclusive { pin.cpus() } else { left_of(node, books, pin.cpus()) },
+        runs_on: if exclusive { pin.cpus() } else { left_of(node, books, pool, pin.cpus()) },
         enforced_by: entry.enforced_by,
         running: entry.phase == Phase::Running,
         lifts_pod_quota: pod.lifts_quota(),
@@ -101,8 +101,13 @@ pub(super) fn holder(Found { pod, entry, .. }: Found<'_>) -> Option<Holder> {
 
 /// Where a shared container runs that is told these CPUs. The kernel lets a group that has none
 /// left run where its parent does.
-pub(super) fn left_of(node: &Node, books: &Books, told: CpuSet) -> CpuSet {
-    let kept = books.held().by_kernel;
-    let left = told - kept;
-    if left.is_empty() { node.topology.online() - kept } else { left }
+pub(super) fn left_of(node: &Node, books: &Books, pool: &Pool, told: CpuSet) -> CpuSet {
+    let around = match node.settings.exclusivity {
+        Exclusivity::Groups => pool.in_groups(node),
+        Exclusivity::Runtime | Exclusivity::Kernel => {
+            node.topology.online() - books.held().by_kernel
+        }
+    };
+    let left = told & around;
+    if left.is_empty() { around } else { left }
 }

@@ -5,6 +5,7 @@ mod budget;
 mod devices;
 mod environment;
 mod grant;
+mod groups;
 mod hotplug;
 mod identity;
 mod kept;

@@ -115,7 +115,7 @@ fn container(
     // While it stands by the ledger decides nothing.
     let shares = || {
         let to = desired(node, pool, pod, entry).filter(|_| node.assigns())?;
-        Some(left_of(node, books, to.cpus()))
+        Some(left_of(node, books, pool, to.cpus()))
     };
     let runs_on = entry.claim.or_else(shares).or(entry.applied.told());
     ContainerView {

@@ -2,10 +2,12 @@
 
 use super::wishes::opts_out;
 use super::{Instance, Node, PodSpec, exclusive};
+use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::ContainerId;
 use nri_cpu_manager::ledger::{
     Claim, Container, CpuRequest, Event, Ledger, MilliCpu, Pod, Policy, Qos, SandboxId, Target,
 };
+use std::collections::BTreeMap;
 
 impl Node {
     /// With its checkpoint, without one, or with an old one. Nobody is moved by it.
@@ -32,6 +34,13 @@ impl Node {
             .filter(Target::is_partition)
             .map(|placed| placed.subject.id)
             .collect();
+        let runs_on: BTreeMap<String, CpuSet> = self
+            .instances
+            .iter()
+            .filter_map(|(id, instance)| {
+                Some((id.clone(), self.runs_on(&instance.container.id, instance.pin?)))
+            })
+            .collect();
         self.ledger = Ledger::new(self.topology.clone(), self.settings.clone(), memory);
         // CRI-O lists what it created, whatever became of it by resizes; and a quota that has been
         // lifted is in no list.
@@ -43,7 +52,7 @@ impl Node {
             false => instance.container.cpu,
         };
         let report = |instance: &Instance| Container {
-            cpus: instance.pin.map(|pin| pin.cpus()),
+            cpus: runs_on.get(&instance.container.id.0).copied(),
             cpu: listed(instance),
             partitioned: partitions.contains(&instance.container.id),
             outdated: outdated && tells_less(instance),

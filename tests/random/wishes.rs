@@ -55,7 +55,8 @@ impl Node {
             for instance in self.instances.values().filter(|instance| !instance.stopped) {
                 let Some(pin) = instance.pin else { continue };
                 let id = &instance.container.id;
-                assert!(pin.cpus().is_disjoint(&idle), "{id} runs on idle siblings {idle}");
+                let runs = self.runs_on(id, pin);
+                assert!(runs.is_disjoint(&idle), "{id} runs on idle siblings {idle}");
             }
         }
     }

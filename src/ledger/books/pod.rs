@@ -240,9 +240,10 @@ impl PodEntry {
         self.counted.exclusive.is_some()
     }
 
-    /// CPUs that the kernel keeps for containers of the pod.
+    /// CPUs of containers of the pod that something else than updates keeps other pods off. The
+    /// containers beside them must not name these CPUs.
     pub(crate) fn partitioned(&self) -> CpuSet {
-        let kept = |entry: &&Entry| entry.enforced_by == Exclusivity::Kernel;
+        let kept = |entry: &&Entry| entry.enforced_by != Exclusivity::Runtime;
         self.containers.values().filter(kept).filter_map(|entry| entry.claim).collect()
     }
 

@@ -2,7 +2,7 @@
 //! what was applied.
 
 use super::adjustment::{Adjustment, Update};
-use super::books::{Books, Certainty, Entry, Found, PodEntry};
+use super::books::{Books, Certainty, ContainerEntry, Found, PodEntry};
 use super::model::{Container, ContainerId};
 use super::node::{Node, Pool};
 use super::order::{Change, Steps, in_order};
@@ -20,7 +20,7 @@ pub(super) fn desired(
     node: &Node,
     pool: &Pool,
     pod: &PodEntry,
-    entry: &Entry,
+    entry: &ContainerEntry,
 ) -> Option<Adjustment> {
     let adjustment = match entry.claim {
         Some(claim) => Adjustment::exclusive(claim),
@@ -46,7 +46,7 @@ pub(super) fn desired(
 /// One whose memory follows no CPUs, as it shares them or because that is no longer wanted, may use
 /// all memory once it was bound. Memory nodes that were set elsewhere (the kubelet's memory manager
 /// does, under its policy `Static`) are left alone for the container's life.
-fn mems(node: &Node, entry: &Entry) -> Option<NodeSet> {
+fn mems(node: &Node, entry: &ContainerEntry) -> Option<NodeSet> {
     if entry.applied.keeps_mems() {
         return None;
     }
@@ -76,7 +76,7 @@ pub(super) fn updates(
         return Vec::new();
     }
     books.tell(basis);
-    let due = |entry: &Entry, to: &Adjustment| entry.applied.differs(to);
+    let due = |entry: &ContainerEntry, to: &Adjustment| entry.applied.differs(to);
     let steps = steps(node, books, pool, due, last);
     carry(books, steps, |entry, to| {
         entry.applied.record(to);
@@ -90,7 +90,7 @@ pub(super) fn writes(node: &Node, books: &mut Books, pool: &Pool) -> Vec<Update>
     if !node.assigns() || !books.owes(&node.basis(pool)) {
         return Vec::new();
     }
-    let due = |entry: &Entry, to: &Adjustment| {
+    let due = |entry: &ContainerEntry, to: &Adjustment| {
         // What a partition is the kernel's way sees to.
         let partition = to.is_exclusive() && entry.enforced_by == Exclusivity::Kernel;
         entry.phase == super::Phase::Running
@@ -106,7 +106,7 @@ fn steps(
     node: &Node,
     books: &Books,
     pool: &Pool,
-    due: impl Fn(&Entry, &Adjustment) -> bool + Copy,
+    due: impl Fn(&ContainerEntry, &Adjustment) -> bool + Copy,
     last: Option<&ContainerId>,
 ) -> Steps {
     let changes = || {
@@ -135,7 +135,11 @@ fn steps(
 }
 
 /// Takes note of what is told or written now, and what waits.
-fn carry(books: &mut Books, steps: Steps, record: impl Fn(&mut Entry, &Adjustment)) -> Vec<Update> {
+fn carry(
+    books: &mut Books,
+    steps: Steps,
+    record: impl Fn(&mut ContainerEntry, &Adjustment),
+) -> Vec<Update> {
     let Steps { updates, waiting } = steps;
     for Update { container, pin } in &updates {
         books.change_found(container, |entry| {

@@ -221,7 +221,7 @@ impl Ledger {
         if stance == Stance::Assign && before != stance && self.books.pods().len() > 0 {
             let kubelet = self.kubelet_claims();
             // Whatever was set by another hand since has ended the claim.
-            let set = |entry: &books::Entry| entry.claim.or(entry.applied.told());
+            let set = |entry: &books::ContainerEntry| entry.claim.or(entry.applied.told());
             adopt::adopt_anew(&self.node, &mut self.books, kubelet, set);
         }
     }

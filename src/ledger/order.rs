@@ -6,7 +6,7 @@
 //! steps, and waits for the second one until the next message.
 
 use super::adjustment::{Adjustment, Update};
-use super::books::Entry;
+use super::books::ContainerEntry;
 use super::model::ContainerId;
 use super::policy::Exclusivity;
 use crate::cpuset::CpuSet;
@@ -14,7 +14,7 @@ use crate::cpuset::CpuSet;
 /// A container that is told where it runs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Change<'a> {
-    pub(super) entry: &'a Entry,
+    pub(super) entry: &'a ContainerEntry,
     /// Where it is to run in the end.
     pub(super) to: Adjustment,
 }

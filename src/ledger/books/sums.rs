@@ -2,7 +2,7 @@
 //! containers.
 
 use super::counted::{Claimed, Counted, Exclusive, Held};
-use super::entry::Entry;
+use super::entry::ContainerEntry;
 use super::pod::PodEntry;
 use crate::ledger::model::PodUid;
 use std::collections::BTreeSet;
@@ -39,8 +39,8 @@ impl Sums {
         self.unsettled -= usize::from(unsettled);
         let promise = pod.promise();
         let any = pod.containers.values().any(|entry| entry.claim.is_some());
-        let unsettled =
-            pod.containers.values().any(Entry::is_unsettled) || (any && is_in_its_own_way(pod));
+        let unsettled = pod.containers.values().any(ContainerEntry::is_unsettled)
+            || (any && is_in_its_own_way(pod));
         self.promised += promise as u128;
         self.unsettled += usize::from(unsettled);
         let (exclusive, changed) = match (before, any) {

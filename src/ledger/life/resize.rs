@@ -5,7 +5,7 @@
 
 use super::identity::identify;
 use crate::cpuset::CpuSet;
-use crate::ledger::books::{Books, Entry, Found, PodEntry};
+use crate::ledger::books::{Books, ContainerEntry, Found, PodEntry};
 use crate::ledger::model::{Container, CpuRequest, MilliCpu, Pod, PodUid, Qos};
 use crate::ledger::node::Node;
 use crate::ledger::note::What;
@@ -115,7 +115,7 @@ fn resized_claim(
     node: &Node,
     books: &Books,
     pod: &PodEntry,
-    entry: &Entry,
+    entry: &ContainerEntry,
     container: &Container,
     cpu: CpuRequest,
     budget: Option<MilliCpu>,

@@ -1,6 +1,6 @@
 //! The order of the changes of a decision.
 
-use super::super::books::{Applied, Entry};
+use super::super::books::{Applied, ContainerEntry};
 use super::super::order::{Change, in_order};
 use super::super::terms::Terms;
 use super::hotplug::machine_without;
@@ -94,7 +94,7 @@ fn who_only_gets_cpus_comes_last() {
 }
 
 /// A container that has CPUs, and is told others.
-fn entry(id: &str, has: &str, exclusive: bool) -> Entry {
+fn entry(id: &str, has: &str, exclusive: bool) -> ContainerEntry {
     let owner = guaranteed(id, 2000);
     let set = match exclusive {
         true => Adjustment::exclusive(cpus(has)),
@@ -103,12 +103,12 @@ fn entry(id: &str, has: &str, exclusive: bool) -> Entry {
     let mut applied = Applied::nothing();
     applied.record(&set.unwrap());
     let container = container(&owner, "c", id, 2000);
-    Entry::new(&container, Phase::Running, Exclusivity::Runtime, Terms::default(), applied)
+    ContainerEntry::new(&container, Phase::Running, Exclusivity::Runtime, Terms::default(), applied)
 }
 
 /// Each step until all are where they are to be; of each message one line.
 fn steps(containers: &[(&str, &str, &str, bool)]) -> Vec<String> {
-    let mut entries: Vec<(Entry, Adjustment)> = Vec::new();
+    let mut entries: Vec<(ContainerEntry, Adjustment)> = Vec::new();
     for (id, has, to, exclusive) in containers {
         let pin =
             if *exclusive { Adjustment::exclusive(cpus(to)) } else { Adjustment::shared(cpus(to)) };
@@ -116,7 +116,7 @@ fn steps(containers: &[(&str, &str, &str, bool)]) -> Vec<String> {
     }
     let mut messages = Vec::new();
     for _ in 0..4 {
-        let there = |(entry, pin): &&(Entry, Adjustment)| entry.applied.differs(pin);
+        let there = |(entry, pin): &&(ContainerEntry, Adjustment)| entry.applied.differs(pin);
         let changes = entries.iter().filter(there);
         let changes = changes.map(|(entry, pin)| Change { entry, to: *pin }).collect();
         let updates = in_order(changes, None).updates;

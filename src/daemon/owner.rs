@@ -6,7 +6,7 @@ use super::groups::GroupWriter;
 use super::hotplug::Hotplug;
 use super::keeper::Keeper;
 use super::kubelet::KubeletWatch;
-use super::looks::{Found, Looks};
+use super::looks::{Findings, Looks};
 use super::orphans::{self, Orphans, end_deserted};
 use super::partitions::{Partitions, Step};
 use super::paths::{Paths, StartError};
@@ -275,7 +275,7 @@ impl Owner {
     }
 
     /// A look at the groups has ended.
-    pub(super) async fn looked(&mut self, Found { mut findings, sightings }: Found) {
+    pub(super) async fn looked(&mut self, Findings { mut findings, sightings }: Findings) {
         findings.retain(|finding| is_decided(&finding.placed, &self.keeper.ledger));
         let all_as_told = findings.is_empty();
         let due = self.drift.note(findings, &self.delivery.pace, &mut self.keeper);

@@ -2,7 +2,7 @@
 //! what was applied.
 
 use super::adjustment::{Adjustment, Update};
-use super::books::{Books, Certainty, ContainerEntry, Found, PodEntry};
+use super::books::{Books, Certainty, ContainerEntry, ContainerRef, PodEntry};
 use super::model::{Container, ContainerId};
 use super::node::{Node, Pool};
 use super::order::{Change, Steps, in_order};
@@ -111,7 +111,7 @@ fn steps(
 ) -> Steps {
     let changes = || {
         let alive = books.containers().filter(|found| found.entry.is_alive());
-        alive.filter_map(move |Found { pod, entry, .. }| {
+        alive.filter_map(move |ContainerRef { pod, entry, .. }| {
             let to = desired(node, pool, pod, entry).filter(|to| due(entry, to))?;
             Some(Change { entry, to })
         })

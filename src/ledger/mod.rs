@@ -64,7 +64,7 @@ use crate::cpuset::CpuSet;
 use crate::placement::{Engine, Kubelet, Rejection};
 use crate::topology::Topology;
 use crate::wording;
-use books::{Books, Found};
+use books::{Books, ContainerRef};
 use node::{Node, Pool};
 use std::sync::{Arc, OnceLock};
 
@@ -198,8 +198,9 @@ impl Ledger {
             Answer::Create(..) if !node.assigns() => return Decision::default(),
             Answer::Create(uid, name) => {
                 let found = books.container(&uid, &name);
-                let pin = found
-                    .and_then(|Found { pod, entry, .. }| desired::desired(node, pool, pod, entry));
+                let pin = found.and_then(|ContainerRef { pod, entry, .. }| {
+                    desired::desired(node, pool, pod, entry)
+                });
                 // The new container is not among the updates: what it is told is the pin itself.
                 if let Some(pin) = &pin {
                     books.change_container(&uid, &name, |entry| entry.applied.record(pin));
@@ -337,7 +338,7 @@ impl Ledger {
         self.target_of(self.books.find(id)?)
     }
 
-    fn target_of(&self, found: Found<'_>) -> Option<Target> {
+    fn target_of(&self, found: ContainerRef<'_>) -> Option<Target> {
         target::target(&self.node, &self.books, &self.pool, found)
     }
 
@@ -370,7 +371,7 @@ impl Ledger {
         self.books.check()?;
         let (online, reserved) = (self.node.topology.online(), self.node.reserved());
         let mut held = CpuSet::EMPTY;
-        for Found { uid, name, entry, .. } in self.books.containers() {
+        for ContainerRef { uid, name, entry, .. } in self.books.containers() {
             let Some(claim) = entry.claim else { continue };
             if claim.is_empty() {
                 return Err(format!("{uid}/{name} has an empty claim"));

@@ -1,7 +1,7 @@
 //! What others need to know to make it so, and to see whether it is so.
 
 use super::adjustment::Adjustment;
-use super::books::{Books, Found, Phase};
+use super::books::{Books, ContainerRef, Phase};
 use super::cgroup::CgroupPath;
 use super::desired::desired;
 use super::model::{ContainerId, SandboxId};
@@ -67,8 +67,13 @@ pub struct Deserted {
 
 /// Where a container should run; `None` if it has ended, or while nothing is decided here that
 /// should be seen to.
-pub(super) fn target(node: &Node, books: &Books, pool: &Pool, found: Found<'_>) -> Option<Target> {
-    let Found { pod, entry, .. } = found;
+pub(super) fn target(
+    node: &Node,
+    books: &Books,
+    pool: &Pool,
+    found: ContainerRef<'_>,
+) -> Option<Target> {
+    let ContainerRef { pod, entry, .. } = found;
     if !entry.is_alive() || !node.assigns() {
         return None;
     }
@@ -88,7 +93,7 @@ pub(super) fn target(node: &Node, books: &Books, pool: &Pool, found: Found<'_>) 
 }
 
 /// A container with exclusive CPUs whose control group is known.
-pub(super) fn holder(Found { pod, entry, .. }: Found<'_>) -> Option<Holder> {
+pub(super) fn holder(ContainerRef { pod, entry, .. }: ContainerRef<'_>) -> Option<Holder> {
     entry.claim?;
     Some(Holder {
         id: entry.id().clone(),

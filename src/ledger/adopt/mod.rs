@@ -11,7 +11,7 @@ mod followed;
 mod repair;
 mod sources;
 
-use super::books::{Applied, Books, ContainerEntry, Found, Phase};
+use super::books::{Applied, Books, ContainerEntry, ContainerRef, Phase};
 use super::claim::Claim;
 use super::desired::mems_are_ours;
 use super::life::identify;
@@ -217,7 +217,7 @@ fn keep(node: &Node, books: &mut Books, claim: Claim) {
     let isolated = claim.isolated && node.with_idle(&claim.cpus, true).is_subset(&free);
     let known = books
         .container(&claim.pod_uid, &claim.container)
-        .map(|Found { entry, .. }| !entry.is_alive() && entry.claim.is_none());
+        .map(|ContainerRef { entry, .. }| !entry.is_alive() && entry.claim.is_none());
     match known {
         Some(true) => {
             books.change_container(&claim.pod_uid, &claim.container, |entry| {

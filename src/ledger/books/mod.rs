@@ -53,14 +53,14 @@ pub(super) struct Books {
 
 /// A container that was found, and its pod.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Found<'a> {
+pub(super) struct ContainerRef<'a> {
     pub(super) uid: &'a PodUid,
     pub(super) pod: &'a PodEntry,
     pub(super) name: &'a str,
     pub(super) entry: &'a ContainerEntry,
 }
 
-impl Found<'_> {
+impl ContainerRef<'_> {
     /// Its names, for people.
     pub(super) fn subject(&self) -> Subject {
         Subject {
@@ -83,21 +83,21 @@ impl Books {
     }
 
     /// All containers, in order of pod uid and container name.
-    pub(super) fn containers(&self) -> impl Iterator<Item = Found<'_>> {
+    pub(super) fn containers(&self) -> impl Iterator<Item = ContainerRef<'_>> {
         self.pods.iter().flat_map(|(uid, pod)| {
-            pod.containers.iter().map(move |(name, entry)| Found { uid, pod, name, entry })
+            pod.containers.iter().map(move |(name, entry)| ContainerRef { uid, pod, name, entry })
         })
     }
 
     /// The container of this name of a pod.
-    pub(super) fn container(&self, uid: &PodUid, name: &str) -> Option<Found<'_>> {
+    pub(super) fn container(&self, uid: &PodUid, name: &str) -> Option<ContainerRef<'_>> {
         let (uid, pod) = self.pods.get_key_value(uid)?;
         let (name, entry) = pod.containers.get_key_value(name)?;
-        Some(Found { uid, pod, name, entry })
+        Some(ContainerRef { uid, pod, name, entry })
     }
 
     /// The container that has this id now.
-    pub(super) fn find(&self, id: &ContainerId) -> Option<Found<'_>> {
+    pub(super) fn find(&self, id: &ContainerId) -> Option<ContainerRef<'_>> {
         let (uid, name) = self.ids.get(id)?;
         self.container(uid, name)
     }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     /// Containers that are not as decided.
-    pub(super) findings: Vec<Finding>,
+    pub(super) drifted: Vec<Finding>,
     /// Containers with exclusive CPUs, and whether they are there.
     pub(super) sightings: Vec<Sighting>,
 }
@@ -53,7 +53,7 @@ impl Looks {
             let placed: Vec<Target> = ledger.targets().collect();
             let holders: Vec<Holder> = ledger.holders().collect();
             self.looking = Some(tokio::task::spawn_blocking(move || Findings {
-                findings: findings(&verifier, placed),
+                drifted: findings(&verifier, placed),
                 sightings: orphans::look(&verifier, holders),
             }));
         }

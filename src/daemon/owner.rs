@@ -1,6 +1,6 @@
 //! [`Owner`]: the one owner of the ledger, and what it does when something wakes it.
 
-use super::delivery::{Answer, Delivery, Sent};
+use super::delivery::{Delivery, ResponseKind, Sent};
 use super::drift::{DriftWatcher, is_decided};
 use super::groups::GroupWriter;
 use super::hotplug::Hotplug;
@@ -137,7 +137,7 @@ impl Owner {
         self.hotplug.locate_devices(&mut event);
         self.partitions.let_go(&event, &mut self.delivery.groups).await;
         self.kubelet.hear(&event, &mut self.keeper, &mut self.partitions);
-        let (step, answer) = (Step::of(&event), Answer::to(&event));
+        let (step, response) = (Step::of(&event), ResponseKind::to(&event));
         let result = self.keeper.ledger.handle(event);
         if removed {
             end_deserted(self.looks.verifier(), &mut self.keeper).await;
@@ -161,7 +161,7 @@ impl Owner {
             Err(why) => return Err(self.too_early(kind, decision, created.as_ref(), &why)),
         };
         decision.updates.extend(more);
-        self.delivery.answer(answer, &mut decision.updates, &mut self.keeper).await;
+        self.delivery.answer(response, &mut decision.updates, &mut self.keeper).await;
         if listed {
             self.looks.soon();
             announce(&self.keeper.ledger, &decision);
@@ -275,10 +275,10 @@ impl Owner {
     }
 
     /// A look at the groups has ended.
-    pub(super) async fn looked(&mut self, Findings { mut findings, sightings }: Findings) {
-        findings.retain(|finding| is_decided(&finding.placed, &self.keeper.ledger));
-        let all_as_told = findings.is_empty();
-        let due = self.drift.note(findings, &self.delivery.pace, &mut self.keeper);
+    pub(super) async fn looked(&mut self, Findings { mut drifted, sightings }: Findings) {
+        drifted.retain(|finding| is_decided(&finding.placed, &self.keeper.ledger));
+        let all_as_told = drifted.is_empty();
+        let due = self.drift.note(drifted, &self.delivery.pace, &mut self.keeper);
         self.looks.set_due(due);
         self.orphans.note(sightings, &mut self.keeper);
         end_deserted(self.looks.verifier(), &mut self.keeper).await;

@@ -80,17 +80,17 @@ pub struct Ledger {
     view: OnceLock<Arc<View>>,
 }
 
-/// What an event has for the containers that its answer reaches.
-enum Answer {
-    /// The event has no answer that could carry anything.
-    Nothing,
-    /// The container of this name of a pod is being created. Changes for others can go along.
-    Create(PodUid, String),
-    /// Changes go along. The runtime changes the container that the event is about after all
+/// What carries the updates that follow from an event.
+enum Carrier {
+    /// Nothing: they stay due.
+    None,
+    /// The answer to the creation of the container of this name of a pod.
+    Creation(PodUid, String),
+    /// An answer or a call. The runtime changes the container that it is about, if any, after all
     /// others.
-    Carry(Option<ContainerId>),
-    /// Changes are written into control groups.
-    Write,
+    Response(Option<ContainerId>),
+    /// Writes into control groups.
+    Groups,
 }
 
 impl Ledger {
@@ -126,37 +126,37 @@ impl Ledger {
             self.rehearse(&event);
         }
         self.view.take();
-        let answer = self.follow(event);
+        let carrier = self.follow(event);
         self.pool = self.node.pool(&self.books);
-        let decision = answer.map(|answer| self.decide(answer));
+        let decision = carrier.map(|carrier| self.decide(carrier));
         debug_assert_eq!(self.check(), Ok(()));
         decision
     }
 
     /// Changes the books by an event.
-    fn follow(&mut self, event: Event) -> Result<Answer, Rejection> {
+    fn follow(&mut self, event: Event) -> Result<Carrier, Rejection> {
         let Ledger { node, books, .. } = self;
         match event {
             Event::Synchronize { pods, containers } => {
                 let kubelet = self.kubelet_claims();
                 adopt::synchronize(&self.node, &mut self.books, kubelet, pods, containers);
-                return Ok(Answer::Carry(None));
+                return Ok(Carrier::Response(None));
             }
             Event::RunPod(pod) => drop(life::identify(node, books, pod)),
             Event::UpdatePod(pod) => life::update_pod(node, books, pod),
             Event::Create { pod, container } => {
                 let name = container.name.clone();
-                return Ok(Answer::Create(life::create(node, books, pod, container)?, name));
+                return Ok(Carrier::Creation(life::create(node, books, pod, container)?, name));
             }
             Event::Starting { pod, container } => life::starting(node, books, pod, container),
             Event::Started { pod, container } => life::started(node, books, pod, container),
             Event::Update { pod, container, wanted } => {
                 let updated = life::update(node, books, pod, container, wanted)?;
-                return Ok(updated.map_or(Answer::Nothing, |id| Answer::Carry(Some(id))));
+                return Ok(updated.map_or(Carrier::None, |id| Carrier::Response(Some(id))));
             }
             Event::Stop(id) => {
                 life::stop(books, &id);
-                return Ok(Answer::Carry(None));
+                return Ok(Carrier::Response(None));
             }
             Event::Remove(id) => life::remove(books, &id),
             Event::StopPod(sandbox) | Event::RemovePod(sandbox) => life::end_pod(books, &sandbox),
@@ -171,8 +171,8 @@ impl Ledger {
                 change::reconfigure(&self.node, &mut self.books, kubelet);
             }
             Event::Kubelet { stance, claims } => self.stand(stance, claims),
-            Event::Deliver(Channel::Runtime) => return Ok(Answer::Carry(None)),
-            Event::Deliver(Channel::Groups) => return Ok(Answer::Write),
+            Event::Deliver(Channel::Runtime) => return Ok(Carrier::Response(None)),
+            Event::Deliver(Channel::Groups) => return Ok(Carrier::Groups),
             Event::Undelivered(updates) => books.undo(&updates),
             Event::Revoked { container, updates } => {
                 life::revoke(books, &container);
@@ -185,18 +185,18 @@ impl Ledger {
                 books.change_found(id, |entry| entry.applied.invalidate());
             }),
         }
-        Ok(Answer::Nothing)
+        Ok(Carrier::None)
     }
 
     /// What the containers are told that an answer reaches.
-    fn decide(&mut self, answer: Answer) -> Decision {
+    fn decide(&mut self, carrier: Carrier) -> Decision {
         let Ledger { node, books, pool, .. } = self;
-        let updates = match answer {
-            Answer::Nothing => return Decision::default(),
-            Answer::Carry(last) => desired::updates(node, books, pool, last.as_ref()),
-            Answer::Write => desired::writes(node, books, pool),
-            Answer::Create(..) if !node.assigns() => return Decision::default(),
-            Answer::Create(uid, name) => {
+        let updates = match carrier {
+            Carrier::None => return Decision::default(),
+            Carrier::Response(last) => desired::updates(node, books, pool, last.as_ref()),
+            Carrier::Groups => desired::writes(node, books, pool),
+            Carrier::Creation(..) if !node.assigns() => return Decision::default(),
+            Carrier::Creation(uid, name) => {
                 let found = books.container(&uid, &name);
                 let pin = found.and_then(|ContainerRef { pod, entry, .. }| {
                     desired::desired(node, pool, pod, entry)

@@ -269,29 +269,29 @@ impl Verifier {
     /// A process may give itself fewer CPUs, and that is its own business. If they are just those
     /// that the process above it may use, it was never asked: Linux 6.2 and newer keep such a mask
     /// through every change of the cpuset.
-    fn inherited(&self, pid: u32, status: &Status, effective: CpuSet) -> Option<Drift> {
+    fn inherited(&self, pid: u32, status: &ProcessStatus, effective: CpuSet) -> Option<Drift> {
         let above = self.status(status.parent)?.allowed;
         let limits = !effective.is_subset(&above) && status.allowed == above & effective;
         limits.then_some(Drift::Inherited(pid, status.allowed))
     }
 
-    fn status(&self, pid: u32) -> Option<Status> {
+    fn status(&self, pid: u32) -> Option<ProcessStatus> {
         let path = self.processes.join(pid.to_string()).join("status");
-        Status::parse(&fs::read_to_string(path).ok()?)
+        ProcessStatus::parse(&fs::read_to_string(path).ok()?)
     }
 }
 
 /// What matters of `/proc/PID/status`.
 #[derive(Debug, PartialEq, Eq)]
-struct Status {
+struct ProcessStatus {
     parent: u32,
     allowed: CpuSet,
 }
 
-impl Status {
-    fn parse(text: &str) -> Option<Status> {
+impl ProcessStatus {
+    fn parse(text: &str) -> Option<ProcessStatus> {
         let field = |name| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        Some(Status {
+        Some(ProcessStatus {
             parent: field("PPid:")?.parse().ok()?,
             allowed: field("Cpus_allowed_list:")?.parse().ok()?,
         })

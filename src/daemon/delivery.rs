@@ -236,7 +236,7 @@ impl Delivery {
         // What was decided meanwhile may have been carried out before, and count for nothing now.
         let stale = changes.into_iter().filter(|change| {
             let now = keeper.ledger.target(&change.container);
-            !heard || now.is_some_and(|now| now.pin != change.pin)
+            !heard || now.is_some_and(|now| now.adjustment != change.adjustment)
         });
         keeper.note(Event::Drifted(stale.map(|change| change.container).collect()));
         // What has come up meanwhile had to wait for its turn.

@@ -194,8 +194,10 @@ impl Owner {
         error: &StateError,
     ) -> Result<Decision, Refusal> {
         log::error!("{error}");
-        match (created, decision.pin) {
-            (Some(id), Some(pin)) if pin.is_exclusive() && !self.keeper.ledger.inherits(id) => {
+        match (created, decision.adjustment) {
+            (Some(id), Some(adjustment))
+                if adjustment.is_exclusive() && !self.keeper.ledger.inherits(id) =>
+            {
                 let why = format!(
                     "exclusive CPUs cannot be given while the plugin cannot keep its state: {error}"
                 );

@@ -52,7 +52,7 @@ impl Enforcer {
             return self.await_added(placed, partition::deadline());
         }
         let Some(group) = &placed.cgroup else { return Err(KernelRefusal::Nowhere) };
-        match partition::reserve(&self.on, group, placed.pin.cpus()) {
+        match partition::reserve(&self.on, group, placed.adjustment.cpus()) {
             // The runtime may make them later.
             Err(refused) if refused.is_gone() => Ok(()),
             result => result,
@@ -72,7 +72,7 @@ impl Enforcer {
         let Some(group) = &placed.cgroup else { return Ok(()) };
         let named = self.on.cpus(group, "cpuset.cpus").unwrap_or_default();
         let added = placed.runs_on - named;
-        let result = match placed.pin.is_exclusive() {
+        let result = match placed.adjustment.is_exclusive() {
             _ if added.is_empty() => Ok(()),
             true => partition::await_returned(&self.on, group, added, until),
             false => partition::await_removed(&self.on, group, added, until),
@@ -92,7 +92,7 @@ impl Enforcer {
     pub fn settle(&self, placed: &Target) -> Result<(), KernelRefusal> {
         let Some(group) = &placed.cgroup else { return Err(KernelRefusal::Nowhere) };
         let result = match placed.is_partition() {
-            true => partition::keep(&self.on, group, placed.pin.cpus(), self.kind),
+            true => partition::keep(&self.on, group, placed.adjustment.cpus(), self.kind),
             false => partition::release(&self.on, group).map_err(KernelRefusal::from),
         };
         match result {
@@ -147,7 +147,7 @@ impl Enforcer {
     pub fn set_cpus(&self, placed: &Target) -> Result<(), KernelRefusal> {
         let Some(group) = &placed.cgroup else { return Ok(()) };
         self.await_added(placed, partition::deadline())?;
-        Ok(self.on.write(group, "cpuset.cpus", &placed.pin.cpus().to_string())?)
+        Ok(self.on.write(group, "cpuset.cpus", &placed.adjustment.cpus().to_string())?)
     }
 
     /// Lifts an exclusive container's own CFS quota without the runtime, which was told to and did
@@ -157,7 +157,7 @@ impl Enforcer {
     /// If the kernel refuses, or the group is gone.
     pub fn lift_quota(&self, placed: &Target) -> Result<(), FileError> {
         match &placed.cgroup {
-            Some(group) if placed.pin.is_exclusive() => quota::end(&self.on, group),
+            Some(group) if placed.adjustment.is_exclusive() => quota::end(&self.on, group),
             _ => Ok(()),
         }
     }

@@ -185,7 +185,7 @@ impl Verifier {
     fn look_at(&self, group: &CgroupPath, placed: &Target) -> Result<Vec<Drift>, FileError> {
         let mut drift = Vec::new();
         let set = self.on.cpus(group, "cpuset.cpus")?;
-        if set != placed.pin.cpus() {
+        if set != placed.adjustment.cpus() {
             drift.push(Drift::Set(set));
         }
         if let Some(kind) = self.kind.filter(|_| self.on.version() == Version::V2) {
@@ -205,7 +205,7 @@ impl Verifier {
                 Version::V2 => "cpuset.cpus.effective",
             },
         )?;
-        let is_right = match placed.pin.is_exclusive() {
+        let is_right = match placed.adjustment.is_exclusive() {
             true => effective == placed.runs_on,
             // The kernel takes CPUs for another one from it a moment before that one runs.
             false => effective.is_subset(&placed.runs_on),
@@ -214,7 +214,7 @@ impl Verifier {
         if drift.is_empty() && !is_right {
             drift.push(Drift::Effective(effective));
         }
-        if placed.pin.is_exclusive() {
+        if placed.adjustment.is_exclusive() {
             drift.extend(quota::of(&self.on, group)?.map(Drift::OwnQuota));
         }
         for (index, pid) in self.processes_of(group, PROCESSES)?.into_iter().enumerate() {

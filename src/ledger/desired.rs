@@ -129,7 +129,7 @@ fn steps(
         return in_order(changes().collect(), last);
     }
     if exclusive > 0 {
-        updates.sort_by_key(|update| update.pin.is_exclusive());
+        updates.sort_by_key(|update| update.adjustment.is_exclusive());
     }
     Steps { updates, waiting: Vec::new() }
 }
@@ -141,9 +141,9 @@ fn carry(
     record: impl Fn(&mut ContainerEntry, &Adjustment),
 ) -> Vec<Update> {
     let Steps { updates, waiting } = steps;
-    for Update { container, pin } in &updates {
+    for Update { container, adjustment } in &updates {
         books.change_found(container, |entry| {
-            record(entry, pin);
+            record(entry, adjustment);
             entry.waits = !waiting.is_empty() && waiting.contains(container);
         });
     }

@@ -198,17 +198,17 @@ impl Ledger {
             Carrier::Creation(..) if !node.assigns() => return Decision::default(),
             Carrier::Creation(uid, name) => {
                 let found = books.container(&uid, &name);
-                let pin = found.and_then(|ContainerRef { pod, entry, .. }| {
+                let adjustment = found.and_then(|ContainerRef { pod, entry, .. }| {
                     desired::desired(node, pool, pod, entry)
                 });
-                // The new container is not among the updates: what it is told is the pin itself.
-                if let Some(pin) = &pin {
-                    books.change_container(&uid, &name, |entry| entry.applied.record(pin));
+                // The new container is not among the updates: the answer itself adjusts it.
+                if let Some(adjustment) = &adjustment {
+                    books.change_container(&uid, &name, |entry| entry.applied.record(adjustment));
                 }
                 let environment =
-                    environment::environment(&node.topology, &node.settings, pin.as_ref());
+                    environment::environment(&node.topology, &node.settings, adjustment.as_ref());
                 let updates = desired::updates(node, books, pool, None);
-                return Decision { pin, environment, updates };
+                return Decision { adjustment, environment, updates };
             }
         };
         Decision { updates, ..Decision::default() }

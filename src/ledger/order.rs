@@ -55,7 +55,7 @@ impl Change<'_> {
 
     /// The change to where it is to run in the end.
     pub(super) fn update(&self) -> Update {
-        Update { container: self.entry.id().clone(), pin: self.to }
+        Update { container: self.entry.id().clone(), adjustment: self.to }
     }
 
     fn step(&self) -> Step {
@@ -63,7 +63,7 @@ impl Change<'_> {
     }
 
     fn step_to(&self, to: Adjustment) -> Step {
-        let update = Update { container: self.entry.id().clone(), pin: to };
+        let update = Update { container: self.entry.id().clone(), adjustment: to };
         Step { update, waits: to != self.to }
     }
 
@@ -102,7 +102,7 @@ pub(super) fn in_order(changes: Vec<Change<'_>>, last: Option<&ContainerId>) -> 
             }
         }
     }
-    let shared_now: CpuSet = steps.iter().map(|step| step.update.pin.cpus()).collect();
+    let shared_now: CpuSet = steps.iter().map(|step| step.update.adjustment.cpus()).collect();
     steps.extend(exclusive_in_order(exclusive, &shared_now));
     let widen = |change: &&Change<'_>| change.step_without(&late).unwrap_or_else(|| change.step());
     steps.extend(widened.iter().map(widen));

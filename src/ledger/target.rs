@@ -18,7 +18,7 @@ pub struct Target {
     /// Its control group, where known.
     pub cgroup: Option<CgroupPath>,
     /// What the runtime was told to set.
-    pub pin: Adjustment,
+    pub adjustment: Adjustment,
     /// Where its processes may really run: less than it was told, if the kernel keeps some of it
     /// for others.
     pub runs_on: CpuSet,
@@ -34,7 +34,7 @@ pub struct Target {
 impl Target {
     /// Whether the kernel keeps others off its CPUs.
     pub fn is_partition(&self) -> bool {
-        self.pin.is_exclusive() && self.enforced_by == Exclusivity::Kernel
+        self.adjustment.is_exclusive() && self.enforced_by == Exclusivity::Kernel
     }
 }
 
@@ -77,15 +77,15 @@ pub(super) fn target(
     if !entry.is_alive() || !node.assigns() {
         return None;
     }
-    let pin = desired(node, pool, pod, entry)?;
+    let adjustment = desired(node, pool, pod, entry)?;
     let by_now = entry.applied.cpus().filter(|_| entry.waits);
-    let pin = by_now.and_then(|cpus| pin.on(cpus)).unwrap_or(pin);
-    let exclusive = pin.is_exclusive();
+    let adjustment = by_now.and_then(|cpus| adjustment.on(cpus)).unwrap_or(adjustment);
+    let (cpus, exclusive) = (adjustment.cpus(), adjustment.is_exclusive());
     Some(Target {
         subject: found.subject(),
         cgroup: entry.cgroup.clone(),
-        pin,
-        runs_on: if exclusive { pin.cpus() } else { left_of(node, books, pin.cpus()) },
+        adjustment,
+        runs_on: if exclusive { cpus } else { left_of(node, books, cpus) },
         enforced_by: entry.enforced_by,
         running: entry.phase == Phase::Running,
         lifts_pod_quota: pod.lifts_quota(),

@@ -345,9 +345,9 @@ impl Books {
 
     /// These changes were not made: they have to be told again.
     pub(super) fn undo(&mut self, updates: &[Update]) {
-        for Update { container, pin } in updates {
+        for Update { container, adjustment } in updates {
             self.change_found(container, |entry| {
-                if entry.applied.cpus() == Some(pin.cpus()) {
+                if entry.applied.cpus() == Some(adjustment.cpus()) {
                     entry.applied.undo();
                 }
             });

@@ -23,21 +23,22 @@ pub(super) fn desired(
     entry: &ContainerEntry,
 ) -> Option<Adjustment> {
     let adjustment = match entry.claim {
-        Some(claim) => Adjustment::exclusive(claim),
+        Some(claim) => Adjustment::exclusive(claim)?,
         None => {
             let mut cpus = pool.open;
             if pod.has_exclusive() {
                 let beside = cpus - pod.partitioned();
                 cpus = if beside.is_empty() { cpus } else { beside };
             }
-            let unset = !entry.applied.is_set();
             let everywhere = node.settings.policy == Policy::None && cpus == node.topology.online();
+            if everywhere && !entry.applied.is_set() {
+                return None;
+            }
             let limit = entry.cpu.limit.filter(|_| entry.applied.lacks_quota());
-            let shared = Adjustment::shared(cpus).map(|shared| shared.with_limit(limit));
-            shared.filter(|_| !(unset && everywhere))
+            Adjustment::shared(cpus)?.with_limit(limit)
         }
     };
-    adjustment.map(|adjustment| adjustment.with_mems(mems(node, entry)))
+    Some(adjustment.with_mems(mems(node, entry)))
 }
 
 /// `cpuset.mems` of a container: with exclusive CPUs the NUMA nodes of these, where the
@@ -118,11 +119,12 @@ fn steps(
     };
     let mut updates = Vec::new();
     let (mut leave, mut exclusive) = (false, 0);
-    for change in changes() {
+    // With `for`, each change would be copied from iterator to iterator.
+    changes().for_each(|change| {
         leave |= change.leaves().is_some();
         exclusive += usize::from(change.to.is_exclusive());
         updates.push(change.update());
-    }
+    });
     // Mostly a new container's CPUs are taken from those that share: these leave, and nothing is in
     // the way.
     if leave || exclusive > 1 {

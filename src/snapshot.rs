@@ -25,7 +25,7 @@ pub struct Snapshot {
     /// The sockets with their online CPUs.
     pub sockets: Vec<Socket>,
     /// All NUMA nodes, those without CPUs too.
-    pub numa_nodes: Vec<Node>,
+    pub numa_nodes: Vec<NodeSnapshot>,
     /// The uncore caches with their online CPUs.
     pub uncore_caches: Vec<Cache>,
     /// The online CPUs of each core.
@@ -70,7 +70,7 @@ pub struct Die {
 /// A NUMA node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Node {
+pub struct NodeSnapshot {
     /// Its number.
     pub id: usize,
     /// Its online CPUs; empty for a node that has memory only.
@@ -182,7 +182,7 @@ impl Snapshot {
             numa_nodes: topology
                 .nodes()
                 .iter()
-                .map(|one| Node {
+                .map(|one| NodeSnapshot {
                     id: one.id,
                     cpus: one.cpus.to_string(),
                     distances: one.distances.clone(),

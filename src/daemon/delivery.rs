@@ -22,24 +22,24 @@ const ROUNDS: usize = 4;
 
 /// What the runtime does with the answer to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum ResponseKind {
     /// It makes the changes of the answer, and then what it asks for here: it calls again as soon
     /// as it has.
     Prompt,
     /// It makes the changes of the answer. Its next call may be about anything, at any time.
     Plain,
     /// It reads no changes from it.
-    Mute,
+    NoUpdates,
 }
 
-impl Answer {
-    pub(super) fn to(event: &Event) -> Answer {
+impl ResponseKind {
+    pub(super) fn to(event: &Event) -> ResponseKind {
         match event {
-            Event::Create { .. } | Event::Update { .. } => Answer::Prompt,
+            Event::Create { .. } | Event::Update { .. } => ResponseKind::Prompt,
             Event::Remove(_) | Event::Started { .. } | Event::StopPod(_) | Event::RemovePod(_) => {
-                Answer::Mute
+                ResponseKind::NoUpdates
             }
-            _ => Answer::Plain,
+            _ => ResponseKind::Plain,
         }
     }
 }
@@ -95,14 +95,14 @@ impl Delivery {
     /// The runtime is about to be answered with these updates: takes those out that are too early.
     pub(super) async fn answer(
         &mut self,
-        answer: Answer,
+        kind: ResponseKind,
         updates: &mut Vec<Update>,
         keeper: &mut Keeper,
     ) {
         self.owing |= self.spare_runtime(updates, keeper).await;
         self.hold_back(updates, keeper).await;
-        self.pace.answered(updates, answer == Answer::Prompt, Instant::now());
-        let carried = answer != Answer::Mute && !keeper.ledger.waits();
+        self.pace.answered(updates, kind == ResponseKind::Prompt, Instant::now());
+        let carried = kind != ResponseKind::NoUpdates && !keeper.ledger.waits();
         self.owing |= !carried && keeper.ledger.owes();
     }
 
@@ -258,7 +258,7 @@ impl Delivery {
         // What was decided meanwhile may have been carried out before, and count for nothing now.
         let stale = changes.into_iter().filter(|change| {
             let now = keeper.ledger.target(&change.container);
-            !heard || now.is_some_and(|now| now.pin != change.pin)
+            !heard || now.is_some_and(|now| now.adjustment != change.adjustment)
         });
         keeper.note(Event::Drifted(stale.map(|change| change.container).collect()));
         // What has come up meanwhile had to wait for its turn.

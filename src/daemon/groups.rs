@@ -58,14 +58,16 @@ impl GroupWriter {
     ) -> Vec<Update> {
         let Ok(enforcer) = self.enforcer.clone() else { return Vec::new() };
         let only_cpus = |update: &Update| {
-            let pin = &update.pin;
-            !pin.is_exclusive() && pin.limit().is_none() && pin.mems().is_none()
+            let to = &update.adjustment;
+            !to.is_exclusive() && to.limit().is_none() && to.mems().is_none()
         };
         let shared: Vec<(usize, Target)> = updates
             .iter()
             .enumerate()
             .filter(|(_, update)| only_cpus(update))
-            .filter_map(|(at, update)| Some((at, Target { pin: update.pin, ..target(update)? })))
+            .filter_map(|(at, update)| {
+                Some((at, Target { adjustment: update.adjustment, ..target(update)? }))
+            })
             .collect();
         if shared.is_empty() {
             return Vec::new();

@@ -2,7 +2,7 @@
 //! it.
 
 use super::delivery::Sent;
-use super::looks::Found;
+use super::looks::Findings;
 use super::owner::Owner;
 use super::paths::{Paths, StartError};
 use super::suspects::Finding;
@@ -46,7 +46,7 @@ enum Wake {
     /// A call of the runtime has ended.
     Sent(Sent),
     /// A look at the control groups has ended.
-    Looked(Found),
+    Looked(Findings),
 }
 
 /// Serves messages until the edge has ended, and answers questions while there are no messages.

@@ -1,12 +1,12 @@
 //! [`Owner`]: the one owner of the ledger, and what it does when something wakes it.
 
-use super::delivery::{Answer, Delivery, Sent};
+use super::delivery::{Delivery, ResponseKind, Sent};
 use super::drift::{DriftWatcher, is_decided};
 use super::groups::GroupWriter;
 use super::hotplug::Hotplug;
 use super::keeper::Keeper;
 use super::kubelet::KubeletWatch;
-use super::looks::{Found, Looks};
+use super::looks::{Findings, Looks};
 use super::orphans::{self, Orphans, end_deserted};
 use super::partitions::{Partitions, Step};
 use super::paths::{Paths, StartError};
@@ -142,7 +142,7 @@ impl Owner {
         self.hotplug.locate_devices(&mut event);
         self.partitions.let_go(&event, &mut self.delivery.groups).await;
         self.kubelet.hear(&event, &mut self.keeper, &mut self.partitions);
-        let (step, answer) = (Step::of(&event), Answer::to(&event));
+        let (step, response) = (Step::of(&event), ResponseKind::to(&event));
         let result = self.keeper.ledger.handle(event);
         if removed {
             end_deserted(self.looks.verifier(), &mut self.keeper).await;
@@ -166,10 +166,10 @@ impl Owner {
             Err(why) => return Err(self.too_early(kind, decision, created.as_ref(), &why)),
         };
         decision.updates.extend(more);
-        if self.pool.follow(&mut self.keeper).await && answer != Answer::Mute {
+        if self.pool.follow(&mut self.keeper).await && response != ResponseKind::NoUpdates {
             decision.updates.extend(self.keeper.deliver(Channel::Runtime));
         }
-        self.delivery.answer(answer, &mut decision.updates, &mut self.keeper).await;
+        self.delivery.answer(response, &mut decision.updates, &mut self.keeper).await;
         if listed {
             self.looks.soon();
             announce(&self.keeper.ledger, &decision);
@@ -202,8 +202,10 @@ impl Owner {
         error: &StateError,
     ) -> Result<Decision, Refusal> {
         log::error!("{error}");
-        match (created, decision.pin) {
-            (Some(id), Some(pin)) if pin.is_exclusive() && !self.keeper.ledger.inherits(id) => {
+        match (created, decision.adjustment) {
+            (Some(id), Some(adjustment))
+                if adjustment.is_exclusive() && !self.keeper.ledger.inherits(id) =>
+            {
                 let why = format!(
                     "exclusive CPUs cannot be given while the plugin cannot keep its state: {error}"
                 );
@@ -290,13 +292,13 @@ impl Owner {
     }
 
     /// A look at the groups has ended.
-    pub(super) async fn looked(&mut self, Found { mut findings, sightings }: Found) {
+    pub(super) async fn looked(&mut self, Findings { mut drifted, sightings }: Findings) {
         if self.pool.is_on() {
             self.pool.follow(&mut self.keeper).await;
         }
-        findings.retain(|finding| is_decided(&finding.placed, &self.keeper.ledger));
-        let all_as_told = findings.is_empty();
-        let due = self.drift.note(findings, &self.delivery.pace, &mut self.keeper);
+        drifted.retain(|finding| is_decided(&finding.placed, &self.keeper.ledger));
+        let all_as_told = drifted.is_empty();
+        let due = self.drift.note(drifted, &self.delivery.pace, &mut self.keeper);
         self.looks.set_due(due);
         self.orphans.note(sightings, &mut self.keeper);
         end_deserted(self.looks.verifier(), &mut self.keeper).await;

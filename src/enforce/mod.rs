@@ -65,7 +65,7 @@ impl Enforcer {
             return self.await_added(placed, partition::deadline());
         }
         let Some(group) = &placed.cgroup else { return Err(KernelRefusal::Nowhere) };
-        match partition::reserve(&self.on, group, placed.pin.cpus()) {
+        match partition::reserve(&self.on, group, placed.adjustment.cpus()) {
             // The runtime may make them later.
             Err(refused) if refused.is_gone() => Ok(()),
             result => result,
@@ -85,7 +85,7 @@ impl Enforcer {
         let Some(group) = &placed.cgroup else { return Ok(()) };
         let named = self.on.cpus(group, "cpuset.cpus").unwrap_or_default();
         let added = placed.runs_on - named;
-        let result = match placed.pin.is_exclusive() {
+        let result = match placed.adjustment.is_exclusive() {
             _ if added.is_empty() => Ok(()),
             true => partition::await_returned(&self.on, group, added, until),
             false => partition::await_removed(&self.on, group, added, until),
@@ -105,7 +105,7 @@ impl Enforcer {
     pub fn settle(&self, placed: &Target) -> Result<(), KernelRefusal> {
         let Some(group) = &placed.cgroup else { return Err(KernelRefusal::Nowhere) };
         let result = match placed.is_partition() {
-            true => partition::keep(&self.on, group, placed.pin.cpus(), self.kind),
+            true => partition::keep(&self.on, group, placed.adjustment.cpus(), self.kind),
             false => partition::release(&self.on, group).map_err(KernelRefusal::from),
         };
         match result {
@@ -160,7 +160,7 @@ impl Enforcer {
     pub fn set_cpus(&self, placed: &Target) -> Result<(), KernelRefusal> {
         let Some(group) = &placed.cgroup else { return Ok(()) };
         self.await_added(placed, partition::deadline())?;
-        Ok(self.on.write(group, "cpuset.cpus", &placed.pin.cpus().to_string())?)
+        Ok(self.on.write(group, "cpuset.cpus", &placed.adjustment.cpus().to_string())?)
     }
 
     /// Sets a shared container's CPUs without the runtime, if it leaves some by that or nothing
@@ -170,7 +170,7 @@ impl Enforcer {
     /// If its group cannot be read or written, or is not there (yet).
     pub fn narrow(&self, placed: &Target) -> Result<Narrowed, FileError> {
         let Some(group) = &placed.cgroup else { return Ok(Narrowed::Nowhere) };
-        let (set, to) = (self.on.cpus(group, "cpuset.cpus")?, placed.pin.cpus());
+        let (set, to) = (self.on.cpus(group, "cpuset.cpus")?, placed.adjustment.cpus());
         if set == to {
             return Ok(Narrowed::Done);
         }
@@ -188,7 +188,7 @@ impl Enforcer {
     /// If the kernel refuses, or the group is gone.
     pub fn lift_quota(&self, placed: &Target) -> Result<(), FileError> {
         match &placed.cgroup {
-            Some(group) if placed.pin.is_exclusive() => quota::end(&self.on, group),
+            Some(group) if placed.adjustment.is_exclusive() => quota::end(&self.on, group),
             _ => Ok(()),
         }
     }

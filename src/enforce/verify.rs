@@ -192,7 +192,7 @@ impl Verifier {
     fn look_at(&self, group: &CgroupPath, placed: &Target) -> Result<Vec<Drift>, FileError> {
         let mut drift = Vec::new();
         let set = self.on.cpus(group, "cpuset.cpus")?;
-        if set != placed.pin.cpus() {
+        if set != placed.adjustment.cpus() {
             drift.push(Drift::Set(set));
         }
         if let Some(kind) = self.kind.filter(|_| self.on.version() == Version::V2) {
@@ -212,7 +212,7 @@ impl Verifier {
                 Version::V2 => "cpuset.cpus.effective",
             },
         )?;
-        let is_right = match placed.pin.is_exclusive() {
+        let is_right = match placed.adjustment.is_exclusive() {
             true => effective == placed.runs_on,
             // The kernel takes CPUs for another one from it a moment before that one runs.
             false => effective.is_subset(&placed.runs_on),
@@ -221,7 +221,7 @@ impl Verifier {
         if drift.is_empty() && !is_right {
             drift.push(Drift::Effective(effective));
         }
-        if placed.pin.is_exclusive() {
+        if placed.adjustment.is_exclusive() {
             drift.extend(quota::of(&self.on, group)?.map(Drift::OwnQuota));
         }
         for (index, pid) in self.processes_of(group, PROCESSES)?.into_iter().enumerate() {
@@ -276,29 +276,29 @@ impl Verifier {
     /// A process may give itself fewer CPUs, and that is its own business. If they are just those
     /// that the process above it may use, it was never asked: Linux 6.2 and newer keep such a mask
     /// through every change of the cpuset.
-    fn inherited(&self, pid: u32, status: &Status, effective: CpuSet) -> Option<Drift> {
+    fn inherited(&self, pid: u32, status: &ProcessStatus, effective: CpuSet) -> Option<Drift> {
         let above = self.status(status.parent)?.allowed;
         let limits = !effective.is_subset(&above) && status.allowed == above & effective;
         limits.then_some(Drift::Inherited(pid, status.allowed))
     }
 
-    fn status(&self, pid: u32) -> Option<Status> {
+    fn status(&self, pid: u32) -> Option<ProcessStatus> {
         let path = self.processes.join(pid.to_string()).join("status");
-        Status::parse(&fs::read_to_string(path).ok()?)
+        ProcessStatus::parse(&fs::read_to_string(path).ok()?)
     }
 }
 
 /// What matters of `/proc/PID/status`.
 #[derive(Debug, PartialEq, Eq)]
-struct Status {
+struct ProcessStatus {
     parent: u32,
     allowed: CpuSet,
 }
 
-impl Status {
-    fn parse(text: &str) -> Option<Status> {
+impl ProcessStatus {
+    fn parse(text: &str) -> Option<ProcessStatus> {
         let field = |name| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        Some(Status {
+        Some(ProcessStatus {
             parent: field("PPid:")?.parse().ok()?,
             allowed: field("Cpus_allowed_list:")?.parse().ok()?,
         })

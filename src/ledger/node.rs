@@ -1,6 +1,6 @@
 //! [`Node`]: the machine and what an administrator decided about it, and the arithmetic of its CPUs.
 
-use super::books::{Basis, Books, Entry};
+use super::books::{Basis, Books, ContainerEntry};
 use super::policy::{Exclusivity, Policy};
 use super::settings::Settings;
 use super::stance::Stance;
@@ -26,7 +26,7 @@ pub(super) struct Node {
 pub(super) struct Pool {
     /// Online CPUs that are exclusive to no container, without the reserved ones under strict
     /// reservation. CPUs of a container that has ended are in it while they are lent out, see
-    /// [`Entry::is_lent`].
+    /// [`ContainerEntry::is_lent`].
     pub(super) cpus: CpuSet,
     /// What shared containers are told. CPUs that the kernel keeps for a container are among them:
     /// it takes them off all others by itself, and gives them back by itself. So this never changes
@@ -72,7 +72,7 @@ impl Node {
 
     /// CPUs that no other container can have because of this one: its own, and siblings that stay
     /// idle for it.
-    pub(super) fn taken(&self, entry: &Entry) -> CpuSet {
+    pub(super) fn taken(&self, entry: &ContainerEntry) -> CpuSet {
         self.with_idle(&entry.claim.unwrap_or_default(), entry.isolated)
     }
 

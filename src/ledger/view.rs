@@ -1,6 +1,6 @@
 //! [`View`]: what others may read of the ledger, immutable, as it was at one moment.
 
-use super::books::{Books, Found, Phase};
+use super::books::{Books, ContainerRef, Phase};
 use super::desired::desired;
 use super::model::{ContainerId, CpuRequest, Pod};
 use super::node::{Node, Pool};
@@ -110,7 +110,7 @@ fn container(
     books: &Books,
     pool: &Pool,
     told: Arc<Pod>,
-    Found { pod, name, entry, .. }: Found<'_>,
+    ContainerRef { pod, name, entry, .. }: ContainerRef<'_>,
 ) -> ContainerView {
     // While it stands by the ledger decides nothing.
     let shares = || {

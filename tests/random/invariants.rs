@@ -25,20 +25,29 @@ impl Node {
         let mut taken = CpuSet::EMPTY;
         let alive: Vec<&Instance> =
             self.instances.values().filter(|instance| !instance.stopped).collect();
-        for pin in alive.iter().filter_map(|instance| instance.pin).filter(Adjustment::is_exclusive)
+        for adjustment in
+            alive.iter().filter_map(|instance| instance.adjustment).filter(Adjustment::is_exclusive)
         {
-            assert!(pin.cpus().is_disjoint(&taken), "exclusive twice: {}", pin.cpus() & taken);
-            assert!(pin.cpus().is_disjoint(&self.settings.placement.reserved));
-            assert!(pin.cpus().is_subset(&self.topology.online()));
-            taken |= pin.cpus();
+            assert!(
+                adjustment.cpus().is_disjoint(&taken),
+                "exclusive twice: {}",
+                adjustment.cpus() & taken
+            );
+            assert!(adjustment.cpus().is_disjoint(&self.settings.placement.reserved));
+            assert!(adjustment.cpus().is_subset(&self.topology.online()));
+            taken |= adjustment.cpus();
         }
         if !self.ledger.shared_cpus().is_empty() {
             self.check_idle();
         }
         for instance in alive {
-            let Some(pin) = instance.pin.filter(|pin| !pin.is_exclusive()) else { continue };
+            let Some(adjustment) =
+                instance.adjustment.filter(|adjustment| !adjustment.is_exclusive())
+            else {
+                continue;
+            };
             // The kernel keeps it off those that it keeps.
-            let overlap = self.runs_on(&instance.container.id, pin) & (taken - kept);
+            let overlap = self.runs_on(&instance.container.id, adjustment) & (taken - kept);
             // With everything exclusive, and the reserved ones offline, there is nothing that it
             // could be told.
             if self.ledger.shared_cpus().is_empty() {

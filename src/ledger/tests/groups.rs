@@ -53,7 +53,7 @@ fn a_class_is_one_group() {
     assert_eq!(deliver(&mut node.ledger, Channel::Runtime), [], "no container is told anything");
     let target = node.ledger.target(&ContainerId("s".into())).unwrap();
     assert_eq!(
-        (target.pin.cpus().to_string(), target.runs_on.to_string()),
+        (target.adjustment.cpus().to_string(), target.runs_on.to_string()),
         ("0-15".into(), "0-1,6-15".into())
     );
     node.stop_pod(&a);

@@ -85,8 +85,9 @@ pub(super) fn updates(
     })
 }
 
-/// What has to be written into the groups of running containers, where no answer can carry it, in
-/// the order in which it must be done. It stays to be told with the next answer.
+/// What has to be written into the groups of containers, where no answer can carry it, in the order
+/// in which it must be done. It stays to be told with the next answer. One that does not run yet
+/// may have no group; but it is as much in the way of others as one that does.
 pub(super) fn writes(node: &Node, books: &mut Books, pool: &Pool) -> Vec<Update> {
     if !node.assigns() || !books.owes(&node.basis(pool)) {
         return Vec::new();
@@ -94,9 +95,7 @@ pub(super) fn writes(node: &Node, books: &mut Books, pool: &Pool) -> Vec<Update>
     let due = |entry: &ContainerEntry, to: &Adjustment| {
         // What a partition is the kernel's way sees to.
         let partition = to.is_exclusive() && entry.enforced_by == Exclusivity::Kernel;
-        entry.phase == super::Phase::Running
-            && !partition
-            && !entry.applied.is_on(&to.cpus(), Certainty::Written)
+        !partition && !entry.applied.is_on(&to.cpus(), Certainty::Written)
     };
     let steps = steps(node, books, pool, due, None);
     carry(books, steps, |entry, to| entry.applied.record_written(to))

@@ -114,6 +114,7 @@ impl GroupWriter {
         let subject = placed.subject.clone();
         match blocking(move || Some(write(&enforcer, &placed).map_err(Into::into))).await {
             Some(Ok(())) => true,
+            Some(Err(KernelRefusal::Nowhere)) => false,
             Some(Err(refused)) => {
                 if !KernelRefusal::is_gone(&refused) {
                     self.errors += 1;

@@ -156,9 +156,10 @@ impl Enforcer {
     /// For want of a better way only.
     ///
     /// # Errors
-    /// If the kernel refuses, the group is gone, or some of them are kept for one that is.
+    /// If the kernel refuses, the group is gone or not known, or some of them are kept for one that
+    /// is gone.
     pub fn set_cpus(&self, placed: &Target) -> Result<(), KernelRefusal> {
-        let Some(group) = &placed.cgroup else { return Ok(()) };
+        let Some(group) = &placed.cgroup else { return Err(KernelRefusal::Nowhere) };
         self.await_added(placed, partition::deadline())?;
         Ok(self.on.write(group, "cpuset.cpus", &placed.adjustment.cpus().to_string())?)
     }

@@ -1,20 +1,19 @@
-//! What is done about a drift.
+//! [`Action`]: what the daemon does about a drift.
 
 use std::fmt;
 
-/// The way in which a drift was repaired, or why it was not.
+/// How a drift was repaired, or why not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     /// The container's control group was written.
     Written,
-    /// The runtime hears it again at once.
+    /// The daemon calls the runtime with the update again.
     Told,
-    /// The runtime hears it again with its next answer: a call of its own could lock it up for
-    /// good.
+    /// The next answer repeats the update: a call could deadlock this runtime.
     Deferred,
     /// The processes were allowed all of their container's CPUs.
     Widened,
-    /// A person has to do something about what starts the processes.
+    /// The administrator has to change what starts the processes.
     Inherited,
     /// Nothing would be safe.
     Nothing,

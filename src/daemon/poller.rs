@@ -1,11 +1,11 @@
-//! [`Poller`]: a file that is looked at every now and then.
+//! [`Poller`]: looks at a file periodically.
 
 use std::future::pending;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-/// Looks at a file again and again. The disk is waited for on another thread.
+/// Looks at a file periodically, on another thread, as the disk may block.
 #[derive(Debug)]
 pub(super) struct Poller<F, N> {
     state: State<F, N>,
@@ -15,7 +15,7 @@ pub(super) struct Poller<F, N> {
 
 #[derive(Debug)]
 enum State<F, N> {
-    /// The next look is due then. There is no file if the configuration names none.
+    /// Until the next look is due. There is no file if the configuration names none.
     Idle(Option<F>, Instant),
     Looking(JoinHandle<(F, Option<N>)>),
 }
@@ -54,8 +54,8 @@ impl<F: Send + 'static, N: Send + 'static> Poller<F, N> {
                     self.state = State::Looking(looking);
                 }
                 State::Looking(looking) => {
-                    // The look does not panic, and the task is never cancelled: there is always a
-                    // file.
+                    // The look does not panic, and the task is never cancelled, so there is always
+                    // a file.
                     let (file, news) = looking.await.map_or((None, None), |(f, n)| (Some(f), n));
                     self.state = State::Idle(file, Instant::now() + self.interval);
                     if let Some(news) = news {

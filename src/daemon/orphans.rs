@@ -80,7 +80,7 @@ impl Orphans {
                 }
             };
             log::warn!(
-                "{what} since {} s, and the runtime has not told: it is taken to have ended",
+                "{what} since {} s, and the runtime has not reported it: it is taken to have ended",
                 GONE.as_secs()
             );
             self.ended += 1;

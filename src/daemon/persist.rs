@@ -25,7 +25,7 @@ impl Checkpoint {
         Ok(match self.state.load()? {
             Loaded::Missing => {
                 log::info!(
-                    "no checkpoint: a first start, or it was deleted; running containers tell what is assigned"
+                    "no checkpoint: a first start, or it was deleted; running containers show what is assigned"
                 );
                 Vec::new()
             }
@@ -37,7 +37,7 @@ impl Checkpoint {
                 let place = kept_at
                     .map_or_else(String::new, |path| format!(", kept as {}", path.display()));
                 log::error!(
-                    "the checkpoint cannot be used{place}: {why}. Running containers tell what is assigned"
+                    "the checkpoint cannot be used{place}: {why}. Running containers show what is assigned"
                 );
                 Vec::new()
             }

@@ -47,7 +47,7 @@ impl MilliCpu {
     const MAX_SHARES: u64 = 262_144;
 
     /// From here on all requests have the same `cpu.shares`.
-    pub(super) const SHARES_END: MilliCpu = MilliCpu(Self::MAX_SHARES * 1000 / 1024);
+    const SHARES_END: MilliCpu = MilliCpu(Self::MAX_SHARES * 1000 / 1024);
 
     /// The request that the kubelet wrote as `cpu.shares` (cgroup v1 units, also under cgroup v2).
     ///

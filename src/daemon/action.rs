@@ -8,7 +8,7 @@ pub(super) enum Action {
     /// The container's control group was written.
     Written,
     /// The daemon calls the runtime with the update again.
-    Told,
+    Sent,
     /// The next answer repeats the update: a call could deadlock this runtime.
     Deferred,
     /// The processes were allowed all of their container's CPUs.
@@ -24,7 +24,7 @@ impl Action {
     pub(super) fn name(self) -> &'static str {
         match self {
             Action::Written => "written",
-            Action::Told => "told",
+            Action::Sent => "told",
             Action::Deferred => "deferred",
             Action::Widened => "widened",
             Action::Inherited | Action::Nothing => "none",
@@ -36,7 +36,7 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Action::Written => "set again",
-            Action::Told => "the runtime is told again",
+            Action::Sent => "the runtime is told again",
             Action::Deferred => "the runtime is told again with the next answer to it",
             Action::Widened => "widened",
             Action::Inherited => "see CPUAffinity of the runtime's systemd unit",

@@ -48,7 +48,7 @@ impl ResponseKind {
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     changes: Vec<Update>,
-    heard: bool,
+    delivered: bool,
 }
 
 #[derive(Debug)]
@@ -104,9 +104,9 @@ impl Delivery {
     }
 
     /// The last answer did not reach the runtime.
-    pub(super) fn unheard(&mut self, updates: Vec<Update>, keeper: &mut Keeper) {
+    pub(super) fn undelivered(&mut self, updates: Vec<Update>, keeper: &mut Keeper) {
         keeper.note(Event::Undelivered(updates));
-        self.pace.unheard();
+        self.pace.undelivered();
     }
 
     /// Takes updates out that the runtime must not make yet: the kernel still keeps their CPUs for
@@ -202,13 +202,13 @@ impl Delivery {
         self.pace.called(&changes, Instant::now());
         let early = self.too_early(&changes, &keeper.ledger);
         self.sending = Some(tokio::spawn(async move {
-            let heard = early.await.is_empty()
+            let delivered = early.await.is_empty()
                 && updater
                     .update(&changes)
                     .await
                     .inspect_err(|error| log::warn!("{error}"))
                     .is_ok();
-            Sent { changes, heard }
+            Sent { changes, delivered }
         }));
     }
 
@@ -224,26 +224,26 @@ impl Delivery {
     /// A call of the runtime has ended. Returns whether a look at the groups has to come before the
     /// next step.
     pub(super) async fn sent(&mut self, sent: Sent, keeper: &mut Keeper) -> bool {
-        let Sent { changes, heard } = sent;
-        if heard {
+        let Sent { changes, delivered } = sent;
+        if delivered {
             self.pace.returned(Instant::now());
         }
         // Writes of newer decisions may have come before the call, and this call has undone them.
         let stale = changes.into_iter().filter(|change| {
             let now = keeper.ledger.target(&change.container);
-            !heard || now.is_some_and(|now| now.adjustment != change.adjustment)
+            !delivered || now.is_some_and(|now| now.adjustment != change.adjustment)
         });
         keeper.note(Event::Drifted(stale.map(|change| change.container).collect()));
         // Updates that became due during the call had to wait.
-        heard && self.flush(keeper).await
+        delivered && self.flush(keeper).await
     }
 
     /// Sends the update of a container again: by a call when all drifts are repaired, or with the
     /// next answer.
-    pub(super) fn tell_again(&mut self, id: &ContainerId, keeper: &mut Keeper) -> Action {
+    pub(super) fn send_again(&mut self, id: &ContainerId, keeper: &mut Keeper) -> Action {
         if self.calls() {
             self.again.push(id.clone());
-            return Action::Told;
+            return Action::Sent;
         }
         keeper.note(Event::Drifted(vec![id.clone()]));
         Action::Deferred

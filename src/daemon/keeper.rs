@@ -31,7 +31,7 @@ impl Keeper {
             // Never refused.
             let _ = self.ledger.handle(Event::Undelivered(updates));
         }
-        self.tell_notes();
+        self.log_notes();
     }
 
     /// Takes the updates that this channel delivers now.
@@ -41,13 +41,13 @@ impl Keeper {
     }
 
     /// Logs and records what the ledger did since the last call, and returns it.
-    pub(super) fn tell_notes(&mut self) -> Vec<Note> {
+    pub(super) fn log_notes(&mut self) -> Vec<Note> {
         let notes = self.ledger.take_notes();
-        notes.iter().for_each(|note| self.tell(note));
+        notes.iter().for_each(|note| self.log(note));
         notes
     }
 
-    fn tell(&mut self, note: &Note) {
+    fn log(&mut self, note: &Note) {
         let level = if note.warning { log::Level::Warn } else { log::Level::Info };
         log::log!(level, "{note}");
         self.history().note(now(), note);
@@ -72,7 +72,7 @@ impl Keeper {
         let why = format!("UnexpectedAdmissionError: {why}");
         if let Some(placed) = created.and_then(|id| self.ledger.target(id)) {
             let what = What::Refused { why: why.clone(), request: None };
-            self.tell(&Note { warning: true, done: true, subject: placed.subject, what });
+            self.log(&Note { warning: true, done: true, subject: placed.subject, what });
         }
         Refusal(why)
     }

@@ -63,7 +63,7 @@ impl KubeletWatch {
         partitions: &mut Partitions,
     ) {
         let change = self.detector.change_stance(now.on_active_kubelet());
-        self.heed(change, keeper, partitions);
+        self.follow(change, keeper, partitions);
         if before.kubelet_state_dir() != now.kubelet_state_dir() {
             self.file = poller(now);
             let look = self.file.look_first().unwrap_or(Look::Missing);
@@ -87,13 +87,18 @@ impl KubeletWatch {
             }
         }
         let change = self.detector.look(look);
-        self.heed(change, keeper, partitions);
+        self.follow(change, keeper, partitions);
     }
 
     /// Records what an event shows of the kubelet, before the ledger handles it.
-    pub(super) fn hear(&mut self, event: &Event, keeper: &mut Keeper, partitions: &mut Partitions) {
-        let change = self.detector.hear(event);
-        self.heed(change, keeper, partitions);
+    pub(super) fn note_event(
+        &mut self,
+        event: &Event,
+        keeper: &mut Keeper,
+        partitions: &mut Partitions,
+    ) {
+        let change = self.detector.note_event(event);
+        self.follow(change, keeper, partitions);
         if self.detector.is_active() {
             self.remind(&keeper.ledger);
         }
@@ -101,7 +106,7 @@ impl KubeletWatch {
 
     /// Passes a change on to the ledger. Updates may be due then; the answer to an event carries
     /// them by itself.
-    fn heed(&mut self, change: Option<Change>, keeper: &mut Keeper, partitions: &mut Partitions) {
+    fn follow(&mut self, change: Option<Change>, keeper: &mut Keeper, partitions: &mut Partitions) {
         let Some(change) = change else { return };
         // Never refused. The ledger's notes are logged below, after this change.
         let _ = keeper.ledger.handle(self.detector.event());
@@ -125,7 +130,7 @@ impl KubeletWatch {
                 }
             }
         }
-        keeper.tell_notes();
+        keeper.log_notes();
         if change == Change::Went {
             partitions.settle_all(&keeper.ledger);
         }

@@ -170,8 +170,8 @@ impl MainLoop<'_> {
                 owner.delivery.pace.went_on(Instant::now());
                 let answer = owner.handle(event).await;
                 let synchronized = listed && answer.is_ok();
-                if let Err(Ok(unheard)) = reply.send(answer) {
-                    owner.delivery.unheard(unheard.updates, &mut owner.keeper);
+                if let Err(Ok(lost)) = reply.send(answer) {
+                    owner.delivery.undelivered(lost.updates, &mut owner.keeper);
                 }
                 if synchronized {
                     self.link.synchronized();

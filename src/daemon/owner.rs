@@ -136,13 +136,13 @@ impl Owner {
         let mut event = witness(self.looks.verifier(), event).await;
         self.hotplug.locate_devices(&mut event);
         self.partitions.let_go(&event, &mut self.delivery.groups).await;
-        self.kubelet.hear(&event, &mut self.keeper, &mut self.partitions);
+        self.kubelet.note_event(&event, &mut self.keeper, &mut self.partitions);
         let (step, response) = (Step::of(&event), ResponseKind::to(&event));
         let result = self.keeper.ledger.handle(event);
         if removed {
             end_deserted(self.looks.verifier(), &mut self.keeper).await;
         }
-        let notes = self.keeper.tell_notes();
+        let notes = self.keeper.log_notes();
         let Keeper { ledger, counters, .. } = &mut self.keeper;
         let mut decision = result.map_err(|rejection| {
             counters.rejected(kind, rejection.reason, &ledger.settings().placement);
@@ -271,12 +271,12 @@ impl Owner {
 
     pub(super) async fn looked(&mut self, Findings { mut drifted, sightings }: Findings) {
         drifted.retain(|finding| is_decided(&finding.placed, &self.keeper.ledger));
-        let all_as_told = drifted.is_empty();
+        let all_as_decided = drifted.is_empty();
         let due = self.drift.note(drifted, &self.delivery.pace, &mut self.keeper);
         self.looks.set_due(due);
         self.orphans.note(sightings, &mut self.keeper);
         end_deserted(self.looks.verifier(), &mut self.keeper).await;
-        if all_as_told && self.keeper.ledger.waits() && !self.delivery.calls() {
+        if all_as_decided && self.keeper.ledger.waits() && !self.delivery.calls() {
             self.delivery.write_groups(&mut self.keeper).await;
         }
         self.flush_owed().await;

@@ -58,7 +58,7 @@ impl Pace {
     }
 
     /// The last answer did not reach the runtime.
-    pub(super) fn unheard(&mut self) {
+    pub(super) fn undelivered(&mut self) {
         self.answer = None;
     }
 
@@ -203,7 +203,7 @@ mod tests {
         pace.went_on(now + Duration::from_secs(3000));
         assert_eq!(pace.each(), None);
         pace.answered(&changes(1), true, now);
-        pace.unheard();
+        pace.undelivered();
         assert_eq!(pace.overdue(&id(0), now), None);
         pace.went_on(now + Duration::from_secs(3000));
         assert_eq!(pace.each(), None);

@@ -86,11 +86,11 @@ mod tests {
     async fn what_is_found_is_told_once_however_often_the_wait_is_given_up() {
         let mut poller = Poller::new(Some(0), INTERVAL, look);
         assert_eq!(poller.look_first(), None);
-        let mut told = Vec::new();
-        while told.len() < 2 {
-            told.extend(timeout(Duration::from_millis(1), poller.next()).await);
+        let mut found = Vec::new();
+        while found.len() < 2 {
+            found.extend(timeout(Duration::from_millis(1), poller.next()).await);
         }
-        assert_eq!(told, [3, 5]);
+        assert_eq!(found, [3, 5]);
     }
 
     #[tokio::test]

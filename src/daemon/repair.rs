@@ -39,9 +39,9 @@ pub(super) async fn repair(
         // update again.
         Drift::OwnQuota(_) => match delivery.groups.lift_quota(placed.clone()).await {
             true => Action::Written,
-            false => delivery.tell_again(id, keeper),
+            false => delivery.send_again(id, keeper),
         },
-        Drift::Set(_) if delivery.calls() => delivery.tell_again(id, keeper),
+        Drift::Set(_) if delivery.calls() => delivery.send_again(id, keeper),
         // The next answer may be hours away: until then only the runtime's record is wrong.
         Drift::Set(_) => {
             let written = delivery.groups.set_cpus(placed.clone()).await;

@@ -24,7 +24,7 @@ pub(super) fn validate(
     let (subject, why) = match ledger.target(container) {
         Some(placed) if set == Some(placed.adjustment.cpus()) => return Ok(()),
         Some(placed) => {
-            let (decided, set) = (placed.adjustment.cpus(), told(set));
+            let (decided, set) = (placed.adjustment.cpus(), described(set));
             let (cpus, were) = (wording::cpus(decided), wording::agree(decided, "was", "were"));
             let why = format!(
                 "{cpus} {were} decided for this container, but it would run on {set}: another NRI plugin \
@@ -43,7 +43,7 @@ pub(super) fn validate(
     Err(Refusal(format!("strict: {why}")))
 }
 
-fn told(set: Option<CpuSet>) -> String {
+fn described(set: Option<CpuSet>) -> String {
     set.map_or_else(|| "any".to_owned(), wording::cpus)
 }
 

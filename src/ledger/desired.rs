@@ -76,7 +76,7 @@ pub(super) fn updates(
     if !node.assigns() || !books.owes(&basis) {
         return Vec::new();
     }
-    books.tell(basis);
+    books.set_delivered(basis);
     let due = |entry: &ContainerEntry, to: &Adjustment| entry.applied.differs(to);
     let steps = steps(node, books, pool, due, last);
     carry(books, steps, |entry, to| {

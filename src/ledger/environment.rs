@@ -50,8 +50,8 @@ mod tests {
     #[track_caller]
     fn check(machine: &str, cpus: &str, expect: [&str; 3]) {
         let topology = machine.parse::<Machine>().unwrap().topology().unwrap();
-        let told = describe(&topology, cpus.parse().unwrap());
-        let values: Vec<&str> = told.iter().map(|(_, value)| value.as_str()).collect();
+        let variables = describe(&topology, cpus.parse().unwrap());
+        let values: Vec<&str> = variables.iter().map(|(_, value)| value.as_str()).collect();
         assert_eq!(values, expect, "{cpus} of {machine}");
     }
 

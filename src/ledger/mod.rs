@@ -222,7 +222,7 @@ impl Ledger {
         if stance == Stance::Assign && before != stance && self.books.pods().len() > 0 {
             let kubelet = self.kubelet_claims();
             // What the kubelet or another plugin has set since has ended the claim.
-            let set = |entry: &books::ContainerEntry| entry.claim.or(entry.applied.told());
+            let set = |entry: &books::ContainerEntry| entry.claim.or(entry.applied.certain_cpus());
             adopt::adopt_anew(&self.node, &mut self.books, kubelet, set);
         }
     }
@@ -247,13 +247,13 @@ impl Ledger {
         trial.books.journal.take();
         // A refusal is among the notes.
         let _ = trial.handle(event.clone());
-        let told = |note: &Note| {
+        let worth_noting = |note: &Note| {
             matches!(
                 note.what,
                 Assigned { .. } | Moved { .. } | Resized { .. } | LeftShared(_) | Refused { .. }
             )
         };
-        let notes = trial.books.journal.take().into_iter().filter(told);
+        let notes = trial.books.journal.take().into_iter().filter(worth_noting);
         self.books.journal.extend(notes.map(|note| Note { done: false, ..note }));
     }
 

@@ -104,8 +104,8 @@ pub(super) fn holder(ContainerRef { pod, entry, .. }: ContainerRef<'_>) -> Optio
 
 /// Where a shared container with these CPUs runs. The kernel lets a group that has no CPU left run
 /// where its parent does.
-pub(super) fn left_of(node: &Node, books: &Books, told: CpuSet) -> CpuSet {
+pub(super) fn left_of(node: &Node, books: &Books, cpus: CpuSet) -> CpuSet {
     let kept = books.held().by_kernel;
-    let left = told - kept;
+    let left = cpus - kept;
     if left.is_empty() { node.topology.online() - kept } else { left }
 }

@@ -110,7 +110,7 @@ fn container(
     node: &Node,
     books: &Books,
     pool: &Pool,
-    told: Arc<Pod>,
+    described: Arc<Pod>,
     ContainerRef { pod, name, entry, .. }: ContainerRef<'_>,
 ) -> ContainerView {
     // In another stance the ledger decides nothing.
@@ -118,7 +118,7 @@ fn container(
         let to = desired(node, pool, pod, entry).filter(|_| node.assigns())?;
         Some(left_of(node, books, to.cpus()))
     };
-    let runs_on = entry.claim.or_else(shares).or(entry.applied.told());
+    let runs_on = entry.claim.or_else(shares).or(entry.applied.certain_cpus());
     ContainerView {
         name: name.to_owned(),
         id: entry.id().clone(),
@@ -131,6 +131,6 @@ fn container(
         phase: entry.phase,
         enforced_by: entry.enforced_by,
         created_at: entry.created_at,
-        pod: told,
+        pod: described,
     }
 }

@@ -28,7 +28,7 @@ pub(crate) enum Certainty {
     /// The daemon has written them into the container's group; the runtime's record differs.
     Written,
     /// The runtime has set them.
-    Told,
+    Set,
 }
 
 /// The NUMA nodes that are set for a container's memory.
@@ -69,7 +69,7 @@ impl Applied {
         Applied {
             cpus: None,
             exclusive: false,
-            certainty: Certainty::Told,
+            certainty: Certainty::Set,
             left: None,
             mems: Mems::Unset,
             quota: CfsQuota::Unset,
@@ -77,13 +77,13 @@ impl Applied {
     }
 
     /// Records what the runtime sets.
-    pub(crate) fn record(&mut self, told: &Adjustment) {
-        self.set(told, Certainty::Told);
-        if let Some(mems) = told.mems() {
+    pub(crate) fn record(&mut self, sent: &Adjustment) {
+        self.set(sent, Certainty::Set);
+        if let Some(mems) = sent.mems() {
             self.mems = Mems::Ours(mems);
         }
-        match told.limit() {
-            _ if told.is_exclusive() => self.quota = CfsQuota::Lifted,
+        match sent.limit() {
+            _ if sent.is_exclusive() => self.quota = CfsQuota::Lifted,
             Some(limit) => self.quota = CfsQuota::Restored(limit),
             None => {}
         }
@@ -119,7 +119,7 @@ impl Applied {
 
     /// Records CPUs that the kubelet or another plugin has set.
     pub(crate) fn replace(&mut self, cpus: CpuSet) {
-        (self.cpus, self.exclusive, self.certainty) = (Some(cpus), false, Certainty::Told);
+        (self.cpus, self.exclusive, self.certainty) = (Some(cpus), false, Certainty::Set);
     }
 
     pub(crate) fn sets_quota(&mut self) {
@@ -151,8 +151,8 @@ impl Applied {
     }
 
     /// The CPUs that the runtime has set, if that is certain.
-    pub(crate) fn told(&self) -> Option<CpuSet> {
-        if self.certainty == Certainty::Told { self.cpus } else { None }
+    pub(crate) fn certain_cpus(&self) -> Option<CpuSet> {
+        if self.certainty == Certainty::Set { self.cpus } else { None }
     }
 
     /// Whether exactly these are set, with this certainty or a greater one.
@@ -176,7 +176,7 @@ impl Applied {
 
     /// Whether what is set differs from what should be, so that an update is due.
     pub(crate) fn differs(&self, desired: &Adjustment) -> bool {
-        !self.is_on(&desired.cpus(), Certainty::Told)
+        !self.is_on(&desired.cpus(), Certainty::Set)
             || self.exclusive != desired.is_exclusive()
             || desired.mems().is_some_and(|mems| self.mems != Mems::Ours(mems))
             || self.differs_in_quota(desired.is_exclusive(), desired.limit())
@@ -184,13 +184,13 @@ impl Applied {
 
     /// The same for a container with these exclusive CPUs, without memory.
     pub(crate) fn differs_from_claim(&self, claim: &CpuSet) -> bool {
-        !self.is_on(claim, Certainty::Told) || !self.exclusive || self.differs_in_quota(true, None)
+        !self.is_on(claim, Certainty::Set) || !self.exclusive || self.differs_in_quota(true, None)
     }
 
     /// The same for a container that shares CPUs, whichever these are.
     pub(crate) fn differs_from_shared(&self, limit: Option<MilliCpu>) -> bool {
         self.exclusive
-            || (self.cpus.is_some() && self.certainty < Certainty::Told)
+            || (self.cpus.is_some() && self.certainty < Certainty::Set)
             || self.differs_in_quota(false, limit.filter(|_| self.lacks_quota()))
     }
 
@@ -198,7 +198,7 @@ impl Applied {
         match (self.quota, limit) {
             (quota, _) if exclusive => matches!(quota, CfsQuota::Set | CfsQuota::Restored(_)),
             (CfsQuota::Lifted, Some(_)) => true,
-            (CfsQuota::Restored(told), Some(limit)) => told != limit,
+            (CfsQuota::Restored(restored), Some(limit)) => restored != limit,
             _ => false,
         }
     }

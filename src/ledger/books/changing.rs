@@ -21,7 +21,7 @@ pub(crate) struct PodMut<'a> {
     pub(super) entry: &'a mut PodEntry,
     pub(super) sums: &'a mut Sums,
     pub(super) revision: &'a mut u64,
-    pub(super) told: &'a mut Option<Basis>,
+    pub(super) delivered: &'a mut Option<Basis>,
 }
 
 impl Deref for PodMut<'_> {
@@ -43,7 +43,7 @@ impl Drop for PodMut<'_> {
         let changed = self.sums.recount(self.entry);
         *self.revision += u64::from(changed.claims);
         if changed.partitioned {
-            *self.told = None;
+            *self.delivered = None;
         }
     }
 }

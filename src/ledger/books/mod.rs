@@ -46,7 +46,7 @@ pub(super) struct Books {
     revision: u64,
     /// What the last updates of shared containers followed from; `None` if any of them may run
     /// elsewhere.
-    told: Option<Basis>,
+    delivered: Option<Basis>,
     pub(super) journal: Journal,
 }
 
@@ -142,7 +142,7 @@ impl Books {
 
     /// Whether updates may be due, if `basis` is what decides where shared containers run.
     pub(super) fn owes(&self, basis: &Basis) -> bool {
-        self.sums.unsettled > 0 || self.told.as_ref() != Some(basis)
+        self.sums.unsettled > 0 || self.delivered.as_ref() != Some(basis)
     }
 
     /// Whether containers wait for CPUs that others are about to leave.
@@ -161,8 +161,8 @@ impl Books {
 
     pub(super) fn change(&mut self, uid: &PodUid) -> Option<PodMut<'_>> {
         let pod = self.pods.get_mut(uid)?;
-        let (sums, revision, told) = (&mut self.sums, &mut self.revision, &mut self.told);
-        Some(PodMut { entry: pod, sums, revision, told })
+        let (sums, revision, delivered) = (&mut self.sums, &mut self.revision, &mut self.delivered);
+        Some(PodMut { entry: pod, sums, revision, delivered })
     }
 
     /// Changes a container; `None` if there is none of this name.
@@ -181,23 +181,23 @@ impl Books {
         id: &ContainerId,
         change: impl FnOnce(&mut ContainerEntry) -> T,
     ) -> Option<T> {
-        let Books { pods, ids, sums, revision, told, .. } = self;
+        let Books { pods, ids, sums, revision, delivered, .. } = self;
         let (uid, name) = ids.get(id)?;
-        let mut pod = PodMut { entry: pods.get_mut(uid)?, sums, revision, told };
+        let mut pod = PodMut { entry: pods.get_mut(uid)?, sums, revision, delivered };
         pod.containers.get_mut(name).map(change)
     }
 
     pub(super) fn change_all(&mut self, mut change: impl FnMut(&PodUid, &mut PodEntry)) {
-        let Books { pods, sums, revision, told, .. } = self;
+        let Books { pods, sums, revision, delivered, .. } = self;
         for (uid, pod) in pods {
-            change(uid, &mut PodMut { entry: pod, sums, revision, told });
+            change(uid, &mut PodMut { entry: pod, sums, revision, delivered });
         }
     }
 
     /// Enters a pod as an event describes it, known or not.
     pub(super) fn enter_pod(&mut self, pod: Pod) -> PodUid {
         let uid = pod.uid.clone();
-        let Books { pods, sandboxes, sums, revision, told, .. } = self;
+        let Books { pods, sandboxes, sums, revision, delivered, .. } = self;
         let entry = match pods.entry(uid.clone()) {
             Entry::Vacant(place) => {
                 let sandbox = pod.sandbox.clone();
@@ -218,7 +218,7 @@ impl Books {
             }
         };
         // Counts it.
-        drop(PodMut { entry, sums, revision, told });
+        drop(PodMut { entry, sums, revision, delivered });
         uid
     }
 
@@ -247,7 +247,7 @@ impl Books {
     /// Enters a container that was found running, and so may run on other CPUs than the rest of the
     /// pool.
     pub(super) fn enter_found(&mut self, uid: &PodUid, name: &str, entry: ContainerEntry) {
-        self.told = None;
+        self.delivered = None;
         self.enter(uid, name, entry, |_, _| ());
     }
 
@@ -373,7 +373,7 @@ impl Books {
     }
 
     /// From now on the updates that follow from this are on their way.
-    pub(super) fn tell(&mut self, basis: Basis) {
-        self.told = Some(basis);
+    pub(super) fn set_delivered(&mut self, basis: Basis) {
+        self.delivered = Some(basis);
     }
 }

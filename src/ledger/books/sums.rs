@@ -122,6 +122,6 @@ fn is_in_its_own_way(pod: &PodEntry) -> bool {
     }
     let shared = pod.containers.values();
     let shared = shared.filter(|entry| entry.is_alive() && entry.claim.is_none());
-    let mut told = shared.filter_map(|entry| entry.applied.told());
-    told.any(|told| !told.is_disjoint(&partitioned))
+    let mut set = shared.filter_map(|entry| entry.applied.certain_cpus());
+    set.any(|cpus| !cpus.is_disjoint(&partitioned))
 }

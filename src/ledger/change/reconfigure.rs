@@ -23,7 +23,7 @@ pub(crate) fn reconfigure(node: &Node, books: &mut Books, kubelet: Vec<KubeletCl
     read_wishes(node, books);
     let earlier = books.journal.len();
     // A claim is what is set, or will be.
-    adopt_anew(node, books, kubelet, |entry| entry.claim.or(entry.applied.told()));
+    adopt_anew(node, books, kubelet, |entry| entry.claim.or(entry.applied.certain_cpus()));
     books.journal.retain_from(earlier, |note| {
         let had = before.get(&note.subject.id).copied().flatten();
         !matches!(note.what, What::Adopted(cpus) | What::Kept(cpus) if had == Some(cpus))
@@ -35,10 +35,10 @@ fn read_wishes(node: &Node, books: &mut Books) {
     books.change_all(|_, pod| {
         // It was chosen under the settings before. A restart would forget it, too.
         pod.affinity = None;
-        let told = pod.pod.clone();
+        let described = pod.pod.clone();
         for (name, entry) in pod.containers_mut() {
             let devices = entry.terms.wishes.devices;
-            entry.terms = Terms::standing(&node.settings, &told, name);
+            entry.terms = Terms::standing(&node.settings, &described, name);
             entry.terms.wishes.devices = devices;
         }
     });

@@ -72,7 +72,7 @@ pub(crate) fn update(
         if wanted.sets_quota {
             entry.applied.sets_quota();
         }
-        let cpus = wanted.cpus.filter(|cpus| !entry.applied.is_on(cpus, Certainty::Told))?;
+        let cpus = wanted.cpus.filter(|cpus| !entry.applied.is_on(cpus, Certainty::Set))?;
         entry.applied.replace(cpus);
         entry.claim = None;
         Some(Container { cpus: Some(cpus), cpu: entry.cpu, ..container.clone() })

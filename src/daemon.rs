@@ -1,17 +1,19 @@
-//! The wiring: one task owns the ledger; everything else talks to it by messages.
+//! The daemon: one task owns the ledger; everything else sends it messages.
 //!
 //! ```text
 //!   edge ── Message ──► owner: ledger decides ──► checkpoint on disk ──► reply ──► edge
 //! ```
 //!
-//! A decision is on disk before the runtime hears it. The disk is waited for outside the thread
-//! that serves the connection, and only if what must outlive the process has changed: never for a
-//! shared container.
+//! A decision is on disk before the runtime gets it. Another thread writes the disk than the one
+//! that serves the connection, and only if claims have changed: never for a shared container.
 //!
 //! ```text
-//!   main_loop (what wakes the daemon) ──► owner ──► kubelet, reload, hotplug, partitions, drift, orphans
-//!                                                       │
-//!                                                       └──► delivery ──► keeper (ledger, checkpoint, history)
+//!   main_loop (what wakes the daemon) ──► owner ──► kubelet, reload, hotplug,
+//!                                           │        partitions, drift, orphans
+//!                                           │                   │
+//!                                           └──► delivery ◄─────┘
+//!                                                   │
+//!                                                   └──► keeper (ledger, checkpoint, history)
 //! ```
 
 mod action;

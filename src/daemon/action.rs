@@ -1,20 +1,19 @@
-//! What is done about a drift.
+//! [`Action`]: what the daemon does about a drift.
 
 use std::fmt;
 
-/// The way in which a drift was repaired, or why it was not.
+/// How a drift was repaired, or why not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     /// The container's control group was written.
     Written,
-    /// The runtime hears it again at once.
-    Told,
-    /// The runtime hears it again with its next answer: a call of its own could lock it up for
-    /// good.
+    /// The daemon calls the runtime with the update again.
+    Sent,
+    /// The next answer repeats the update: a call could deadlock this runtime.
     Deferred,
     /// The processes were allowed all of their container's CPUs.
     Widened,
-    /// A person has to do something about what starts the processes.
+    /// The administrator has to change what starts the processes.
     Inherited,
     /// Nothing would be safe.
     Nothing,
@@ -25,7 +24,7 @@ impl Action {
     pub(super) fn name(self) -> &'static str {
         match self {
             Action::Written => "written",
-            Action::Told => "told",
+            Action::Sent => "told",
             Action::Deferred => "deferred",
             Action::Widened => "widened",
             Action::Inherited | Action::Nothing => "none",
@@ -37,7 +36,7 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Action::Written => "set again",
-            Action::Told => "the runtime is told again",
+            Action::Sent => "the runtime is told again",
             Action::Deferred => "the runtime is told again with the next answer to it",
             Action::Widened => "widened",
             Action::Inherited => "see CPUAffinity of the runtime's systemd unit",

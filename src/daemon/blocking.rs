@@ -1,6 +1,6 @@
-//! Files that may make a thread wait are read and written on another one than the daemon's own.
+//! [`blocking`]: file access that may block, off the daemon's own thread.
 
-/// The result of this work, which is done on another thread.
+/// Does `work` on another thread.
 pub(super) async fn blocking<T: Default + Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {

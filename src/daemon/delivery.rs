@@ -1,8 +1,8 @@
-//! How updates reach containers: with an answer to the runtime, by a call of the runtime, or by
+//! [`Delivery`]: how updates reach containers: with an answer, by a call of the runtime, or by
 //! writes into groups.
 //!
-//! Whatever does not get there, or is too early, goes back to the ledger ([`Event::Undelivered`]),
-//! which has it ready for the next delivery.
+//! Updates that fail or are too early go back to the ledger ([`Event::Undelivered`]), for the next
+//! delivery.
 
 use super::action::Action;
 use super::blocking::blocking;
@@ -16,19 +16,19 @@ use std::future::pending;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// Writes of one container in a row at most: it leaves CPUs, gets some, and gets the rest. What
-/// fails is left to the drift watcher.
+/// The most writes of one container in a row: it leaves CPUs, gets some, and gets the rest. The
+/// drift watcher repairs what fails.
 const ROUNDS: usize = 4;
 
 /// What the runtime does with the answer to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ResponseKind {
-    /// It makes the changes of the answer, and then what it asks for here: it calls again as soon
-    /// as it has.
+    /// It makes the updates of the answer, then the container of the event, and calls again as soon
+    /// as it is done.
     Prompt,
-    /// It makes the changes of the answer. Its next call may be about anything, at any time.
+    /// It makes the updates of the answer. Its next call can come at any time.
     Plain,
-    /// It reads no changes from it.
+    /// It reads no updates from the answer.
     NoUpdates,
 }
 
@@ -48,23 +48,22 @@ impl ResponseKind {
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     changes: Vec<Update>,
-    heard: bool,
+    delivered: bool,
 }
 
-/// All ways by which updates reach containers.
 #[derive(Debug)]
 pub(super) struct Delivery {
-    /// Calls the runtime; only where that is safe.
+    /// Calls the runtime; `None` where that is not safe.
     updater: Option<Updater>,
     sending: Option<JoinHandle<Sent>>,
-    /// Whether updates are left that the last answer could not carry.
+    /// Whether updates are due that the last answer could not carry.
     owing: bool,
-    /// Containers of which the runtime is to be told again, when all drifts are repaired.
+    /// Containers whose updates the daemon sends again when all drifts are repaired.
     again: Vec<ContainerId>,
-    /// Which changes the runtime is about to make.
+    /// Which updates are under way.
     pub(super) pace: Pace,
     pub(super) groups: GroupWriter,
-    /// Knows which CPUs the kernel has not given back yet, where it keeps exclusivity.
+    /// Knows which CPUs of partitions the kernel has not given back yet.
     enforcer: Option<Enforcer>,
 }
 
@@ -81,18 +80,17 @@ impl Delivery {
         }
     }
 
-    /// Another runtime is there, or the same one again.
+    /// A runtime has connected.
     pub(super) fn connected(&mut self, updater: Option<Updater>) {
         self.updater = updater;
         self.pace.reconnected();
     }
 
-    /// Whether the runtime can be called.
     pub(super) fn calls(&self) -> bool {
         self.updater.is_some()
     }
 
-    /// The runtime is about to be answered with these updates: takes those out that are too early.
+    /// Takes updates that are too early out of an answer, and records the rest as under way.
     pub(super) async fn answer(
         &mut self,
         kind: ResponseKind,
@@ -122,14 +120,14 @@ impl Delivery {
         waits
     }
 
-    /// The runtime has not heard the last answer.
-    pub(super) fn unheard(&mut self, updates: Vec<Update>, keeper: &mut Keeper) {
+    /// The last answer did not reach the runtime.
+    pub(super) fn undelivered(&mut self, updates: Vec<Update>, keeper: &mut Keeper) {
         keeper.note(Event::Undelivered(updates));
-        self.pace.unheard();
+        self.pace.undelivered();
     }
 
-    /// Takes updates out that the runtime must not make yet: CPUs that the kernel still keeps for a
-    /// group that is gone. They go along with a later answer.
+    /// Takes updates out that the runtime must not make yet: the kernel still keeps their CPUs for
+    /// a removed group. A later answer carries them.
     pub(super) async fn hold_back(&self, updates: &mut Vec<Update>, keeper: &mut Keeper) {
         let early = self.too_early(updates, &keeper.ledger).await;
         if !early.is_empty() {
@@ -138,7 +136,7 @@ impl Delivery {
         }
     }
 
-    /// Waits until the kernel has given back what is to be set for these containers. Those for
+    /// Waits until the kernel has given back the CPUs of these updates. Returns the containers for
     /// which it has not.
     fn too_early(
         &self,
@@ -163,15 +161,14 @@ impl Delivery {
         }
     }
 
-    /// Whether updates are left that no answer could carry; says so once.
+    /// Whether updates are due that no answer could carry; resets it.
     pub(super) fn is_owing(&mut self) -> bool {
         std::mem::take(&mut self.owing)
     }
 
-    /// After a decision that no answer carries: writes what must outlive the process, then tells
-    /// the runtime at once what would go along with its next answer, or writes control groups
-    /// itself where telling is not safe. Says whether a look at the groups is needed before it can
-    /// go on.
+    /// After a decision that no answer carries: writes the checkpoint, then calls the runtime with
+    /// the due updates, or writes control groups where a call is not safe. Returns whether a look
+    /// at the groups has to come before the next step.
     pub(super) async fn flush(&mut self, keeper: &mut Keeper) -> bool {
         if let Err(error) = keeper.save().await {
             log::error!("{error}");
@@ -181,8 +178,7 @@ impl Delivery {
             self.send(keeper).await;
             return false;
         }
-        // Where containers wait for others, these may not have left yet: the runtime was told, and
-        // a look shows when it is so.
+        // Containers that wait for others have to stay until a look shows that these have left.
         let waits = keeper.ledger.waits();
         if !waits {
             self.write_groups(keeper).await;
@@ -193,9 +189,8 @@ impl Delivery {
         waits
     }
 
-    /// Writes into groups what no answer can carry, in an order in which a container leaves CPUs
-    /// before another one is let on them. The runtime hears of them with its next answer, as it
-    /// does of all changes where groups cannot be written.
+    /// Writes due updates into groups, in the ledger's order. The next answer repeats them to the
+    /// runtime; if groups cannot be written, it is the only way.
     pub(super) async fn write_groups(&mut self, keeper: &mut Keeper) {
         if self.groups.cannot_write().is_some() {
             return;
@@ -218,7 +213,7 @@ impl Delivery {
         }
     }
 
-    /// Calls the runtime with all updates that there are, unless a call is under way.
+    /// Calls the runtime with all due updates, unless a call is under way.
     async fn send(&mut self, keeper: &mut Keeper) {
         let Some(updater) = self.updater.clone().filter(|_| self.sending.is_none()) else { return };
         let mut changes = keeper.deliver(Channel::Runtime);
@@ -229,17 +224,17 @@ impl Delivery {
         self.pace.called(&changes, Instant::now());
         let early = self.too_early(&changes, &keeper.ledger);
         self.sending = Some(tokio::spawn(async move {
-            let heard = early.await.is_empty()
+            let delivered = early.await.is_empty()
                 && updater
                     .update(&changes)
                     .await
                     .inspect_err(|error| log::warn!("{error}"))
                     .is_ok();
-            Sent { changes, heard }
+            Sent { changes, delivered }
         }));
     }
 
-    /// The call that is under way, when it has ended. Cancel safe.
+    /// The end of the call that is under way. Cancel safe.
     pub(super) async fn next(&mut self) -> Sent {
         let Some(sending) = &mut self.sending else { return pending().await };
         let sent = sending.await;
@@ -248,35 +243,35 @@ impl Delivery {
         sent.unwrap_or_default()
     }
 
-    /// A call of the runtime has ended. Says whether a look at the groups is needed before it can
-    /// go on.
+    /// A call of the runtime has ended. Returns whether a look at the groups has to come before the
+    /// next step.
     pub(super) async fn sent(&mut self, sent: Sent, keeper: &mut Keeper) -> bool {
-        let Sent { changes, heard } = sent;
-        if heard {
+        let Sent { changes, delivered } = sent;
+        if delivered {
             self.pace.returned(Instant::now());
         }
-        // What was decided meanwhile may have been carried out before, and count for nothing now.
+        // Writes of newer decisions may have come before the call, and this call has undone them.
         let stale = changes.into_iter().filter(|change| {
             let now = keeper.ledger.target(&change.container);
-            !heard || now.is_some_and(|now| now.adjustment != change.adjustment)
+            !delivered || now.is_some_and(|now| now.adjustment != change.adjustment)
         });
         keeper.note(Event::Drifted(stale.map(|change| change.container).collect()));
-        // What has come up meanwhile had to wait for its turn.
-        heard && self.flush(keeper).await
+        // Updates that became due during the call had to wait.
+        delivered && self.flush(keeper).await
     }
 
-    /// The runtime shall be told of a container once more: at once when all is repaired, or with
-    /// its next answer.
-    pub(super) fn tell_again(&mut self, id: &ContainerId, keeper: &mut Keeper) -> Action {
+    /// Sends the update of a container again: by a call when all drifts are repaired, or with the
+    /// next answer.
+    pub(super) fn send_again(&mut self, id: &ContainerId, keeper: &mut Keeper) -> Action {
         if self.calls() {
             self.again.push(id.clone());
-            return Action::Told;
+            return Action::Sent;
         }
         keeper.note(Event::Drifted(vec![id.clone()]));
         Action::Deferred
     }
 
-    /// All is repaired: tells the runtime of those containers of which it has to be told again.
+    /// All drifts are repaired: calls the runtime with the updates to send again.
     pub(super) async fn repaired(&mut self, keeper: &mut Keeper) {
         let again = std::mem::take(&mut self.again);
         if !again.is_empty() {

@@ -1,6 +1,6 @@
-//! Finds containers that are not as decided, and has them repaired.
+//! Confirms drifts and repairs them, one after the other.
 //!
-//! What a look finds is a drift only if it is no delay ([`Suspects`]).
+//! A finding is a drift only if it is no delay ([`Suspects`]).
 
 use super::action::Action;
 use super::delivery::Delivery;
@@ -16,16 +16,15 @@ use crate::wording;
 use std::collections::{BTreeMap, VecDeque};
 use tokio::time::Instant;
 
-/// Watches for drift.
 #[derive(Debug)]
 pub(super) struct DriftWatcher {
-    /// What the last look found.
+    /// The findings of the last look.
     pub(super) suspects: Suspects,
-    /// What is to be repaired, one after the other: the kernel takes its time.
+    /// Drifts to repair, one after the other, as the kernel can be slow.
     confirmed: VecDeque<Finding>,
-    /// Drifts that were confirmed since the start, by kind.
+    /// Confirmed drifts since the start, by kind.
     pub(super) drifts: BTreeMap<&'static str, u64>,
-    /// What was done about them, by kind and action.
+    /// Repairs, by kind and action.
     pub(super) repairs: BTreeMap<(&'static str, &'static str), u64>,
 }
 
@@ -39,7 +38,7 @@ impl DriftWatcher {
         }
     }
 
-    /// A look has ended. Says when the next one is due.
+    /// Records the findings of a look. Returns when the next one is due.
     pub(super) fn note(
         &mut self,
         found: Vec<Finding>,
@@ -48,19 +47,18 @@ impl DriftWatcher {
     ) -> Instant {
         let now = Instant::now();
         let mut confirmed = self.suspects.note(found, pace, now);
-        // Shared containers leave before others come back to their own CPUs.
+        // Shared containers leave CPUs before others come back to them.
         confirmed.sort_by_key(|finding| finding.placed.adjustment.is_exclusive());
         self.confirmed.extend(confirmed);
         keeper.history().late = self.suspects.late().cloned().collect();
         self.suspects.next_look(pace, now)
     }
 
-    /// The next drift to repair.
     pub(super) fn next(&mut self) -> Option<Finding> {
         self.confirmed.pop_front()
     }
 
-    /// Repairs what was found of a container, as far as it is still so.
+    /// Repairs the drifts of a container that still count.
     pub(super) async fn repair(
         &mut self,
         Finding { placed, drift }: Finding,
@@ -93,7 +91,7 @@ impl DriftWatcher {
     }
 }
 
-/// Whether it is still so: what has been decided anew since a look began is no drift.
+/// Whether the decision is still the same as when the look began.
 pub(super) fn is_decided(placed: &Target, ledger: &Ledger) -> bool {
     ledger.target(&placed.subject.id).as_ref() == Some(placed)
 }

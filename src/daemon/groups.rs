@@ -1,4 +1,4 @@
-//! Writes into control groups behind the runtime's back.
+//! [`GroupWriter`]: writes into control groups, past the runtime.
 
 use super::blocking::blocking;
 use crate::enforce::{Enforcer, KernelRefusal, Narrowed, ProbeError, writable};
@@ -6,16 +6,16 @@ use crate::ledger::{Target, Update};
 use crate::partition::PartitionType;
 use std::path::Path;
 
-/// Writes into the groups of containers and pods, where that is possible.
+/// Writes into the groups of containers and pods, if they are writable.
 #[derive(Debug)]
 pub(super) struct GroupWriter {
     enforcer: Result<Enforcer, ProbeError>,
-    /// How often a group could not be written since the start.
+    /// Failed writes since the start.
     errors: u64,
 }
 
 impl GroupWriter {
-    /// Finds out whether groups can be written.
+    /// Probes whether groups are writable.
     pub(super) fn open(cgroup_root: &Path, partition: PartitionType) -> GroupWriter {
         let hierarchy = writable(cgroup_root);
         let enforcer = hierarchy.map(|hierarchy| Enforcer::new(hierarchy, partition));
@@ -34,17 +34,17 @@ impl GroupWriter {
         self.enforcer.as_ref().err()
     }
 
-    /// How often a group could not be written since the start.
+    /// Failed writes since the start.
     pub(super) fn errors(&self) -> u64 {
         self.errors
     }
 
-    /// Counts groups that could not be written by other means.
+    /// Counts writes that failed elsewhere.
     pub(super) fn count_errors(&mut self, errors: u64) {
         self.errors += errors;
     }
 
-    /// Sets a container's CPUs. Says whether that was possible.
+    /// Sets a container's CPUs. Returns whether that worked.
     pub(super) async fn set_cpus(&mut self, placed: Target) -> bool {
         self.write(placed, Enforcer::set_cpus).await
     }
@@ -93,18 +93,18 @@ impl GroupWriter {
         wider
     }
 
-    /// Lifts an exclusive container's CFS quota. Says whether that was possible.
+    /// Lifts an exclusive container's CFS quota. Returns whether that worked.
     pub(super) async fn lift_quota(&mut self, placed: Target) -> bool {
         self.write(placed, Enforcer::lift_quota).await
     }
 
-    /// Lifts a pod's CFS quota for an exclusive container, or puts it back. Says whether that was
-    /// possible.
+    /// Lifts a pod's CFS quota for an exclusive container, or restores it. Returns whether that
+    /// worked.
     pub(super) async fn settle_pod_quota(&mut self, placed: Target) -> bool {
         self.write(placed, Enforcer::settle_pod_quota).await
     }
 
-    /// What the kernel refuses is logged and counted; a group that is gone is no failure.
+    /// Logs and counts what the kernel refuses, except for a group that no longer exists.
     async fn write<E: Into<KernelRefusal> + Send + 'static>(
         &mut self,
         placed: Target,

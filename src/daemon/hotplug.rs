@@ -1,5 +1,5 @@
-//! CPUs of the machine go offline and come online: seen by a look at the kernel's list every now
-//! and then, and before CPUs are given out.
+//! Sees CPUs go offline and come online, by periodic looks at the kernel's list and before every
+//! admission.
 
 use super::keeper::Keeper;
 use super::partitions::Partitions;
@@ -10,15 +10,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// How long after a look the next one is. The kernel tells of such changes by messages too
-/// (uevents), but not in every container's network namespace.
+/// The time between two looks. The kernel reports such changes by uevents too, but not in every
+/// container's network namespace.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// When and where the machine is looked at.
 #[derive(Debug)]
 pub(super) struct Hotplug {
     sysfs: PathBuf,
-    /// The kernel's list at the last look; it can differ from what was made of it.
+    /// The kernel's list at the last look; it can differ from the topology's.
     listed: Option<CpuSet>,
     due: Instant,
 }
@@ -36,11 +35,11 @@ impl Hotplug {
         if self.listed.replace(listed) == Some(listed) {
             return None;
         }
-        // Warnings were told at the start.
+        // The start has logged the warnings.
         let read = sysfs::read(&self.sysfs).map_err(|error| error.to_string());
         let topology = read
             .and_then(|reading| Topology::build(reading.facts).map_err(|error| error.to_string()));
-        // In the middle of a change it may make no sense: the next look sees it again.
+        // During a change it may be inconsistent: the next look reads it again.
         topology
             .inspect_err(|error| {
                 log::warn!("the machine cannot be read: {error}");
@@ -49,13 +48,13 @@ impl Hotplug {
             .ok()
     }
 
-    /// Waits until the next look is due. Cancel safe.
+    /// Cancel safe.
     pub(super) async fn next(&self) {
         sleep_until(self.due).await;
     }
 
-    /// Looks at the machine, and lets the ledger follow it. Says whether there may be something to
-    /// deliver then.
+    /// Looks at the machine, and lets the ledger follow it. Returns whether updates may be due
+    /// then.
     pub(super) fn follow(&mut self, keeper: &mut Keeper, partitions: &mut Partitions) -> bool {
         let Some(topology) = self.look() else { return false };
         let (before, now) = (keeper.ledger.topology().online(), topology.online());
@@ -73,8 +72,7 @@ impl Hotplug {
         true
     }
 
-    /// Looks where the devices are of containers that an event may give CPUs to. Files in `/sys`
-    /// are read at once.
+    /// Finds the NUMA nodes of the devices of an event's containers. Files in `/sys` do not block.
     pub(super) fn locate_devices(&self, event: &mut Event) {
         let containers = match event {
             Event::Create { container, .. } => std::slice::from_mut(container),

@@ -1,4 +1,4 @@
-//! [`Keeper`]: the ledger, its copy on disk, and the record of what it does.
+//! [`Keeper`]: the ledger, its checkpoint, and the record of what it does.
 
 use super::persist::Checkpoint;
 use crate::checkpoint::StateError;
@@ -10,7 +10,6 @@ use crate::observe::{Counters, History};
 use crate::placement::Reason;
 use std::sync::Arc;
 
-/// The ledger with everything that follows each of its decisions.
 #[derive(Debug)]
 pub(super) struct Keeper {
     pub(super) ledger: Ledger,
@@ -24,44 +23,44 @@ impl Keeper {
         Keeper { ledger, checkpoint, counters: Counters::default(), history: Arc::default() }
     }
 
-    /// Handles an event that is never refused and to which there is no answer: its updates go along
-    /// with the next delivery.
+    /// Handles an event without an answer. The next delivery carries its updates. The ledger
+    /// refuses no such event.
     pub(super) fn note(&mut self, event: Event) {
         let updates = self.ledger.handle(event).unwrap_or_default().updates;
         if !updates.is_empty() {
             // Never refused.
             let _ = self.ledger.handle(Event::Undelivered(updates));
         }
-        self.tell_notes();
+        self.log_notes();
     }
 
-    /// Takes the updates that can be delivered by this way now.
+    /// Takes the updates that this channel delivers now.
     pub(super) fn deliver(&mut self, channel: Channel) -> Vec<Update> {
         // Never refused.
         self.ledger.handle(Event::Deliver(channel)).unwrap_or_default().updates
     }
 
-    /// Logs and remembers what the ledger did since the last call. Returns it.
-    pub(super) fn tell_notes(&mut self) -> Vec<Note> {
+    /// Logs and records what the ledger did since the last call, and returns it.
+    pub(super) fn log_notes(&mut self) -> Vec<Note> {
         let notes = self.ledger.take_notes();
-        notes.iter().for_each(|note| self.tell(note));
+        notes.iter().for_each(|note| self.log(note));
         notes
     }
 
-    fn tell(&mut self, note: &Note) {
+    fn log(&mut self, note: &Note) {
         let level = if note.warning { log::Level::Warn } else { log::Level::Info };
         log::log!(level, "{note}");
         self.history().note(now(), note);
     }
 
-    /// Writes the checkpoint if claims have changed since it was last written.
+    /// Writes the checkpoint if claims have changed.
     pub(super) async fn save(&mut self) -> Result<(), StateError> {
         let result = self.checkpoint.save(&self.ledger).await;
         self.counters.checkpoint_errors += u64::from(result.is_err());
         result
     }
 
-    /// Refuses an event that the ledger has decided: counted, logged, remembered.
+    /// Refuses an event that the ledger has granted: counts, logs and records it.
     pub(super) fn refuse(
         &mut self,
         kind: EventKind,
@@ -73,17 +72,16 @@ impl Keeper {
         let why = format!("UnexpectedAdmissionError: {why}");
         if let Some(placed) = created.and_then(|id| self.ledger.target(id)) {
             let what = What::Refused { why: why.clone(), request: None };
-            self.tell(&Note { warning: true, done: true, subject: placed.subject, what });
+            self.log(&Note { warning: true, done: true, subject: placed.subject, what });
         }
         Refusal(why)
     }
 
-    /// The history, to add to it. Views that were taken keep theirs.
+    /// The history, to add to it. Views that exist keep theirs.
     pub(super) fn history(&mut self) -> &mut History {
         Arc::make_mut(&mut self.history)
     }
 
-    /// The history as it is now.
     pub(super) fn past(&self) -> Arc<History> {
         Arc::clone(&self.history)
     }

@@ -1,5 +1,4 @@
-//! The kubelet beside the plugin: stands by while the kubelet's own CPU manager is active, and
-//! takes over when it no longer is.
+//! [`KubeletWatch`]: tells the ledger whether the kubelet's own CPU manager assigns CPUs.
 
 use super::keeper::Keeper;
 use super::partitions::Partitions;
@@ -11,22 +10,21 @@ use log::Level;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often it is said again that the kubelet's own CPU manager is active.
+/// The log repeats after this time that the kubelet's own CPU manager is active.
 const REMINDER: Duration = Duration::from_secs(600);
 
-/// What is known of the kubelet.
 #[derive(Debug)]
 pub(super) struct KubeletWatch {
     detector: ActivityDetector,
     file: Poller<StateFileWatcher, Look>,
-    /// When it was last said that its CPU manager is active. Where requests tell, this may change
-    /// with each of them.
+    /// When the log last said that its CPU manager is active. Without a state file every request
+    /// can change that.
     reminded: Option<Instant>,
-    /// Whether that was said of the present time.
+    /// Whether the log has said so of the present period.
     said: bool,
 }
 
-/// Looks at the state file that this configuration names.
+/// Polls the state file that the configuration names.
 fn poller(config: &Config) -> Poller<StateFileWatcher, Look> {
     Poller::new(
         config.kubelet_state_dir().map(StateFileWatcher::new),
@@ -45,19 +43,18 @@ impl KubeletWatch {
         }
     }
 
-    /// The next change of the state file. Cancel safe.
     pub(super) async fn next(&mut self) -> Look {
         self.file.next().await
     }
 
-    /// What the state file says at the start, before any container is known.
+    /// Reads the state file at the start, before any container is known.
     pub(super) fn first_look(&mut self, keeper: &mut Keeper, partitions: &mut Partitions) {
         if let Some(look) = self.file.look_first() {
             self.look(look, keeper, partitions);
         }
     }
 
-    /// Follows a change of what the configuration says of the kubelet.
+    /// Follows a change of the configuration.
     pub(super) fn reconfigure(
         &mut self,
         before: &Config,
@@ -66,7 +63,7 @@ impl KubeletWatch {
         partitions: &mut Partitions,
     ) {
         let change = self.detector.change_stance(now.on_active_kubelet());
-        self.heed(change, keeper, partitions);
+        self.follow(change, keeper, partitions);
         if before.kubelet_state_dir() != now.kubelet_state_dir() {
             self.file = poller(now);
             let look = self.file.look_first().unwrap_or(Look::Missing);
@@ -74,7 +71,7 @@ impl KubeletWatch {
         }
     }
 
-    /// Takes note of what the kubelet's state file says now.
+    /// Records what the state file says now.
     pub(super) fn look(&mut self, look: Look, keeper: &mut Keeper, partitions: &mut Partitions) {
         match &look {
             Look::Missing => {
@@ -90,23 +87,28 @@ impl KubeletWatch {
             }
         }
         let change = self.detector.look(look);
-        self.heed(change, keeper, partitions);
+        self.follow(change, keeper, partitions);
     }
 
-    /// Takes note of what an event tells of the kubelet, before it is handled.
-    pub(super) fn hear(&mut self, event: &Event, keeper: &mut Keeper, partitions: &mut Partitions) {
-        let change = self.detector.hear(event);
-        self.heed(change, keeper, partitions);
+    /// Records what an event shows of the kubelet, before the ledger handles it.
+    pub(super) fn note_event(
+        &mut self,
+        event: &Event,
+        keeper: &mut Keeper,
+        partitions: &mut Partitions,
+    ) {
+        let change = self.detector.note_event(event);
+        self.follow(change, keeper, partitions);
         if self.detector.is_active() {
             self.remind(&keeper.ledger);
         }
     }
 
-    /// Lets the ledger stand back, or take over. What follows for containers has to be told then;
-    /// the answer to an event does that by itself.
-    fn heed(&mut self, change: Option<Change>, keeper: &mut Keeper, partitions: &mut Partitions) {
+    /// Passes a change on to the ledger. Updates may be due then; the answer to an event carries
+    /// them by itself.
+    fn follow(&mut self, change: Option<Change>, keeper: &mut Keeper, partitions: &mut Partitions) {
         let Some(change) = change else { return };
-        // Never refused. What it leaves to log comes below what happened.
+        // Never refused. The ledger's notes are logged below, after this change.
         let _ = keeper.ledger.handle(self.detector.event());
         match change {
             Change::Assigned => {}
@@ -128,14 +130,14 @@ impl KubeletWatch {
                 }
             }
         }
-        keeper.tell_notes();
+        keeper.log_notes();
         if change == Change::Went {
             partitions.settle_all(&keeper.ledger);
         }
     }
 
-    /// Says what follows from the kubelet's CPU manager being active, and what to do, if it is time
-    /// for that.
+    /// Logs what follows from the kubelet's CPU manager being active, and what to do, if a reminder
+    /// is due.
     fn remind(&mut self, ledger: &Ledger) {
         if !self.is_time() {
             return;
@@ -148,7 +150,7 @@ impl KubeletWatch {
         (self.reminded, self.said) = (Some(Instant::now()), true);
     }
 
-    /// Whether it has not been said for long that its CPU manager is active.
+    /// Whether a reminder is due.
     fn is_time(&self) -> bool {
         self.reminded.is_none_or(|then| then.elapsed() >= REMINDER)
     }

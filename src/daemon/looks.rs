@@ -1,4 +1,4 @@
-//! The looks at control groups, every now and then, beside everything else.
+//! [`Looks`]: periodic looks at control groups, on another thread.
 
 use super::orphans::{self, Sighting};
 use super::suspects::{AGAIN, Finding, PERIOD};
@@ -17,7 +17,6 @@ pub(super) struct Findings {
     pub(super) sightings: Vec<Sighting>,
 }
 
-/// Looks at the groups of all containers, where groups can be seen.
 #[derive(Debug)]
 pub(super) struct Looks {
     verifier: Option<Verifier>,
@@ -30,22 +29,21 @@ impl Looks {
         Looks { verifier, due: Instant::now() + PERIOD, looking: None }
     }
 
-    /// What looks at groups, where they can be seen.
+    /// Reads groups; `None` if they cannot be seen.
     pub(super) fn verifier(&self) -> Option<Verifier> {
         self.verifier.clone()
     }
 
-    /// Much may have changed at once: the next look does not wait a whole period.
+    /// Makes the next look early, after many changes at once.
     pub(super) fn soon(&mut self) {
         self.due = self.due.min(Instant::now() + AGAIN);
     }
 
-    /// When the next look is due.
     pub(super) fn set_due(&mut self, due: Instant) {
         self.due = due;
     }
 
-    /// What the next look finds. Cancel safe.
+    /// The findings of the next look. Cancel safe.
     pub(super) async fn next(&mut self, ledger: &Ledger) -> Findings {
         if self.looking.is_none() {
             let Some(verifier) = self.verifier.clone() else { return pending().await };

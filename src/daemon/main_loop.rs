@@ -1,5 +1,4 @@
-//! The daemon's main loop: waits for whatever comes next, and has the owner of the ledger see to
-//! it.
+//! The daemon's main loop: waits for what comes next, and passes it to the owner of the ledger.
 
 use super::delivery::Sent;
 use super::looks::Findings;
@@ -19,29 +18,29 @@ use tokio::time::Instant;
 /// Everything that wakes the daemon.
 #[derive(Debug)]
 enum Wake {
-    /// The runtime's edge has something to tell.
+    /// The NRI layer has a message.
     Message(Message),
-    /// The runtime's edge has ended.
+    /// The NRI layer has ended.
     End,
-    /// An observer wants to know how the node is.
+    /// An observer asks for the node's state.
     Question(Question),
-    /// A container's group has to be made what it should be.
+    /// A container's group may have to be written.
     Settle(ContainerId),
-    /// Containers have left something in the groups above them.
+    /// Ended containers have left something in the groups above them.
     Tidy,
-    /// Something was decided that no answer could carry.
+    /// Updates are due that no answer could carry.
     Tell,
-    /// A container is not as decided, and that is no delay.
+    /// A container has drifted.
     Repair(Finding),
     /// The kubelet's state file has changed.
     Kubelet(Look),
     /// The configuration file has changed.
     Config(Reading),
-    /// It is time to look which CPUs are online.
+    /// The next look at the online CPUs is due.
     Machine,
     /// It is time to look whether containers have left CPUs of the shared pool.
     Pool,
-    /// Some time has passed.
+    /// See [`Event::Lull`].
     Lull,
     /// A call of the runtime has ended.
     Sent(Sent),
@@ -49,10 +48,10 @@ enum Wake {
     Looked(Findings),
 }
 
-/// Serves messages until the edge has ended, and answers questions while there are no messages.
+/// Serves messages until the NRI layer ends, and answers questions while there are no messages.
 ///
-/// `owner` is there from the start, or made by the first `Configure` (of a plugin that the runtime
-/// launched and hands the configuration to).
+/// `owner` exists from the start, or the first `Configure` makes it (if the runtime launched the
+/// plugin and hands it the configuration).
 pub async fn serve(
     mut inbox: mpsc::UnboundedReceiver<Message>,
     (observer, mut questions): (Observer, mpsc::Receiver<Question>),
@@ -66,7 +65,7 @@ pub async fn serve(
     if main_loop.owner.is_some() {
         main_loop.listen_locally();
     }
-    // The last answer to a question, as long as nothing has changed since.
+    // The last answer to a question, while nothing has changed since.
     let mut seen = None;
     loop {
         let wake = wait(&mut inbox, &mut questions, main_loop.owner.as_mut()).await;
@@ -78,7 +77,7 @@ pub async fn serve(
             (Wake::Message(message), _) => main_loop.receive(message).await,
             (Wake::Question(Question(reply)), _) => {
                 let view = seen.get_or_insert_with(|| Arc::new(main_loop.view()));
-                // An observer that has gone meanwhile needs no answer.
+                // The observer may have closed its connection.
                 let _ = reply.send(Arc::clone(view));
             }
             (Wake::Settle(id), Some(owner)) => owner.settle(&id).await,
@@ -92,14 +91,14 @@ pub async fn serve(
             (Wake::Lull, Some(owner)) => owner.lull().await,
             (Wake::Sent(sent), Some(owner)) => owner.sent(sent).await,
             (Wake::Looked(found), Some(owner)) => owner.looked(found).await,
-            // There is no work without an owner.
+            // Without an owner there is no work.
             (_, None) => {}
         }
     }
 }
 
-/// Waits for what comes next: messages first, questions then, and work only if there are neither.
-/// Nothing is lost if the wait is given up.
+/// Waits for what comes next: messages first, then questions, and work only if there are neither.
+/// Cancel safe.
 async fn wait(
     inbox: &mut mpsc::UnboundedReceiver<Message>,
     questions: &mut mpsc::Receiver<Question>,
@@ -113,7 +112,7 @@ async fn wait(
     }
 }
 
-/// Waits for work: the backlog first, which is there at once.
+/// Waits for work: the backlog first.
 async fn work(owner: Option<&mut Owner>) -> Wake {
     let Some(owner) = owner else { return pending().await };
     let Owner {
@@ -152,17 +151,17 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
     }
 }
 
-/// What the loop knows beside the owner.
+/// The loop's state beside the owner.
 struct MainLoop<'a> {
     paths: &'a Paths,
-    /// For the socket beside the state.
+    /// For the socket in the state directory.
     observer: Observer,
-    /// Whether that socket is there.
+    /// Whether that socket exists.
     listening: bool,
     owner: Option<Owner>,
     /// Why there is no owner.
     waiting: String,
-    /// The present connection. What belongs to an earlier one counts for nothing.
+    /// The present connection. The loop drops messages of an earlier one.
     session: Session,
     link: Link,
 }
@@ -176,7 +175,7 @@ impl MainLoop<'_> {
                 self.link.introduced(session.0, runtime);
                 let wishes = self.configured(&config);
                 let wishes = wishes.map(|owner| owner.connected(updater, &capabilities));
-                // A runtime that has gone meanwhile needs no answer.
+                // The runtime may have disconnected.
                 let _ = reply.send(wishes);
             }
             Message::Event { session, event, reply } => {
@@ -185,8 +184,8 @@ impl MainLoop<'_> {
                 owner.delivery.pace.went_on(Instant::now());
                 let answer = owner.handle(event).await;
                 let synchronized = listed && answer.is_ok();
-                if let Err(Ok(unheard)) = reply.send(answer) {
-                    owner.delivery.unheard(unheard.updates, &mut owner.keeper);
+                if let Err(Ok(lost)) = reply.send(answer) {
+                    owner.delivery.undelivered(lost.updates, &mut owner.keeper);
                 }
                 if synchronized {
                     self.link.synchronized();
@@ -212,7 +211,8 @@ impl MainLoop<'_> {
         self.owner.as_mut().filter(|_| session == self.session)
     }
 
-    /// The owner, if need be with the configuration that the runtime has handed over.
+    /// The owner; if there is none, starts it with the configuration that the runtime has handed
+    /// over.
     fn configured(&mut self, text: &str) -> Result<&mut Owner, Refusal> {
         if self.owner.is_none() {
             let config = Config::parse("configuration from the runtime", text);
@@ -230,8 +230,8 @@ impl MainLoop<'_> {
         self.owner.as_mut().ok_or_else(|| Refusal(self.waiting.clone()))
     }
 
-    /// Lets people ask on a socket beside the state, which is locked for this process by now.
-    /// Without it all else goes on.
+    /// Serves the status on a socket in the state directory, which this process has locked by now.
+    /// A failure is no reason to stop.
     fn listen_locally(&mut self) {
         match endpoint::listen_locally(&self.paths.state_dir) {
             Ok(listener) => {
@@ -248,7 +248,6 @@ impl MainLoop<'_> {
         }
     }
 
-    /// The node as it is now.
     fn view(&mut self) -> NodeView {
         let link = self.link.clone();
         match self.owner.as_mut().map(Owner::view) {

@@ -1,8 +1,8 @@
-//! Containers and pods that are over although the runtime has not told: after some failures
-//! runtimes say nothing, and the CPUs would be lost until the next start.
+//! Ends containers and pods whose end the runtime has not reported. After some failures runtimes do
+//! not, and their CPUs would be lost until the next start.
 //!
-//! The control groups tell. Only a group that has been seen here can have vanished: where the
-//! kernel's files are not where they are looked for, nothing is concluded.
+//! Their control groups show it. Only a group that was seen before can have vanished: if the
+//! hierarchy is not where it should be, no group counts.
 
 use super::blocking::blocking;
 use super::keeper::Keeper;
@@ -12,42 +12,38 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// How long a lull is: a container that stays away for longer than two of them lends its CPUs. The
+/// The time between two [`Event::Lull`]: after two of them an ended container lends its CPUs. The
 /// kubelet makes several tries in this time.
 const LULL: Duration = Duration::from_secs(30);
 
-/// How long a group has to be gone. Nothing in a runtime or a kubelet takes so long between two
-/// steps of a container.
+/// How long a group has to be gone. No step of a runtime or a kubelet takes so long.
 const GONE: Duration = Duration::from_secs(120);
 
-/// What to call such an end in statistics, beside the drifts.
+/// The kind of such an end in metrics, beside the drifts.
 pub(super) const KIND: &str = "vanished";
 
-/// Whom the CPUs belong to, and what the kernel says of that.
+/// A container with exclusive CPUs, and what its control group shows.
 pub(super) type Sighting = (Holder, Presence);
 
-/// An end to make up for.
+/// An end that the runtime has not reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum End {
-    /// The container's process has ended.
     Container(ContainerId),
-    /// The whole pod is gone.
+    /// The whole pod has ended.
     Pod(SandboxId),
 }
 
-/// What is known of them.
 #[derive(Debug)]
 pub(super) struct Orphans {
-    /// Containers with exclusive CPUs whose groups have been seen, and since when they are not any
-    /// more.
+    /// Containers with exclusive CPUs whose groups were seen, and since when they are gone.
     since: HashMap<ContainerId, Option<Instant>>,
-    /// How many ends were made up for.
+    /// How many ends there were.
     pub(super) ended: u64,
-    /// When containers that are away have been so for some time.
+    /// When the next lull ends.
     lull: Instant,
 }
 
-/// Looks at them all.
+/// Looks at all of their groups.
 pub(super) fn look(verifier: &Verifier, holders: Vec<Holder>) -> Vec<Sighting> {
     let presence = |holder: Holder| {
         let presence = verifier.presence(&holder);
@@ -61,18 +57,16 @@ impl Orphans {
         Orphans { since: HashMap::new(), ended: 0, lull: Instant::now() + LULL }
     }
 
-    /// Waits for the end of the lull. Cancel safe.
     pub(super) async fn lull(&self) {
         sleep_until(self.lull).await;
     }
 
-    /// The lull is over, and the next one begins.
     pub(super) fn lull_is_over(&mut self, keeper: &mut Keeper) {
         self.lull = Instant::now() + LULL;
         keeper.note(Event::Lull);
     }
 
-    /// A look has ended: makes up for ends as if the runtime had told of them.
+    /// Records what a look found: handles ends as if the runtime had reported them.
     pub(super) fn note(&mut self, sightings: Vec<Sighting>, keeper: &mut Keeper) {
         for end in self.ends(sightings, Instant::now()) {
             let (event, what) = match end {
@@ -86,7 +80,7 @@ impl Orphans {
                 }
             };
             log::warn!(
-                "{what} since {} s, and the runtime has not told: it is taken to have ended",
+                "{what} since {} s, and the runtime has not reported it: it is taken to have ended",
                 GONE.as_secs()
             );
             self.ended += 1;
@@ -94,7 +88,7 @@ impl Orphans {
         }
     }
 
-    /// What follows from a look.
+    /// The ends that follow from a look.
     fn ends(&mut self, sightings: Vec<Sighting>, now: Instant) -> Vec<End> {
         let mut before = std::mem::take(&mut self.since);
         let mut ends = Vec::new();
@@ -118,9 +112,8 @@ impl Orphans {
     }
 }
 
-/// Ends pods that have no container left and whose control group is gone. Where groups cannot be
-/// seen, or the runtime does not tell the pod's, the last container's removal is the only sign
-/// there is.
+/// Ends pods that have no container left and whose control group is gone. If groups cannot be seen,
+/// or the runtime does not report the pod's, the removal of its last container is enough.
 pub(super) async fn end_deserted(verifier: Option<Verifier>, keeper: &mut Keeper) {
     let deserted: Vec<Deserted> = keeper.ledger.deserted().collect();
     if deserted.is_empty() {

@@ -1,4 +1,4 @@
-//! [`Owner`]: the one owner of the ledger, and what it does when something wakes it.
+//! [`Owner`]: owns the ledger, and what it does when something wakes it.
 
 use super::delivery::{Delivery, ResponseKind, Sent};
 use super::drift::{DriftWatcher, is_decided};
@@ -30,12 +30,12 @@ use crate::wording::{self, count};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// The owner of the ledger and of its copy on disk.
+/// Owns the ledger and its checkpoint.
 #[derive(Debug)]
 pub struct Owner {
     pub(super) keeper: Keeper,
     pub(super) delivery: Delivery,
-    /// The kernel's way to keep exclusivity, where it is in force.
+    /// Writes partitions, where the kernel keeps exclusivity.
     pub(super) partitions: Partitions,
     /// The groups' way, where it is in force.
     pub(super) pool: PoolGroups,
@@ -45,16 +45,16 @@ pub struct Owner {
     pub(super) looks: Looks,
     pub(super) drift: DriftWatcher,
     pub(super) orphans: Orphans,
-    /// Whether no container may run otherwise than decided.
+    /// `strict` of the configuration.
     strict: bool,
 }
 
 impl Owner {
     /// Checks the configuration against the machine, locks the state directory and reads the
-    /// checkpoint. What is in force is logged once.
+    /// checkpoint. Logs what is in force.
     ///
     /// # Errors
-    /// If anything is not in order. No container has been touched then.
+    /// If any of that fails. No container has changed then.
     pub fn start(paths: &Paths, config: &Config) -> Result<Owner, StartError> {
         let sysfs::Reading { facts, warnings, sizes: _ } = sysfs::read(&paths.sysfs_root)?;
         let topology = Topology::build(facts)
@@ -101,7 +101,7 @@ impl Owner {
         Ok(owner)
     }
 
-    /// A runtime has connected. Says what it shall tell beyond what it always does.
+    /// A runtime has connected. Returns which optional events it shall send.
     pub(super) fn connected(
         &mut self,
         updater: Option<Updater>,
@@ -116,7 +116,7 @@ impl Owner {
         Subscriptions { before_start: self.partitions.is_on(), validation: self.strict }
     }
 
-    /// Handles one event of the runtime: decides, writes what must outlive the process, and counts.
+    /// Handles one event of the runtime: decides, writes the checkpoint, and counts.
     pub(super) async fn handle(&mut self, event: Event) -> Result<Decision, Refusal> {
         let (kind, started) = (EventKind::from(&event), Instant::now());
         let answer = self.decide(event, kind).await;
@@ -141,13 +141,13 @@ impl Owner {
         let mut event = witness(self.looks.verifier(), event).await;
         self.hotplug.locate_devices(&mut event);
         self.partitions.let_go(&event, &mut self.delivery.groups).await;
-        self.kubelet.hear(&event, &mut self.keeper, &mut self.partitions);
+        self.kubelet.note_event(&event, &mut self.keeper, &mut self.partitions);
         let (step, response) = (Step::of(&event), ResponseKind::to(&event));
         let result = self.keeper.ledger.handle(event);
         if removed {
             end_deserted(self.looks.verifier(), &mut self.keeper).await;
         }
-        let notes = self.keeper.tell_notes();
+        let notes = self.keeper.log_notes();
         let Keeper { ledger, counters, .. } = &mut self.keeper;
         let mut decision = result.map_err(|rejection| {
             counters.rejected(kind, rejection.reason, &ledger.settings().placement);
@@ -177,9 +177,8 @@ impl Owner {
         Ok(decision)
     }
 
-    /// A container that would take CPUs which the kernel has not given back. It keeps its claim for
-    /// the next try, which the kubelet makes within seconds: a container that comes back has to
-    /// find its own CPUs.
+    /// Refuses a container whose CPUs the kernel has not given back yet. It keeps its claim for the
+    /// kubelet's next try, within seconds, so that a restarted container finds its own CPUs.
     fn too_early(
         &mut self,
         kind: EventKind,
@@ -191,9 +190,9 @@ impl Owner {
         self.keeper.refuse(kind, created, &format!("CPUs cannot be taken yet: {why}"))
     }
 
-    /// A decision that is not on disk. A new exclusive container is refused, and tried again by the
-    /// kubelet: after a crash it would not be known whose CPUs they are. Everything else goes on:
-    /// what runs says enough, and one that comes back to its CPUs has them on disk by its name.
+    /// A decision is not on disk. The owner refuses a new exclusive container, as after a crash its
+    /// CPUs would be unknown; the kubelet tries again. Everything else goes on: running containers
+    /// show their CPUs, and a restarted one has its CPUs on disk under its name.
     fn unsaved(
         &mut self,
         kind: EventKind,
@@ -218,7 +217,7 @@ impl Owner {
         }
     }
 
-    /// Whether what is going to be set for a new container is what was decided.
+    /// Whether the CPUs that the runtime is about to set for a new container are the decided ones.
     pub(super) fn validate(
         &mut self,
         container: &ContainerId,
@@ -230,12 +229,11 @@ impl Owner {
         validation::validate(&mut self.keeper, container, set)
     }
 
-    /// Makes a container's group what it should be.
     pub(super) async fn settle(&mut self, id: &ContainerId) {
         self.partitions.settle(id, &mut self.keeper, &mut self.delivery).await;
     }
 
-    /// Delivers what no answer carries, at once where that is safe, with the next answers else.
+    /// Delivers due updates: at once where that is safe, otherwise with the next answers.
     pub(super) async fn flush(&mut self) {
         self.pool.follow(&mut self.keeper).await;
         if self.delivery.flush(&mut self.keeper).await {
@@ -249,27 +247,24 @@ impl Owner {
         self.flush_owed().await;
     }
 
-    /// The same, if there is anything.
+    /// The same, if updates may be due.
     async fn flush_owed(&mut self) {
         if self.keeper.ledger.owes() {
             self.flush().await;
         }
     }
 
-    /// Looks at the machine, and follows it.
     pub(super) async fn look_at_machine(&mut self) {
         if self.hotplug.follow(&mut self.keeper, &mut self.partitions) {
             self.flush().await;
         }
     }
 
-    /// Some time has passed.
     pub(super) async fn lull(&mut self) {
         self.orphans.lull_is_over(&mut self.keeper);
         self.flush_owed().await;
     }
 
-    /// The configuration file has changed.
     pub(super) async fn reconfigure(&mut self, reading: Reading) {
         let Owner { config, keeper, partitions, .. } = self;
         if let Some(before) = config.follow(reading, keeper, partitions) {
@@ -278,46 +273,41 @@ impl Owner {
         }
     }
 
-    /// The kubelet's state file has changed.
     pub(super) async fn look_at_kubelet(&mut self, look: Look) {
         self.kubelet.look(look, &mut self.keeper, &mut self.partitions);
         self.flush().await;
     }
 
-    /// A call of the runtime has ended.
     pub(super) async fn sent(&mut self, sent: Sent) {
         if self.delivery.sent(sent, &mut self.keeper).await {
             self.looks.soon();
         }
     }
 
-    /// A look at the groups has ended.
     pub(super) async fn looked(&mut self, Findings { mut drifted, sightings }: Findings) {
         if self.pool.is_on() {
             self.pool.follow(&mut self.keeper).await;
         }
         drifted.retain(|finding| is_decided(&finding.placed, &self.keeper.ledger));
-        let all_as_told = drifted.is_empty();
+        let all_as_decided = drifted.is_empty();
         let due = self.drift.note(drifted, &self.delivery.pace, &mut self.keeper);
         self.looks.set_due(due);
         self.orphans.note(sightings, &mut self.keeper);
         end_deserted(self.looks.verifier(), &mut self.keeper).await;
-        if all_as_told {
+        if all_as_decided {
             self.pool.let_go(self.partitions.tops().cloned()).await;
         }
-        if all_as_told && self.keeper.ledger.waits() && !self.delivery.calls() {
+        if all_as_decided && self.keeper.ledger.waits() && !self.delivery.calls() {
             self.delivery.write_groups(&mut self.keeper).await;
         }
         self.flush_owed().await;
     }
 
-    /// A container is not as decided, and that is no delay.
     pub(super) async fn repair(&mut self, finding: Finding) {
         let Owner { keeper, partitions, delivery, looks, .. } = self;
         self.drift.repair(finding, looks.verifier().as_ref(), keeper, partitions, delivery).await;
     }
 
-    /// The node as it is now.
     pub(super) fn view(&mut self) -> (NodeFigures, Arc<View>, Arc<History>) {
         let view = self.keeper.ledger.view();
         self.keeper.history().badges.follow(&view);

@@ -1,39 +1,39 @@
-//! How fast the runtime makes changes, and which of them are under way: what is late is no drift.
+//! How fast the runtime makes updates, and which are under way: a late update is no drift.
 //!
-//! A runtime makes the changes of an answer one after the other, in their order, and goes on to its
-//! next call only when it has made all of them; a call of ours it answers when it has. From these
-//! moments the time of one change is estimated as TCP estimates a round trip (RFC 6298): a smoothed
-//! mean and four mean deviations. So the times are the runtime's own.
+//! A runtime makes the updates of an answer in order, and makes its next call only when it has made
+//! all of them; it answers the daemon's call when it has made them. From these moments the daemon
+//! estimates the time of one update as TCP estimates a round trip (RFC 6298): a smoothed mean and
+//! four mean deviations.
 
 use crate::ledger::{ContainerId, Update};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What one change may take before any was measured, and the least that any may: RFC 6298 has the
-/// same.
+/// The allowance for one update before the first measurement, and the least allowance, as in RFC
+/// 6298.
 const FIRST: Duration = Duration::from_secs(1);
-/// The longest time that a change is waited for, however slow the runtime was.
+/// The longest allowance, however slow the runtime was.
 pub(super) const MOST: Duration = Duration::from_secs(60);
 
 /// The runtime's pace.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     each: Option<Estimate>,
-    /// The changes of the last answer, until the runtime goes on.
+    /// The updates of the last answer, until the runtime's next call.
     answer: Option<Batch>,
-    /// The changes of our last call, until it is answered.
+    /// The updates of the daemon's last call, until the runtime answers it.
     call: Option<Batch>,
 }
 
-/// Changes that the runtime has been given together.
+/// Updates that the runtime got together.
 #[derive(Debug)]
 struct Batch {
     at: Instant,
-    /// Whether the runtime goes on at once when it has made them, so that its next call tells how
-    /// long that took.
+    /// Whether the runtime makes its next call as soon as it has made them, so that the call
+    /// measures the time.
     prompt: bool,
-    /// When each is overdue.
+    /// When each becomes overdue.
     overdue: HashMap<ContainerId, Instant>,
 }
 
@@ -45,48 +45,48 @@ struct Estimate {
 }
 
 impl Pace {
-    /// An answer carries these changes. `prompt` says whether the runtime goes on at once when it
-    /// has made them.
+    /// An answer carries these updates. `prompt`: the runtime makes its next call as soon as it has
+    /// made them.
     pub(super) fn answered(&mut self, changes: &[Update], prompt: bool, now: Instant) {
         self.answer = self.batch(changes, prompt, now);
     }
 
-    /// The runtime calls again: it has made the changes of the last answer.
+    /// The runtime calls again: it has made the updates of the last answer.
     pub(super) fn went_on(&mut self, now: Instant) {
         let done = self.answer.take();
         self.measure(done.filter(|batch| batch.prompt), now);
     }
 
-    /// The runtime has not heard the last answer.
-    pub(super) fn unheard(&mut self) {
+    /// The last answer did not reach the runtime.
+    pub(super) fn undelivered(&mut self) {
         self.answer = None;
     }
 
-    /// The runtime is called with these changes.
+    /// The daemon calls the runtime with these updates.
     pub(super) fn called(&mut self, changes: &[Update], now: Instant) {
         self.call = self.batch(changes, true, now);
     }
 
-    /// The runtime has answered our call: it has made the changes.
+    /// The runtime has answered the call: it has made the updates.
     pub(super) fn returned(&mut self, now: Instant) {
         let done = self.call.take();
         self.measure(done, now);
     }
 
-    /// Another runtime, or the same one started anew: what was under way counts for nothing.
+    /// Another runtime has connected, or the same one after a restart: nothing is under way.
     pub(super) fn reconnected(&mut self) {
         (self.answer, self.call) = (None, None);
     }
 
-    /// When the change that is under way for a container is overdue; `None` if none is, or it is
-    /// overdue by now.
+    /// When the update that is under way for a container becomes overdue; `None` if none is, or it
+    /// is overdue by now.
     pub(super) fn overdue(&self, container: &ContainerId, now: Instant) -> Option<Instant> {
         let batches = [&self.answer, &self.call].into_iter().flatten();
         let times = batches.filter_map(|batch| batch.overdue.get(container).copied());
         times.max().filter(|overdue| *overdue > now)
     }
 
-    /// How long a change takes on the average; `None` before any was measured.
+    /// The mean time of an update; `None` before the first measurement.
     pub(super) fn each(&self) -> Option<Duration> {
         self.each.map(|each| Duration::from_secs_f64(each.mean))
     }
@@ -99,7 +99,6 @@ impl Pace {
         (!overdue.is_empty()).then_some(Batch { at: now, prompt, overdue })
     }
 
-    /// How long so many changes may take.
     fn allows(&self, changes: usize) -> Duration {
         let each = self.each.map_or(FIRST.as_secs_f64(), |each| each.mean + 4.0 * each.deviation);
         let all = (each * changes as f64).min(MOST.as_secs_f64());
@@ -108,7 +107,7 @@ impl Pace {
 
     fn measure(&mut self, done: Option<Batch>, now: Instant) {
         let Some(batch) = done else { return };
-        // One that is slower than any that is waited for tells no more than that.
+        // Beyond the longest allowance the exact time does not matter.
         let took = now.saturating_duration_since(batch.at).min(MOST).as_secs_f64();
         let sample = took / batch.overdue.len() as f64;
         self.each = Some(match self.each {
@@ -204,7 +203,7 @@ mod tests {
         pace.went_on(now + Duration::from_secs(3000));
         assert_eq!(pace.each(), None);
         pace.answered(&changes(1), true, now);
-        pace.unheard();
+        pace.undelivered();
         assert_eq!(pace.overdue(&id(0), now), None);
         pace.went_on(now + Duration::from_secs(3000));
         assert_eq!(pace.each(), None);

@@ -1,5 +1,5 @@
-//! Lets the kernel keep exclusivity by partitions, event by event, and falls back to the runtime's
-//! way where it refuses.
+//! Keeps exclusivity by partitions, event by event, and falls back to the runtime where the kernel
+//! refuses.
 
 use super::blocking::blocking;
 use super::delivery::Delivery;
@@ -14,8 +14,8 @@ use crate::ledger::{
 use crate::observe::clock::now;
 use std::collections::{BTreeSet, VecDeque};
 
-/// The groups that kubelets put all pods in, with either cgroup driver: what an earlier life left
-/// there has to go even if no pod is left to tell where it was.
+/// The kubelet's groups for all pods, with either cgroup driver. The enforcer tidies them even if
+/// no pod is left that names them.
 const KUBEPODS: [&str; 2] = ["kubepods", "kubepods.slice"];
 
 /// What keeps others off exclusive CPUs.
@@ -23,42 +23,40 @@ const KUBEPODS: [&str; 2] = ["kubepods", "kubepods.slice"];
 enum Way {
     /// The kernel.
     Kernel(Enforcer),
-    /// The runtime. What an earlier life had the kernel do can be undone, or not, for this reason.
+    /// The runtime. The enforcer ends partitions of an earlier configuration; the error is why it
+    /// cannot.
     Runtime(Result<Enforcer, ProbeError>),
 }
 
-/// The kernel's way, if it is in force.
 #[derive(Debug)]
 pub(super) struct Partitions {
     way: Way,
-    /// Containers whose groups have to be looked at, and are when nothing else is to be done.
+    /// Containers whose groups the main loop settles when it is idle.
     unsettled: VecDeque<ContainerId>,
-    /// Whether containers have gone, and may have left something above them.
+    /// Whether ended containers may have left something in the groups above them.
     untidy: bool,
-    /// The topmost groups that containers were in or may have been in, for tidying up after them.
+    /// The topmost groups that containers are or were in.
     tops: BTreeSet<CgroupPath>,
-    /// How often the kernel refused a container since the start.
     refusals: u64,
 }
 
-/// What an event means for the kernel.
+/// What an event means for partitions.
 #[derive(Debug)]
 pub(super) enum Step {
     /// Nothing.
     None,
-    /// This container's group will be made; the answer can carry changes for others, or refuse it.
+    /// The runtime will make this container's group. The answer can carry updates of others, or
+    /// refuse it.
     Create(ContainerId),
-    /// This container's group has to be what it should be; the answer can carry changes for others.
+    /// Settle this container's group. The answer can carry updates of others.
     Update(ContainerId),
-    /// This container's group has to be what it should be before it runs; the answer can carry
-    /// nothing.
+    /// Settle this container's group before it runs. The answer can carry nothing.
     Start(ContainerId),
-    /// This container runs: once more, should its group not have been there before. The answer does
-    /// not wait for it.
+    /// Settle this container's group later, in case it did not exist before.
     Started(ContainerId),
-    /// All containers have been listed.
+    /// Settle all groups.
     All,
-    /// Containers have gone.
+    /// Tidy up after ended containers.
     Tidy,
 }
 
@@ -85,7 +83,7 @@ impl Step {
     }
 }
 
-/// What shall keep others off exclusive CPUs, if there are to be any.
+/// What shall keep others off exclusive CPUs, as the configuration says.
 pub(super) fn wanted(config: &Config) -> WantedExclusivity {
     match config.policy() {
         Policy::None => WantedExclusivity::Runtime,
@@ -94,10 +92,10 @@ pub(super) fn wanted(config: &Config) -> WantedExclusivity {
 }
 
 impl Partitions {
-    /// Finds out whether the kernel can, and settles what `auto` means.
+    /// Probes the kernel, and decides what `auto` means.
     ///
     /// # Errors
-    /// If it shall and cannot.
+    /// If the configuration demands partitions and the kernel cannot make them.
     pub(super) fn start(
         paths: &Paths,
         config: &Config,
@@ -134,7 +132,7 @@ impl Partitions {
         }
     }
 
-    /// What writes partitions, if the kernel keeps exclusivity.
+    /// Writes partitions; `None` if the runtime keeps exclusivity.
     pub(super) fn enforcer(&self) -> Option<Enforcer> {
         match &self.way {
             Way::Kernel(enforcer) => Some(enforcer.clone()),
@@ -142,7 +140,7 @@ impl Partitions {
         }
     }
 
-    /// Whether it is in force.
+    /// Whether the kernel keeps exclusivity.
     pub(super) fn is_on(&self) -> bool {
         matches!(self.way, Way::Kernel(_))
     }
@@ -152,16 +150,16 @@ impl Partitions {
         self.tops.iter()
     }
 
-    /// How often it refused a container since the start.
+    /// How often the kernel refused a container since the start.
     pub(super) fn refusals(&self) -> u64 {
         self.refusals
     }
 
-    /// Where the runtime keeps exclusivity, ends the partitions that listed containers still are:
-    /// they would stay, and what the runtime writes later into such a group or one beside it would
-    /// not do what it should.
+    /// Where the runtime keeps exclusivity, ends the partitions of listed containers. They would
+    /// stay, and later writes of the runtime into such a group or its siblings would have other
+    /// effects.
     ///
-    /// Others can come onto their CPUs until the runtime has carried out the answer to the list.
+    /// Other containers can run on their CPUs until the runtime has made the updates of the answer.
     pub(super) async fn let_go(&self, event: &Event, groups: &mut GroupWriter) {
         let (Way::Runtime(able), Event::Synchronize { pods, containers }) = (&self.way, event)
         else {
@@ -192,13 +190,12 @@ impl Partitions {
         }
     }
 
-    /// Does what a decided event means for the kernel, before the event is answered. Where the
-    /// kernel refuses, the changes of shared containers that keep them off instead are returned,
-    /// for the answer.
+    /// Makes a step before the event is answered. If the kernel refuses, returns updates for the
+    /// answer: they move the shared containers off these CPUs instead.
     ///
     /// # Errors
-    /// If a container must not be created yet, as its CPUs must not be set: the runtime's way is no
-    /// way out then.
+    /// If a container must not be created yet, because the kernel still withholds its CPUs. The
+    /// runtime could not keep others off them either.
     pub(super) async fn follow(
         &mut self,
         step: Step,
@@ -230,8 +227,7 @@ impl Partitions {
             }
             Step::Update(id) => {
                 match self.settle_group(enforcer, &id, &keeper.ledger, delivery).await {
-                    // It keeps what it has. Its own change waits with the others that are too
-                    // early.
+                    // It keeps what it has. Its update waits with the others that are too early.
                     Err((_, KernelRefusal::Withheld(_))) => self.unsettled.push_back(id),
                     Err((placed, refused)) => {
                         self.fall_back(placed, &refused, keeper, delivery);
@@ -244,7 +240,7 @@ impl Partitions {
         Ok(Vec::new())
     }
 
-    /// Every container's group has to be looked at, when nothing else is to be done.
+    /// Has all containers' groups settled when the main loop is idle.
     pub(super) fn settle_all(&mut self, ledger: &Ledger) {
         if self.is_on() {
             let groups = ledger.targets().filter(|placed| placed.cgroup.is_some());
@@ -252,27 +248,27 @@ impl Partitions {
         }
     }
 
-    /// The next container whose group has to be made what it should be.
+    /// The next container whose group is to be settled.
     pub(super) fn next_unsettled(&mut self) -> Option<ContainerId> {
         self.unsettled.pop_front()
     }
 
-    /// Whether ended containers have left something in the groups above them; says so once.
+    /// Whether to tidy; resets it.
     pub(super) fn is_untidy(&mut self) -> bool {
         std::mem::take(&mut self.untidy)
     }
 
-    /// Takes what ended containers have left out of the groups above them. Until then it holds
-    /// nothing up: what needs the groups tidies for itself.
+    /// Removes what ended containers have left in the groups above them. Nothing waits for this:
+    /// settling a group tidies the groups that it needs.
     pub(super) async fn tidy(&self) {
         let Some(enforcer) = self.enforcer() else { return };
         let tops = self.tops.clone();
         blocking(move || tops.iter().for_each(|top| enforcer.tidy(top))).await;
     }
 
-    /// Makes a container's group what it should be. Where the kernel refuses, shared containers are
-    /// taken off its CPUs at once, behind the runtime's back; the runtime hears of it with its next
-    /// answer. Says whether the group is so now.
+    /// Writes what a container's group should be, and returns whether it is that now. If the kernel
+    /// refuses, moves shared containers off its CPUs at once by writes into their groups; the next
+    /// answer repeats them to the runtime.
     pub(super) async fn settle(
         &mut self,
         id: &ContainerId,
@@ -287,8 +283,8 @@ impl Partitions {
         false
     }
 
-    /// Makes a container's group what it should be, and its pod's quota, which is not worth a
-    /// refusal.
+    /// Writes what a container's group should be, and its pod's quota. A failure of the latter does
+    /// not count.
     async fn settle_group(
         &mut self,
         enforcer: Enforcer,
@@ -303,7 +299,7 @@ impl Partitions {
         settled
     }
 
-    /// Has `work` done for a container. One that does not exist needs nothing.
+    /// Does `work` for a container, if it exists.
     async fn ask(
         &mut self,
         id: &ContainerId,
@@ -316,8 +312,8 @@ impl Partitions {
         result.await.unwrap_or(Ok(()))
     }
 
-    /// The kernel refused something for this container: the runtime has to keep others off its
-    /// CPUs, if it has any of its own. What follows for them is the ledger's to tell.
+    /// The kernel refused something for this container: if it has exclusive CPUs, the ledger has
+    /// the runtime keep others off them.
     fn fall_back(
         &mut self,
         placed: Target,

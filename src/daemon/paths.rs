@@ -1,11 +1,11 @@
-//! What the daemon is started with, and why it may not start.
+//! [`Paths`] of the daemon, and why it may not start.
 
 use crate::checkpoint::StateError;
 use crate::config::{ConfigError, NodeIdentity};
 use crate::topology::{TopologyError, sysfs};
 use std::path::PathBuf;
 
-/// Where the daemon finds and keeps things, and on which node it is.
+/// The daemon's files, and its node.
 #[derive(Debug, Clone)]
 pub struct Paths {
     /// The node.
@@ -14,11 +14,11 @@ pub struct Paths {
     pub config: Option<PathBuf>,
     /// The directory of the state file.
     pub state_dir: PathBuf,
-    /// Where the machine is read from, `/sys` as a rule.
+    /// Usually `/sys`.
     pub sysfs_root: PathBuf,
-    /// Where control groups are, `/sys/fs/cgroup` as a rule.
+    /// Usually `/sys/fs/cgroup`.
     pub cgroup_root: PathBuf,
-    /// Where processes are, `/proc` as a rule.
+    /// Usually `/proc`.
     pub proc_root: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! The copy of the ledger's claims on disk.
+//! [`Checkpoint`]: the ledger's claims on disk.
 
 use super::blocking::blocking;
 use crate::checkpoint::{Loaded, StateDir, StateError};
@@ -6,31 +6,26 @@ use crate::ledger::{Claim, Ledger};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The checkpoint.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     state: Arc<StateDir>,
-    /// The revision of the ledger that is on disk; `None` before the first write and after one that
-    /// failed.
+    /// The revision that is on disk; `None` before the first write and after a failed one.
     saved: Option<u64>,
-    /// Why the last write failed.
     error: Option<String>,
 }
 
 impl Checkpoint {
-    /// Locks the state directory.
     pub(super) fn open(dir: &Path) -> Result<Checkpoint, StateError> {
         let state = Arc::new(StateDir::open(dir)?);
         Ok(Checkpoint { state, saved: None, error: None })
     }
 
-    /// What the checkpoint remembers. A missing one is not worth a warning, one that cannot be
-    /// trusted is.
+    /// Reads the checkpoint. A missing one is normal, a damaged one logs an error.
     pub(super) fn remembered(&self) -> Result<Vec<Claim>, StateError> {
         Ok(match self.state.load()? {
             Loaded::Missing => {
                 log::info!(
-                    "no checkpoint: a first start, or it was deleted; running containers tell what is assigned"
+                    "no checkpoint: a first start, or it was deleted; running containers show what is assigned"
                 );
                 Vec::new()
             }
@@ -42,14 +37,14 @@ impl Checkpoint {
                 let place = kept_at
                     .map_or_else(String::new, |path| format!(", kept as {}", path.display()));
                 log::error!(
-                    "the checkpoint cannot be used{place}: {why}. Running containers tell what is assigned"
+                    "the checkpoint cannot be used{place}: {why}. Running containers show what is assigned"
                 );
                 Vec::new()
             }
         })
     }
 
-    /// Writes the claims if they have changed since they were last written.
+    /// Writes the claims if they have changed since the last write.
     pub(super) async fn save(&mut self, ledger: &Ledger) -> Result<(), StateError> {
         let revision = ledger.revision();
         if self.saved == Some(revision) {
@@ -65,7 +60,7 @@ impl Checkpoint {
         result
     }
 
-    /// Why the last write failed; `None` if it did not.
+    /// Why the last write failed.
     pub(super) fn error(&self) -> Option<String> {
         self.error.clone()
     }

@@ -1,11 +1,11 @@
-//! [`Poller`]: a file that is looked at every now and then.
+//! [`Poller`]: looks at a file periodically.
 
 use std::future::pending;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-/// Looks at a file again and again. The disk is waited for on another thread.
+/// Looks at a file periodically, on another thread, as the disk may block.
 #[derive(Debug)]
 pub(super) struct Poller<F, N> {
     state: State<F, N>,
@@ -15,7 +15,7 @@ pub(super) struct Poller<F, N> {
 
 #[derive(Debug)]
 enum State<F, N> {
-    /// The next look is due then. There is no file if the configuration names none.
+    /// Until the next look is due. There is no file if the configuration names none.
     Idle(Option<F>, Instant),
     Looking(JoinHandle<(F, Option<N>)>),
 }
@@ -54,8 +54,8 @@ impl<F: Send + 'static, N: Send + 'static> Poller<F, N> {
                     self.state = State::Looking(looking);
                 }
                 State::Looking(looking) => {
-                    // The look does not panic, and the task is never cancelled: there is always a
-                    // file.
+                    // The look does not panic, and the task is never cancelled, so there is always
+                    // a file.
                     let (file, news) = looking.await.map_or((None, None), |(f, n)| (Some(f), n));
                     self.state = State::Idle(file, Instant::now() + self.interval);
                     if let Some(news) = news {
@@ -86,11 +86,11 @@ mod tests {
     async fn what_is_found_is_told_once_however_often_the_wait_is_given_up() {
         let mut poller = Poller::new(Some(0), INTERVAL, look);
         assert_eq!(poller.look_first(), None);
-        let mut told = Vec::new();
-        while told.len() < 2 {
-            told.extend(timeout(Duration::from_millis(1), poller.next()).await);
+        let mut found = Vec::new();
+        while found.len() < 2 {
+            found.extend(timeout(Duration::from_millis(1), poller.next()).await);
         }
-        assert_eq!(told, [3, 5]);
+        assert_eq!(found, [3, 5]);
     }
 
     #[tokio::test]

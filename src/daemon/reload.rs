@@ -1,5 +1,4 @@
-//! The configuration changes while the plugin runs: what can be used is followed at once, what
-//! cannot changes nothing.
+//! [`ConfigReload`]: follows changes of the configuration file. A faulty file changes nothing.
 
 use super::keeper::Keeper;
 use super::partitions::{Partitions, wanted};
@@ -14,16 +13,15 @@ use crate::partition::PartitionType;
 use crate::topology::Topology;
 use std::path::{Path, PathBuf};
 
-/// The configuration in force, and the watch over its file.
 #[derive(Debug)]
 pub(super) struct ConfigReload {
     file: Poller<Follower, Reading>,
-    /// What was read last of what can be used.
+    /// The last usable configuration.
     config: Config,
-    /// What the process was started with.
+    /// The configuration at the start.
     started: Config,
     cgroup_root: PathBuf,
-    /// What observers are told.
+    /// For observers.
     pub(super) state: ConfigState,
 }
 
@@ -40,28 +38,25 @@ impl ConfigReload {
         }
     }
 
-    /// What control groups become where the kernel keeps exclusivity; a change waits for a restart.
+    /// The type of partitions; a change waits for a restart.
     pub(super) fn partition(&self) -> PartitionType {
         self.started.partition()
     }
 
-    /// What to do while the kubelet's own CPU manager is active.
     pub(super) fn on_active_kubelet(&self) -> Stance {
         self.config.on_active_kubelet()
     }
 
-    /// The configuration in force.
     pub(super) fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The next change of the file. Cancel safe.
     pub(super) async fn next(&mut self) -> Reading {
         self.file.next().await
     }
 
-    /// Follows the file to what it holds now, or says why not. Returns what was in force before, if
-    /// something else is now.
+    /// Applies what the file has now, or logs why not. Returns the configuration before, if it was
+    /// applied.
     pub(super) fn follow(
         &mut self,
         reading: Reading,
@@ -85,7 +80,7 @@ impl ConfigReload {
         keeper: &mut Keeper,
         partitions: &mut Partitions,
     ) -> Config {
-        // One of the fields that wait.
+        // A change of exclusivity waits for a restart.
         settings.exclusivity = keeper.ledger.settings().exclusivity;
         let same = *keeper.ledger.settings() == settings;
         let waiting = self.waiting(&config);
@@ -105,7 +100,7 @@ impl ConfigReload {
         before
     }
 
-    /// What was read, if the plugin would start with it on this machine.
+    /// The new configuration, if the plugin would start with it on this machine.
     fn judge(&self, reading: Reading, topology: &Topology) -> Result<(Config, Settings), Fault> {
         let judge = || -> Result<(Config, Settings), Mistake> {
             let config = reading?;
@@ -118,9 +113,8 @@ impl ConfigReload {
         judge().map_err(|Mistake { line, why }| Fault { line, why })
     }
 
-    /// The fields whose new values the process follows only when it is started anew: the runtime
-    /// was told at the connection what depends on them, and the groups of running containers are as
-    /// they say.
+    /// The fields whose new values wait for a restart: the plugin's subscription with the runtime
+    /// and the groups of running containers depend on them.
     fn waiting(&self, config: &Config) -> Vec<&'static str> {
         let pinning = config.policy() == Policy::Static;
         let differ = [
@@ -132,7 +126,7 @@ impl ConfigReload {
     }
 }
 
-/// What it says of the kubelet.
+/// The part of the configuration about the kubelet.
 fn of_kubelet(config: &Config) -> (Option<&Path>, Stance) {
     (config.kubelet_state_dir(), config.on_active_kubelet())
 }

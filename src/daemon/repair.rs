@@ -10,8 +10,7 @@ use crate::enforce::{Drift, Verifier};
 use crate::ledger::{Event, Target};
 use std::io;
 
-/// Repairs a drift by the next safe way, and says which. Of some containers the runtime has to be
-/// told again.
+/// Repairs a drift by the next safe way, and returns which.
 pub(super) async fn repair(
     placed: &Target,
     drift: &Drift,
@@ -31,20 +30,19 @@ pub(super) async fn repair(
             }
             if written { Action::Written } else { Action::Deferred }
         }
-        // No runtime knows it.
+        // Runtimes do not know a pod's quota.
         Drift::Quota(_) => match delivery.groups.settle_pod_quota(placed.clone()).await {
             true => Action::Written,
             false => Action::Nothing,
         },
-        // The runtime should have done it. Where its group cannot be written, the runtime hears it
-        // again.
+        // The runtime should have lifted it. If the group cannot be written, the daemon sends the
+        // update again.
         Drift::OwnQuota(_) => match delivery.groups.lift_quota(placed.clone()).await {
             true => Action::Written,
-            false => delivery.tell_again(id, keeper),
+            false => delivery.send_again(id, keeper),
         },
-        Drift::Set(_) if delivery.calls() => delivery.tell_again(id, keeper),
-        // The next answer to the runtime may be hours away: until then the runtime's books are
-        // wrong, and nothing else.
+        Drift::Set(_) if delivery.calls() => delivery.send_again(id, keeper),
+        // The next answer may be hours away: until then only the runtime's record is wrong.
         Drift::Set(_) => {
             let written = delivery.groups.set_cpus(placed.clone()).await;
             keeper.note(Event::Drifted(vec![id.clone()]));
@@ -61,7 +59,7 @@ pub(super) async fn repair(
     }
 }
 
-/// Lets the processes of a container run on all of its CPUs that inherited this mask.
+/// Lets the processes of a container that inherited this mask run on all of its CPUs.
 async fn widen(verifier: Option<Verifier>, placed: Target, mask: CpuSet) -> io::Result<()> {
     let Some(verifier) = verifier else { return Ok(()) };
     blocking(move || Some(verifier.widen(&placed, mask))).await.unwrap_or(Ok(()))

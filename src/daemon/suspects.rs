@@ -1,7 +1,8 @@
-//! Containers that are not as decided: which of them are only late, and which have drifted.
+//! [`Suspects`]: which of the containers that are not as decided are only late, and which have
+//! drifted.
 //!
-//! A drift counts at the second look, as the first one may have come in the middle of a change. A
-//! container with a change under way that is within the runtime's [`Pace`] is late, and no suspect.
+//! A drift counts at the second look, as the first one may have come during a change. A container
+//! with an update under way that is within the runtime's [`Pace`] is late, and no suspect.
 
 use super::pace::{MOST, Pace};
 use crate::enforce::Drift;
@@ -10,27 +11,24 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long after a look the next one is.
+/// The time between two looks.
 pub(super) const PERIOD: Duration = Duration::from_secs(10);
-/// How long after a look that found something the next one is.
+/// The time to the next look after one that found something.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
-/// The longest that a container can be late, look after look: a runtime that is always busy with
-/// changes of a container and never makes them hides nothing for longer.
+/// The longest that a container can be late, so that a runtime which never finishes its updates
+/// hides no drift.
 const LATE: Duration = MOST.saturating_mul(2);
-/// A drift that nothing helps against is said and tried again less and less often, but at each so
-/// many looks.
+/// The daemon logs and repairs a lasting drift less and less often, but at least once in so many
+/// looks.
 const PATIENCE: u32 = 30;
 
-/// A container that is not as it was decided, at the time of the look.
+/// A container that was not as decided at a look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
-    /// What was decided.
     pub(super) placed: Target,
-    /// What was found.
     pub(super) drift: Vec<Drift>,
 }
 
-/// What the last look found.
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
     /// Containers that may have drifted, and how many looks in a row have found the same.
@@ -42,7 +40,7 @@ pub(super) struct Suspects {
 }
 
 impl Suspects {
-    /// Takes note of what a look found: what is to be acted on now.
+    /// Records what a look found, and returns what to repair now.
     pub(super) fn note(&mut self, found: Vec<Finding>, pace: &Pace, now: Instant) -> Vec<Finding> {
         let mut before = std::mem::take(&mut self.suspects);
         let late_before = std::mem::take(&mut self.late);
@@ -58,7 +56,7 @@ impl Suspects {
                 self.times_late += u64::from(since.is_none());
                 self.late.insert(id.clone(), since.unwrap_or(now));
                 if since.is_none_or(|since| now - since < LATE) {
-                    // One that was told again stays what it was until it has had its time.
+                    // A drift whose repair is under way keeps its count.
                     if looks > 1 {
                         self.suspects.insert(id, (finding, looks));
                     }
@@ -74,8 +72,7 @@ impl Suspects {
         confirmed
     }
 
-    /// When to look next: soon if a second look is missing, or a container that is late is overdue
-    /// then.
+    /// When to look next: soon if a second look is due, or when a late container becomes overdue.
     pub(super) fn next_look(&self, pace: &Pace, now: Instant) -> Instant {
         if self.suspects.values().any(|(_, looks)| *looks == 1) {
             return now + AGAIN;
@@ -84,12 +81,12 @@ impl Suspects {
         overdue.unwrap_or(now + PERIOD).clamp(now + AGAIN, now + PERIOD)
     }
 
-    /// Containers that were not as decided at the last look, nor at the one before.
+    /// How many containers were not as decided at the last two looks.
     pub(super) fn drifting(&self) -> usize {
         self.suspects.values().filter(|(_, looks)| *looks > 1).count()
     }
 
-    /// Containers that the last look found to be late.
+    /// Containers that were late at the last look.
     pub(super) fn late(&self) -> impl ExactSizeIterator<Item = &ContainerId> {
         self.late.keys()
     }

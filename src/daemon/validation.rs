@@ -1,8 +1,8 @@
-//! `strict: true`: no container runs otherwise than decided, also where that keeps it from running.
+//! `strict: true`: a container runs as decided or not at all.
 //!
-//! The runtime asks for approval when all plugins have said what they want. That is refused if
-//! another plugin has changed the CPUs since; and if our answer was too late or lost, in which case
-//! the runtime would go on without it.
+//! The runtime asks for approval after all plugins have answered. The daemon refuses if another
+//! plugin has changed the CPUs, or if its own answer was late or lost and the runtime would go on
+//! without it.
 
 use super::keeper::Keeper;
 use crate::cpuset::CpuSet;
@@ -11,7 +11,7 @@ use crate::nri::{Capabilities, Refusal};
 use crate::observe::counters::STRICT;
 use crate::wording;
 
-/// Whether what is going to be set for a new container is what was decided.
+/// Whether the CPUs that the runtime is about to set are the decided ones.
 pub(super) fn validate(
     keeper: &mut Keeper,
     container: &ContainerId,
@@ -24,7 +24,7 @@ pub(super) fn validate(
     let (subject, why) = match ledger.target(container) {
         Some(placed) if set == Some(placed.adjustment.cpus()) => return Ok(()),
         Some(placed) => {
-            let (decided, set) = (placed.adjustment.cpus(), told(set));
+            let (decided, set) = (placed.adjustment.cpus(), described(set));
             let (cpus, were) = (wording::cpus(decided), wording::agree(decided, "was", "were"));
             let why = format!(
                 "{cpus} {were} decided for this container, but it would run on {set}: another NRI plugin \
@@ -43,11 +43,11 @@ pub(super) fn validate(
     Err(Refusal(format!("strict: {why}")))
 }
 
-fn told(set: Option<CpuSet>) -> String {
+fn described(set: Option<CpuSet>) -> String {
     set.map_or_else(|| "any".to_owned(), wording::cpus)
 }
 
-/// What cannot be promised with this runtime.
+/// A warning, if `strict` cannot be kept with this runtime.
 pub(super) fn cannot_promise(capabilities: &Capabilities) -> Option<String> {
     let version = match capabilities.nri {
         _ if capabilities.validation => return None,

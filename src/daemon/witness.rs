@@ -1,13 +1,13 @@
-//! What the kernel says of containers that the runtime lists.
+//! Corrects a runtime's list by the kernel's files.
 
 use super::blocking::blocking;
 use crate::enforce::{InForce, Verifier};
 use crate::ledger::Event;
 use crate::wording;
 
-/// Puts what the kernel says is set for listed containers in the place of what the runtime
-/// believes: CRI-O lists what it set when it created them, once it has been restarted. What they
-/// ask for cannot be seen, only that the list is old.
+/// Replaces the CPUs and memory nodes of listed containers by what their control groups have:
+/// CRI-O, after a restart, lists what it set when it created them. What they ask for cannot be
+/// read, so they are marked as outdated.
 pub(super) async fn witness(verifier: Option<Verifier>, mut event: Event) -> Event {
     let Event::Synchronize { containers, .. } = &mut event else { return event };
     let Some(verifier) = verifier else { return event };

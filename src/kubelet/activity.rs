@@ -114,7 +114,7 @@ impl ActivityDetector {
     }
 
     /// Takes note of what an event tells, before it is handled.
-    pub fn hear(&mut self, event: &Event) -> Option<Change> {
+    pub fn note_event(&mut self, event: &Event) -> Option<Change> {
         match event {
             Event::Create { pod, container } if pod.qos != Qos::Unknown => {
                 self.named = container.cpus.is_some();
@@ -211,13 +211,13 @@ mod tests {
         assert_eq!(guard.look(file("static", 1)), None);
         assert_eq!(guard.look(file("static", 2)), Some(Change::Assigned));
         // A kubelet restarts, and a pod's container comes without CPUs at that time.
-        assert_eq!(guard.hear(&create(None)), None);
+        assert_eq!(guard.note_event(&create(None)), None);
         assert_eq!(guard.look(file("none", 0)), Some(Change::Went));
         // What it assigned is still to be taken over.
         let Event::Kubelet { stance: Stance::Assign, claims } = guard.event() else { panic!() };
         assert_eq!(claims.len(), 2);
         // CPUs in a request now come from another plugin.
-        assert_eq!(guard.hear(&create(Some("2"))), None);
+        assert_eq!(guard.note_event(&create(Some("2"))), None);
         assert_eq!(guard.look(Look::Missing), Some(Change::Came(Sign::Request)));
     }
 
@@ -244,7 +244,7 @@ mod tests {
             (create(None), Some(Change::Went)),
             (event(Qos::Guaranteed, Some("2"), true), Some(Change::Came(Sign::Request))),
         ] {
-            assert_eq!(guard.hear(&heard), expect, "{heard:?}");
+            assert_eq!(guard.note_event(&heard), expect, "{heard:?}");
         }
         assert!(guard.is_active());
     }

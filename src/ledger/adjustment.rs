@@ -4,8 +4,8 @@ use super::model::{ContainerId, MilliCpu};
 use crate::cpuset::CpuSet;
 use crate::nodeset::NodeSet;
 
-/// Where a container runs: its CPUs, its memory, its CFS quota. Never an empty set of CPUs: the
-/// runtime would take that for "no change".
+/// Where a container runs: its CPUs, its memory, its CFS quota. The set of CPUs is never empty: the
+/// runtime would read that as "no change".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Adjustment {
     cpus: CpuSet,
@@ -36,7 +36,7 @@ impl Adjustment {
         Adjustment { limit, ..self }
     }
 
-    /// The same on other CPUs. `None` if these are none.
+    /// The same on other CPUs; `None` if there are none.
     pub(super) fn on(self, cpus: CpuSet) -> Option<Adjustment> {
         (!cpus.is_empty()).then_some(Adjustment { cpus, ..self })
     }

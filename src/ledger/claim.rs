@@ -3,7 +3,7 @@
 use super::model::{ContainerId, CpuRequest, PodUid};
 use crate::cpuset::CpuSet;
 
-/// Exclusive CPUs and whose they are: all that must outlive the process.
+/// Exclusive CPUs and their container: the checkpoint has all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// The pod's uid.
@@ -20,13 +20,12 @@ pub struct Claim {
     pub cpus: CpuSet,
     /// Whether their SMT siblings are kept idle for it.
     pub isolated: bool,
-    /// What it asked for when the runtime told that last; nothing if that is not known. A runtime's
-    /// list may tell less.
+    /// What it asked for in the last event that says so; nothing if that is unknown. A runtime's
+    /// list may say less.
     pub cpu: CpuRequest,
 }
 
 impl Claim {
-    /// Whether it is of this container.
     pub(super) fn is_of(&self, uid: &PodUid, container: &str) -> bool {
         &self.pod_uid == uid && self.container == container
     }

@@ -1,5 +1,5 @@
-//! What each container should have, and what has to be said to bring it there: the difference from
-//! what was applied.
+//! What each container should have, and the updates that bring it there: the difference from what
+//! was applied.
 
 use super::adjustment::{Adjustment, Update};
 use super::books::{Books, Certainty, ContainerEntry, ContainerRef, PodEntry};
@@ -10,12 +10,12 @@ use super::policy::{Exclusivity, Policy};
 use crate::nodeset::NodeSet;
 use crate::placement::memory::{all_memory, memory_of};
 
-/// What a container should have; `None` if it is left as it is.
+/// What a container should have; `None` if it stays as it is.
 ///
-/// Under policy none that is one that may run everywhere. The kernel makes no partition of CPUs
-/// that a group beside it names, and unmakes one when they are written there: so the other
-/// containers of a pod do without the CPUs that the kernel keeps for one of them, though they could
-/// not run there anyway.
+/// Under policy none a container that may run everywhere stays as it is. The kernel makes no
+/// partition of CPUs that a sibling group names, and ends a partition when a sibling names its
+/// CPUs. So the updates of a pod's other containers leave out the CPUs of its partitions, though
+/// they could not run there anyway.
 pub(super) fn desired(
     node: &Node,
     pool: &Pool,
@@ -41,12 +41,12 @@ pub(super) fn desired(
     Some(adjustment.with_mems(mems(node, entry)))
 }
 
-/// `cpuset.mems` of a container: with exclusive CPUs the NUMA nodes of these, where the
-/// administrator wants it; `None` leaves it as it is.
+/// `cpuset.mems` of a container: the NUMA nodes of its exclusive CPUs, if the settings say so;
+/// `None` leaves it as it is.
 ///
-/// One whose memory follows no CPUs, as it shares them or because that is no longer wanted, may use
-/// all memory once it was bound. Memory nodes that were set elsewhere (the kubelet's memory manager
-/// does, under its policy `Static`) are left alone for the container's life.
+/// A container that was bound and is no longer, because it shares CPUs now or because the settings
+/// have changed, may use all memory. Memory nodes that something else has set (the kubelet's memory
+/// manager, under its policy `Static`) stay for the container's life.
 fn mems(node: &Node, entry: &ContainerEntry) -> Option<NodeSet> {
     if entry.applied.keeps_mems() {
         return None;
@@ -57,15 +57,15 @@ fn mems(node: &Node, entry: &ContainerEntry) -> Option<NodeSet> {
     }
 }
 
-/// Whether the memory nodes of a container that is found running were set here, as far as can be
-/// told: they are those of its CPUs.
+/// Whether the ledger has probably set the memory nodes of a container that is found running: they
+/// are those of its CPUs.
 pub(super) fn mems_are_ours(node: &Node, container: &Container) -> bool {
     let follow = || memory_of(&node.topology, &container.cpus?);
     node.settings.mems_follow_cpus && container.mems.is_some() && container.mems == follow()
 }
 
-/// Everything that containers which exist have to be told now, each thing once, in the order in
-/// which it must be done. The runtime changes `last` after all others, wherever it stands.
+/// All updates that are due, each once, in the order in which the runtime must make them. The
+/// runtime changes `last` after all others, wherever it stands.
 pub(super) fn updates(
     node: &Node,
     books: &mut Books,
@@ -76,7 +76,7 @@ pub(super) fn updates(
     if !node.assigns() || !books.owes(&basis) {
         return Vec::new();
     }
-    books.tell(basis);
+    books.set_delivered(basis);
     let due = |entry: &ContainerEntry, to: &Adjustment| entry.applied.differs(to);
     let steps = steps(node, books, pool, due, last);
     carry(books, steps, |entry, to| {
@@ -85,15 +85,15 @@ pub(super) fn updates(
     })
 }
 
-/// What has to be written into the groups of containers, where no answer can carry it, in the order
-/// in which it must be done. It stays to be told with the next answer. One that does not run yet
-/// may have no group; but it is as much in the way of others as one that does.
+/// What the daemon has to write into the groups of containers, in order, because no answer can carry
+/// it. The next answer repeats it to the runtime. A container that does not run yet may have no
+/// group; but it is as much in the way of others as one that runs.
 pub(super) fn writes(node: &Node, books: &mut Books, pool: &Pool) -> Vec<Update> {
     if !node.assigns() || !books.owes(&node.basis(pool)) {
         return Vec::new();
     }
     let due = |entry: &ContainerEntry, to: &Adjustment| {
-        // What a partition is the kernel's way sees to.
+        // The enforcer writes partitions.
         let partition = to.is_exclusive() && entry.enforced_by == Exclusivity::Kernel;
         !partition && !entry.applied.is_on(&to.cpus(), Certainty::Written)
     };
@@ -101,7 +101,7 @@ pub(super) fn writes(node: &Node, books: &mut Books, pool: &Pool) -> Vec<Update>
     carry(books, steps, |entry, to| entry.applied.record_written(to))
 }
 
-/// The steps to where containers should run, of those that have to be told.
+/// The steps of the containers whose update is due.
 fn steps(
     node: &Node,
     books: &Books,
@@ -124,8 +124,8 @@ fn steps(
         exclusive += usize::from(change.to.is_exclusive());
         updates.push(change.update());
     });
-    // Mostly a new container's CPUs are taken from those that share: these leave, and nothing is in
-    // the way.
+    // In most cases the shared containers leave the CPUs of a new container, and nothing else
+    // moves.
     if leave || exclusive > 1 {
         return in_order(changes().collect(), last);
     }
@@ -135,7 +135,7 @@ fn steps(
     Steps { updates, waiting: Vec::new() }
 }
 
-/// Takes note of what is told or written now, and what waits.
+/// Records what the runtime sets or the daemon writes now, and which containers wait.
 fn carry(
     books: &mut Books,
     steps: Steps,

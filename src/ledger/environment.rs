@@ -1,4 +1,5 @@
-//! What a container is told of its own CPUs: environment variables, set once, when it is created.
+//! Environment variables that describe a container's exclusive CPUs. They are set at creation and
+//! never change.
 
 use super::adjustment::Adjustment;
 use super::settings::Settings;
@@ -15,8 +16,7 @@ pub const NUMA_NODES: &str = "NRI_CPU_MANAGER_NUMA_NODES";
 /// These CPUs by uncore cache, a list for each, with semicolons between: `8-15;40`.
 pub const UNCORE_CACHES: &str = "NRI_CPU_MANAGER_UNCORE_CACHES";
 
-/// What a new container is told; nothing unless the administrator wants it and its CPUs are its
-/// own.
+/// The variables of a new container; none unless `exposeCpus` is set and its CPUs are exclusive.
 pub(super) fn environment(
     topology: &Topology,
     settings: &Settings,
@@ -50,8 +50,8 @@ mod tests {
     #[track_caller]
     fn check(machine: &str, cpus: &str, expect: [&str; 3]) {
         let topology = machine.parse::<Machine>().unwrap().topology().unwrap();
-        let told = describe(&topology, cpus.parse().unwrap());
-        let values: Vec<&str> = told.iter().map(|(_, value)| value.as_str()).collect();
+        let variables = describe(&topology, cpus.parse().unwrap());
+        let values: Vec<&str> = variables.iter().map(|(_, value)| value.as_str()).collect();
         assert_eq!(values, expect, "{cpus} of {machine}");
     }
 

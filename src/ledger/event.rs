@@ -1,4 +1,4 @@
-//! What can happen to the ledger, and what it answers.
+//! Everything that changes the ledger, and its answers.
 
 use super::adjustment::{Adjustment, Update};
 use super::environment::Variable;
@@ -8,13 +8,13 @@ use super::stance::{KubeletClaim, Stance};
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
 
-/// Everything that can happen, in the order the runtime says it did.
+/// An event, in the order in which the runtime reports it.
 ///
-/// Each one may come twice, late, never, or speak of something unknown.
+/// Each may come twice, late or never, and may name something unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// All pods and containers that exist, after a connection was made. What is not named here is
-    /// gone.
+    /// All pods and containers that exist, after the runtime has connected. What is not in it no
+    /// longer exists.
     Synchronize {
         /// The pods.
         pods: Vec<Pod>,
@@ -23,7 +23,7 @@ pub enum Event {
     },
     /// A pod's sandbox is being started.
     RunPod(Pod),
-    /// A pod is being resized in place; its budget is the new one. Other events go on telling the
+    /// A pod is being resized in place; its budget is the new one. Other events go on naming the
     /// old one.
     UpdatePod(Pod),
     /// A container is about to be created: the one moment at which it can be pinned before it runs.
@@ -33,15 +33,15 @@ pub enum Event {
         /// The container.
         container: Container,
     },
-    /// A container's process is about to run; its control group is there. Told where the kernel
-    /// keeps exclusivity.
+    /// A container's process is about to run; its control group exists. The daemon reports it only
+    /// where the kernel keeps exclusivity.
     Starting {
         /// Its pod.
         pod: Pod,
         /// The container.
         container: Container,
     },
-    /// A container's process runs now.
+    /// A container's process runs.
     Started {
         /// Its pod.
         pod: Pod,
@@ -59,56 +59,56 @@ pub enum Event {
     },
     /// A container's process has ended, or its creation failed.
     Stop(ContainerId),
-    /// An instance of a container is gone for good, or never came to be. Its pod may go on, and so
-    /// may its name.
+    /// The runtime has removed an instance of a container, or could not create it. Its pod may go
+    /// on, and a new instance of its name may come.
     Remove(ContainerId),
     /// All containers of a pod have been stopped.
     StopPod(SandboxId),
-    /// A pod is gone for good.
+    /// The runtime has removed a pod.
     RemovePod(SandboxId),
-    /// Some time has passed, half a minute or so. What has not happened meanwhile counts, too: a
-    /// container that is still away lends its CPUs.
+    /// About half a minute has passed. A container that has ended and has not come back since the
+    /// last one lends its CPUs.
     Lull,
-    /// CPUs of the machine have gone offline or come online: it is this one now.
+    /// CPUs have gone offline or come online: the machine as it is now.
     Machine(Topology),
-    /// The administrator has decided otherwise: these settings are in force from now on.
+    /// These settings are in force from now on.
     Settings(Settings),
-    /// The kubelet's own CPU manager came or went. With [`Stance::Assign`] what it assigned is
-    /// taken over.
+    /// The kubelet's own CPU manager has become active or inactive. With [`Stance::Assign`] the
+    /// ledger takes over what it assigned.
     Kubelet {
         /// What to do from now on.
         stance: Stance,
         /// What the kubelet has, or last had, assigned; empty if that is not known.
         claims: Vec<KubeletClaim>,
     },
-    /// Updates can be delivered now by this way, without an event of the runtime. The decision has
+    /// This channel can deliver updates now, without an event of the runtime. The decision has
     /// them.
     Deliver(Channel),
-    /// The runtime has not made these changes, or the kernel has not written them: they go along
-    /// with the next delivery.
+    /// The runtime has not made these updates, or the kernel has not accepted them. The next
+    /// delivery repeats them.
     Undelivered(Vec<Update>),
-    /// The creation of this container was decided, with these changes for others, but cannot be
-    /// answered with: the container gets nothing, as if it had been refused.
+    /// The daemon cannot answer with the decision on this container's creation and these updates of
+    /// others. The container gets nothing, as if it had been refused.
     Revoked {
         /// The container.
         container: ContainerId,
-        /// What the decision had for others.
+        /// The decision's updates of others.
         updates: Vec<Update>,
     },
-    /// The kernel does not keep others off this container's CPUs: the runtime has to, by updates of
-    /// the shared containers.
+    /// The kernel makes no partition for this container: the runtime has to keep others off its
+    /// CPUs, by updates of the shared containers.
     PartitionRefused(ContainerId),
-    /// Something else than what was decided is set for these containers.
+    /// These containers have other CPUs than the ledger decided.
     Drifted(Vec<ContainerId>),
 }
 
-/// A way by which updates reach containers.
+/// How updates reach containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Channel {
-    /// The runtime makes them: it is called now, or waits for an answer.
+    /// The runtime makes them: the daemon calls it, or it waits for an answer.
     Runtime,
-    /// They are written into the groups of running containers. The runtime is still to be told,
-    /// with its next answer. Some wait until others are written: there may be more, until a
+    /// The daemon writes them into the groups of running containers, and the next answer repeats
+    /// them to the runtime. Some updates wait until others are written: the daemon asks until a
     /// decision has none.
     Groups,
 }
@@ -146,10 +146,9 @@ impl Event {
 pub struct Wanted {
     /// Its CPU time; a part that is `None` stays as it is.
     pub cpu: CpuRequest,
-    /// Whether the request carries a CFS quota, which would end the freedom of exclusive CPUs from
-    /// it.
+    /// Whether the request carries a CFS quota. It would throttle exclusive CPUs.
     pub sets_quota: bool,
-    /// CPUs named in the request: a kubelet whose own CPU manager is active does that, or another
+    /// CPUs named in the request, by a kubelet whose own CPU manager is active or by another
     /// plugin.
     pub cpus: Option<CpuSet>,
 }
@@ -157,7 +156,7 @@ pub struct Wanted {
 /// The ledger's answer to an event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// For [`Event::Create`]: where the new container shall run; `None` leaves it alone.
+    /// For [`Event::Create`]: where the new container runs; `None` leaves it alone.
     pub adjustment: Option<Adjustment>,
     /// For [`Event::Create`]: environment variables for the new container.
     pub environment: Vec<Variable>,

@@ -6,16 +6,16 @@
 //!                     └── request ──► engine (placement)
 //! ```
 //!
-//! Events go in, decisions come out: [`Ledger::handle`] is the only door. The ledger does no I/O,
-//! has no clock, and does not know which protocol its events came by. It asks an
-//! [engine](crate::placement::Engine) which CPUs, and decides itself which container gets them and
-//! when they are free again:
+//! [`Ledger::handle`] takes an event and returns a decision; nothing else changes the ledger. The
+//! ledger does no I/O, has no clock, and does not know the protocol. An
+//! [engine](crate::placement::Engine) chooses CPUs; the ledger decides which container gets them,
+//! and when they are free again:
 //!
 //! * exclusive CPUs belong to a container's name in a pod, for the pod's life: a restarted
 //!   container gets the same ones;
-//! * everything else runs in the shared pool: all online CPUs that are exclusive to no container;
-//! * what changes for containers that exist rides on the answers that can carry it (create, update,
-//!   stop).
+//! * all other containers run in the shared pool: the online CPUs that are exclusive to no
+//!   container;
+//! * the answers to create, update and stop carry the changes of other containers.
 
 mod adjustment;
 mod adopt;
@@ -70,14 +70,14 @@ use books::{Books, ContainerRef};
 use node::{Node, Pool};
 use std::sync::{Arc, OnceLock};
 
-/// The one owner of the node's CPUs.
+/// Owns the node's CPUs.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     node: Node,
     books: Books,
-    /// What the kubelet assigned, for the moment at which that is taken over.
+    /// What the kubelet assigned, until the ledger takes it over.
     kubelet: Vec<KubeletClaim>,
-    /// What follows from the books, for shared containers.
+    /// Computed from the books after each event.
     pool: Pool,
     view: OnceLock<Arc<View>>,
 }
@@ -96,15 +96,15 @@ enum Carrier {
 }
 
 impl Ledger {
-    /// A ledger of a machine on which nothing runs yet, with the kubelet's answers.
+    /// A ledger of a machine on which nothing runs yet, with the kubelet's algorithm.
     ///
-    /// `remembered` are the claims of an earlier life; they count for nothing until an
-    /// [`Event::Synchronize`] tells what really runs.
+    /// `remembered` are the claims of the last process. The next [`Event::Synchronize`] shows which
+    /// of them still count; until then no container gets their CPUs.
     pub fn new(topology: Topology, settings: Settings, remembered: Vec<Claim>) -> Ledger {
         Ledger::with_engine(Arc::new(Kubelet), topology, settings, remembered)
     }
 
-    /// The same with another engine.
+    /// A ledger with another engine.
     pub fn with_engine(
         engine: Arc<dyn Engine>,
         topology: Topology,
@@ -118,11 +118,11 @@ impl Ledger {
         Ledger { node, books, kubelet: Vec::new(), pool, view: OnceLock::new() }
     }
 
-    /// Takes note of an event and decides what follows. Nothing else changes the ledger.
+    /// Records an event and decides what follows from it.
     ///
     /// # Errors
     /// For [`Event::Create`] and [`Event::Update`], if the container cannot be placed as
-    /// configured. No container's CPUs have changed by it then. Other events are never refused.
+    /// configured. No container's CPUs change then. The ledger never refuses other events.
     pub fn handle(&mut self, event: Event) -> Result<Decision, Rejection> {
         if self.node.stance == Stance::Observe {
             self.rehearse(&event);
@@ -200,7 +200,7 @@ impl Ledger {
         Ok(Carrier::None)
     }
 
-    /// What the containers are told that an answer reaches.
+    /// The adjustments that `carrier` takes along.
     fn decide(&mut self, carrier: Carrier) -> Decision {
         let Ledger { node, books, pool, .. } = self;
         let updates = match carrier {
@@ -226,20 +226,20 @@ impl Ledger {
         Decision { updates, ..Decision::default() }
     }
 
-    /// Takes a stance. What the kubelet assigned is taken over at the change to [`Stance::Assign`],
-    /// or, if nothing is known of the node yet, with its first list of containers.
+    /// Takes a stance. At the change to [`Stance::Assign`] the ledger takes over what the kubelet
+    /// assigned; if it knows nothing of the node yet, it waits for the first list of containers.
     fn stand(&mut self, stance: Stance, claims: Vec<KubeletClaim>) {
         let before = std::mem::replace(&mut self.node.stance, stance);
         self.kubelet = claims;
         if stance == Stance::Assign && before != stance && self.books.pods().len() > 0 {
             let kubelet = self.kubelet_claims();
-            // Whatever was set by another hand since has ended the claim.
-            let set = |entry: &books::ContainerEntry| entry.claim.or(entry.applied.told());
+            // What the kubelet or another plugin has set since has ended the claim.
+            let set = |entry: &books::ContainerEntry| entry.claim.or(entry.applied.certain_cpus());
             adopt::adopt_anew(&self.node, &mut self.books, kubelet, set);
         }
     }
 
-    /// What the kubelet assigned. It is needed again as long as the kubelet assigns CPUs.
+    /// What the kubelet assigned; kept for another take-over while the kubelet assigns CPUs.
     fn kubelet_claims(&mut self) -> Vec<KubeletClaim> {
         match self.node.stance {
             Stance::Assign => std::mem::take(&mut self.kubelet),
@@ -247,7 +247,7 @@ impl Ledger {
         }
     }
 
-    /// Notes what would be done with an event, without doing it.
+    /// Notes what the ledger would do with an event, without doing it.
     fn rehearse(&mut self, event: &Event) {
         use What::{Assigned, LeftShared, Moved, Refused, Resized};
         if !matches!(event, Event::Create { .. } | Event::Update { .. } | Event::Synchronize { .. })
@@ -259,17 +259,17 @@ impl Ledger {
         trial.books.journal.take();
         // A refusal is among the notes.
         let _ = trial.handle(event.clone());
-        let told = |note: &Note| {
+        let worth_noting = |note: &Note| {
             matches!(
                 note.what,
                 Assigned { .. } | Moved { .. } | Resized { .. } | LeftShared(_) | Refused { .. }
             )
         };
-        let notes = trial.books.journal.take().into_iter().filter(told);
+        let notes = trial.books.journal.take().into_iter().filter(worth_noting);
         self.books.journal.extend(notes.map(|note| Note { done: false, ..note }));
     }
 
-    /// What was worth telling a person since the last call.
+    /// The notes for the log since the last call.
     pub fn take_notes(&mut self) -> Vec<Note> {
         self.books.journal.take()
     }
@@ -292,8 +292,8 @@ impl Ledger {
         self.node.stance
     }
 
-    /// All exclusive CPUs and whose they are, in order of pod uid and container name; last those of
-    /// an earlier life whose containers no event has named yet.
+    /// All claims, in order of pod uid and container name; last those of the last process whose
+    /// containers no event has named yet.
     pub fn claims(&self) -> impl Iterator<Item = Claim> {
         self.books.claims()
     }
@@ -309,7 +309,8 @@ impl Ledger {
         self.pool.cpus
     }
 
-    /// What a shared container is told. CPUs that the kernel keeps for a container are among them.
+    /// The CPUs that the runtime sets for a shared container. CPUs that the kernel keeps for a
+    /// container are among them.
     pub fn shared_cpus(&self) -> CpuSet {
         self.pool.open
     }
@@ -324,12 +325,12 @@ impl Ledger {
         self.node.free(&self.books)
     }
 
-    /// Whether something may be left to deliver.
+    /// Whether updates may be due.
     pub fn owes(&self) -> bool {
         self.node.assigns() && self.books.owes(&self.node.basis(&self.pool))
     }
 
-    /// Whether containers wait for CPUs that others were told to leave.
+    /// Whether containers wait for CPUs that others are about to leave.
     pub fn waits(&self) -> bool {
         self.books.waits()
     }
@@ -339,13 +340,13 @@ impl Ledger {
         self.books.find(container).is_some_and(|found| found.entry.inherited)
     }
 
-    /// Where all containers should run that exist and are told anything here, in order of pod uid
-    /// and container name.
+    /// Where all containers should run that exist and that the ledger decides about, in order of
+    /// pod uid and container name.
     pub fn targets(&self) -> impl Iterator<Item = Target> {
         self.books.containers().filter_map(|found| self.target_of(found))
     }
 
-    /// One of them; `None` if there is no such container or it has ended.
+    /// Where this container should run; `None` if there is no such container or it has ended.
     pub fn target(&self, id: &ContainerId) -> Option<Target> {
         self.target_of(self.books.find(id)?)
     }
@@ -368,25 +369,25 @@ impl Ledger {
         self.books.containers().filter_map(target::holder)
     }
 
-    /// Pods whose end has to be looked for, as there is nothing left of which the runtime could
-    /// tell it.
+    /// Pods whose end the daemon has to look for: the runtime reports no end of a pod without
+    /// containers.
     pub fn deserted(&self) -> impl Iterator<Item = Deserted> {
         self.books
             .deserted()
             .map(|pod| Deserted { sandbox: pod.pod.sandbox.clone(), group: pod.group() })
     }
 
-    /// What others may read, as it is now.
+    /// An immutable view of the present state.
     pub fn view(&self) -> Arc<View> {
         let view = || Arc::new(View::of(&self.node, &self.books, &self.pool));
         Arc::clone(self.view.get_or_init(view))
     }
 
-    /// Whether what must always hold does: no CPU exclusive twice, none reserved or offline, and
-    /// every online CPU either shared, exclusive, or reserved.
+    /// Checks the invariants: no CPU is exclusive twice, none is reserved or offline, and every
+    /// online CPU is shared, exclusive, or reserved.
     ///
     /// # Errors
-    /// What does not hold, for the message of a failed assertion.
+    /// What does not hold.
     pub fn check(&self) -> Result<(), String> {
         self.books.check()?;
         let (online, reserved) = (self.node.topology.online(), self.node.reserved());

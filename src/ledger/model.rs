@@ -41,20 +41,18 @@ impl fmt::Display for ContainerId {
 pub struct MilliCpu(pub u64);
 
 impl MilliCpu {
-    /// The least `cpu.shares` there is; stands for any request of up to 2 thousandths, none at all
-    /// included.
+    /// The lowest value of `cpu.shares`: any request of up to 2 thousandths, or none.
     const MIN_SHARES: u64 = 2;
-    /// The most `cpu.shares` there is; stands for any request of 256 CPUs or more.
+    /// The highest value of `cpu.shares`: any request of 256 CPUs or more.
     const MAX_SHARES: u64 = 262_144;
 
-    /// From here on `cpu.shares` do not tell requests apart.
-    pub(super) const SHARES_END: MilliCpu = MilliCpu(Self::MAX_SHARES * 1000 / 1024);
+    /// From here on all requests have the same `cpu.shares`.
+    const SHARES_END: MilliCpu = MilliCpu(Self::MAX_SHARES * 1000 / 1024);
 
     /// The request that the kubelet wrote as `cpu.shares` (cgroup v1 units, also under cgroup v2).
     ///
     /// The kubelet rounds `milli * 1024 / 1000` down, so this rounds up; exact from 3m to 256 CPUs.
-    /// `None` where the shares do not tell: at the least they may mean no request, at the most any
-    /// larger one.
+    /// `None` at both ends: the lowest value may mean no request, the highest any larger one.
     pub fn from_shares(shares: u64) -> Option<MilliCpu> {
         match shares {
             0..=MilliCpu::MIN_SHARES => None,
@@ -97,7 +95,7 @@ impl MilliCpu {
     }
 }
 
-/// More than can be counted is as much as can be: what a runtime says need not be sane.
+/// Saturates: what a runtime reports need not make sense.
 impl Sum for MilliCpu {
     fn sum<I: Iterator<Item = MilliCpu>>(amounts: I) -> MilliCpu {
         amounts.fold(MilliCpu(0), |sum, amount| MilliCpu(sum.0.saturating_add(amount.0)))
@@ -126,7 +124,7 @@ pub enum Qos {
     Unknown,
 }
 
-/// What sort of container this is in its pod; the runtime's events do not tell.
+/// What sort of container this is in its pod. The runtime's events do not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ContainerKind {
     /// Runs to its end before the next container of the pod starts.
@@ -135,12 +133,12 @@ pub enum ContainerKind {
     RestartableInit,
     /// An ordinary container.
     App,
-    /// The source of the event could not tell.
+    /// The source of the event does not know.
     #[default]
     Unknown,
 }
 
-/// A pod, as far as an event tells.
+/// A pod, as an event describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
     /// The sandbox that carries the pod now.
@@ -153,9 +151,10 @@ pub struct Pod {
     pub name: String,
     /// Its quality of service class.
     pub qos: Qos,
-    /// No more than this can be exclusive in the pod at a time, and its NUMA affinity in pod scope
-    /// is for that many CPUs. The runtime tells the CPU time of the whole pod; a source that knows
-    /// the containers, the sum of their requests for whole CPUs. `None` if the event does not say.
+    /// The most that can be exclusive in the pod at a time; its NUMA affinity in pod scope is for
+    /// that many CPUs. From the runtime this is the CPU time of the whole pod; from a source that
+    /// knows the containers, the sum of their requests for whole CPUs. `None` if the event does not
+    /// say.
     pub budget: Option<MilliCpu>,
     /// The annotations that are meant for this plugin, names and values as they stand, see
     /// [`terms`](super::terms).
@@ -167,16 +166,16 @@ pub struct Pod {
 /// What a container asks for in CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuRequest {
-    /// Its request, as far as `cpu.shares` tell, see [`MilliCpu::from_shares`].
+    /// Its request, if `cpu.shares` show it, see [`MilliCpu::from_shares`].
     pub request: Option<MilliCpu>,
     /// Its limit; `None` without one (or when the kubelet sets no CFS quota at all).
     pub limit: Option<MilliCpu>,
 }
 
 impl CpuRequest {
-    /// The CPU time of a whole pod that asks for this: the larger of the two. Its limit also tells
-    /// of more than 256 CPUs; but the kubelet makes it of the limits that its containers declare,
-    /// though some of them may have none.
+    /// The CPU time of a whole pod that asks for this: the larger of the two. The limit can be more
+    /// than 256 CPUs. It can also be too small: the kubelet sums the limits that the containers
+    /// declare, and some may declare none.
     pub fn budget(self) -> Option<MilliCpu> {
         self.limit.max(self.request)
     }
@@ -185,17 +184,17 @@ impl CpuRequest {
 impl CpuRequest {
     /// What it is after a change that names only what changes.
     ///
-    /// Shares cannot tell requests from 256 CPUs on: beside such a limit none means as much as
-    /// that, not the old one.
+    /// Shares do not show requests of 256 CPUs or more: beside such a limit a missing request is
+    /// not the old one.
     pub(super) fn changed_by(self, wanted: CpuRequest) -> CpuRequest {
-        let untold = wanted.limit.is_some_and(|limit| limit >= MilliCpu::SHARES_END);
+        let unknown = wanted.limit.is_some_and(|limit| limit >= MilliCpu::SHARES_END);
         CpuRequest {
-            request: if untold { wanted.request } else { wanted.request.or(self.request) },
+            request: if unknown { wanted.request } else { wanted.request.or(self.request) },
             limit: wanted.limit.or(self.limit),
         }
     }
 
-    /// The amount asked for, where request and limit do not differ.
+    /// The amount asked for, if request and limit do not differ.
     ///
     /// One of them suffices: without CFS quotas the kubelet sends no limit, and the limit of an
     /// exclusive container has been lifted.
@@ -220,7 +219,7 @@ pub struct Device {
     pub node: Option<usize>,
 }
 
-/// A container, as far as an event tells.
+/// A container, as an event describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
     /// The runtime's id of this instance.
@@ -237,23 +236,22 @@ pub struct Container {
     pub cpus: Option<CpuSet>,
     /// The NUMA nodes the runtime has set for its memory; `None` if none are set.
     pub mems: Option<NodeSet>,
-    /// The devices it is given; none for one that is given all there are.
+    /// Its devices; none for a container that may use all devices.
     pub devices: Vec<Device>,
-    /// Whether the kernel keeps all other containers off these: its control group is a partition.
-    /// Runtimes do not tell.
+    /// Whether its control group is a partition, so that the kernel keeps other containers off
+    /// `cpus`. The daemon reads it; runtimes do not report it.
     pub partitioned: bool,
-    /// Whether what the runtime says of it is older than what is set: CRI-O, once it has been
-    /// restarted, lists containers as it created them. What it asks for is of that time, too.
+    /// Whether the runtime's description is older than what is set: CRI-O, after a restart, lists
+    /// containers as it created them, `cpu` included.
     pub outdated: bool,
-    /// Its control group, where the runtime tells.
+    /// Its control group, if the runtime says.
     pub cgroup: Option<CgroupPath>,
     /// When it was created, in nanoseconds since 1970; `None` if the runtime does not say.
     pub created_at: Option<i64>,
 }
 
 impl Container {
-    /// A container of which nothing is known but what it asks for: not its kind, and nothing is set
-    /// for it.
+    /// A container of unknown kind for which nothing is set.
     pub fn new(
         id: ContainerId,
         sandbox: SandboxId,

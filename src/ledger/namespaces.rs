@@ -1,5 +1,4 @@
-//! What the administrator lets the pods of each namespace wish for, and what holds where they say
-//! nothing.
+//! What the pods of each namespace may wish for, and their defaults.
 
 use super::policy::Policy;
 use super::wish::Wish;
@@ -11,20 +10,19 @@ use std::sync::Arc;
 /// What holds in one or several namespaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// Whether its pods can have exclusive CPUs at all, where that is not as on the rest of the
-    /// node.
+    /// Whether its pods can have exclusive CPUs at all; `None` follows the node's policy.
     pub policy: Option<Policy>,
     /// What its pods may wish for.
     pub allow: BTreeSet<Wish>,
-    /// What holds for pods that say nothing.
+    /// The wishes of pods that say nothing.
     pub defaults: Vec<Wish>,
 }
 
-/// The bounds of all namespaces. One that is not named has none, and its pods may wish for nothing.
+/// The bounds of all namespaces. Pods of a namespace that no pattern matches may wish for nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Namespaces(Arc<[(Vec<String>, Bounds)]>);
 
-/// Two patterns of which neither is the more specific one, and that can mean the same namespace.
+/// Two patterns that can match the same namespace, and of which neither is more specific.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{:?} and {:?} can mean the same namespace, and neither is more specific: an entry for it would be a guess",
@@ -43,7 +41,7 @@ impl Namespaces {
     /// them.
     ///
     /// # Errors
-    /// If two patterns of different entries, or the same pattern twice, leave open which counts.
+    /// If two patterns of different entries, or the same pattern twice, are ambiguous.
     pub fn new(entries: Vec<(Vec<String>, Bounds)>) -> Result<Namespaces, Tie> {
         match tie(&entries, overlap) {
             Some(tie) => Err(tie),
@@ -56,13 +54,13 @@ impl Namespaces {
         self.0.len()
     }
 
-    /// Whether nothing is said of any namespace.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All names and patterns with what holds for them, the most specific first: of those that mean
-    /// a namespace the first counts.
+    /// All names and patterns with their bounds, the most specific first: the first one that
+    /// matches a namespace counts.
     pub fn by_closeness(&self) -> Vec<(&str, &Bounds)> {
         let named = self
             .0
@@ -73,8 +71,8 @@ impl Namespaces {
         named
     }
 
-    /// What holds in a namespace, by the most specific pattern that means it: its own name before
-    /// all, then the pattern with more characters of its own.
+    /// The bounds of a namespace, by the most specific pattern that matches it: its own name first,
+    /// then the pattern with most literal characters.
     pub fn of(&self, namespace: &str) -> Option<&Bounds> {
         let meant = |(names, bounds)| {
             let names: &Vec<String> = names;
@@ -86,8 +84,8 @@ impl Namespaces {
     }
 }
 
-/// The first two patterns that leave open which counts. Only patterns that are as close as each
-/// other, and no names, are held against each other by `overlap`: there can be thousands of names.
+/// The first two patterns that are ambiguous. `overlap` compares only patterns of equal closeness,
+/// and no names: there can be thousands of names.
 fn tie(
     entries: &[(Vec<String>, Bounds)],
     mut overlap: impl FnMut(&str, &str) -> bool,
@@ -107,7 +105,7 @@ fn tie(
         }
         let Closeness::Pattern(literals) = Closeness::of(name) else { continue };
         let rivals = patterns.entry(literals).or_default();
-        // Of one entry it is all the same which pattern counts.
+        // Within one entry it does not matter which pattern counts.
         let found = rivals.iter().find(|(first, one)| *first != at && overlap(one, name));
         if let Some((first, one)) = found {
             return Some(tie(*first, one));

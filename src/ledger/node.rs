@@ -1,4 +1,4 @@
-//! [`Node`]: the machine and what an administrator decided about it, and the arithmetic of its CPUs.
+//! [`Node`]: the machine, the settings, and the arithmetic of its CPUs.
 
 use super::books::{Basis, Books, ContainerEntry};
 use super::policy::{Exclusivity, Policy};
@@ -10,14 +10,12 @@ use crate::placement::cores::with_idle_siblings;
 use crate::topology::Topology;
 use std::sync::Arc;
 
-/// All that decides beside the books.
+/// Everything that a decision depends on beside the books.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) topology: Arc<Topology>,
     pub(super) settings: Arc<Settings>,
-    /// Whether CPUs are assigned here, or by the kubelet's own CPU manager.
     pub(super) stance: Stance,
-    /// What decides which CPUs.
     pub(super) engine: Arc<dyn Engine>,
 }
 
@@ -28,14 +26,15 @@ pub(super) struct Pool {
     /// reservation. CPUs of a container that has ended are in it while they are lent out, see
     /// [`ContainerEntry::is_lent`].
     pub(super) cpus: CpuSet,
-    /// What shared containers are told. CPUs that the kernel keeps for a container are among them:
-    /// it takes them off all others by itself, and gives them back by itself. So this never changes
-    /// where the kernel keeps all of them, nor where the groups above shared containers do.
+    /// The CPUs that the runtime sets for shared containers. They include the partitions: the
+    /// kernel takes the CPUs of a partition off all other containers by itself, and gives them back
+    /// by itself. So this never changes if all exclusive CPUs are partitions,
+    /// nor if groups keep exclusivity.
     ///
     /// With strict reservation the pool can be empty. A container without a cpuset would then run
-    /// on the exclusive CPUs of others (the kubelet lets it, kubernetes/kubernetes#141196); the
-    /// reserved ones are the lesser evil. Should these be offline, and all others exclusive, then
-    /// it is empty, and shared containers are left where they are.
+    /// on the exclusive CPUs of others (so the kubelet, kubernetes/kubernetes#141196), so this is
+    /// the reserved ones then. It is empty if those are offline and all others exclusive: shared
+    /// containers stay where they are.
     pub(super) open: CpuSet,
 }
 
@@ -48,12 +47,10 @@ impl Pool {
 }
 
 impl Node {
-    /// Whether CPUs are assigned here.
     pub(super) fn assigns(&self) -> bool {
         self.stance == Stance::Assign
     }
 
-    /// Whether containers may get exclusive CPUs.
     pub(super) fn is_static(&self) -> bool {
         self.settings.policy == Policy::Static
     }
@@ -62,7 +59,6 @@ impl Node {
         self.settings.placement.reserved
     }
 
-    /// These CPUs, with their SMT siblings if these are to stay idle.
     pub(super) fn with_idle(&self, cpus: &CpuSet, isolated: bool) -> CpuSet {
         match isolated {
             true => with_idle_siblings(&self.topology, &self.reserved(), cpus),
@@ -81,27 +77,28 @@ impl Node {
         books.isolated().fold(books.held().all, |all, entry| all | self.taken(entry))
     }
 
-    /// CPUs that could become exclusive now. Should all reserved ones be offline, another one takes
-    /// their place.
+    /// CPUs that could become exclusive now. If all reserved ones are offline, one more stays
+    /// shared.
     pub(super) fn free(&self, books: &Books) -> CpuSet {
         let (free, reserved) = (self.unclaimed(books), self.reserved());
         let gone = reserved.is_disjoint(&self.topology.online()) && !reserved.is_empty();
         if gone { free - free.lowest(1) } else { free }
     }
 
-    /// CPUs that a container may keep which has them already, and that no other one has.
+    /// CPUs that no container has, and that one which runs on them already may keep.
     pub(super) fn unclaimed(&self, books: &Books) -> CpuSet {
         self.topology.online() - self.reserved() - self.exclusive(books) - self.remembered(books)
     }
 
-    /// CPUs of an earlier life whose containers no event has named yet. No other container gets
-    /// them: some runtimes never tell a plugin that they launched what runs already.
+    /// CPUs of the last process's claims whose containers no event has named yet. No other
+    /// container gets them: some runtimes never list running containers to a plugin that they
+    /// launched.
     pub(super) fn remembered(&self, books: &Books) -> CpuSet {
         let remembered = books.remembered().iter();
         remembered.map(|claim| self.with_idle(&claim.cpus, claim.isolated)).collect()
     }
 
-    /// Where shared containers may run, as the books are.
+    /// The shared pool.
     pub(super) fn pool(&self, books: &Books) -> Pool {
         let reserved = self.reserved();
         let mut shareable = self.topology.online();
@@ -113,7 +110,7 @@ impl Node {
         let mut open = if by_groups { shareable } else { cpus } - books.held().by_runtime;
         cpus -= books.held().used;
         for entry in books.isolated().filter(|entry| !entry.is_lent()) {
-            // The kernel keeps others off the CPUs that the container runs on, and off no others.
+            // A partition has only the CPUs that its container runs on.
             let idle = self.taken(entry) - entry.claim.unwrap_or_default();
             cpus -= idle;
             if !by_groups {
@@ -124,7 +121,6 @@ impl Node {
         Pool { cpus, open }
     }
 
-    /// What decides where shared containers run.
     pub(super) fn basis(&self, pool: &Pool) -> Basis {
         Basis {
             open: pool.open,

@@ -1,4 +1,4 @@
-//! What the ledger did that a person should know, for the log.
+//! What the ledger did, for the log.
 
 use super::model::ContainerId;
 use crate::cpuset::CpuSet;
@@ -30,8 +30,8 @@ impl fmt::Display for Subject {
 pub struct Note {
     /// Whether a person should look at it.
     pub warning: bool,
-    /// Whether it was done; otherwise it would have been, see
-    /// [`Stance::Observe`](super::Stance::Observe).
+    /// Whether the ledger did it; with [`Stance::Observe`](super::Stance::Observe) it only would
+    /// have.
     pub done: bool,
     /// The container it is about.
     pub subject: Subject,
@@ -46,7 +46,7 @@ pub enum What {
     Assigned {
         /// The CPUs, and the NUMA affinity they were chosen under.
         placement: Placement,
-        /// What they were chosen from.
+        /// What the engine chose from.
         request: Box<Request>,
     },
     /// It came back and got the CPUs it had.
@@ -69,13 +69,13 @@ pub enum What {
         /// Its exclusive CPUs from now on; `None` if it is a shared one.
         to: Option<CpuSet>,
     },
-    /// It asks for exclusive CPUs but runs in the shared pool.
+    /// It asks for exclusive CPUs but runs in the shared pool, for this reason.
     LeftShared(String),
-    /// It is not let in, or not resized.
+    /// The ledger refused to admit or to resize it.
     Refused {
         /// Why.
         why: String,
-        /// What there was to choose from, if it was not let in for want of CPUs.
+        /// What the engine chose from, if it found no CPUs.
         request: Option<Box<Request>>,
     },
     /// Its exclusive CPUs are free again.
@@ -90,7 +90,8 @@ pub enum What {
 pub enum MoveReason {
     /// Its CPUs were decided earlier, and the runtime has not set them.
     NotSet,
-    /// No plugin had pinned it: it was created while there was none, or while the ledger stood by.
+    /// No plugin had pinned it: it was created while no plugin ran, or while the kubelet assigned
+    /// CPUs.
     Unpinned,
     /// Its CPUs are exclusive to another container, too.
     Conflict,

@@ -1,9 +1,9 @@
-//! The order in which containers are told where they run from now on.
+//! The order of the updates in one message.
 //!
-//! A container leaves CPUs before another one is let on them, if either has them for itself: at no
-//! moment are they in the sets of both. One message changes a container once only. So a container
-//! that has to leave CPUs and also gets some that another one has still to leave is told in two
-//! steps, and waits for the second one until the next message.
+//! If one of two containers has CPUs for itself, the other leaves them before it gets them, or the
+//! other way round: at no moment are they in the sets of both. One message changes a container only
+//! once. So a container that leaves CPUs and gets some that another one has yet to leave needs two
+//! steps; the second one is in the next message.
 
 use super::adjustment::{Adjustment, Update};
 use super::books::ContainerEntry;
@@ -11,7 +11,7 @@ use super::model::ContainerId;
 use super::policy::Exclusivity;
 use crate::cpuset::CpuSet;
 
-/// A container that is told where it runs.
+/// A container whose CPUs change.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Change<'a> {
     pub(super) entry: &'a ContainerEntry,
@@ -19,7 +19,7 @@ pub(super) struct Change<'a> {
     pub(super) to: Adjustment,
 }
 
-/// What is told now, in its order.
+/// The updates of one message, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Steps {
     pub(super) updates: Vec<Update>,
@@ -27,7 +27,7 @@ pub(super) struct Steps {
     pub(super) waiting: Vec<ContainerId>,
 }
 
-/// What one container is told now.
+/// The update of one container.
 struct Step {
     update: Update,
     /// Whether it gets the rest of its CPUs later.
@@ -35,25 +35,24 @@ struct Step {
 }
 
 impl Change<'_> {
-    /// The CPUs that are set, as far as is known.
+    /// The CPUs that are set now.
     fn before(&self) -> Option<CpuSet> {
         self.entry.applied.cpus()
     }
 
-    /// The CPUs that it gets and does not have. Where nothing is set it has all there are.
+    /// The CPUs that it gets and does not have. A container without a cpuset has all of them.
     fn gains(&self) -> CpuSet {
         self.before().map_or(CpuSet::EMPTY, |before| self.to.cpus() - before)
     }
 
-    /// The CPUs that it has for itself and has to leave, if any. The kernel takes those that it
-    /// keeps by itself.
+    /// The exclusive CPUs that it has to leave, if any. Of a partition the kernel takes them by
+    /// itself.
     pub(super) fn leaves(&self) -> Option<CpuSet> {
         let itself = self.entry.enforced_by != Exclusivity::Kernel;
         let left = self.entry.applied.exclusive().filter(|_| itself)? - self.to.cpus();
         (!left.is_empty()).then_some(left)
     }
 
-    /// The change to where it is to run in the end.
     pub(super) fn update(&self) -> Update {
         Update { container: self.entry.id().clone(), adjustment: self.to }
     }
@@ -72,8 +71,8 @@ impl Change<'_> {
         Some(self.step_to(self.to.on(self.to.cpus() - *cpus)?))
     }
 
-    /// A step of a container that shares CPUs, where all that it gets have still to be left by
-    /// others: it makes room for them and keeps what it can, one CPU at least.
+    /// A step of a container that shares CPUs, if others have yet to leave all that it gets: it
+    /// leaves `wanted` and keeps the rest, at least one CPU.
     fn step_aside(&self, wanted: &CpuSet) -> Step {
         let before = self.before().unwrap_or_default();
         let rest = before - *wanted;
@@ -82,8 +81,8 @@ impl Change<'_> {
     }
 }
 
-/// The steps of one message, in their order. The runtime changes the container `last` after all
-/// others, wherever it stands.
+/// The steps of one message, in order. The runtime changes the container `last` after all others,
+/// wherever its update stands.
 pub(super) fn in_order(changes: Vec<Change<'_>>, last: Option<&ContainerId>) -> Steps {
     let (exclusive, shared): (Vec<_>, Vec<_>) =
         changes.into_iter().partition(|change| change.to.is_exclusive());
@@ -116,9 +115,9 @@ pub(super) fn in_order(changes: Vec<Change<'_>>, last: Option<&ContainerId>) -> 
     }
 }
 
-/// Containers with exclusive CPUs: each after those that have to leave CPUs that it gets. Of a ring
-/// one goes ahead with the CPUs that it can have by now; only where it can have none at all two
-/// meet.
+/// Containers with exclusive CPUs: each after those that leave CPUs which it gets. In a cycle one
+/// goes first, with the CPUs that are free by then. Only if none are free do two containers overlap
+/// for a moment.
 fn exclusive_in_order(mut waiting: Vec<Change<'_>>, shared: &CpuSet) -> Vec<Step> {
     let mut steps = Vec::with_capacity(waiting.len());
     while !waiting.is_empty() {

@@ -5,7 +5,7 @@ use std::fmt;
 /// Which containers may have exclusive CPUs (the kubelet's `cpuManagerPolicy`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Policy {
-    /// None: containers are left alone.
+    /// None: containers stay as the runtime makes them.
     #[default]
     None,
     /// Containers of Guaranteed pods that ask for whole CPUs.

@@ -1,5 +1,5 @@
-//! What a container may have: its pod's budget, its NUMA affinity and the CPUs that its pod can use
-//! again, as a [`Request`] to the engine.
+//! Builds the [`Request`] to the engine: from the pod's budget, its NUMA affinity and the CPUs that
+//! it can use again.
 
 use super::books::{Books, BudgetFit, ContainerEntry, PodEntry};
 use super::model::Container;
@@ -10,22 +10,21 @@ use crate::placement::request::{PodDemand, Reuse};
 use crate::placement::settings::Settings;
 use crate::placement::{self, Placement, Rejection, Request, Scope, Wishes};
 
-/// What a container gets that is being created.
+/// What a new container gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Grant {
     /// The shared pool.
     Shared,
-    /// The exclusive CPUs it had before.
+    /// The exclusive CPUs that its name had before.
     Kept(CpuSet),
-    /// Exclusive CPUs that have just been chosen, and what there was to choose from.
+    /// Exclusive CPUs from the engine, and what it chose from.
     Chosen(Placement, Box<Request>),
 }
 
-/// A refusal, and what there was to choose from if it came to that.
+/// A refusal, and what the engine chose from, if the ledger asked it.
 pub(super) type Refusal = (Rejection, Option<Box<Request>>);
 
 impl Grant {
-    /// Its exclusive CPUs.
     pub(super) fn claim(&self) -> Option<CpuSet> {
         match self {
             Grant::Shared => None,
@@ -35,7 +34,7 @@ impl Grant {
     }
 }
 
-/// What a container of a pod gets that is being created. Changes nothing.
+/// What a new container of a pod gets. Changes nothing.
 pub(super) fn grant(
     node: &Node,
     books: &Books,
@@ -70,8 +69,6 @@ pub(super) fn grant(
     }
 }
 
-/// Whether and how `n` exclusive CPUs for a container fit a pod's budget, see
-/// [`PodEntry::budget_fit`].
 pub(super) fn budget_fit(
     node: &Node,
     pod: &PodEntry,
@@ -82,7 +79,7 @@ pub(super) fn budget_fit(
     pod.budget_fit(budget, container, n, |entry| node.taken(entry))
 }
 
-/// A request for `n` exclusive CPUs of those that are free and those that the container holds;
+/// A request for `n` exclusive CPUs, of the free ones and of `own`, those that the container holds;
 /// `None` without room in its pod's budget.
 #[expect(clippy::too_many_arguments, reason = "these are all that a request is made of")]
 pub(super) fn request(
@@ -116,17 +113,17 @@ pub(super) fn request(
 /// What the NUMA affinity of a pod is chosen by when a container asks for `n` CPUs of a supply
 /// (KEP-693).
 ///
-/// It is chosen with the first container that has exclusive CPUs, for as many as the pod's budget.
-/// It is chosen anew if the budget has changed, or if it is not known since the plugin was started
-/// anew. A pod whose budget is a limit, and no request, has it chosen with each container, for what
-/// it has then. A pod without a known budget has none, its containers each their own.
+/// The engine chooses it with the first container that has exclusive CPUs, for the pod's budget,
+/// and again after the budget changes or the plugin restarts. If the pod's budget is a limit and no
+/// request, the engine chooses it with each container, for what the pod has then. Without a known
+/// budget each container has an affinity of its own.
 fn pod_demand(pod: &PodEntry, supply: &CpuSet, n: usize) -> Option<PodDemand> {
     let cpus = pod.demand_with(supply, n)?;
     let chosen = pod.affinity.filter(|(of, _)| *of == cpus).map(|(_, hint)| hint);
     Some(PodDemand { cpus, held: pod.held_together(), chosen })
 }
 
-/// The request of a container that runs, for `n` CPUs beside or instead of those that it holds.
+/// The request of a running container, for `n` CPUs instead of those that it holds.
 pub(super) fn running(
     node: &Node,
     books: &Books,

@@ -1,4 +1,4 @@
-//! What an administrator decides about the ledger.
+//! [`Settings`]: the ledger's part of the configuration.
 
 use super::namespaces::Namespaces;
 use super::policy::{Exclusivity, Policy};
@@ -9,16 +9,16 @@ use std::fmt;
 /// The settings in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Who may have exclusive CPUs.
+    /// Which containers may have exclusive CPUs.
     pub policy: Policy,
-    /// Which CPUs they get, and which no container does.
+    /// How the engine chooses their CPUs, and which ones are reserved.
     pub placement: placement::Settings,
-    /// Who keeps others off exclusive CPUs.
+    /// What keeps others off exclusive CPUs.
     pub exclusivity: Exclusivity,
-    /// Whether a container with exclusive CPUs is told which they are, see
+    /// Whether a container with exclusive CPUs gets their numbers in its
     /// [`environment`](super::environment).
     pub expose_cpus: bool,
-    /// Whether the memory of a container with exclusive CPUs is to be on the NUMA nodes of these.
+    /// Whether the memory of a container with exclusive CPUs is bound to their NUMA nodes.
     pub mems_follow_cpus: bool,
     /// What pods may wish for.
     pub namespaces: Namespaces,

@@ -1,20 +1,20 @@
-//! Who assigns the node's CPUs, and what the kubelet has assigned.
+//! [`Stance`]: whether the ledger or the kubelet assigns the node's CPUs.
 
 use super::model::{ContainerId, PodUid};
 use crate::cpuset::CpuSet;
 use std::fmt;
 
-/// Who assigns the node's CPUs, and what follows for new containers.
+/// Whether the ledger or the kubelet assigns the node's CPUs, and what follows for new containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stance {
     /// The ledger does.
     #[default]
     Assign,
-    /// The kubelet or another plugin does: new containers that ask for exclusive CPUs are refused,
-    /// all else is left as it is.
+    /// The kubelet or another plugin does. The ledger refuses new containers that ask for exclusive
+    /// CPUs and changes nothing else.
     Refuse,
-    /// The kubelet or another plugin does: all is left as it is, and the log says what would be
-    /// decided.
+    /// The kubelet or another plugin does. The ledger changes nothing, and the log says what it
+    /// would decide.
     Observe,
 }
 

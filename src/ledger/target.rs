@@ -1,4 +1,4 @@
-//! What others need to know to make it so, and to see whether it is so.
+//! What the enforcer and the verifier need to know of a container.
 
 use super::adjustment::Adjustment;
 use super::books::{Books, ContainerRef, Phase};
@@ -17,17 +17,16 @@ pub struct Target {
     pub subject: Subject,
     /// Its control group, where known.
     pub cgroup: Option<CgroupPath>,
-    /// What the runtime was told to set.
+    /// What the runtime sets for it.
     pub adjustment: Adjustment,
-    /// Where its processes may really run: less than it was told, if the kernel keeps some of it
-    /// for others.
+    /// Where its processes may really run: without the CPUs that the kernel keeps for others.
     pub runs_on: CpuSet,
     /// What keeps others off its CPUs, if it has exclusive ones.
     pub enforced_by: Exclusivity,
-    /// Whether its process was told to run, as far as the runtime says.
+    /// Whether its process runs, as the runtime reports.
     pub running: bool,
-    /// Whether the pod's own CFS quota would throttle exclusive CPUs, so that it should be lifted:
-    /// a pod's quota is the sum of its containers', and so are its CPUs.
+    /// Whether the pod's own CFS quota would throttle exclusive CPUs and should be lifted. A pod's
+    /// quota is the sum of its containers' quotas.
     pub lifts_pod_quota: bool,
 }
 
@@ -49,13 +48,13 @@ pub struct Holder {
     pub group: Option<CgroupPath>,
     /// That of its pod.
     pub pod_group: CgroupPath,
-    /// Whether it has ended, as far as was told.
+    /// Whether it has ended, as the runtime reports.
     pub ended: bool,
 }
 
-/// A pod that has exclusive CPUs and no instance of any container: either it is over, and the
-/// runtime does not say so (containerd does not of pods that are older than its last start), or its
-/// containers are between two tries to create them.
+/// A pod that has exclusive CPUs and no instance of any container. Either it has ended and the
+/// runtime does not report it (containerd does not for pods that are older than its last start), or
+/// the kubelet is between two tries to create its containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deserted {
     /// Its sandbox.
@@ -65,8 +64,7 @@ pub struct Deserted {
     pub group: Option<CgroupPath>,
 }
 
-/// Where a container should run; `None` if it has ended, or while nothing is decided here that
-/// should be seen to.
+/// Where a container should run; `None` if it has ended or the ledger decides nothing about it.
 pub(super) fn target(
     node: &Node,
     books: &Books,
@@ -104,15 +102,15 @@ pub(super) fn holder(ContainerRef { pod, entry, .. }: ContainerRef<'_>) -> Optio
     })
 }
 
-/// Where a shared container runs that is told these CPUs. The kernel lets a group that has none
-/// left run where its parent does.
-pub(super) fn left_of(node: &Node, books: &Books, pool: &Pool, told: CpuSet) -> CpuSet {
+/// Where a shared container with these CPUs runs. The kernel lets a group that has no CPU left run
+/// where its parent does.
+pub(super) fn left_of(node: &Node, books: &Books, pool: &Pool, cpus: CpuSet) -> CpuSet {
     let around = match node.settings.exclusivity {
         Exclusivity::Groups => pool.in_groups(node),
         Exclusivity::Runtime | Exclusivity::Kernel => {
             node.topology.online() - books.held().by_kernel
         }
     };
-    let left = told & around;
+    let left = cpus & around;
     if left.is_empty() { around } else { left }
 }

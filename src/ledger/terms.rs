@@ -1,10 +1,9 @@
-//! What a pod wishes for its containers, in annotations, and what becomes of it.
+//! What a pod wishes for its containers in annotations, and what the settings allow of it.
 //!
 //! The form is NRI's convention: `KEY.cpu-manager.nri.io/container.NAME` for one container of the
-//! pod, `KEY.cpu-manager.nri.io/pod` or the bare `KEY.cpu-manager.nri.io` for all; the first of
-//! these that is there counts. An annotation is a wish and never a fact: the ledger reads it again
-//! each time it matters, and within the bounds of the pod's namespace only
-//! ([`Namespaces`](super::Namespaces)). A typing error is an error.
+//! pod, `KEY.cpu-manager.nri.io/pod` or the bare `KEY.cpu-manager.nri.io` for all; the most
+//! specific one counts. The ledger reads annotations again whenever they matter, within the bounds
+//! of the pod's namespace ([`Namespaces`](super::Namespaces)). It refuses what it does not know.
 
 use super::model::{Container, CpuRequest, Pod, Qos};
 use super::namespaces::Bounds;
@@ -16,10 +15,10 @@ use crate::placement::{Reason, Rejection, TopologyPolicy};
 use std::collections::BTreeMap;
 use std::iter;
 
-/// What the annotations of this plugin end in, before what they are for.
+/// The end of the key of this plugin's annotations.
 pub const DOMAIN: &str = ".cpu-manager.nri.io";
 
-/// What is between an annotation's key and the container that it is for.
+/// Between an annotation's key and the name of its container.
 const ADDRESSED: &str = "/container.";
 
 /// Whether an annotation of this name is meant for this plugin.
@@ -27,12 +26,12 @@ pub fn is_wish(name: &str) -> bool {
     name.split_once('/').map_or(name, |(prefix, _)| prefix).ends_with(DOMAIN)
 }
 
-/// What holds for one container.
+/// What a container's wishes and its namespace's defaults come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Terms {
-    /// Whether it has CPUs of its own, where the kubelet's rule is not to decide that.
+    /// Whether it has exclusive CPUs; `None` leaves that to the kubelet's rule.
     pub(super) cpus: Option<Cpus>,
-    /// Whether its pod says so itself: what cannot be met is refused then.
+    /// Whether its pod itself says so: the ledger then refuses what it cannot meet.
     pub(super) insists: bool,
     /// Which CPUs.
     pub(super) wishes: Wishes,
@@ -49,8 +48,8 @@ impl Terms {
     }
 
     /// How many exclusive CPUs a container asks for; `None` if none. By the kubelet's rule these
-    /// are the whole CPUs of a Guaranteed pod; in a Burstable one they have to be wished for, and
-    /// the request counts.
+    /// are the whole CPUs of a Guaranteed pod. In a Burstable pod a wish is needed, and the request
+    /// counts.
     pub(super) fn exclusive_cpus(&self, qos: Qos, cpu: &CpuRequest) -> Option<usize> {
         match (self.cpus, qos) {
             (Some(Cpus::Shared), _) => None,
@@ -60,8 +59,8 @@ impl Terms {
         }
     }
 
-    /// Why a container of a pod that says itself that it is to have exclusive CPUs cannot, if it
-    /// asks for none.
+    /// The rejection of a container that its pod wants exclusive CPUs for and that does not request
+    /// whole ones.
     pub(super) fn without_whole_cpus(&self, qos: Qos, cpu: &CpuRequest) -> Option<Rejection> {
         let insists = self.insists && self.cpus == Some(Cpus::Exclusive) && qos != Qos::Unknown;
         let asks = || match cpu.request.or(cpu.limit) {
@@ -76,11 +75,11 @@ impl Terms {
         })
     }
 
-    /// The rest of the pod uses its budget up.
+    /// What follows if the rest of the pod uses its budget up: the container shares, as under the
+    /// kubelet.
     ///
     /// # Errors
-    /// If the pod says itself that the container is to have exclusive CPUs; else it shares, as the
-    /// kubelet has it.
+    /// If the pod itself wants exclusive CPUs for the container.
     pub(super) fn without_room(&self) -> Result<(), Rejection> {
         match self.insists && self.cpus == Some(Cpus::Exclusive) {
             true => Err(unmet(
@@ -93,7 +92,7 @@ impl Terms {
 }
 
 impl Terms {
-    /// What holds for a new container of a pod.
+    /// The terms of a new container.
     ///
     /// # Errors
     /// If an annotation for it is unknown or not allowed.
@@ -105,14 +104,14 @@ impl Terms {
         Ok(wished(settings, pod, &container.name)?.with_devices(settings, container))
     }
 
-    /// What holds for one that runs already.
+    /// The terms of a container that runs already.
     pub(super) fn of_running(settings: &Settings, pod: &Pod, container: &Container) -> Terms {
         Terms::standing(settings, pod, &container.name).with_devices(settings, container)
     }
 
-    /// What holds for the container of this name that runs already, devices aside: wishes that are
-    /// no longer allowed are none, but for the one to share CPUs. No container gets CPUs of its own
-    /// because it may not do without.
+    /// The terms of a container that runs already, without its devices. Wishes that are no longer
+    /// allowed do not count, except the one to share CPUs: no container gets exclusive CPUs because
+    /// it may not ask to share.
     pub(super) fn standing(settings: &Settings, pod: &Pod, container: &str) -> Terms {
         wished(settings, pod, container).unwrap_or_else(|_| {
             let shares = shares_by_itself(pod, container);
@@ -120,10 +119,9 @@ impl Terms {
         })
     }
 
-    /// The same terms, for a container with these devices.
     fn with_devices(mut self, settings: &Settings, container: &Container) -> Terms {
         if !container.devices.is_empty() {
-            // Where NUMA nodes have no say, it does not matter where devices are.
+            // Without a topology manager the devices' nodes do not matter.
             let placement = self.wishes.settings(&settings.placement);
             if placement.topology_manager.policy != TopologyPolicy::None {
                 let nodes = container.devices.iter().filter_map(|device| device.node);
@@ -134,16 +132,16 @@ impl Terms {
     }
 }
 
-/// Whether a pod as a whole shares CPUs.
+/// Whether all containers of a pod share CPUs.
 pub(super) fn opts_out(settings: &Settings, pod: &Pod) -> bool {
     let addressed = pod.annotations.iter().filter_map(|(name, _)| name.split_once(ADDRESSED));
-    // No container has no name: so all are called of which no annotation speaks.
+    // The empty name stands for all containers that no annotation names.
     iter::once("")
         .chain(addressed.map(|(_, name)| name))
         .all(|name| Terms::standing(settings, pod, name).cpus == Some(Cpus::Shared))
 }
 
-/// What is wished for the container of this name.
+/// The terms of the container of this name, by annotations and defaults.
 fn wished(settings: &Settings, pod: &Pod, container: &str) -> Result<Terms, Rejection> {
     let bounds = &settings.namespaces;
     let silent = bounds.is_empty() && pod.annotations.is_empty();
@@ -153,7 +151,7 @@ fn wished(settings: &Settings, pod: &Pod, container: &str) -> Result<Terms, Reje
     resolve(pod, container, bounds.of(&pod.namespace))
 }
 
-/// An annotation for a container: the more it is that one's own, the later it comes.
+/// Which containers an annotation is for; the most specific one is the greatest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Address {
     Bare,
@@ -162,7 +160,7 @@ enum Address {
 }
 
 impl Address {
-    /// Where the text after the key addresses a container; `None` if it addresses another one.
+    /// Reads the text after the key; `None` if it names another container.
     fn parse(whom: Option<&str>, container: &str) -> Result<Option<Address>, String> {
         match whom {
             None => Ok(Some(Address::Bare)),
@@ -175,8 +173,7 @@ impl Address {
     }
 }
 
-/// What the annotations of a pod say for a container, each by itself: its key, how close it is, and
-/// the wish.
+/// The annotations of a pod that are for a container: key, address and wish of each.
 fn said<'a>(
     pod: &'a Pod,
     container: &'a str,
@@ -196,7 +193,7 @@ fn said<'a>(
     })
 }
 
-/// Whether a pod says itself that a container is to share CPUs, allowed or not.
+/// Whether a pod itself wants a container to share CPUs, allowed or not.
 fn shares_by_itself(pod: &Pod, container: &str) -> bool {
     let cpus = said(pod, container).flatten().filter_map(|(_, address, wish)| match wish {
         Wish::Cpus(cpus) => Some((address, cpus)),
@@ -207,7 +204,7 @@ fn shares_by_itself(pod: &Pod, container: &str) -> bool {
 
 fn resolve(pod: &Pod, container: &str, bounds: Option<&Bounds>) -> Result<Terms, Rejection> {
     if bounds.is_some_and(|bounds| bounds.policy == Some(Policy::None)) {
-        // No container there has CPUs of its own, so there is nothing to wish for.
+        // No container there has exclusive CPUs, so all other wishes are void.
         return Ok(Terms { cpus: Some(Cpus::Shared), ..Terms::default() });
     }
     let mut by_key = BTreeMap::new();
@@ -235,14 +232,14 @@ fn resolve(pod: &Pod, container: &str, bounds: Option<&Bounds>) -> Result<Terms,
         smt: own.wishes.smt.or(terms.wishes.smt),
         ..Wishes::NONE
     };
-    // Of what contradicts each other the default gives way.
+    // A default gives way to a wish that it contradicts.
     if contradiction(&wishes).is_some() {
         (wishes.uncore, wishes.numa) = (own.wishes.uncore, own.wishes.numa);
     }
     Ok(Terms { cpus: own.cpus.or(terms.cpus), wishes, ..terms })
 }
 
-/// Two wishes that cannot both be met: the policy options behind them exclude each other.
+/// Two wishes that exclude each other, as the policy options behind them do.
 pub fn contradiction(wishes: &Wishes) -> Option<(Wish, Wish)> {
     match (wishes.uncore?, wishes.numa?) {
         (uncore @ (Uncore::Prefer | Uncore::Require), numa @ Numa::Spread) => {

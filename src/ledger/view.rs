@@ -1,4 +1,4 @@
-//! [`View`]: what others may read of the ledger, immutable, as it was at one moment.
+//! [`View`]: an immutable picture of the ledger's state.
 
 use super::books::{Books, ContainerRef, Phase};
 use super::desired::desired;
@@ -60,7 +60,8 @@ pub struct ContainerView {
     pub exclusive: Option<CpuSet>,
     /// SMT siblings of these that stay idle for it.
     pub idle: CpuSet,
-    /// Whether it is to have exclusive CPUs, where the kubelet's rule does not decide that.
+    /// Whether its pod wishes for exclusive or shared CPUs; without a wish the kubelet's rule
+    /// decides.
     pub cpus_wish: Option<Cpus>,
     /// Where its processes may run.
     pub runs_on: CpuSet,
@@ -109,15 +110,15 @@ fn container(
     node: &Node,
     books: &Books,
     pool: &Pool,
-    told: Arc<Pod>,
+    described: Arc<Pod>,
     ContainerRef { pod, name, entry, .. }: ContainerRef<'_>,
 ) -> ContainerView {
-    // While it stands by the ledger decides nothing.
+    // In another stance the ledger decides nothing.
     let shares = || {
         let to = desired(node, pool, pod, entry).filter(|_| node.assigns())?;
         Some(left_of(node, books, pool, to.cpus()))
     };
-    let runs_on = entry.claim.or_else(shares).or(entry.applied.told());
+    let runs_on = entry.claim.or_else(shares).or(entry.applied.certain_cpus());
     ContainerView {
         name: name.to_owned(),
         id: entry.id().clone(),
@@ -130,6 +131,6 @@ fn container(
         phase: entry.phase,
         enforced_by: entry.enforced_by,
         created_at: entry.created_at,
-        pod: told,
+        pod: described,
     }
 }

@@ -26,7 +26,6 @@ pub enum Wish {
     Smt(Smt),
 }
 
-/// Every wish there is, by key and value.
 pub(super) const ALL: [(&str, &str, Wish); 10] = [
     ("cpus", "exclusive", Wish::Cpus(Cpus::Exclusive)),
     ("cpus", "shared", Wish::Cpus(Cpus::Shared)),

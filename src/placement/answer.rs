@@ -1,9 +1,9 @@
-//! [`Placement`] and [`Supply`]: what a container is given, and what of.
+//! [`Placement`] and [`Supply`]: what a container gets, and from what.
 
 use super::kubelet::hints::Hint;
 use crate::cpuset::CpuSet;
 
-/// What a container is given.
+/// What a container gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placement {
     /// Its exclusive CPUs, exactly as many as requested.
@@ -12,12 +12,12 @@ pub struct Placement {
     pub hint: Hint,
 }
 
-/// What a container can be given.
+/// What a container can get.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Supply {
-    /// CPUs that are exclusive to no container. Reserved and offline ones may be among them; they
-    /// are never given out.
+    /// CPUs that are exclusive to no container. Reserved and offline ones may be among them; an
+    /// allocation never uses them.
     pub free: CpuSet,
-    /// CPUs that init containers of the same pod had to themselves and no longer need.
+    /// CPUs that were exclusive to init containers of the same pod, which no longer need them.
     pub reusable: CpuSet,
 }

@@ -1,15 +1,15 @@
-//! The memory nodes of exclusive CPUs: where a container on these CPUs should have its memory.
+//! The memory nodes of exclusive CPUs.
 //!
-//! A NUMA node with CPUs and memory is its own. One without memory (half of its slots empty, as on
-//! some servers) uses the nearest nodes that have some. One that has memory only (on-package
-//! memory, an expander behind CXL) belongs to the nearest nodes with CPUs, and is theirs to use as
-//! well. Near is what the machine says (ACPI SLIT); where it says nothing, all are as near.
+//! A NUMA node with CPUs and memory is its own memory node. A node without memory (half of its
+//! slots empty, as on some servers) uses the nearest nodes that have some. A node with memory only
+//! (on-package memory, an expander behind CXL) belongs to the nearest nodes with CPUs, which use it
+//! too. The machine's ACPI SLIT says what is near; without it all nodes are equally near.
 
 use crate::cpuset::CpuSet;
 use crate::nodeset::{MAX_NODES, NodeSet};
 use crate::topology::{NumaNode, Topology};
 
-/// The nodes with memory for these CPUs. Never empty: `None` where that cannot be said, and nothing
+/// The nodes with memory for these CPUs, at least one; `None` if they are unknown and nothing
 /// should be set.
 pub fn memory_of(topology: &Topology, cpus: &CpuSet) -> Option<NodeSet> {
     let everywhere = all_memory(topology)?;
@@ -39,8 +39,8 @@ pub fn all_memory(topology: &Topology) -> Option<NodeSet> {
     (named && !all.is_empty()).then_some(all)
 }
 
-/// Of the nodes that are `wanted`, the nearest to the one at this position, by number; several if
-/// they are as near.
+/// The nearest of the `wanted` nodes to the one at this position, by number; several if they are
+/// equally near.
 fn nearest(
     nodes: &[NumaNode],
     from: usize,

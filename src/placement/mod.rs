@@ -1,13 +1,12 @@
 //! Which CPUs: pure functions of a machine and of what is free.
 //!
-//! A [`Request`] is everything that an answer depends on, but the machine. An [`Engine`] answers it
-//! with a [`Placement`] or a
-//! [`Rejection`]: [`Kubelet`] as the kubelet's CPU Manager and Topology Manager do, wherever their answers are legal; its files
-//! say where they are not. [`preferences`] is what a pod may ask for on top.
+//! A [`Request`] is everything that an answer depends on beside the machine. An [`Engine`] answers
+//! it with a [`Placement`] or a [`Rejection`]: [`Kubelet`] as the kubelet's CPU Manager and
+//! Topology Manager do, wherever their answers are legal; its files say where they are not.
+//! [`preferences`] is what a pod may ask for on top.
 //!
-//! [`take()`] is one allocation from a free set, [`Settings`] is what the node's configuration
-//! says, checked. Nothing here keeps state, reads a file or a clock, or logs: which container holds
-//! what is the ledger's business.
+//! [`take()`] is one allocation from a free set, [`Settings`] the checked configuration. Nothing
+//! here keeps state, reads a file or a clock, or logs: the ledger knows which container holds what.
 
 pub mod answer;
 mod boolean;

@@ -34,7 +34,7 @@ pub struct Distances {
     rows: Vec<Vec<u32>>,
 }
 
-/// What SLIT says of nodes that cannot reach each other; taken where a row is too short.
+/// SLIT's value for nodes that cannot reach each other; also for rows that are too short.
 const UNREACHABLE: u32 = 255;
 
 impl Distances {

@@ -8,11 +8,11 @@ use std::fmt;
 
 /// The options of CPU manager policy `static`. All are off by default.
 ///
-/// The fields are the kubelet's option names with underscores;
-/// [`uncore_order`](Options::uncore_order) is ours.
+/// The fields are the kubelet's option names with underscores, beside
+/// [`uncore_order`](Options::uncore_order).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Only whole cores are given out; other requests are refused (KEP-2625).
+    /// Containers get whole cores only; other requests are refused (KEP-2625).
     pub full_pcpus_only: bool,
     /// Reserved CPUs are kept from shared containers too (KEP-4540).
     pub strict_cpu_reservation: bool,

@@ -21,15 +21,16 @@ pub enum Reason {
     TopologyAffinity,
     /// With `full-pcpus-only`, the request cannot be met with whole cores.
     SmtAlignment,
-    /// CPUs were expected to be free and are not.
+    /// CPUs should have been free and are not.
     UnexpectedAdmission,
-    /// With a wish for it, the CPUs cannot be in as few uncore caches as can be on this machine.
+    /// With `uncore: require`, the CPUs cannot be in as few uncore caches as possible on this
+    /// machine.
     UncoreAlignment,
     /// The pod wishes for something that its namespace may not.
     WishNotAllowed,
-    /// The pod wishes for something that there is not.
+    /// The pod wishes for something unknown.
     WishUnknown,
-    /// The pod wishes for something that does not fit what else it asks for.
+    /// The pod wishes for something that contradicts the rest of its request.
     WishUnmet,
 }
 

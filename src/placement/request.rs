@@ -1,4 +1,5 @@
-//! [`Request`]: everything that an engine's answer depends on, but the machine; [`Engine`]: what answers it.
+//! [`Request`]: everything that an engine's answer depends on beside the machine; [`Engine`]:
+//! answers it.
 
 use super::answer::Placement;
 use super::kubelet::hints::Hint;
@@ -9,20 +10,21 @@ use crate::cpuset::CpuSet;
 use crate::topology::Topology;
 use std::fmt;
 
-/// A request for exclusive CPUs: built once before the decision, and kept to explain it.
+/// A request for exclusive CPUs. The ledger builds it once before the decision, and keeps it to
+/// explain the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
     /// How many CPUs are asked for.
     pub cpus: usize,
-    /// CPUs that are exclusive to no other container. Reserved and offline ones may be among them;
-    /// they are never given out. CPUs that the container itself holds are in it.
+    /// CPUs that are exclusive to no other container, those of the container itself included.
+    /// Reserved and offline ones may be among them; an engine never gives them out.
     pub free: CpuSet,
     /// CPUs of ended containers of the pod.
     pub reuse: Reuse,
     /// How many CPUs of `free` are promised to other pods.
     pub promised: usize,
-    /// In pod scope (KEP-693), what the NUMA affinity of the whole pod is chosen by; `None` in
-    /// container scope.
+    /// In pod scope (KEP-693), what the NUMA affinity of the pod follows from; `None` in container
+    /// scope.
     pub pod: Option<PodDemand>,
     /// What the pod wishes for the container.
     pub wishes: Wishes,
@@ -33,9 +35,9 @@ pub struct Request {
 /// How a container uses the CPUs of ended containers of its pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reuse {
-    /// Beside the free ones, as they fit best. The CPUs of init containers, as a rule.
+    /// Beside the free ones, as they fit best. Mostly the CPUs of init containers.
     Beside(CpuSet),
-    /// Before the free ones: together with others the pod would hold more than its budget.
+    /// Before the free ones, as otherwise the pod would hold more than its budget.
     First(CpuSet),
 }
 
@@ -48,24 +50,25 @@ impl Reuse {
     }
 }
 
-/// What the NUMA affinity of a pod is chosen by.
+/// What the NUMA affinity of a pod follows from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodDemand {
     /// For how many CPUs.
     pub cpus: usize,
-    /// CPUs that containers of the pod hold already, and whose NUMA nodes have to be in it.
+    /// CPUs that containers of the pod hold. Their NUMA nodes have to be in it.
     pub held: CpuSet,
-    /// The affinity, if an earlier container of the pod has had it chosen for as many CPUs.
+    /// The affinity, if the engine has chosen it for as many CPUs with an earlier container of the
+    /// pod.
     pub chosen: Option<Hint>,
 }
 
-/// What an engine has weighed for a request, for people.
+/// What an engine has considered for a request, for explanations.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Weighed {
     /// What decided, a sentence each.
     pub reasons: Vec<String>,
-    /// Sets of NUMA nodes that had room, the best first; empty where they have no say or are too
-    /// many to list.
+    /// Sets of NUMA nodes that had room, the best first; empty if nodes did not matter or the sets
+    /// are too many to list.
     pub numa: Vec<NumaCandidate>,
     /// How many of these sets there were, and how many could not be better on the empty machine;
     /// `None` without a list.
@@ -92,7 +95,7 @@ pub struct CacheCandidate {
     pub id: usize,
     /// CPUs that were free in it.
     pub free: CpuSet,
-    /// Whether all that was asked for had room in it.
+    /// Whether the whole request had room in it.
     pub fits: bool,
     /// How many CPUs were taken of it.
     pub taken: usize,
@@ -100,16 +103,16 @@ pub struct CacheCandidate {
 
 /// Decides which CPUs a container gets.
 ///
-/// An engine keeps no state. Whatever it answers is checked by [`place`] and [`resize`]: a mistake
-/// of an engine gives no container a CPU that it may not have.
+/// An engine keeps no state. [`place`] and [`resize`] check its answers: a mistake of an engine
+/// gives no container a CPU that it may not have.
 pub trait Engine: fmt::Debug + Send + Sync {
     /// Chooses the CPUs of a container that starts.
     ///
     /// # Errors
-    /// Why there are none.
+    /// Why the container gets none.
     fn place(&self, machine: &Topology, request: &Request) -> Result<Placement, Rejection>;
 
-    /// The CPUs of a container that holds `held` and runs, once it has as many as it asks for.
+    /// The CPUs of a running container that holds `held`, after a resize to what it asks for.
     ///
     /// # Errors
     /// Why it cannot have so many.
@@ -120,9 +123,8 @@ pub trait Engine: fmt::Debug + Send + Sync {
         held: &CpuSet,
     ) -> Result<CpuSet, Rejection>;
 
-    /// The CPUs of a container that has lost some and keeps `held`, once it has as many as it asks
-    /// for; `None` if there are not enough. CPUs of `broken` are of cores of which a part is
-    /// offline.
+    /// The CPUs of a container that has lost some, keeps `held` and gets what it asks for; `None`
+    /// if there are not enough. `broken` are the CPUs of cores of which a part is offline.
     fn complete(
         &self,
         machine: &Topology,
@@ -131,8 +133,8 @@ pub trait Engine: fmt::Debug + Send + Sync {
         broken: &CpuSet,
     ) -> Option<CpuSet>;
 
-    /// What the answer to a request was made from; `placement` is that answer, `None` if it was
-    /// refused.
+    /// What the engine has considered for a request; `placement` was its answer, `None` for a
+    /// refusal.
     fn explain(
         &self,
         machine: &Topology,
@@ -141,8 +143,8 @@ pub trait Engine: fmt::Debug + Send + Sync {
     ) -> Weighed;
 }
 
-/// What `engine` answers to the request of a container that starts, if that is legal and keeps what
-/// is promised to other pods.
+/// The answer of `engine` for a container that starts, if it is legal and keeps what is promised to
+/// other pods.
 ///
 /// # Errors
 /// The engine's own, or [`NotEnough`].
@@ -177,7 +179,7 @@ impl Request {
         self.wishes.footprint(machine, &self.settings.reserved, cpus)
     }
 
-    /// Whether an answer may be given to a container that holds `held`.
+    /// Checks an answer for a container that holds `held`.
     fn check(&self, machine: &Topology, cpus: &CpuSet, held: &CpuSet) -> Result<(), NotEnough> {
         let supply = || self.free | self.reuse.cpus() | *held;
         let legal = (cpus.is_subset(&self.free) || cpus.is_subset(&supply()))
@@ -187,8 +189,7 @@ impl Request {
         if !legal || cpus.len() != self.cpus {
             return Err(NotEnough { requested: self.cpus, available: (supply() & *cpus).len() });
         }
-        // What the kubelet would say of the request as such comes first, so promises are looked at
-        // last.
+        // The kubelet's own refusals come first, so the check of promises is the last one.
         if self.promised == 0 {
             return Ok(());
         }

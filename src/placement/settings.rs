@@ -1,4 +1,4 @@
-//! [`Settings`]: everything the node's configuration says about placement, checked against the machine.
+//! [`Settings`]: the node's configuration of placement, checked against the machine.
 
 use super::kubelet::reserve::{Reservation, ReserveError};
 use super::options::{OptionError, Options};
@@ -41,7 +41,7 @@ pub enum SettingsError {
     /// The CPU manager's options.
     #[error("cpu manager: new static policy error: {0}")]
     Options(#[from] OptionError),
-    /// No CPU is reserved at all, which is looked at before the options.
+    /// No CPU is reserved; this check comes before the options.
     #[error("cpu manager: {}", ReserveError::Nothing)]
     NothingReserved,
     /// The reservation.

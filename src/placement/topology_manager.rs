@@ -1,10 +1,11 @@
-//! [`TopologyManager`]: the topology manager's policy, scope and options, by the kubelet's names (KEP-693).
+//! [`TopologyManager`]: policy, scope and options of the topology manager, by the kubelet's names
+//! (KEP-693).
 
 use super::boolean::{NotABool, parse_bool};
 use crate::topology::Topology;
 use std::fmt;
 
-/// What the topology manager is told to do.
+/// The topology manager's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TopologyManager {
     /// `topologyManagerPolicy`.
@@ -22,7 +23,7 @@ pub struct TopologyManager {
 /// What happens to a container whose CPUs cannot all be in the NUMA nodes that would do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TopologyPolicy {
-    /// NUMA nodes are not looked at.
+    /// NUMA nodes do not matter.
     #[default]
     None,
     /// It is admitted, with the best NUMA nodes there are.
@@ -33,7 +34,7 @@ pub enum TopologyPolicy {
     SingleNumaNode,
 }
 
-/// What gets a NUMA affinity of its own.
+/// What has a NUMA affinity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scope {
     /// Each container.
@@ -43,7 +44,7 @@ pub enum Scope {
     Pod,
 }
 
-/// Whether `max-allowable-numa-nodes` is held.
+/// Whether `max-allowable-numa-nodes` counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeLimit {
     /// As the kubelet does, whose search doubles with each node.
@@ -76,7 +77,7 @@ pub enum TopologyManagerError {
     /// The limit of NUMA nodes is lower than the kubelet allows.
     #[error("the minimum value of {MAX_NODES:?} should not be less than {LOWEST_LIMIT}")]
     LimitTooLow,
-    /// Nearness is asked for, but the machine does not tell distances.
+    /// An option needs distances, but the machine reports none.
     #[error("cannot discover NUMA topology: error getting NUMA distances from cadvisor")]
     NoDistances,
     /// More NUMA nodes than the limit, memory-only ones counted.
@@ -173,7 +174,7 @@ impl TopologyManager {
 
     /// Reads `topologyManagerPolicy`, `topologyManagerScope` and `topologyManagerPolicyOptions`.
     ///
-    /// With policy `none` the rest is not looked at, as in the kubelet.
+    /// With policy `none` it ignores the rest, as the kubelet does.
     ///
     /// # Errors
     /// If a name or value is unknown, or the machine lacks what is asked for.
@@ -244,7 +245,7 @@ impl TopologyManager {
     }
 }
 
-/// Reads a decimal number as Go does, whose words the error is in.
+/// Reads a decimal number as Go does. The error has Go's words.
 fn parse_int(text: &str) -> Result<i64, &'static str> {
     text.parse().map_err(|error: std::num::ParseIntError| match error.kind() {
         std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => {

@@ -1,4 +1,4 @@
-//! [`Wishes`]: what one container asks of its CPUs beyond the node's configuration.
+//! [`Wishes`]: what a container asks for beyond the node's configuration.
 
 use super::cores::with_idle_siblings;
 use super::settings::Settings;
@@ -10,9 +10,9 @@ use crate::topology::Topology;
 /// Where a container's CPUs should be in the machine's uncore caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Uncore {
-    /// In as few as there is room in now.
+    /// In as few as have room now.
     Prefer,
-    /// In as few as can be on this machine, or it is refused.
+    /// In as few as possible on this machine, otherwise refused.
     Require,
     /// Anywhere.
     Ignore,
@@ -21,9 +21,9 @@ pub enum Uncore {
 /// Where a container's CPUs should be in the machine's NUMA nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Numa {
-    /// In one, or it is refused.
+    /// In one, otherwise refused.
     Single,
-    /// In as few as there is room in now, and in those that are nearest to each other.
+    /// In as few as have room now, and in those that are nearest to each other.
     Closest,
     /// Where one is not enough: the same share in each.
     Spread,
@@ -38,7 +38,7 @@ pub enum Smt {
     Isolate,
 }
 
-/// The wishes of one container; what it does not speak of is as the node's configuration has it.
+/// The wishes of one container. Without a wish the node's configuration holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Wishes {
     /// About uncore caches.
@@ -47,8 +47,8 @@ pub struct Wishes {
     pub numa: Option<Numa>,
     /// About cores.
     pub smt: Option<Smt>,
-    /// The NUMA nodes that the container's devices are on: no wish of anybody's, but as particular
-    /// to the container.
+    /// The NUMA nodes of the container's devices. They are no wish, but apply to this container
+    /// only.
     pub devices: NodeSet,
 }
 
@@ -76,8 +76,8 @@ impl Wishes {
         self.numa.is_none() && !self.isolates()
     }
 
-    /// The node's settings with these wishes in their place. An option of the node that cannot be
-    /// had together with a wish gives way.
+    /// The node's settings, changed by these wishes. An option of the node that contradicts a wish
+    /// gives way.
     ///
     /// A container with a wish about NUMA nodes, or one that takes more than it asks for, gets an
     /// affinity of its own, also in pod scope.
@@ -121,9 +121,9 @@ impl Wishes {
         settings
     }
 
-    /// What of `free` a container with these wishes may be given: as the engine has it.
+    /// The part of `free` that a container with these wishes may get.
     ///
-    /// `held` are CPUs that it has already; of a core it goes on with the thread that it has.
+    /// `held` are CPUs that it has already: on a core it keeps the thread that it has.
     pub fn offered(&self, topology: &Topology, free: &CpuSet, held: &CpuSet) -> CpuSet {
         let whole = || {
             let cores = topology.cores().iter().map(|core| core.cpus);

@@ -1,22 +1,22 @@
-//! Which of several containers that hold the same CPUs have to give way.
+//! Which of the containers that hold the same CPUs have to leave them.
 
 use crate::cpuset::CpuSet;
 use std::collections::BTreeSet;
 
-/// Steps of the search after which the first answer found has to do. Far more than conflicts of
-/// real nodes need.
+/// The search ends with its best answer after so many steps. Conflicts of real nodes need far
+/// fewer.
 const PATIENCE: usize = 10_000;
 
-/// The fewest of `claims` without which no two of the others overlap, by their places; of two
-/// equally good answers the one that keeps those which come first. An empty claim is in no other's
-/// way.
+/// The smallest set of `claims`, by index, without which no two of the others overlap. Of two
+/// equally small sets it is the one that keeps the earlier claims. An empty claim overlaps with
+/// none.
 pub(super) fn in_the_way(claims: &[CpuSet]) -> BTreeSet<usize> {
     let all: BTreeSet<usize> = (0..claims.len()).collect();
     let mut patience = PATIENCE;
     fewest(claims, all, &mut patience)
 }
 
-/// In the graph whose edges are overlaps, the smallest set of places that touches every edge.
+/// A minimum vertex cover: the nodes are claims, the edges are overlaps.
 fn fewest(claims: &[CpuSet], mut left: BTreeSet<usize>, patience: &mut usize) -> BTreeSet<usize> {
     let mut out = BTreeSet::new();
     loop {
@@ -25,14 +25,13 @@ fn fewest(claims: &[CpuSet], mut left: BTreeSet<usize>, patience: &mut usize) ->
             .map(|&one| (one, neighbours(claims, &left, one)))
             .filter(|(_, others)| !others.is_empty())
             .collect();
-        // A claim that overlaps with one other only can stay, whatever becomes of the rest: that
-        // other one goes.
+        // A claim that overlaps with only one other can always stay, and the other one goes.
         if let Some((_, others)) = overlaps.iter().find(|(_, others)| others.len() == 1) {
             out.extend(others);
             left.retain(|one| !others.contains(one));
             continue;
         }
-        // The younger of two that are in as many ways.
+        // Of equal degrees this is the younger claim.
         let Some((worst, others)) = overlaps.into_iter().max_by_key(|(_, others)| others.len())
         else {
             return out;

@@ -1,4 +1,4 @@
-//! What is known of assignments besides what is set: claims of an earlier life, and the kubelet's.
+//! What confirms an assignment: the checkpoint's claims and the kubelet's.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::claim::Claim;
@@ -6,7 +6,7 @@ use crate::ledger::model::{Container, PodUid};
 use crate::ledger::stance::{KubeletClaim, Named};
 use std::collections::HashMap;
 
-/// For one adoption of a node.
+/// The evidence of one adoption.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence {
     ours: HashMap<(PodUid, String), Claim>,
@@ -17,18 +17,18 @@ pub(crate) struct Evidence {
     common: CpuSet,
 }
 
-/// What the kubelet noted for a container.
+/// The kubelet's claim of a container.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Noted {
     pub(crate) cpus: CpuSet,
     /// Whether another container of its pod has some of them as well: one of the two has ended, or
-    /// the pod has resources of its own and these are what it shares.
+    /// these are the shared CPUs of a pod with resources of its own.
     pub(crate) doubtful: bool,
 }
 
 impl Evidence {
-    /// Of two claims of one container the later one counts. The kubelet's that overlap with those
-    /// of another pod are none: it gave them out twice by mistake.
+    /// Of two claims of one container the later one counts. Claims of the kubelet that overlap with
+    /// another pod's do not: it gave these CPUs out twice by mistake.
     pub(crate) fn new(ours: Vec<Claim>, kubelet: Vec<KubeletClaim>) -> Evidence {
         let mut pods: HashMap<Option<&PodUid>, CpuSet> = HashMap::new();
         let (mut twice, mut twice_in_pod) = (CpuSet::EMPTY, CpuSet::EMPTY);
@@ -58,8 +58,8 @@ impl Evidence {
         }
     }
 
-    /// The same, with what is set for running containers, and whether each of them is entitled to
-    /// exclusive CPUs.
+    /// Adds what is set for running containers, and whether each of them is entitled to exclusive
+    /// CPUs.
     pub(crate) fn with_sets(mut self, sets: impl Iterator<Item = (CpuSet, bool)>) -> Evidence {
         let mut seen = CpuSet::EMPTY;
         for (set, entitled) in sets {
@@ -72,7 +72,7 @@ impl Evidence {
         self
     }
 
-    /// Whether a container that is entitled to no exclusive CPUs has just these.
+    /// Whether a container that is entitled to no exclusive CPUs has exactly these.
     pub(crate) fn is_pool(&self, cpus: &CpuSet) -> bool {
         self.pools.contains(cpus)
     }
@@ -82,32 +82,31 @@ impl Evidence {
         !cpus.is_disjoint(&self.common)
     }
 
-    /// Whether these CPUs were exclusive to this very container: what is set for it was decided,
-    /// here or by the kubelet.
+    /// Whether the ledger or the kubelet made these CPUs exclusive to this instance.
     pub(crate) fn names(&self, uid: &PodUid, container: &Container, set: &CpuSet) -> bool {
         let ours = self.ours(uid, container).filter(|claim| claim.id == container.id);
         let kubelet = self.kubelet(uid, container).filter(|noted| !noted.doubtful);
         ours.is_some_and(|claim| claim.cpus == *set) || kubelet.is_some_and(|n| n.cpus == *set)
     }
 
-    /// What was decided here for a container of this name.
+    /// The ledger's claim of a container of this name.
     pub(crate) fn ours(&self, uid: &PodUid, container: &Container) -> Option<&Claim> {
         self.of_name(uid, &container.name)
     }
 
-    /// The same by the container's name.
     pub(crate) fn of_name(&self, uid: &PodUid, name: &str) -> Option<&Claim> {
         self.ours.get(&(uid.clone(), name.to_owned()))
     }
 
-    /// What the kubelet noted for a container.
+    /// The kubelet's claim of a container.
     pub(crate) fn kubelet(&self, uid: &PodUid, container: &Container) -> Option<Noted> {
         let by_name = Named::Container(uid.clone(), container.name.clone());
         let found = self.kubelet.get(&by_name);
         found.or_else(|| self.kubelet.get(&Named::Id(container.id.clone()))).copied()
     }
 
-    /// Ours in order of pod uid and name, and the kubelet's that have a name and are beyond doubt.
+    /// The ledger's claims in order of pod uid and name, and the kubelet's certain ones with a
+    /// name.
     pub(crate) fn parts(&self) -> (Vec<Claim>, Vec<(PodUid, String, CpuSet)>) {
         let mut ours: Vec<Claim> = self.ours.values().cloned().collect();
         ours.sort_by(|a, b| (&a.pod_uid, &a.container).cmp(&(&b.pod_uid, &b.container)));

@@ -1,24 +1,23 @@
-//! What was followed event by event, and is not in a runtime's list.
+//! What earlier events have shown and a runtime's list does not.
 
 use crate::ledger::books::Books;
 use crate::ledger::model::{Container, ContainerId, CpuRequest, MilliCpu, PodUid};
 use crate::ledger::policy::Exclusivity;
 use std::collections::{HashMap, HashSet};
 
-/// For one adoption of a node.
+/// Taken from the books before an adoption clears them.
 #[derive(Debug, Default)]
 pub(super) struct Followed {
-    /// Budgets of pods, and whether the runtime tells of resized ones: a list has those that pods
-    /// were created with.
+    /// Budgets of pods, and whether the runtime reports resized ones: a list has the budgets that
+    /// pods were created with.
     budgets: HashMap<PodUid, (Option<MilliCpu>, bool)>,
-    /// Containers that the kernel would not keep others off.
+    /// Containers for which the kernel refused a partition.
     fallen_back: HashSet<ContainerId>,
-    /// What containers ask for, as far as that is known.
+    /// What containers ask for.
     requests: HashMap<ContainerId, CpuRequest>,
 }
 
 impl Followed {
-    /// What the books tell.
     pub(super) fn of(books: &Books) -> Followed {
         let claimed = books.claims().map(|claim| (claim.id, claim.cpu));
         let known = books.containers().map(|found| (found.entry.id().clone(), found.entry.cpu));
@@ -37,8 +36,8 @@ impl Followed {
         }
     }
 
-    /// What a listed container asks for: as it is listed, unless the list is older than what was
-    /// followed. A limit whose quota has been lifted is in no list.
+    /// What a listed container asks for: as listed, unless the list is outdated. A limit whose
+    /// quota has been lifted is in no list.
     pub(super) fn request(&self, listed: &Container) -> CpuRequest {
         match self.requests.get(&listed.id) {
             Some(known) if listed.outdated => *known,
@@ -49,7 +48,7 @@ impl Followed {
         }
     }
 
-    /// What was known of pods and containers that are still there.
+    /// Restores it for pods and containers that still exist.
     pub(super) fn take_up(self, books: &mut Books) {
         books.change_all(|uid, pod| {
             if let Some((Some(budget), resized)) = self.budgets.get(uid).copied() {

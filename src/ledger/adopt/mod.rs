@@ -1,9 +1,9 @@
-//! Taking over a node on which containers run already, without moving them.
+//! Takes over a node on which containers run already, without moving them.
 //!
-//! What is really set for a running container is the truth; what was remembered here comes second,
-//! what the kubelet noted third; placing anew is the last resort. Every legal assignment is adopted
-//! before any container is placed, so that no container is moved to make room for one that has no
-//! CPUs yet. Where two hold the same CPUs, the fewest move.
+//! What is set for a running container counts first, then the checkpoint, then the kubelet's state
+//! file; the engine places only what is left. The ledger adopts every legal assignment before it
+//! places any container, so no container moves to make room for one that has no CPUs yet. If
+//! containers hold the same CPUs, the fewest move.
 
 mod conflicts;
 mod evidence;
@@ -27,8 +27,7 @@ use repair::{Lost, lost, repair};
 use sources::{ClaimSource, adopt, asks, giving_way, isolate};
 use std::collections::{HashMap, HashSet};
 
-/// Takes over what the runtime lists. `kubelet` is what the kubelet assigned, as far as that counts
-/// now.
+/// Takes over what the runtime lists, and the claims that the kubelet has assigned.
 pub(super) fn synchronize(
     node: &Node,
     books: &mut Books,
@@ -56,8 +55,8 @@ pub(super) fn synchronize(
     settle(node, books, &containers, evidence);
 }
 
-/// Gives containers that have been entered their CPUs. While the kubelet or another plugin assigns
-/// them, only what is set counts, and no container is moved.
+/// Gives the entered containers their CPUs. While the kubelet or another plugin assigns CPUs, only
+/// what is set counts, and no container moves.
 fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], evidence: Evidence) {
     let sets = containers.iter().filter_map(|(uid, container)| {
         let found = books.container(uid, &container.name)?;
@@ -77,12 +76,14 @@ fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], ev
                 }
             }
         }
-        // No running container leaves the sibling of a CPU for its idleness.
+        // Comes after all adoptions, so that no running container leaves a CPU for another one's
+        // idle sibling.
         for (uid, container) in containers {
             isolate(node, books, uid, container, &evidence);
         }
     }
-    // No container without CPUs gets those of one that is just being restarted.
+    // Comes before the repairs, so that these do not take CPUs of containers that are just being
+    // restarted.
     keep_for_restart(node, books, &evidence);
     if node.assigns() {
         for (uid, container) in containers {
@@ -92,8 +93,7 @@ fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], ev
         }
     }
     books.renew();
-    // A pod that has only a sandbox may be a dead one that is still listed: it keeps nothing free
-    // for itself.
+    // A pod that has only a sandbox may be dead and still listed: it keeps no CPUs free.
     books.change_all(|_, pod| {
         let empty = pod.containers().next().is_none();
         pod.refused = empty;
@@ -101,8 +101,8 @@ fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], ev
     });
 }
 
-/// An event spoke of a container that no earlier one did. It is treated as if it had been found
-/// running; what its name had before is remembered.
+/// An event named an unknown container: the ledger adopts it as if it had been found running, and
+/// its name's remembered claim counts.
 pub(super) fn adopt_late(node: &Node, books: &mut Books, uid: &PodUid, container: &Container) {
     recall(node, books, uid, &container.name);
     let ours = books.claims().filter(|claim| claim.is_of(uid, &container.name));
@@ -125,8 +125,8 @@ pub(super) fn adopt_set(node: &Node, books: &mut Books, uid: &PodUid, container:
     isolate(node, books, uid, container, &evidence);
 }
 
-/// Adopts the node as at a first start, but from what is known of it; `set` says what is set for a
-/// container. Containers that have to be told something are told with the next answers.
+/// Adopts the node again, as after a restart, from the books; `set` says what is set for a
+/// container. The next answers carry the updates.
 pub(super) fn adopt_anew(
     node: &Node,
     books: &mut Books,
@@ -156,18 +156,18 @@ pub(super) fn adopt_anew(
     settle(node, books, &running, evidence);
 }
 
-/// A container of this name is told of, whose claim is remembered from an earlier life: it is that
-/// of one that has ended, and its name's. For runtimes that never list what runs.
+/// An event names a container whose claim is remembered: the claim becomes that of an ended
+/// container of this name. For runtimes that never list running containers.
 pub(super) fn recall(node: &Node, books: &mut Books, uid: &PodUid, name: &str) {
     if let Some(claim) = books.recall(uid, name) {
         keep(node, books, claim);
     }
 }
 
-/// Takes note of all pods, and says whose each sandbox is.
+/// Enters all pods, and returns the pod of each sandbox.
 ///
-/// Dead sandboxes are listed as well, in any order: after a reboot each pod has one besides the one
-/// that its containers are in. That one has to be entered last, as its end is the pod's.
+/// The list has dead sandboxes too, in any order: after a reboot each pod has one besides that of
+/// its containers. The sandbox with the newest container comes last, as its end is the pod's.
 fn list_pods(
     node: &Node,
     books: &mut Books,
@@ -183,7 +183,7 @@ fn list_pods(
     pods.into_iter().map(|pod| (pod.sandbox.clone(), identify(node, books, pod))).collect()
 }
 
-/// Enters a running container without CPUs of its own.
+/// Enters a running container without a claim.
 fn enter(node: &Node, books: &mut Books, uid: &PodUid, container: &Container, applied: Applied) {
     let Some(pod) = books.pod(uid) else { return };
     let terms = Terms::of_running(&node.settings, &pod.pod, container);
@@ -192,7 +192,7 @@ fn enter(node: &Node, books: &mut Books, uid: &PodUid, container: &Container, ap
     books.enter_found(uid, &container.name, entry);
 }
 
-/// Keeps the CPUs of containers that have ended but whose pod is alive: they will be restarted.
+/// Keeps the CPUs of ended containers whose pod is alive: the kubelet will restart them.
 fn keep_for_restart(node: &Node, books: &mut Books, evidence: &Evidence) {
     let (ours, kubelet) = evidence.parts();
     for claim in ours {
@@ -201,7 +201,7 @@ fn keep_for_restart(node: &Node, books: &mut Books, evidence: &Evidence) {
     for (pod_uid, container, cpus) in kubelet {
         let Some(pod) = books.pod(&pod_uid).map(|entry| &entry.pod) else { continue };
         let (namespace, pod) = (pod.namespace.clone(), pod.name.clone());
-        // The kubelet does not say which instance it was. No runtime gives such an id.
+        // The kubelet does not name the instance. No runtime gives such an id.
         let id = ContainerId(format!("{pod_uid}/{container}"));
         let (isolated, cpu) = (false, CpuRequest::default());
         keep(node, books, Claim { pod_uid, namespace, pod, container, id, cpus, isolated, cpu });
@@ -235,8 +235,8 @@ fn keep(node: &Node, books: &mut Books, claim: Claim) {
     books.journal.note(false, Subject { namespace, pod, container, id }, What::Kept(cpus));
 }
 
-/// Finds each container's pod, oldest container first. Of two instances of one container the newer
-/// one counts.
+/// Finds each container's pod, in order of creation. Of two instances of one name the newer one
+/// counts.
 fn newest_instances(
     owners: &HashMap<SandboxId, PodUid>,
     mut containers: Vec<Container>,

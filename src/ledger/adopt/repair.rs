@@ -1,5 +1,4 @@
-//! Running containers that should have exclusive CPUs and have none, or none that are legal, are
-//! placed anew.
+//! Places running containers that should have exclusive CPUs and have none, or none that are legal.
 
 use super::evidence::Evidence;
 use super::sources::asks;
@@ -11,10 +10,9 @@ use crate::ledger::note::{MoveReason, What};
 use crate::ledger::request::{budget_fit, request};
 use crate::placement::{self, Request};
 
-/// The exclusive CPUs that a running container had until now and could not keep.
+/// The exclusive CPUs that a running container had and could not keep.
 pub(super) type Lost = Option<CpuSet>;
 
-/// What a running container had until now and could not keep.
 pub(super) fn lost(
     books: &Books,
     uid: &PodUid,
@@ -26,8 +24,7 @@ pub(super) fn lost(
     (entry.claim.is_none() && container.cpus == Some(ours.cpus)).then_some(ours.cpus)
 }
 
-/// Places a running container that should have exclusive CPUs and has none, or none that are legal.
-/// One that is to have none any more is noted, too.
+/// Places such a container. It also notes one that had exclusive CPUs and is to have none any more.
 pub(super) fn repair(
     node: &Node,
     books: &mut Books,
@@ -49,7 +46,7 @@ pub(super) fn repair(
     let settings = wishes.settings(&node.settings.placement);
     let request = request(node, books, found.pod, fit, CpuSet::EMPTY, n, wishes, settings);
     let Some(request) = request else { return };
-    // What is promised to pods that are about to start counts less than a container that runs.
+    // A container that runs comes before pods that are about to start.
     let request = Request { promised: 0, ..request };
     match placement::place(&*node.engine, &node.topology, &request) {
         Ok(chosen) => {
@@ -73,10 +70,10 @@ pub(super) fn repair(
     }
 }
 
-/// How many exclusive CPUs a running container should have that has none, and how they fit its
-/// pod's budget; `None` if it should not.
+/// How many exclusive CPUs a running container without any should have, and how they fit its pod's
+/// budget; `None` if it should have none.
 ///
-/// One that has been pinned and shares did not fit in: it gets no CPUs of another one that has just
+/// A container that is pinned to shared CPUs did not fit in: it gets no CPUs of one that has just
 /// ended.
 fn due(node: &Node, found: ContainerRef<'_>, container: &Container) -> Option<(usize, BudgetFit)> {
     let n = asks(&found, container)?;

@@ -1,4 +1,4 @@
-//! What is believed of the exclusive CPUs of a container that is found running.
+//! Which exclusive CPUs a container that is found running keeps.
 
 use super::conflicts::in_the_way;
 use super::evidence::{Evidence, Noted};
@@ -9,14 +9,13 @@ use crate::ledger::node::Node;
 use crate::ledger::note::{MoveReason, What};
 use std::collections::BTreeSet;
 
-/// What an assignment is believed for, the best first. One that is believed less never takes CPUs
-/// from one that is believed more, so all containers are looked at once for each.
+/// The source of an assignment, the most reliable first. An assignment never takes CPUs from one of
+/// a more reliable source, so each source makes a pass over all containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClaimSource {
-    /// It is set, and it was decided so: the kernel says it by keeping others off, the checkpoint,
-    /// or the kubelet's state file.
+    /// It is set, and a partition, the checkpoint or the kubelet's state file confirms it.
     Confirmed,
-    /// It is set, and of the size that the container is entitled to. Shared CPUs can be so by
+    /// It is set, and as many CPUs as the container is entitled to. Shared CPUs can be that by
     /// chance.
     Set,
     /// The checkpoint has it.
@@ -28,11 +27,11 @@ pub(crate) enum ClaimSource {
 impl ClaimSource {
     /// What a container runs on.
     pub(super) const SET: &[ClaimSource] = &[ClaimSource::Confirmed, ClaimSource::Set];
-    /// What a container should run on, as was noted.
+    /// What a container should run on, by a file.
     pub(super) const NOTED: &[ClaimSource] = &[ClaimSource::Remembered, ClaimSource::Kubelet];
 }
 
-/// Which containers, by their places, leave the CPUs that `source` names for them to others.
+/// The indices of containers that have to leave the CPUs which `source` names for them to others.
 pub(super) fn giving_way(
     node: &Node,
     books: &Books,
@@ -49,7 +48,7 @@ pub(super) fn giving_way(
     in_the_way(&sets.collect::<Vec<_>>())
 }
 
-/// How many exclusive CPUs a container asks for that has been entered.
+/// How many exclusive CPUs an entered container asks for.
 pub(super) fn asks(found: &ContainerRef<'_>, container: &Container) -> Option<usize> {
     found.entry.terms.exclusive_cpus(found.pod.pod.qos, &container.cpu)
 }
@@ -65,43 +64,40 @@ fn named(
     let wanted = asks(&found, container);
     let fixed = node.is_static();
     let entitled = |cpus: &CpuSet| fixed && wanted == Some(cpus.len());
-    // An instance that was made meanwhile inherits from its predecessor only what it is entitled
-    // to.
+    // A newer instance inherits from its predecessor only what it is entitled to.
     let ours = evidence.ours(found.uid, container);
     let ours = ours.filter(|claim| claim.id == container.id || entitled(&claim.cpus));
     let ours = ours.map(|claim| claim.cpus);
     let kubelet = evidence.kubelet(found.uid, container).filter(|_| fixed);
     let sure = |noted: &Noted| !noted.doubtful || entitled(&noted.cpus);
     let kubelet = kubelet.filter(sure).map(|noted| noted.cpus);
-    // Of what was decided some may have gone offline while the plugin was away: the container keeps
-    // the others.
+    // Some CPUs may have gone offline while the plugin did not run: the container keeps the others.
     let left = |cpus| cpus & node.topology.online();
     match source {
-        // CPUs that were decided and are set stay with their container even if today's policy would
-        // give it none.
+        // Confirmed CPUs stay with their container even if today's policy would give it none.
         ClaimSource::Confirmed => {
             let noted = |cpus: &CpuSet| [ours, kubelet].contains(&Some(*cpus));
             let cpus = container.cpus;
             cpus.filter(|cpus| noted(cpus) || (container.partitioned && entitled(cpus))).map(left)
         }
-        // CPUs of which nothing else is known count only for a container that is entitled to just
-        // as many. A shared pool can have that size by chance: what others have that are entitled
-        // to none is one, and where others run as well it has to fit the pod's budget. That may be
-        // older than a resize, so it does not count where no other container runs.
+        // Unconfirmed CPUs count only for a container that is entitled to just as many. A shared
+        // pool can have that size by chance: a set that a container without entitlement has is a
+        // pool, and a set on which others run has to fit the pod's budget. The budget may be older
+        // than a resize, so it does not matter if no other container runs there.
         ClaimSource::Set => container.cpus.filter(|cpus| {
             let alone = || !evidence.is_common(cpus);
             entitled(cpus)
                 && !evidence.is_pool(cpus)
                 && (alone() || fits_budget(found, wanted, evidence))
         }),
-        // If they are not set, the memory may be older than a resize.
+        // A claim that is not set may be older than a resize.
         ClaimSource::Remembered => ours.filter(entitled).map(left),
         ClaimSource::Kubelet => kubelet.filter(entitled).map(left),
     }
 }
 
-/// Whether a container that asks for exclusive CPUs has room for them in its pod's budget, beside
-/// what other containers of the pod have that run, or had when they were last told of.
+/// Whether the CPUs that a container asks for fit its pod's budget, beside those of the pod's other
+/// containers.
 fn fits_budget(found: ContainerRef<'_>, wanted: Option<usize>, evidence: &Evidence) -> bool {
     let Some(n) = wanted else { return false };
     let Some(budget) = found.pod.budget_cpus() else { return true };
@@ -144,8 +140,8 @@ pub(super) fn adopt(
     }
 }
 
-/// Keeps the SMT siblings of a container idle whose CPUs have been adopted, if they are to be so
-/// and no other container has them. What was decided earlier counts before what is wished.
+/// Keeps the SMT siblings of an adopted container's CPUs idle, if no other container has them. An
+/// earlier decision counts before the wish.
 pub(super) fn isolate(
     node: &Node,
     books: &mut Books,

@@ -1,33 +1,34 @@
-//! [`Applied`]: what is set for a container, as far as is known.
+//! [`Applied`]: what is set for a container.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::adjustment::Adjustment;
 use crate::ledger::model::{Container, MilliCpu};
 use crate::nodeset::NodeSet;
 
-/// What is set for a container, by whomever.
+/// What the runtime, the kubelet or the daemon has set for a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Applied {
-    /// `None` if no CPUs are set: it runs on all there are.
+    /// `None` if no CPUs are set: it runs on all of them.
     cpus: Option<CpuSet>,
-    /// Whether no other container was to run on them.
+    /// Whether they were exclusive.
     exclusive: bool,
     certainty: Certainty,
-    /// The exclusive CPUs that it left with the last change, should it turn out that it has not.
+    /// The exclusive CPUs that it left with the last change. If that change failed, it still has
+    /// them.
     left: Option<Box<CpuSet>>,
     mems: Mems,
     quota: CfsQuota,
 }
 
-/// How far it can be relied on that CPUs are set which were.
+/// How certain it is that the CPUs are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Certainty {
-    /// They may have been lost, or changed since: whatever is decided has to be told.
+    /// They may have been lost or changed: an update is due.
     Doubtful,
-    /// They were written into the container's group; the runtime believes something else.
+    /// The daemon has written them into the container's group; the runtime's record differs.
     Written,
-    /// The runtime has set them, as far as is known.
-    Told,
+    /// The runtime has set them.
+    Set,
 }
 
 /// The NUMA nodes that are set for a container's memory.
@@ -35,7 +36,8 @@ pub(crate) enum Certainty {
 enum Mems {
     Unset,
     Ours(NodeSet),
-    /// The kubelet's memory manager's, for one: these are left alone for the container's life.
+    /// Something else's, such as the kubelet's memory manager's: they stay for the container's
+    /// life.
     Others,
 }
 
@@ -45,15 +47,14 @@ enum CfsQuota {
     Unset,
     /// The kubelet's.
     Set,
-    /// The container has exclusive CPUs, or had some: while it shares CPUs it is told its limit.
+    /// Lifted for exclusive CPUs: an update must restore the limit when the container shares CPUs.
     Lifted,
-    /// Its limit was told again.
+    /// An update has restored the limit.
     Restored(MilliCpu),
 }
 
 impl Applied {
-    /// What an event says of a container. `mems_are_ours` says whether the memory nodes in it were
-    /// set here.
+    /// What an event says of a container. `mems_are_ours`: the ledger has set its memory nodes.
     pub(crate) fn found(container: &Container, mems_are_ours: bool) -> Applied {
         let mems = match container.mems {
             None => Mems::Unset,
@@ -64,32 +65,31 @@ impl Applied {
         Applied { cpus: container.cpus, mems, quota, ..Applied::nothing() }
     }
 
-    /// Nothing is set.
     pub(crate) fn nothing() -> Applied {
         Applied {
             cpus: None,
             exclusive: false,
-            certainty: Certainty::Told,
+            certainty: Certainty::Set,
             left: None,
             mems: Mems::Unset,
             quota: CfsQuota::Unset,
         }
     }
 
-    /// Takes note of what the runtime is told to set.
-    pub(crate) fn record(&mut self, told: &Adjustment) {
-        self.set(told, Certainty::Told);
-        if let Some(mems) = told.mems() {
+    /// Records what the runtime sets.
+    pub(crate) fn record(&mut self, sent: &Adjustment) {
+        self.set(sent, Certainty::Set);
+        if let Some(mems) = sent.mems() {
             self.mems = Mems::Ours(mems);
         }
-        match told.limit() {
-            _ if told.is_exclusive() => self.quota = CfsQuota::Lifted,
+        match sent.limit() {
+            _ if sent.is_exclusive() => self.quota = CfsQuota::Lifted,
             Some(limit) => self.quota = CfsQuota::Restored(limit),
             None => {}
         }
     }
 
-    /// Takes note of CPUs that are written into the container's group.
+    /// Records CPUs that the daemon writes into the container's group.
     pub(crate) fn record_written(&mut self, written: &Adjustment) {
         self.set(written, Certainty::Written);
     }
@@ -101,7 +101,7 @@ impl Applied {
         self.certainty = certainty;
     }
 
-    /// What was told or written last was not: what was set before may still be so.
+    /// The last change was not made: what was set before may still be so.
     pub(crate) fn undo(&mut self) {
         self.invalidate();
         if let (Some(now), Some(left)) = (&mut self.cpus, self.left.take()) {
@@ -110,92 +110,87 @@ impl Applied {
         }
     }
 
-    /// What is set may be something else than what was told: it has to be told again. Where nothing
-    /// is there is nothing to repeat.
+    /// What is set may differ from the record: an update is due, unless nothing was set.
     pub(crate) fn invalidate(&mut self) {
         if self.cpus.is_some() {
             self.certainty = Certainty::Doubtful;
         }
     }
 
-    /// The kubelet, or another plugin, has set these CPUs.
+    /// Records CPUs that the kubelet or another plugin has set.
     pub(crate) fn replace(&mut self, cpus: CpuSet) {
-        (self.cpus, self.exclusive, self.certainty) = (Some(cpus), false, Certainty::Told);
+        (self.cpus, self.exclusive, self.certainty) = (Some(cpus), false, Certainty::Set);
     }
 
-    /// The kubelet has set a quota.
     pub(crate) fn sets_quota(&mut self) {
         self.quota = CfsQuota::Set;
     }
 
-    /// Its limit is known and no quota is set: it was lifted earlier.
+    /// The quota was lifted earlier.
     pub(crate) fn has_lifted(&mut self) {
         self.quota = CfsQuota::Lifted;
     }
 
-    /// Whether no other container was to run on the CPUs that are set is known now.
+    /// Records whether the CPUs that are set were exclusive.
     pub(crate) fn set_exclusive(&mut self, exclusive: bool) {
         self.exclusive = exclusive && self.cpus.is_some();
     }
 
-    /// Whether CPUs are set.
     pub(crate) fn is_set(&self) -> bool {
         self.cpus.is_some()
     }
 
-    /// The CPUs that are set, or may be.
+    /// The CPUs that are set, or may be set.
     pub(crate) fn cpus(&self) -> Option<CpuSet> {
         self.cpus
     }
 
-    /// The CPUs that are set and that no other container was to run on.
+    /// The CPUs that are set, if they were exclusive.
     pub(crate) fn exclusive(&self) -> Option<CpuSet> {
         if self.exclusive { self.cpus } else { None }
     }
 
-    /// The CPUs that the runtime has set, where they are known.
-    pub(crate) fn told(&self) -> Option<CpuSet> {
-        if self.certainty == Certainty::Told { self.cpus } else { None }
+    /// The CPUs that the runtime has set, if that is certain.
+    pub(crate) fn certain_cpus(&self) -> Option<CpuSet> {
+        if self.certainty == Certainty::Set { self.cpus } else { None }
     }
 
-    /// Whether just these are set, with this certainty or a greater one.
+    /// Whether exactly these are set, with this certainty or a greater one.
     pub(crate) fn is_on(&self, cpus: &CpuSet, certainty: Certainty) -> bool {
         self.certainty >= certainty && self.cpus.as_ref() == Some(cpus)
     }
 
-    /// Whether memory nodes are set that are not to be touched.
+    /// Whether memory nodes are set that must stay.
     pub(crate) fn keeps_mems(&self) -> bool {
         self.mems == Mems::Others
     }
 
-    /// Whether memory nodes are set, by whomever.
     pub(crate) fn has_mems(&self) -> bool {
         self.mems != Mems::Unset
     }
 
-    /// Whether its quota was lifted here, so that its limit has to be told while it shares CPUs.
+    /// Whether its quota was lifted, so that updates carry its limit while it shares CPUs.
     pub(crate) fn lacks_quota(&self) -> bool {
         matches!(self.quota, CfsQuota::Lifted | CfsQuota::Restored(_))
     }
 
-    /// The one difference between what is set and what should be: whether the runtime has to be
-    /// told.
+    /// Whether what is set differs from what should be, so that an update is due.
     pub(crate) fn differs(&self, desired: &Adjustment) -> bool {
-        !self.is_on(&desired.cpus(), Certainty::Told)
+        !self.is_on(&desired.cpus(), Certainty::Set)
             || self.exclusive != desired.is_exclusive()
             || desired.mems().is_some_and(|mems| self.mems != Mems::Ours(mems))
             || self.differs_in_quota(desired.is_exclusive(), desired.limit())
     }
 
-    /// The same of a container with these exclusive CPUs, memory aside.
+    /// The same for a container with these exclusive CPUs, without memory.
     pub(crate) fn differs_from_claim(&self, claim: &CpuSet) -> bool {
-        !self.is_on(claim, Certainty::Told) || !self.exclusive || self.differs_in_quota(true, None)
+        !self.is_on(claim, Certainty::Set) || !self.exclusive || self.differs_in_quota(true, None)
     }
 
-    /// The same of a container that shares CPUs, whichever these are.
+    /// The same for a container that shares CPUs, whichever these are.
     pub(crate) fn differs_from_shared(&self, limit: Option<MilliCpu>) -> bool {
         self.exclusive
-            || (self.cpus.is_some() && self.certainty < Certainty::Told)
+            || (self.cpus.is_some() && self.certainty < Certainty::Set)
             || self.differs_in_quota(false, limit.filter(|_| self.lacks_quota()))
     }
 
@@ -203,7 +198,7 @@ impl Applied {
         match (self.quota, limit) {
             (quota, _) if exclusive => matches!(quota, CfsQuota::Set | CfsQuota::Restored(_)),
             (CfsQuota::Lifted, Some(_)) => true,
-            (CfsQuota::Restored(told), Some(limit)) => told != limit,
+            (CfsQuota::Restored(restored), Some(limit)) => restored != limit,
             _ => false,
         }
     }

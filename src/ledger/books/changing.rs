@@ -1,4 +1,4 @@
-//! [`PodMut`]: a pod that is being changed.
+//! [`PodMut`]: a pod during a change.
 
 use super::pod::PodEntry;
 use super::sums::Sums;
@@ -6,24 +6,22 @@ use crate::cpuset::CpuSet;
 use crate::ledger::policy::Policy;
 use std::ops::{Deref, DerefMut};
 
-/// What decides, for all containers at once, where those run that share CPUs and what memory is
-/// theirs.
+/// What decides, for all shared containers at once, where they run and which memory they use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Basis {
-    /// What shared containers are told.
     pub(crate) open: CpuSet,
     pub(crate) online: CpuSet,
     pub(crate) policy: Policy,
     pub(crate) mems_follow_cpus: bool,
 }
 
-/// A pod that is being changed. It is counted anew when this is dropped.
+/// A pod during a change; dropping it counts the pod anew.
 #[derive(Debug)]
 pub(crate) struct PodMut<'a> {
     pub(super) entry: &'a mut PodEntry,
     pub(super) sums: &'a mut Sums,
     pub(super) revision: &'a mut u64,
-    pub(super) told: &'a mut Option<Basis>,
+    pub(super) delivered: &'a mut Option<Basis>,
 }
 
 impl Deref for PodMut<'_> {
@@ -45,7 +43,7 @@ impl Drop for PodMut<'_> {
         let changed = self.sums.recount(self.entry);
         *self.revision += u64::from(changed.claims);
         if changed.partitioned {
-            *self.told = None;
+            *self.delivered = None;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What must hold of the books, for tests and debug builds.
+//! The books' invariants, for tests and debug builds.
 
 use super::counted::Counted;
 use super::pod::PodEntry;
@@ -9,7 +9,7 @@ impl Books {
     /// Whether the sums and the index are those of the pods.
     ///
     /// # Errors
-    /// What they are and what they should be, for the message of a failed assertion.
+    /// What they are and what they should be.
     pub(in crate::ledger) fn check(&self) -> Result<(), String> {
         let mut anew = Sums::default();
         for pod in self.pods.values() {

@@ -5,22 +5,19 @@ use crate::cpuset::CpuSet;
 use crate::ledger::model::{ContainerId, CpuRequest};
 use crate::ledger::policy::Exclusivity;
 
-/// Exclusive CPUs of a pod, or of all pods: no two pods have the same ones.
+/// The exclusive CPUs of a pod, or of all pods: those of two pods are disjoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Held {
-    /// All of them.
     pub(crate) all: CpuSet,
     /// Those that are not lent to the shared pool, see [`ContainerEntry::is_lent`].
     pub(crate) used: CpuSet,
-    /// Those of `used` that the runtime keeps others off, by updating these.
+    /// Those of `used` that the runtime keeps others off, by updates of these.
     pub(crate) by_runtime: CpuSet,
-    /// Those that the kernel keeps others off now: it does as long as the container's process runs,
-    /// not longer.
+    /// Those that the kernel keeps others off: it does only while the container's process runs.
     pub(crate) by_kernel: CpuSet,
 }
 
 impl Held {
-    /// The same of these containers.
     pub(super) fn of<'a>(containers: impl Iterator<Item = &'a ContainerEntry>) -> Held {
         let mut held = Held::default();
         for entry in containers {
@@ -54,24 +51,24 @@ impl Held {
     }
 }
 
-/// What a pod with exclusive CPUs was counted with.
+/// What a pod with exclusive CPUs has added to the sums.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Exclusive {
     pub(super) held: Held,
-    /// What of its claims can change while it lives.
+    /// Its claims as they were then.
     pub(super) claims: Vec<Claimed>,
     /// CPUs that the kernel keeps for containers of the pod, whether or not they run.
     pub(super) partitioned: CpuSet,
 }
 
-/// What of a claim can change while its container lives, or comes back under its name.
+/// The part of a container's claim that can change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Claimed {
     id: ContainerId,
     cpus: CpuSet,
     isolated: bool,
     cpu: CpuRequest,
-    /// What else decides to which sums its CPUs belong.
+    /// Decides to which sums its CPUs belong.
     held: (bool, Phase, Exclusivity),
 }
 
@@ -82,7 +79,7 @@ impl Claimed {
         Some(Claimed { id, cpus: entry.claim?, isolated, cpu, held })
     }
 
-    /// Whether what must outlive the process is the same.
+    /// Whether the checkpoint has the same of it.
     pub(super) fn is_of(&self, entry: &ContainerEntry) -> bool {
         self.id == entry.id
             && entry.claim.as_ref() == Some(&self.cpus)
@@ -95,14 +92,14 @@ impl Claimed {
     }
 }
 
-/// What a pod was counted with.
+/// What a pod has added to the sums.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Counted {
-    /// `None` without exclusive CPUs, as of most pods.
+    /// `None` without exclusive CPUs, as for most pods.
     pub(super) exclusive: Option<Box<Exclusive>>,
     /// CPUs that the pod keeps free for itself, see
     /// [`PodEntry::promise`](super::pod::PodEntry::promise).
     pub(super) promise: usize,
-    /// Whether containers of it have to be told something, wherever shared ones run.
+    /// Whether updates of its containers are due, wherever shared ones run.
     pub(super) unsettled: bool,
 }

@@ -16,43 +16,41 @@ use crate::placement::wishes::Smt;
 pub(crate) struct ContainerEntry {
     /// The runtime's id of the present or last instance.
     pub(super) id: ContainerId,
-    /// The instance before this one. Events of it may still come, and are no news.
+    /// The instance before this one. Late events of it change nothing.
     pub(crate) before: Option<ContainerId>,
-    /// Whether its exclusive CPUs are those of the instance before, and it has not run yet.
+    /// Whether it has the exclusive CPUs of the instance before and has not run yet.
     pub(crate) inherited: bool,
     pub(crate) kind: ContainerKind,
     pub(crate) cpu: CpuRequest,
-    /// CPUs that are this container's alone for the life of its pod.
+    /// Its exclusive CPUs, for the life of its pod.
     pub(crate) claim: Option<CpuSet>,
-    /// Whether the SMT siblings of these are kept idle for it.
+    /// Whether their SMT siblings stay idle.
     pub(crate) isolated: bool,
-    /// What its pod wishes for it.
     pub(crate) terms: Terms,
     pub(crate) phase: Phase,
-    /// Whether it was updated before its process ran: the update may have reached the runtime's
-    /// books only.
+    /// Whether it was updated before its process ran: the update may have changed only the
+    /// runtime's own record.
     pub(crate) updated_early: bool,
-    /// Whether an earlier instance has ended: this one, too, may be back soon after its end.
+    /// Whether an earlier instance has ended: after this one's end the next may come soon.
     pub(crate) restarted: bool,
-    /// What becomes of its exclusive CPUs while it has ended.
+    /// The use of its exclusive CPUs while it has ended.
     pub(crate) loan: Loan,
-    /// Whether its last instance is gone for good, or never came to be. Its name may come back as
-    /// long as its pod lives.
+    /// Whether the runtime has removed its last instance, or could not create it. A new one may
+    /// come as long as its pod lives.
     pub(crate) removed: bool,
     pub(crate) applied: Applied,
-    /// Whether it gets the rest of its CPUs when others have left them, see
+    /// Whether it waits for CPUs that others have yet to leave, see
     /// [`order`](crate::ledger::order).
     pub(crate) waits: bool,
-    /// When it was created, as the runtime says.
     pub(crate) created_at: Option<i64>,
     /// What keeps other containers off its exclusive CPUs.
     pub(crate) enforced_by: Exclusivity,
     pub(crate) cgroup: Option<CgroupPath>,
-    /// Whether CPUs of it went offline, and it has fewer than it asks for since.
+    /// Whether it has fewer CPUs than it asks for since some went offline.
     pub(crate) lost: bool,
 }
 
-/// How far a container is in its life.
+/// The phase of a container's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// It has been created, and its process may not run yet.
@@ -74,25 +72,24 @@ impl Phase {
     }
 }
 
-/// What becomes of the exclusive CPUs of a container that has ended and whose pod lives.
+/// The use of the exclusive CPUs of an ended container whose pod lives.
 ///
-/// The shared pool has the use of them until the container is back, but not each time: shared
-/// containers would be moved to and fro by every crash. So they are lent at once where that may be
-/// the last chance (see [`PodEntry::end`](super::pod::PodEntry::end)), and else when the container
-/// has stayed away.
+/// The shared pool uses them until the container is back, but not at once after every crash, which
+/// would move all shared containers twice. The ledger lends them at once if that may be the last
+/// chance (see [`PodEntry::end`](super::pod::PodEntry::end)), and otherwise if the container has
+/// not come back after a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Loan {
-    /// The container is expected back.
     #[default]
     Awaited,
-    /// It has not come back since the last lull.
+    /// It had not come back at the last lull.
     Overdue,
     /// The shared pool has them.
     Lent,
 }
 
 impl ContainerEntry {
-    /// A container as an event tells of it.
+    /// A container as an event describes it.
     pub(crate) fn new(
         container: &Container,
         phase: Phase,
@@ -123,7 +120,7 @@ impl ContainerEntry {
         }
     }
 
-    /// A container that has ended and kept its CPUs.
+    /// A container that has ended and keeps its CPUs.
     pub(crate) fn ended(claim: &Claim, isolated: bool) -> ContainerEntry {
         ContainerEntry {
             id: claim.id.clone(),
@@ -148,24 +145,23 @@ impl ContainerEntry {
         }
     }
 
-    /// Takes note of the instance that was there before under its name.
+    /// Records the previous instance of its name.
     pub(crate) fn follow(&mut self, before: Option<&ContainerEntry>) {
         self.before = before.map(|before| before.id.clone());
         self.restarted = before.is_some_and(|before| !before.is_alive() || before.restarted);
     }
 
-    /// The runtime's id of the present or last instance.
     pub(crate) fn id(&self) -> &ContainerId {
         &self.id
     }
 
-    /// Whether it exists: its process runs, or may soon.
+    /// Whether its process runs, or may soon.
     pub(crate) fn is_alive(&self) -> bool {
         self.phase != Phase::Ended
     }
 
-    /// What of its pod's budget is its own. Of one that was found with exclusive CPUs no amount may
-    /// be known, because it has ended or has more than shares can tell.
+    /// Its part of its pod's budget. The amount of one with exclusive CPUs may be unknown, because
+    /// it has ended or asks for more than shares can show.
     pub(crate) fn counts(&self) -> Option<MilliCpu> {
         let whole = |claim: CpuSet| MilliCpu(claim.len() as u64 * 1000);
         self.cpu.amount().or_else(|| self.claim.map(whole))
@@ -176,17 +172,17 @@ impl ContainerEntry {
         self.asks_with(qos, &self.cpu)
     }
 
-    /// How many it asks for with this request. One that has some goes on by what it requests,
+    /// How many it asks for with this request. For one that has some the request alone decides,
     /// whatever its pod wishes for by now.
     pub(crate) fn asks_with(&self, qos: Qos, cpu: &CpuRequest) -> Option<usize> {
         let by_claim = self.claim.map(|_| Cpus::Exclusive);
         Terms { cpus: self.terms.cpus.or(by_claim), ..self.terms }.exclusive_cpus(qos, cpu)
     }
 
-    /// What its CPUs were chosen by, and others beside them have to be.
+    /// The wishes that its CPUs were chosen by, and that further ones follow.
     ///
-    /// That may be more or less than its pod wishes: one that found no idle siblings when it was
-    /// taken over goes on without.
+    /// They may differ from its pod's wishes: one that had no idle siblings when the ledger adopted
+    /// it goes on without.
     pub(crate) fn wishes(&self) -> Wishes {
         let smt = match self.terms.wishes.smt {
             _ if self.isolated => Some(Smt::Isolate),
@@ -196,12 +192,12 @@ impl ContainerEntry {
         Wishes { smt, ..self.terms.wishes }
     }
 
-    /// Whether its exclusive CPUs are the shared pool's for the time being.
+    /// Whether the shared pool uses its exclusive CPUs.
     pub(crate) fn is_lent(&self) -> bool {
         self.phase == Phase::Ended && self.loan == Loan::Lent
     }
 
-    /// Whether it has to be told something, wherever shared containers run.
+    /// Whether an update is due, wherever shared containers run.
     pub(super) fn is_unsettled(&self) -> bool {
         let differs = || match &self.claim {
             Some(claim) => self.applied.differs_from_claim(claim),

@@ -1,10 +1,10 @@
-//! [`Journal`]: what the ledger did that is worth telling, until it is told.
+//! [`Journal`]: notes for the log, until the daemon takes them.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::note::{MoveReason, Note, Subject, What};
 use std::collections::BTreeMap;
 
-/// Notes for people, and how many containers were moved.
+/// Notes, and how many containers were moved.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Journal {
     notes: Vec<Note>,
@@ -12,12 +12,12 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Something was done.
+    /// Notes something that was done.
     pub(crate) fn note(&mut self, warning: bool, subject: Subject, what: What) {
         self.notes.push(Note { warning, done: true, subject, what });
     }
 
-    /// A running container has other exclusive CPUs from now on.
+    /// Notes that a running container moves to other exclusive CPUs.
     pub(crate) fn moved(
         &mut self,
         subject: Subject,
@@ -34,12 +34,11 @@ impl Journal {
         &self.moves
     }
 
-    /// How many notes there are.
     pub(crate) fn len(&self) -> usize {
         self.notes.len()
     }
 
-    /// Keeps those notes from this one on that are worth it.
+    /// From this note on, keeps only some.
     pub(crate) fn retain_from(&mut self, first: usize, keep: impl Fn(&Note) -> bool) {
         let late = self.notes.split_off(first.min(self.notes.len()));
         self.notes.extend(late.into_iter().filter(keep));

@@ -1,8 +1,7 @@
-//! [`Books`]: pods, their containers, and everything that follows from these alone. Right by construction: the index of ids,
-//! the sums, the revision and whether updates are owed are kept by the methods here and by nothing
-//! else.
+//! [`Books`]: pods, their containers, and everything that follows from these alone. Only the
+//! methods here change the index of ids, the sums, the revision and whether updates are due.
 //!
-//! A pod can only be changed through a [`PodMut`], which counts it anew when it goes.
+//! All changes of a pod go through a [`PodMut`], which counts the pod anew when it is dropped.
 
 mod applied;
 mod changing;
@@ -35,23 +34,23 @@ use sums::Sums;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Books {
     pods: BTreeMap<PodUid, PodEntry>,
-    /// Whose sandbox this is.
+    /// The pod of a sandbox.
     sandboxes: BTreeMap<SandboxId, PodUid>,
-    /// Which container this is the present instance of. Ids of replaced instances are not here: a
-    /// late event for one must not touch its successor.
+    /// The container of a present instance. Ids of replaced instances are not here: a late event
+    /// for one must not change its successor.
     ids: BTreeMap<ContainerId, (PodUid, String)>,
-    /// Claims of an earlier life whose containers no event has named yet.
+    /// Claims of the last process whose containers no event has named yet.
     remembered: Vec<Claim>,
     sums: Sums,
     /// Counts changes of claims.
     revision: u64,
-    /// What shared containers were last told by; `None` if any of them may run elsewhere.
-    told: Option<Basis>,
-    /// What was worth telling.
+    /// What the last updates of shared containers followed from; `None` if any of them may run
+    /// elsewhere.
+    delivered: Option<Basis>,
     pub(super) journal: Journal,
 }
 
-/// A container that was found, and its pod.
+/// A container in the books, and its pod.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ContainerRef<'a> {
     pub(super) uid: &'a PodUid,
@@ -61,7 +60,6 @@ pub(super) struct ContainerRef<'a> {
 }
 
 impl ContainerRef<'_> {
-    /// Its names, for people.
     pub(super) fn subject(&self) -> Subject {
         Subject {
             namespace: self.pod.pod.namespace.clone(),
@@ -89,7 +87,6 @@ impl Books {
         })
     }
 
-    /// The container of this name of a pod.
     pub(super) fn container(&self, uid: &PodUid, name: &str) -> Option<ContainerRef<'_>> {
         let (uid, pod) = self.pods.get_key_value(uid)?;
         let (name, entry) = pod.containers.get_key_value(name)?;
@@ -102,12 +99,10 @@ impl Books {
         self.container(uid, name)
     }
 
-    /// Whose sandbox this is.
     pub(super) fn owner(&self, sandbox: &SandboxId) -> Option<&PodUid> {
         self.sandboxes.get(sandbox)
     }
 
-    /// Claims of an earlier life whose containers no event has named yet.
     pub(super) fn remembered(&self) -> &[Claim] {
         &self.remembered
     }
@@ -128,8 +123,7 @@ impl Books {
         &self.sums.held
     }
 
-    /// How many CPUs pods keep free for themselves, all but this one together, see
-    /// [`PodEntry::promise`].
+    /// How many CPUs all pods but this one keep free for themselves, see [`PodEntry::promise`].
     pub(super) fn promised_beside(&self, pod: &PodEntry) -> usize {
         let own = pod.counted.promise;
         usize::try_from(self.sums.promised - own as u128).unwrap_or(usize::MAX)
@@ -146,13 +140,12 @@ impl Books {
         pods.flat_map(|pod| pod.containers.values().filter(|entry| entry.isolated))
     }
 
-    /// Whether containers may have to be told something, where `basis` is what decides where shared
-    /// ones run.
+    /// Whether updates may be due, if `basis` is what decides where shared containers run.
     pub(super) fn owes(&self, basis: &Basis) -> bool {
-        self.sums.unsettled > 0 || self.told.as_ref() != Some(basis)
+        self.sums.unsettled > 0 || self.delivered.as_ref() != Some(basis)
     }
 
-    /// Whether containers wait for CPUs that others were told to leave.
+    /// Whether containers wait for CPUs that others are about to leave.
     pub(super) fn waits(&self) -> bool {
         self.sums.unsettled > 0
             && self.pods.values().any(|pod| pod.containers.values().any(|entry| entry.waits))
@@ -161,19 +154,18 @@ impl Books {
 
 /// Changing.
 impl Books {
-    /// Books of a node of which nothing is known but these claims.
+    /// The books of a node of which only these claims are known.
     pub(super) fn new(remembered: Vec<Claim>) -> Books {
         Books { remembered, ..Books::default() }
     }
 
-    /// A pod, to be changed.
     pub(super) fn change(&mut self, uid: &PodUid) -> Option<PodMut<'_>> {
         let pod = self.pods.get_mut(uid)?;
-        let (sums, revision, told) = (&mut self.sums, &mut self.revision, &mut self.told);
-        Some(PodMut { entry: pod, sums, revision, told })
+        let (sums, revision, delivered) = (&mut self.sums, &mut self.revision, &mut self.delivered);
+        Some(PodMut { entry: pod, sums, revision, delivered })
     }
 
-    /// Changes a container; `None` if there is no such one.
+    /// Changes a container; `None` if there is none of this name.
     pub(super) fn change_container<T>(
         &mut self,
         uid: &PodUid,
@@ -183,30 +175,29 @@ impl Books {
         self.change(uid)?.containers.get_mut(name).map(change)
     }
 
-    /// Changes the container that has this id now; `None` if there is no such one.
+    /// Changes the container that has this id now; `None` if there is none.
     pub(super) fn change_found<T>(
         &mut self,
         id: &ContainerId,
         change: impl FnOnce(&mut ContainerEntry) -> T,
     ) -> Option<T> {
-        let Books { pods, ids, sums, revision, told, .. } = self;
+        let Books { pods, ids, sums, revision, delivered, .. } = self;
         let (uid, name) = ids.get(id)?;
-        let mut pod = PodMut { entry: pods.get_mut(uid)?, sums, revision, told };
+        let mut pod = PodMut { entry: pods.get_mut(uid)?, sums, revision, delivered };
         pod.containers.get_mut(name).map(change)
     }
 
-    /// Changes all pods.
     pub(super) fn change_all(&mut self, mut change: impl FnMut(&PodUid, &mut PodEntry)) {
-        let Books { pods, sums, revision, told, .. } = self;
+        let Books { pods, sums, revision, delivered, .. } = self;
         for (uid, pod) in pods {
-            change(uid, &mut PodMut { entry: pod, sums, revision, told });
+            change(uid, &mut PodMut { entry: pod, sums, revision, delivered });
         }
     }
 
-    /// Takes over what an event says of a pod, known or not.
+    /// Enters a pod as an event describes it, known or not.
     pub(super) fn enter_pod(&mut self, pod: Pod) -> PodUid {
         let uid = pod.uid.clone();
-        let Books { pods, sandboxes, sums, revision, told, .. } = self;
+        let Books { pods, sandboxes, sums, revision, delivered, .. } = self;
         let entry = match pods.entry(uid.clone()) {
             Entry::Vacant(place) => {
                 let sandbox = pod.sandbox.clone();
@@ -221,18 +212,18 @@ impl Books {
                     sandboxes.remove(&known.pod.sandbox);
                     sandboxes.insert(pod.sandbox.clone(), uid.clone());
                 }
-                // Its names are in its claims.
+                // A claim has the pod's names.
                 *revision += u64::from(known.refresh(pod) && known.has_exclusive());
                 known
             }
         };
         // Counts it.
-        drop(PodMut { entry, sums, revision, told });
+        drop(PodMut { entry, sums, revision, delivered });
         uid
     }
 
-    /// Enters a container in place of one of its name, if there is one, and changes its pod with
-    /// it: `change` is told the one before. Another container that had this id is gone.
+    /// Enters a container in place of the one of its name, if there is one, and changes its pod
+    /// with it: `change` gets the one before. Another container that had this id is removed.
     pub(super) fn enter<T>(
         &mut self,
         uid: &PodUid,
@@ -253,13 +244,14 @@ impl Books {
         Some(changed)
     }
 
-    /// The same for one that was found, and may run elsewhere than others of its kind.
+    /// Enters a container that was found running, and so may run on other CPUs than the rest of the
+    /// pool.
     pub(super) fn enter_found(&mut self, uid: &PodUid, name: &str, entry: ContainerEntry) {
-        self.told = None;
+        self.delivered = None;
         self.enter(uid, name, entry, |_, _| ());
     }
 
-    /// An id means this container from now on. If it meant another one, that is gone.
+    /// Removes another container that has this id.
     fn supersede(&mut self, id: &ContainerId, uid: &PodUid, name: &str) {
         let Some((of, called)) = self.ids.get(id).cloned() else { return };
         if (&of, &*called) != (uid, name) {
@@ -268,7 +260,6 @@ impl Books {
         }
     }
 
-    /// Takes a container out.
     pub(super) fn remove(&mut self, uid: &PodUid, name: &str) {
         let gone = self.change(uid).and_then(|mut pod| pod.containers.remove(name));
         if let Some(gone) = gone {
@@ -276,7 +267,6 @@ impl Books {
         }
     }
 
-    /// Takes a pod out, with all of its containers.
     pub(super) fn remove_pod(&mut self, uid: &PodUid) {
         if let Some(pod) = self.take_pod(uid) {
             self.sandboxes.remove(&pod.pod.sandbox);
@@ -293,8 +283,7 @@ impl Books {
         Some(pod)
     }
 
-    /// Notes that the exclusive CPUs of a container that is about to go, if it has any, are free
-    /// again.
+    /// Notes the exclusive CPUs of a container that is about to be removed as free again.
     pub(super) fn note_released(&mut self, uid: &PodUid, name: &str) {
         let Some(found) = self.container(uid, name) else { return };
         if let Some(cpus) = found.entry.claim {
@@ -303,7 +292,7 @@ impl Books {
         }
     }
 
-    /// Notes that a container was not let in, or not resized.
+    /// Notes that a container was refused, or its resize.
     pub(super) fn note_refused(
         &mut self,
         uid: &PodUid,
@@ -315,15 +304,15 @@ impl Books {
         self.journal.note(true, subject, What::Refused { why: why.to_string(), request });
     }
 
-    /// A pod that was known by its sandbox alone has a uid after all.
+    /// Gives the uid to a pod that was known by its sandbox alone.
     pub(super) fn rename_pod(&mut self, from: &PodUid, to: &PodUid) {
         let Some(mut renamed) = self.take_pod(from) else { return };
         renamed.pod.uid = to.clone();
         self.sandboxes.insert(renamed.pod.sandbox.clone(), to.clone());
         let mut gone = Vec::new();
         if let Some(mut known) = self.change(to) {
-            // Its sandbox was made anew. What both have is the same container, last told of by the
-            // uid.
+            // Its sandbox was made anew. A container of both is the same one, and the later events
+            // had the uid.
             for (name, entry) in renamed.containers {
                 match known.containers.contains_key(&name) {
                     true => gone.push(entry.id),
@@ -343,7 +332,7 @@ impl Books {
         }
     }
 
-    /// These changes were not made: they have to be told again.
+    /// The runtime has not made these updates: they are due again.
     pub(super) fn undo(&mut self, updates: &[Update]) {
         for Update { container, adjustment } in updates {
             self.change_found(container, |entry| {
@@ -368,7 +357,7 @@ impl Books {
         self.revision += u64::from(self.remembered.len() != before);
     }
 
-    /// Drops everything but what was worth telling.
+    /// Clears everything but the journal.
     pub(super) fn clear(&mut self) {
         *self = Books {
             revision: self.revision + 1,
@@ -377,14 +366,14 @@ impl Books {
         };
     }
 
-    /// What must outlive the process is written again, though it may be the same: the file may be
-    /// of another life.
+    /// Makes the daemon write the checkpoint even if the claims are the same: the file may be
+    /// older.
     pub(super) fn renew(&mut self) {
         self.revision += 1;
     }
 
-    /// All containers have been told, or will be, what follows from this.
-    pub(super) fn tell(&mut self, basis: Basis) {
-        self.told = Some(basis);
+    /// From now on the updates that follow from this are on their way.
+    pub(super) fn set_delivered(&mut self, basis: Basis) {
+        self.delivered = Some(basis);
     }
 }

@@ -16,22 +16,22 @@ use std::collections::BTreeMap;
 /// A pod that exists.
 #[derive(Debug, Clone)]
 pub(crate) struct PodEntry {
-    /// The pod as the last event told.
+    /// The pod as the last event described it.
     pub(crate) pod: Pod,
-    /// Whether the runtime told of a resize of the whole pod. Where it never does, resizes of its
-    /// containers tell.
+    /// Whether the runtime has reported a resize of the whole pod. Without that the ledger derives
+    /// the budget from resizes of its containers.
     pub(crate) resized: bool,
-    /// Its containers by name: one that is restarted keeps its entry, and with it its CPUs.
+    /// Its containers by name: a restarted one keeps its entry, and so its CPUs.
     pub(super) containers: BTreeMap<String, ContainerEntry>,
-    /// Whether its last container was refused. Such a pod keeps nothing free for itself: two pods
-    /// that wait for the same CPUs would otherwise keep each other out.
+    /// Whether its last container was refused. Such a pod keeps no CPUs free: otherwise two pods
+    /// that wait for the same CPUs would block each other.
     pub(crate) refused: bool,
     /// The NUMA affinity its last exclusive CPUs were chosen under, and the budget at that time. In
     /// pod scope its other containers get the same.
     pub(crate) affinity: Option<(usize, Hint)>,
-    /// Whether none of its containers gets CPUs of its own, whatever they ask for.
+    /// Whether all of its containers share CPUs, whatever they ask for.
     pub(crate) opted_out: bool,
-    /// What of it is in the sums of all pods.
+    /// What it has added to the sums of all pods.
     pub(super) counted: Counted,
 }
 
@@ -40,10 +40,10 @@ pub(crate) struct PodEntry {
 pub(crate) enum BudgetFit {
     /// From the node's free CPUs and from these, as they fit best.
     Fresh(CpuSet),
-    /// From these first: together with others the pod would hold more than its budget. They are the
-    /// CPUs of containers of the pod that have ended; init containers, as a rule.
+    /// From these first, as otherwise the pod would hold more than its budget. They are the CPUs of
+    /// ended containers of the pod, mostly init containers.
     Reuse(CpuSet),
-    /// Not at all: the rest of the pod uses the budget up. The container has inherited the pod's
+    /// Not at all: the pod's other containers use the budget up, and this one inherited the pod's
     /// own limit.
     None,
 }
@@ -61,29 +61,24 @@ impl PodEntry {
         }
     }
 
-    /// Its containers by name.
     pub(crate) fn containers(&self) -> impl Iterator<Item = (&String, &ContainerEntry)> {
         self.containers.iter()
     }
 
-    /// The container of this name.
     pub(crate) fn container(&self, name: &str) -> Option<&ContainerEntry> {
         self.containers.get(name)
     }
 
-    /// The same, to be changed.
     pub(crate) fn container_mut(&mut self, name: &str) -> Option<&mut ContainerEntry> {
         self.containers.get_mut(name)
     }
 
-    /// All containers, to be changed.
     pub(crate) fn containers_mut(
         &mut self,
     ) -> impl Iterator<Item = (&String, &mut ContainerEntry)> {
         self.containers.iter_mut()
     }
 
-    /// The names of a container of the pod, for people.
     pub(crate) fn subject(&self, container: &Container) -> Subject {
         Subject {
             namespace: self.pod.namespace.clone(),
@@ -93,7 +88,7 @@ impl PodEntry {
         }
     }
 
-    /// The claims of its containers: all that must outlive the process.
+    /// The claims of its containers, for the checkpoint.
     pub(super) fn claims(&self) -> impl Iterator<Item = Claim> {
         self.containers.iter().filter_map(|(name, entry)| {
             Some(Claim {
@@ -109,10 +104,10 @@ impl PodEntry {
         })
     }
 
-    /// Takes over what an event says of the pod. Stubs (some events know little more than an id)
-    /// change nothing. Says whether its names have.
+    /// Takes over what an event says of the pod; empty parts change nothing. Returns whether its
+    /// names have changed.
     pub(super) fn refresh(&mut self, pod: Pod) -> bool {
-        // The first budget told counts: later events repeat it, whatever became of it by resizes.
+        // The first budget counts: later events repeat it and ignore resizes.
         let budget = self.pod.budget.or(pod.budget);
         let qos = if pod.qos == Qos::Unknown { self.pod.qos } else { pod.qos };
         let cgroup = pod.cgroup.or(self.pod.cgroup.take());
@@ -134,10 +129,11 @@ impl PodEntry {
         renamed
     }
 
-    /// A container has ended.
+    /// Records the end of a container.
     ///
-    /// With the last one the pod is ending, or between an init container and the next. The answer
-    /// to this end is the last one that can carry updates before the pod's end.
+    /// With its last container the pod is ending, or between an init container and the next. The
+    /// answer to this event is the last one before the pod's end that can carry updates, so the
+    /// pool gets the CPUs now.
     pub(crate) fn end(&mut self, name: &str) {
         let Some(entry) = self.containers.get_mut(name) else { return };
         if entry.is_alive() {
@@ -146,8 +142,7 @@ impl PodEntry {
         self.lend_if_quiet();
     }
 
-    /// Where no container of the pod is alive the pool gets the CPUs of all that have not come back
-    /// before.
+    /// If no container of the pod is alive, lends the CPUs of all that were never restarted.
     pub(crate) fn lend_if_quiet(&mut self) {
         if !self.containers.values().any(ContainerEntry::is_alive) {
             for entry in self.containers.values_mut().filter(|entry| !entry.restarted) {
@@ -156,8 +151,7 @@ impl PodEntry {
         }
     }
 
-    /// Some time has passed. The CPUs of containers that have ended, and have not come back since
-    /// the last time, are lent.
+    /// Lends the CPUs of ended containers that have not come back since the last lull.
     pub(crate) fn lull(&mut self) {
         let ended = self.containers.values_mut().filter(|entry| !entry.is_alive());
         for entry in ended {
@@ -168,17 +162,16 @@ impl PodEntry {
         }
     }
 
-    /// Whether none of its containers has an instance. It may be over, or between two tries to
-    /// create one.
+    /// Whether none of its containers has an instance. It may have ended, or be between two tries
+    /// to create one.
     pub(super) fn is_deserted(&self) -> bool {
         self.containers.values().all(|entry| entry.removed)
     }
 
-    /// CPUs that the pod keeps free, by count, for containers of its own that no event has named
-    /// yet.
+    /// How many CPUs the pod keeps free for its containers that no event has named yet.
     ///
-    /// Without this a container that comes late (after init containers, in a pod with many) could
-    /// find the CPUs gone that the scheduler counted for it.
+    /// Otherwise another pod could get the CPUs that the scheduler counted for a late container,
+    /// such as one after init containers.
     pub(super) fn promise(&self) -> usize {
         if self.refused || self.opted_out || self.pod.qos != Qos::Guaranteed {
             return 0;
@@ -187,16 +180,16 @@ impl PodEntry {
         self.pod.budget.map_or(0, |budget| MilliCpu(budget.0.saturating_sub(seen.0)).cpus_floor())
     }
 
-    /// Whether and how `n` exclusive CPUs for `container` fit the pod's budget beside what its
-    /// other containers hold.
+    /// Whether and how `n` exclusive CPUs for `container` fit the pod's budget, beside those of its
+    /// other containers.
     ///
-    /// If its kind is known, the CPUs of init containers are the later ones' to use, with no
-    /// preference for them, and those of sidecars and of the pod's other containers never are: so
-    /// the kubelet. Otherwise, and for a container that comes back after others used its CPUs, what
-    /// is left of the budget decides.
+    /// If its kind is known, a later container may use the CPUs of init containers, without
+    /// preferring them, and never those of sidecars and other containers: so the kubelet.
+    /// Otherwise, and for a container that comes back after others have used its CPUs, the rest of
+    /// the budget decides.
     ///
-    /// `budget` is in CPUs. What a container has `taken` may be more than what counts: siblings
-    /// that stay idle for it.
+    /// `budget` is in CPUs. What a container has `taken` includes idle siblings, which do not
+    /// count.
     pub(crate) fn budget_fit(
         &self,
         budget: Option<usize>,
@@ -232,7 +225,6 @@ impl PodEntry {
         }
     }
 
-    /// The whole CPUs in the pod's budget.
     pub(crate) fn budget_cpus(&self) -> Option<usize> {
         self.pod.budget.map(MilliCpu::cpus_floor)
     }
@@ -242,8 +234,8 @@ impl PodEntry {
         self.counted.exclusive.is_some()
     }
 
-    /// CPUs of containers of the pod that something else than updates keeps other pods off. The
-    /// containers beside them must not name these CPUs.
+    /// The CPUs of containers of the pod that are kept by partitions or groups. The containers
+    /// beside them must not name these CPUs.
     pub(crate) fn partitioned(&self) -> CpuSet {
         let kept = |entry: &&ContainerEntry| entry.enforced_by != Exclusivity::Runtime;
         self.containers.values().filter(kept).filter_map(|entry| entry.claim).collect()
@@ -255,9 +247,9 @@ impl PodEntry {
         self.containers.values().filter(together).filter_map(|entry| entry.claim).collect()
     }
 
-    /// For how many CPUs the NUMA affinity of the pod as a whole is chosen, as far as its budget
-    /// tells: it does for a Guaranteed pod, without what containers have that are placed by
-    /// themselves. That of other pods is a limit.
+    /// For how many CPUs the engine chooses the NUMA affinity of the whole pod: the budget of a
+    /// Guaranteed pod, without containers that are placed by themselves. `None` for other pods,
+    /// whose budget is a limit.
     pub(crate) fn demand(&self) -> Option<usize> {
         let budget = self.budget_cpus().filter(|_| self.pod.qos == Qos::Guaranteed)?;
         let apart = self.containers.values().filter(|entry| !entry.wishes().shares_affinity());
@@ -265,8 +257,8 @@ impl PodEntry {
         Some(budget.saturating_sub(apart))
     }
 
-    /// The same when `n` CPUs of a supply are asked for: at least those, and what the pod has
-    /// besides. `None` if its containers have an affinity each.
+    /// The same for a request of `n` CPUs of a supply: at least those and what the pod has beside
+    /// the supply. `None` if each container has an affinity of its own.
     pub(crate) fn demand_with(&self, supply: &CpuSet, n: usize) -> Option<usize> {
         let beside = (self.held_together() - *supply).len();
         match self.pod.qos {
@@ -275,8 +267,8 @@ impl PodEntry {
         }
     }
 
-    /// Takes `cpus` out of the claims of all containers but `name`; of whole cores, where siblings
-    /// stay idle.
+    /// Takes `cpus` out of the claims of all containers but `name`; from claims with idle siblings
+    /// only whole cores.
     pub(crate) fn hand_over(&mut self, topology: &Topology, name: &str, cpus: CpuSet) {
         for (_, entry) in self.containers.iter_mut().filter(|(other, _)| *other != name) {
             let cut = if entry.isolated { whole_cores(topology, &cpus) } else { cpus };
@@ -284,15 +276,15 @@ impl PodEntry {
         }
     }
 
-    /// Its control group: as the runtime tells, or the one that its containers are in.
+    /// Its control group, as the runtime reports it, or the parent of a container's.
     pub(crate) fn group(&self) -> Option<CgroupPath> {
         let of_container = |entry: &ContainerEntry| entry.cgroup.as_ref()?.parent();
         self.pod.cgroup.clone().or_else(|| self.containers.values().find_map(of_container))
     }
 
-    /// Whether its CFS quota has to be lifted, as the kubelet does: with any exclusive container;
-    /// in a pod with resources of its own, if all are. Such a pod shows by its containers having
-    /// more in sum than the pod, as those without any inherit the pod's limit.
+    /// Whether its CFS quota has to be lifted, as the kubelet does: with any exclusive container,
+    /// or, in a pod with resources of its own, if all containers are exclusive. In such a pod the
+    /// containers' sum exceeds the pod's limit, as those without limits inherit it.
     pub(crate) fn lifts_quota(&self) -> bool {
         let alive = || self.containers.values().filter(|entry| entry.is_alive());
         let exclusive = alive().filter(|entry| entry.claim.is_some()).count();

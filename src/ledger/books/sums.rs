@@ -1,12 +1,11 @@
-//! [`Sums`]: what all pods add up to. A pod is counted anew whenever it has changed, so no decision has to go through all
-//! containers.
+//! [`Sums`]: totals over all pods. Every change of a pod counts it anew, so no decision has to go
+//! through all containers.
 
 use super::counted::{Claimed, Counted, Exclusive, Held};
 use super::pod::PodEntry;
 use crate::ledger::model::PodUid;
 use std::collections::BTreeSet;
 
-/// What all pods have together.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Sums {
     pub(super) held: Held,
@@ -15,23 +14,23 @@ pub(super) struct Sums {
     /// Pods with exclusive CPUs and without an instance of any container, see
     /// [`PodEntry::is_deserted`].
     pub(super) deserted: BTreeSet<PodUid>,
-    /// Promises are as large as an event says they are; as many as there can be pods fit in here.
+    /// A runtime may report budgets of any size; their sum fits in here.
     pub(super) promised: u128,
-    /// How many pods have containers that have to be told something, wherever shared ones run.
+    /// How many pods have containers whose update is due, wherever shared ones run.
     pub(super) unsettled: usize,
 }
 
 /// What has changed with a pod.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Changed {
-    /// What must outlive the process.
+    /// What the checkpoint has of it.
     pub(super) claims: bool,
-    /// The kernel keeps fewer CPUs for the pod's containers: others of the pod can have them.
+    /// The pod's partitions lost CPUs: its other containers can have them.
     pub(super) partitioned: bool,
 }
 
 impl Sums {
-    /// A pod has changed: puts what it has now in the place of what it was counted with.
+    /// Replaces what a changed pod has added to the sums.
     pub(super) fn recount(&mut self, pod: &mut PodEntry) -> Changed {
         let Counted { exclusive: before, promise, unsettled } = std::mem::take(&mut pod.counted);
         self.promised -= promise as u128;
@@ -62,7 +61,7 @@ impl Sums {
         changed
     }
 
-    /// Counts a pod with exclusive CPUs; `exclusive` is what it was counted with before.
+    /// Counts a pod with exclusive CPUs; `exclusive` is what it added before.
     fn replace(&mut self, pod: &PodEntry, exclusive: &mut Exclusive) -> Changed {
         let uid = &pod.pod.uid;
         count_in(&mut self.deserted, uid, pod.is_deserted());
@@ -87,7 +86,7 @@ impl Sums {
         Changed { claims: !claims, partitioned: !before.is_subset(&exclusive.partitioned) }
     }
 
-    /// Takes a pod out of the sums. Says whether it had exclusive CPUs.
+    /// Takes a pod out of the sums. Returns whether it had exclusive CPUs.
     pub(super) fn discount(&mut self, pod: &mut PodEntry) -> bool {
         let Counted { exclusive, promise, unsettled } = std::mem::take(&mut pod.counted);
         self.promised -= promise as u128;
@@ -105,7 +104,7 @@ impl Sums {
     }
 }
 
-/// Whether a pod is in a set from now on.
+/// Inserts or removes a pod.
 fn count_in(pods: &mut BTreeSet<PodUid>, uid: &PodUid, is: bool) {
     match is {
         true if !pods.contains(uid) => drop(pods.insert(uid.clone())),
@@ -114,8 +113,8 @@ fn count_in(pods: &mut BTreeSet<PodUid>, uid: &PodUid, is: bool) {
     }
 }
 
-/// Whether a container that shares CPUs names some that the kernel keeps for another one of the
-/// pod. It must not.
+/// Whether a shared container of the pod has CPUs of the pod's partitions in its cpuset. It must
+/// not.
 fn is_in_its_own_way(pod: &PodEntry) -> bool {
     let partitioned = pod.partitioned();
     if partitioned.is_empty() {
@@ -123,6 +122,6 @@ fn is_in_its_own_way(pod: &PodEntry) -> bool {
     }
     let shared = pod.containers.values();
     let shared = shared.filter(|entry| entry.is_alive() && entry.claim.is_none());
-    let mut told = shared.filter_map(|entry| entry.applied.told());
-    told.any(|told| !told.is_disjoint(&partitioned))
+    let mut set = shared.filter_map(|entry| entry.applied.certain_cpus());
+    set.any(|cpus| !cpus.is_disjoint(&partitioned))
 }

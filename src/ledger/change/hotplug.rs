@@ -1,9 +1,9 @@
 //! CPUs go offline and come online while containers run.
 //!
-//! The kubelet knows no such thing: it goes on with the CPUs it found when it started, and does not
-//! start again with others. Here the pool follows at once, no container moves that need not, and
-//! one that lost CPUs keeps the others and gets the nearest free ones beside them. Where there are
-//! none it goes on with what it has, and is completed with the next change of the machine.
+//! The kubelet does not support this: it goes on with the CPUs that it found when it started, and
+//! fails to restart with others. Here the pool follows at once, and no container moves without
+//! need. A container that lost CPUs keeps the others and gets the nearest free ones. If there are
+//! none it goes on with fewer, and the next change of the machine completes it.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::books::{Books, ContainerRef};
@@ -13,13 +13,12 @@ use crate::ledger::note::{MoveReason, What};
 use crate::ledger::request::running;
 use crate::topology::Topology;
 
-/// The machine is `node`'s now: the same as `before`, with other CPUs online.
+/// `node` has the machine as it is now: `before` with other CPUs online.
 pub(crate) fn hotplug(node: &Node, books: &mut Books, before: &Topology) {
     let online = node.topology.online();
     let mut held = Vec::new();
     books.change_all(|uid, pod| {
-        // It was chosen among the nodes of the machine before; after a restart it would not be
-        // known.
+        // It was chosen among the nodes of the machine before. A restart would forget it, too.
         pod.affinity = None;
         for (name, entry) in pod.containers_mut() {
             let had = entry.claim;
@@ -37,8 +36,8 @@ pub(crate) fn hotplug(node: &Node, books: &mut Books, before: &Topology) {
     }
 }
 
-/// Gives a container that has fewer exclusive CPUs than it asks for the nearest ones there are, if
-/// there are enough.
+/// Gives a container that has fewer exclusive CPUs than it asks for the nearest free ones, if there
+/// are enough.
 fn complete(node: &Node, books: &mut Books, uid: &PodUid, name: &str, broken: &CpuSet) {
     let Some(ContainerRef { pod, entry, .. }) = books.container(uid, name) else { return };
     let Some(n) = entry.asks(pod.pod.qos) else { return };
@@ -73,7 +72,6 @@ fn note_change(node: &Node, books: &mut Books, uid: &PodUid, name: &str, had: Op
     }
 }
 
-/// The CPUs of cores that have lost some.
 fn broken_cores(before: &Topology, online: CpuSet) -> CpuSet {
     let cores = before.cores().iter().map(|core| core.cpus);
     cores.filter(|cpus| !cpus.is_subset(&online)).collect()

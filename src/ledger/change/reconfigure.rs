@@ -1,10 +1,9 @@
-//! Other settings while containers run.
+//! New settings while containers run.
 //!
-//! What follows is what a restart with the new settings would bring about, as it is the same
-//! adoption ([`adopt`](crate::ledger::adopt)): a container that has exclusive CPUs which are legal
-//! keeps them, whatever today's policy would give; one that has some which are not is placed anew;
-//! the shared pool follows. Only the log says less: a container for which nothing changes is not in
-//! it.
+//! They have the same effect as a restart with them, by the same adoption
+//! ([`adopt`](crate::ledger::adopt)): a container keeps exclusive CPUs that are legal, whatever the
+//! new policy would give; the engine replaces CPUs that are not; the shared pool follows. Only the
+//! log says less: it leaves out containers for which nothing changes.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::adopt::adopt_anew;
@@ -23,23 +22,23 @@ pub(crate) fn reconfigure(node: &Node, books: &mut Books, kubelet: Vec<KubeletCl
     let before: BTreeMap<ContainerId, Option<CpuSet>> = claims.collect();
     read_wishes(node, books);
     let earlier = books.journal.len();
-    // A claim is what is set, or what is about to be.
-    adopt_anew(node, books, kubelet, |entry| entry.claim.or(entry.applied.told()));
+    // A claim is what is set, or will be.
+    adopt_anew(node, books, kubelet, |entry| entry.claim.or(entry.applied.certain_cpus()));
     books.journal.retain_from(earlier, |note| {
         let had = before.get(&note.subject.id).copied().flatten();
         !matches!(note.what, What::Adopted(cpus) | What::Kept(cpus) if had == Some(cpus))
     });
 }
 
-/// Reads all wishes again, as other settings may allow others. Where devices are is as it was.
+/// Reads all wishes again, as the new settings may allow others. Devices stay where they were.
 fn read_wishes(node: &Node, books: &mut Books) {
     books.change_all(|_, pod| {
-        // It was chosen under the settings before; after a restart it would not be known.
+        // It was chosen under the settings before. A restart would forget it, too.
         pod.affinity = None;
-        let told = pod.pod.clone();
+        let described = pod.pod.clone();
         for (name, entry) in pod.containers_mut() {
             let devices = entry.terms.wishes.devices;
-            entry.terms = Terms::standing(&node.settings, &told, name);
+            entry.terms = Terms::standing(&node.settings, &described, name);
             entry.terms.wishes.devices = devices;
         }
     });

@@ -1,9 +1,7 @@
-//! Standing by while the kubelet's own CPU manager assigns the node's CPUs, and taking over when it
-//! no longer does.
+//! Events while the kubelet's own CPU manager assigns the node's CPUs.
 //!
-//! While it stands by the ledger changes nothing, but follows: what the kubelet sets is taken note
-//! of like what is found at the start. So taking over needs no list from the runtime, and moves no
-//! container whose CPUs are legal.
+//! The ledger changes nothing then, but it records what the kubelet sets, as at a start. So it can
+//! take over later without a list from the runtime, and moves no container whose CPUs are legal.
 
 use crate::ledger::adopt::adopt_set;
 use crate::ledger::books::{Applied, Books, Certainty, ContainerEntry, Phase};
@@ -15,13 +13,12 @@ use crate::ledger::stance::Stance;
 use crate::ledger::terms::Terms;
 use crate::placement::{Reason, Rejection};
 
-/// What a person has to change.
+/// What the administrator has to change.
 const KUBELET_ACTIVE: &str = "the CPUs of this node are assigned by someone else: the kubelet's own CPU manager, or another \
      NRI plugin. Set cpuManagerPolicy: none in the kubelet's configuration, delete its cpu_manager_state file and restart it; \
      running containers keep their CPUs";
 
-/// A new container that gets what the kubelet decided. A restarted one is not new: it is let
-/// through.
+/// A new container gets what the kubelet decided. The ledger never refuses a restarted one.
 pub(crate) fn create(
     node: &Node,
     books: &mut Books,
@@ -51,8 +48,8 @@ pub(crate) fn create(
         pod.refused = false;
         let Some(entry) = pod.container_mut(&container.name) else { return };
         entry.follow(before);
-        // One that comes back without CPUs has a right to those of its name, as soon as they are
-        // assigned here.
+        // A container that comes back without CPUs keeps the claim of its name, for the moment at
+        // which the ledger assigns CPUs.
         if let Some(before) = before.filter(|_| container.cpus.is_none()) {
             (entry.claim, entry.isolated) = (before.claim, before.isolated);
         }
@@ -62,7 +59,7 @@ pub(crate) fn create(
     Ok(())
 }
 
-/// Takes note of what the kubelet sets for a container that exists.
+/// Records what the kubelet sets for a container that exists.
 pub(crate) fn update(
     node: &Node,
     books: &mut Books,
@@ -75,7 +72,7 @@ pub(crate) fn update(
         if wanted.sets_quota {
             entry.applied.sets_quota();
         }
-        let cpus = wanted.cpus.filter(|cpus| !entry.applied.is_on(cpus, Certainty::Told))?;
+        let cpus = wanted.cpus.filter(|cpus| !entry.applied.is_on(cpus, Certainty::Set))?;
         entry.applied.replace(cpus);
         entry.claim = None;
         Some(Container { cpus: Some(cpus), cpu: entry.cpu, ..container.clone() })

@@ -1,4 +1,4 @@
-//! A container is being created: the one moment at which it can be pinned before it runs.
+//! A new container: only its creation can pin it before it runs.
 
 use super::identity::identify;
 use crate::ledger::adopt::recall;
@@ -11,7 +11,7 @@ use crate::ledger::request::{Grant, Refusal, grant};
 use crate::ledger::terms::Terms;
 use crate::placement::Rejection;
 
-/// Enters a new container with the CPUs it gets, and says whose it is.
+/// Enters a new container with the CPUs it gets, and returns its pod.
 pub(crate) fn create(
     node: &Node,
     books: &mut Books,

@@ -1,8 +1,8 @@
-//! Whom an event is about.
+//! Which pod and container an event is about.
 //!
-//! A container's id and a sandbox's id are the runtime's own and stand in every event. Uid and name
-//! may be missing (of a sandbox that has left its books containerd tells the id alone), so they
-//! never part what an id says belongs together.
+//! Every event has the runtime's ids of container and sandbox. Uid and name may be missing: of a
+//! sandbox that containerd has removed from its store it reports the id alone. So the ids decide,
+//! and uid and name never contradict them.
 
 use crate::ledger::books::{Books, ContainerRef};
 use crate::ledger::model::{Container, Pod, PodUid};
@@ -14,13 +14,13 @@ use crate::ledger::terms::opts_out;
 pub(crate) enum Instance {
     /// The one that is in the books.
     Present,
-    /// The one before that: what is told of it comes late, and must not touch its successor.
+    /// The one before that: its events come late and must not change its successor.
     Replaced,
     /// One that no event has named.
     Unknown,
 }
 
-/// Which instance of its name a container is that an event is about.
+/// Which instance of its name the container of an event is.
 pub(crate) fn instance(books: &Books, uid: &PodUid, container: &Container) -> Instance {
     match books.container(uid, &container.name).map(|found| found.entry) {
         Some(entry) if *entry.id() == container.id => Instance::Present,
@@ -29,10 +29,10 @@ pub(crate) fn instance(books: &Books, uid: &PodUid, container: &Container) -> In
     }
 }
 
-/// Takes note of a pod, known or not, and says whose it is.
+/// Enters a pod, known or not, and returns its uid.
 pub(crate) fn identify(node: &Node, books: &mut Books, mut pod: Pod) -> PodUid {
     if let Some(owner) = books.owner(&pod.sandbox).filter(|owner| **owner != pod.uid).cloned() {
-        // Where an event tells no uid, the edge puts the sandbox's id in its place.
+        // For an event without a uid the NRI layer uses the sandbox's id.
         let nameless = owner.0 == pod.sandbox.0;
         if nameless {
             books.rename_pod(&owner, &pod.uid);
@@ -45,7 +45,7 @@ pub(crate) fn identify(node: &Node, books: &mut Books, mut pod: Pod) -> PodUid {
     uid
 }
 
-/// Takes note of whether a pod as a whole shares CPUs.
+/// Records whether all containers of a pod share CPUs.
 pub(crate) fn note_opting_out(node: &Node, books: &mut Books, uid: &PodUid) {
     let Some(pod) = books.pod(uid) else { return };
     let opted_out = opts_out(&node.settings, &pod.pod);
@@ -56,7 +56,7 @@ pub(crate) fn note_opting_out(node: &Node, books: &mut Books, uid: &PodUid) {
     }
 }
 
-/// The pod and the name of the container that an event is about, by its id if that is known.
+/// Sets the name of the container of an event and returns its pod, by its id if that is known.
 pub(crate) fn whose(node: &Node, books: &mut Books, pod: Pod, container: &mut Container) -> PodUid {
     let Some(ContainerRef { uid, name, .. }) = books.find(&container.id) else {
         return identify(node, books, pod);
@@ -66,6 +66,6 @@ pub(crate) fn whose(node: &Node, books: &mut Books, pod: Pod, container: &mut Co
     if uid == pod.uid || books.owner(&pod.sandbox) == Some(&uid) {
         identify(node, books, pod);
     }
-    // The pod's uid may have come to be known only now.
+    // This event may be the first one with the pod's uid.
     books.find(&container.id).map_or(uid, |found| found.uid.clone())
 }

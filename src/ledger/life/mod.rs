@@ -15,7 +15,7 @@ use super::books::{Books, ContainerRef, Phase};
 use super::model::{Container, ContainerId, Pod, SandboxId};
 use super::node::Node;
 
-/// A container's process is about to run. Only one that is not known changes anything.
+/// A container's process is about to run. Only an unknown container changes anything.
 pub(super) fn starting(node: &Node, books: &mut Books, pod: Pod, mut container: Container) {
     let uid = whose(node, books, pod, &mut container);
     if instance(books, &uid, &container) == Instance::Unknown {
@@ -33,12 +33,12 @@ pub(super) fn started(node: &Node, books: &mut Books, pod: Pod, mut container: C
     }
     books.change_container(&uid, &container.name, |entry| {
         entry.inherited = false;
-        // A process that ends at once may have its start told after its end, and no second end.
+        // The runtime may report the start of a short process after its end.
         if entry.phase == Phase::Ended {
             return;
         }
-        // An update before this moment may have changed the runtime's books only: it has to be told
-        // again.
+        // An update before this moment may have changed only the runtime's own record: the ledger
+        // repeats it.
         if entry.phase == Phase::Created && std::mem::take(&mut entry.updated_early) {
             entry.applied.invalidate();
         }
@@ -55,9 +55,9 @@ pub(super) fn stop(books: &mut Books, id: &ContainerId) {
     }
 }
 
-/// An instance is gone for good, or was never created. Its exclusive CPUs stay its name's for the
-/// life of its pod, as the kubelet has it: creations can fail several times in a row, and old
-/// instances are removed between them.
+/// The runtime has removed an instance, or could not create it. Its exclusive CPUs stay with its
+/// name for the life of its pod, as under the kubelet: creations can fail several times in a row,
+/// and the kubelet removes old instances between them.
 pub(super) fn remove(books: &mut Books, id: &ContainerId) {
     stop(books, id);
     let Some(ContainerRef { uid, pod, name, entry }) = books.find(id) else {
@@ -82,7 +82,7 @@ pub(super) fn end_pod(books: &mut Books, sandbox: &SandboxId) {
     books.remove_pod(&uid);
 }
 
-/// A creation was decided but cannot be answered with: the container gets nothing.
+/// The daemon could not answer with a creation's decision: the container gets nothing.
 pub(super) fn revoke(books: &mut Books, id: &ContainerId) {
     let Some(ContainerRef { uid, name, .. }) = books.find(id) else { return };
     let (uid, name) = (uid.clone(), name.to_owned());

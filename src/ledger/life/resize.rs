@@ -1,7 +1,7 @@
 //! In-place resize: a running container gets more or fewer CPUs, or becomes exclusive or shared.
 //!
 //! The kubelet refuses this for exclusive CPUs under its own static policy; with policy none it
-//! asks the runtime, and so us. A refusal fails the resize and changes nothing.
+//! asks the runtime, and so this plugin. A refusal fails the resize and changes nothing.
 
 use super::identity::identify;
 use crate::cpuset::CpuSet;
@@ -12,7 +12,7 @@ use crate::ledger::note::What;
 use crate::ledger::request::{budget_fit, request, running};
 use crate::placement::{self, Rejection, TopologyPolicy};
 
-/// Makes a container's claim fit what it is to have from now on.
+/// Changes a container's claim to what it asks for from now on.
 pub(crate) fn resize(
     node: &Node,
     books: &mut Books,
@@ -47,15 +47,15 @@ pub(crate) fn resize(
     Ok(())
 }
 
-/// A container whose claim was adopted may have been resized while the plugin was away. Where that
-/// cannot be followed now, it keeps what it has: the runtime has accepted the resize.
+/// Follows a resize of an adopted container that happened while the plugin did not run. If there
+/// are no CPUs for it, the container keeps what it has: the runtime has accepted the resize.
 pub(crate) fn resize_unseen(node: &Node, books: &mut Books, uid: &PodUid, container: &Container) {
     let Some(ContainerRef { pod, entry, .. }) = books.container(uid, &container.name) else {
         return;
     };
     let Some(held) = entry.claim else { return };
     let asks = entry.asks_with(pod.pod.qos, &container.cpu);
-    // What it was given by a wish, or before its pod wished for none, is no resize.
+    // A changed wish is no resize.
     let silent = asks.is_none()
         && (container.cpu.amount().is_none()
             || pod.pod.qos != Qos::Guaranteed
@@ -66,7 +66,7 @@ pub(crate) fn resize_unseen(node: &Node, books: &mut Books, uid: &PodUid, contai
     let budget = pod.pod.budget;
     match resized_claim(node, books, pod, entry, container, container.cpu, budget) {
         Ok(claim) => give(books, uid, container, claim),
-        // CPUs of it may have gone offline, too: it is completed when there are more.
+        // Some of its CPUs may be offline: hotplug completes it.
         Err(_) => {
             let lost = asks.is_some_and(|n| held.len() < n);
             books.change_container(uid, &container.name, |entry| entry.lost = lost);
@@ -81,7 +81,7 @@ fn give(books: &mut Books, uid: &PodUid, container: &Container, claim: Option<Cp
         let held = std::mem::replace(&mut entry.claim, claim);
         entry.isolated = isolates && claim.is_some();
         if claim != held {
-            // Its quota comes with the same request: it has to be told in any case.
+            // The same request sets its quota, so an update is due in any case.
             entry.applied.invalidate();
         }
         held
@@ -92,7 +92,7 @@ fn give(books: &mut Books, uid: &PodUid, container: &Container, claim: Option<Cp
     }
 }
 
-/// A pod's new budget, if the runtime tells of it: containerd 2.3 and newer, CRI-O 1.33 and newer.
+/// A pod's new budget, if the runtime reports it: containerd 2.3 and newer, CRI-O 1.33 and newer.
 pub(crate) fn update_pod(node: &Node, books: &mut Books, pod: Pod) {
     let budget = pod.budget;
     let uid = identify(node, books, pod);
@@ -102,8 +102,8 @@ pub(crate) fn update_pod(node: &Node, books: &mut Books, pod: Pod) {
     }
 }
 
-/// The pod's budget after one of its containers is resized. Where the runtime tells of resized pods
-/// it has done so.
+/// The pod's budget after one of its containers is resized. A runtime that reports resized pods has
+/// done so before.
 fn resized_budget(pod: &PodEntry, before: CpuRequest, after: CpuRequest) -> Option<MilliCpu> {
     let budget = pod.pod.budget?;
     if pod.resized {
@@ -145,8 +145,8 @@ fn resized_claim(
     }
 }
 
-/// The same settings, with a topology manager that admits every affinity: its policy is about where
-/// a container may start (KEP-693), and this one runs already.
+/// The same settings with a topology manager that admits every affinity: its policy decides where a
+/// container may start (KEP-693), and this one runs already.
 fn any_affinity(mut settings: placement::Settings) -> placement::Settings {
     if settings.topology_manager.policy != TopologyPolicy::None {
         settings.topology_manager.policy = TopologyPolicy::BestEffort;

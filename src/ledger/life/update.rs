@@ -11,8 +11,8 @@ use crate::ledger::node::Node;
 use crate::ledger::note::What;
 use crate::placement::Rejection;
 
-/// Makes a container what it is to be from now on. The container that the answer is about; `None`
-/// if it has none.
+/// Changes a container to what the kubelet wants. Returns the container that the answer changes;
+/// `None` if the answer changes none.
 pub(crate) fn update(
     node: &Node,
     books: &mut Books,
@@ -39,8 +39,8 @@ pub(crate) fn update(
         return Err(rejection);
     }
     books.change_container(&uid, &container.name, |entry| {
-        // What the kubelet asks for is written over what was set: its quota would throttle
-        // exclusive CPUs, its CPUs are not the ones decided here.
+        // The request overwrites what was set: its quota would throttle exclusive CPUs, and its
+        // CPUs are not the ledger's.
         if wanted.sets_quota {
             entry.applied.sets_quota();
         }

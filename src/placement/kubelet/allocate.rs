@@ -1,15 +1,16 @@
-//! [`allocate()`]: the whole decision for one container, and [`affinity`], its part that pod scope asks for once.
+//! [`allocate()`]: the whole decision for one container, and [`affinity`], the part of it that pod
+//! scope needs once.
 //!
 //! 1. The topology manager's best NUMA affinity ([`super::hints`]), and whether its policy admits
-//!    it.
+//! it.
 //! 2. With `full-pcpus-only`: whether whole cores can meet the request.
 //! 3. CPUs inside the affinity first, as many as are free there; with `align-by-socket` (KEP-3327)
-//!    all sockets the affinity touches count as inside.
-//! 4. What is missing from everywhere else. This second choice does not know the first: so the
-//!    kubelet.
+//! all sockets the affinity touches count as inside.
+//! 4. What is missing from everywhere else. As in the kubelet, this choice does not consider the
+//! first one.
 //!
-//! A container gets what the kubelet would give it. Which CPUs are free, and what a pod may use
-//! again, is the caller's to say.
+//! A container gets what the kubelet would give it. The caller says which CPUs are free, and what a
+//! pod may use again.
 
 use super::hints::{Demand, Hint};
 use super::take::take;
@@ -52,8 +53,7 @@ pub fn affinity(
 ///
 /// `within` is the affinity of its pod in pod scope; without one the container gets its own.
 ///
-/// The CPUs are always of `supply`, online and not reserved. Nothing is remembered: call it again
-/// with less supply for the next container.
+/// The CPUs are always in `supply`, online and not reserved.
 ///
 /// # Errors
 /// A [`Rejection`] with the kubelet's reason and text: the affinity is not admitted, whole cores

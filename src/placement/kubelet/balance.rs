@@ -9,13 +9,12 @@
 //! same. On a machine with more than eight nodes, uneven enough to defeat this, the search stops
 //! after [`TRIES`] choices and the best one so far stands.
 //!
-//! Of equally balanced choices the first one stands. The kubelet means to keep it too, but
-//! overwrites it in part while its walk goes on; what it gives then is as balanced as a rule, and
-//! is judged so by the tests.
+//! Of equally balanced choices the first one wins. The kubelet overwrites its first one in part
+//! while its search goes on; its answer is mostly as balanced, and the tests compare the balance.
 
 use super::combinations::next_combination;
 
-/// Choices looked at before the best one so far stands: some milliseconds. Eight nodes have fewer.
+/// The most choices of a search: some milliseconds. Eight nodes have fewer.
 const TRIES: usize = 20_000;
 
 /// The outcome of one choice: thousandths of the standard deviation of free CPUs over the nodes,
@@ -43,7 +42,7 @@ pub(super) struct Search<'a> {
     width: usize,
     tries: usize,
     best: Option<Choice>,
-    /// Choices that are not below this are of no use.
+    /// The search drops choices that are not below this.
     below: Balance,
 }
 
@@ -59,8 +58,8 @@ impl<'a> Search<'a> {
     /// The first of the most balanced choices, if any combination of so many nodes can give its
     /// share.
     pub(super) fn run(mut self) -> Option<Choice> {
-        // The fullest nodes are no later choice's better, so they give a first bound; an equally
-        // good one that comes earlier is what the kubelet would find.
+        // No choice is better than the fullest nodes, so they give a first bound; the kubelet would
+        // find an equally good one that comes earlier.
         let mut fullest: Vec<usize> = self.fullest.iter().copied().take(self.width).collect();
         fullest.sort_unstable();
         let bound = self.best_with(&fullest)?;

@@ -1,4 +1,5 @@
-//! [`Demand::best`]: the hint a merge of all the CPUs' hints would choose, found without listing them.
+//! [`Demand::best`]: the hint that a merge of all the CPUs' hints would choose, without listing
+//! them.
 //!
 //! # Why the answer is the same
 //!
@@ -15,8 +16,8 @@
 //!   sockets as asked for is preferred.
 //!
 //! Among the sets of that size the lowest binary number wins: going from the highest node down, a
-//! node is left out whenever the rest still suffices, which the free CPUs of the fullest nodes left
-//! tell exactly. With distances, or with sockets to keep to, [`super::closest`] searches.
+//! node is left out whenever the rest still suffices; the free CPUs of the fullest remaining nodes
+//! decide that exactly. With distances, or with sockets to keep to, [`super::closest`] searches.
 //!
 //! A second resource joins without listing either: CPUs' hints are all supersets of some, so the
 //! sets that CPUs and another resource's hint have in common are all parts of that hint which, with
@@ -31,7 +32,7 @@ use crate::placement::nodes::Numa;
 use crate::placement::topology_manager::TopologyPolicy;
 
 impl Demand {
-    /// What the topology manager decides when CPUs are all that counts.
+    /// What the topology manager decides for CPUs alone.
     pub fn best(&self, policy: TopologyPolicy, numa: &Numa) -> Affinity {
         let hint = match policy {
             TopologyPolicy::None => None,

@@ -15,17 +15,17 @@
 //! No branch with a better set is left, so the answer is the one full enumeration has. Inside the
 //! groups [`Demand::lowest`] picks the nodes. A greedy choice gives the first bound.
 //!
-//! Which sets of nodes are nearest is a hard problem in general; on distances without structure and
-//! dozens of nodes the search would not end. It stops after [`EFFORT`] steps, and the best set so
-//! far stands: one that holds the request with the fewest nodes, if perhaps not the nearest ones.
-//! Machines of up to ten nodes never come near that, nor did any machine of 16 tried, distances at
-//! random; nor one of 64 whose distances follow up to eight sockets. On a real one of 64 nodes in a
-//! fat tree it took requests for 15 nodes and more.
+//! Finding the nearest nodes is a hard problem in general; with dozens of nodes and distances
+//! without structure the search would not end. It stops after [`EFFORT`] steps and returns the best
+//! set so far: it holds the request with the fewest nodes, but others may be nearer. Machines of up
+//! to ten nodes never reach that limit, nor did tests with 16 nodes at random distances or with 64
+//! nodes whose distances follow up to eight sockets. A real machine of 64 nodes in a fat tree
+//! reached it with requests for 15 nodes and more.
 
 use super::hints::{CandidateNode, Demand};
 use crate::nodeset::NodeSet;
 
-/// Steps (one looks at one pair of groups) before the best set so far stands: a few milliseconds.
+/// The most steps of a search (one step for one pair of groups): a few milliseconds.
 const EFFORT: usize = 1_000_000;
 
 /// Nodes that are equally far from every other node.
@@ -206,7 +206,7 @@ impl<'d> Search<'d> {
         }
     }
 
-    /// Goes on behind the groups passed, whose numbers are in `counts`.
+    /// Goes on after the groups passed, whose numbers are in `counts`.
     fn walk(&mut self, passed: Passed) {
         let at = self.counts.len();
         self.effort += self.groups.len();

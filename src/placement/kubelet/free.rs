@@ -1,4 +1,4 @@
-//! [`Free`]: what is left to take from while one allocation runs.
+//! [`Free`]: the free CPUs during one allocation.
 
 use crate::cpuset::CpuSet;
 use crate::topology::{Place, Tally, Topology};

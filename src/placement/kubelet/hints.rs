@@ -1,4 +1,5 @@
-//! [`Demand`]: which sets of NUMA nodes can hold a request, and which of them are preferred (KEP-693).
+//! [`Demand`]: the sets of NUMA nodes that can hold a request, and which of them are preferred
+//! (KEP-693).
 //!
 //! A set can hold a request if its nodes have enough free CPUs together, and all nodes with CPUs
 //! the pod may use again are in it. It is preferred if it has no more nodes than the request would
@@ -22,7 +23,7 @@ pub struct Hint {
 }
 
 impl Hint {
-    /// No affinity, and none better: what a resource that does not care hints at.
+    /// No affinity, and none better: the hint of a resource for which any node will do.
     pub const ANY: Hint = Hint { nodes: None, preferred: true };
 }
 

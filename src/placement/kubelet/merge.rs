@@ -1,4 +1,5 @@
-//! [`merge()`]: one NUMA affinity from the hints of several resources, and whether the policy admits it (KEP-693).
+//! [`merge()`]: one NUMA affinity from the hints of several resources, and whether the policy
+//! admits it (KEP-693).
 //!
 //! Each way to pick one hint of every resource gives a candidate: the nodes in all of them,
 //! preferred if every hint is preferred and all name the same nodes. Candidates without nodes are
@@ -6,8 +7,8 @@
 //!
 //! 1. a preferred one, with the fewest nodes;
 //! 2. otherwise one whose number of nodes is nearest to what the most demanding resource needs (the
-//!    largest of the resources' narrowest hints): just as many, else fewer but as many as possible,
-//!    else as few more as possible;
+//! largest of the resources' narrowest hints): just as many, else fewer but as many as possible,
+//! else as few more as possible;
 //! 3. among equally many, the nearest to each other, if distances count (KEP-3545);
 //! 4. the lowest as a binary number ([`NodeSet`]'s order).
 //!
@@ -24,13 +25,13 @@ use std::collections::HashSet;
 /// What the topology manager decides for a container or pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Affinity {
-    /// The nodes to be on, if it matters, and whether they could not be any better.
+    /// The nodes, if they matter, and whether no others could be better.
     pub hint: Hint,
     /// Whether the policy lets the container run.
     pub admit: bool,
 }
 
-/// One resource's hints: `None` if it does not care, empty if it cannot be had at all.
+/// One resource's hints: `None` if any node will do, empty if no node will.
 pub type ResourceHints = Option<Vec<Hint>>;
 
 /// Merges the hints of all resources under a policy.
@@ -44,7 +45,7 @@ pub fn merge(policy: TopologyPolicy, numa: &Numa, resources: &[ResourceHints]) -
         let fits = |hint: &Hint| hint.preferred && hint.nodes.is_none_or(|set| set.len() == 1);
         lists.iter_mut().for_each(|list| list.retain(fits));
     }
-    // Nearness is not asked for one node.
+    // A single node needs no distances.
     let distances = numa.distances.as_ref().filter(|_| !single);
     let fitness = |set: NodeSet| (distances.map_or(0, |distances| distances.total(set)), set);
     let preferred = preferred(numa.all, &lists).into_iter();
@@ -79,8 +80,7 @@ pub(super) fn decide(policy: TopologyPolicy, numa: &Numa, best: Hint) -> Affinit
     }
 }
 
-/// The hints to choose from: a resource that does not care, or cannot be had, speaks through one
-/// hint.
+/// The hints to choose from; a resource without a list gets one hint.
 fn known(resource: &ResourceHints) -> Vec<Hint> {
     match resource {
         None => vec![Hint::ANY],
@@ -104,8 +104,8 @@ fn preferred(all: NodeSet, lists: &[Vec<Hint>]) -> Vec<NodeSet> {
         (any, sets)
     };
     let lists: Vec<(bool, Vec<NodeSet>)> = lists.iter().map(|list| preferred(list)).collect();
-    // All resources name the same set, or do not care: a set some resource insists on is in that
-    // one's list.
+    // All resources name the same set, or any: so every candidate is in the list of a resource with
+    // sets.
     let insisting = lists.iter().filter(|(any, _)| !any).min_by_key(|(_, sets)| sets.len());
     let mut sets: Vec<NodeSet> = match insisting {
         Some((_, sets)) => sets.clone(),
@@ -132,7 +132,7 @@ fn intersections(all: NodeSet, lists: &[Vec<Hint>]) -> Vec<NodeSet> {
     found
 }
 
-/// Sets met before: a table where the machine's nodes make it small, else a hash set.
+/// The sets so far: a table if the machine has few nodes, else a hash set.
 enum Seen {
     Table(Vec<bool>),
     Hash(HashSet<NodeSet>),

@@ -1,9 +1,10 @@
-//! [`Kubelet`]: the engine that answers as the kubelet's static policy and topology manager do, and, for what a pod may
-//! wish for beyond those, as close to that as can be.
+//! [`Kubelet`]: the engine that answers as the kubelet's static policy and topology manager do, and
+//! as close to them as possible under wishes that they do not know.
 //!
 //! ```text
-//! request ── attempts ── best NUMA affinity ── admitted? ── whole cores? ── take inside ── take the rest ── CPUs
-//!            (this file)  (hints, best, merge)  (decide)     (allocate)      └ packed, uncore, spread, distributed
+//! request ── attempts ── best NUMA affinity ── admitted? ── whole cores? ── CPUs inside ── the rest
+//!           (this file)  (hints, best, merge)   (decide)     (allocate)       (packed, uncore,
+//!                                                                           spread, distributed)
 //! ```
 
 pub mod allocate;
@@ -41,7 +42,7 @@ use resize::{grow, shrink};
 use std::borrow::Cow;
 use strategy::UncoreOrder;
 
-/// Sets of NUMA nodes that an explanation names; there are twice as many with each node.
+/// The most sets of NUMA nodes that an explanation names; their number doubles with each node.
 const MAX_SETS: usize = 8;
 /// On machines with more nodes than this, an explanation lists no sets of them.
 const MAX_NODES: usize = 8;
@@ -53,9 +54,9 @@ pub struct Kubelet;
 /// One way to meet a request; the first that works is taken.
 #[derive(Debug, Clone, Copy)]
 struct Attempt {
-    /// CPUs that are taken in any case.
+    /// CPUs that the answer includes in any case.
     all_of: CpuSet,
-    /// What the rest is taken of.
+    /// The source of the rest.
     supply: Supply,
 }
 
@@ -64,7 +65,7 @@ impl Attempt {
         Attempt { all_of: CpuSet::EMPTY, supply: Supply { free, reusable } }
     }
 
-    /// What the NUMA affinity is chosen by.
+    /// What the NUMA affinity follows from.
     fn whole(&self) -> Supply {
         Supply { reusable: self.supply.reusable | self.all_of, ..self.supply }
     }
@@ -72,8 +73,7 @@ impl Attempt {
     fn place(&self, machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
         let Request { settings, wishes, cpus: n, pod, .. } = request;
         if *wishes != Wishes::NONE {
-            // Which nodes are near depends on which CPUs the wishes leave; a pod's affinity does
-            // not.
+            // A container's affinity depends on the CPUs that its wishes leave; a pod's does not.
             let within = pod.map(|_| request.affinity(machine, &self.whole())).transpose()?;
             return preferences::allocate(machine, settings, wishes, &self.supply, *n, within);
         }
@@ -87,9 +87,9 @@ impl Attempt {
     }
 }
 
-/// The ways to meet a request, in order. What the pod has already comes first where it has to: the
-/// rest of it would lie idle until the pod ends. That it lies badly is no reason to refuse: the pod
-/// would wait for ever.
+/// The ways to meet a request, in order. CPUs that the pod has to use again come first, as
+/// otherwise they would be idle until the pod ends. Their bad alignment is no reason to refuse: the
+/// pod would wait for ever.
 fn attempts(request: &Request) -> Vec<Attempt> {
     let free = request.free;
     match request.reuse {
@@ -98,7 +98,7 @@ fn attempts(request: &Request) -> Vec<Attempt> {
             let all = Attempt::of(free | ended, CpuSet::EMPTY);
             match request.cpus.checked_sub(ended.len()) {
                 None | Some(0) => vec![Attempt::of(ended, CpuSet::EMPTY), all],
-                // It is for the wishes to say which CPUs go with each other.
+                // The wishes decide which CPUs go with each other.
                 Some(_) if request.wishes != Wishes::NONE => vec![all],
                 Some(_) => {
                     let first = Attempt { all_of: ended, ..Attempt::of(free, CpuSet::EMPTY) };
@@ -112,9 +112,8 @@ fn attempts(request: &Request) -> Vec<Attempt> {
 impl Request {
     /// The NUMA affinity of the container; in pod scope that of its pod.
     ///
-    /// A pod's affinity is chosen with its first container that has exclusive CPUs: all NUMA nodes
-    /// on which the pod has CPUs are in it then. The devices are those of the container that it is
-    /// chosen with.
+    /// The engine chooses a pod's affinity with its first container that has exclusive CPUs, and
+    /// with the devices of that container. It includes all NUMA nodes on which the pod has CPUs.
     fn affinity(&self, machine: &Topology, supply: &Supply) -> Result<Hint, Rejection> {
         let devices = self.wishes.devices;
         match &self.pod {
@@ -128,16 +127,16 @@ impl Request {
         }
     }
 
-    /// What the affinity of a pod that holds these CPUs is chosen by.
+    /// What the affinity of a pod that holds these CPUs follows from.
     fn pod_supply(&self, held: CpuSet) -> Supply {
         Supply { free: self.free - held, reusable: held }
     }
 
-    /// What of `free` may be added to `held`: with `full-pcpus-only` (KEP-2625) whole cores, so
-    /// that no other container comes to run on their siblings; where these are to stay idle, one
-    /// CPU of each whole core.
+    /// The part of `free` that may be added to `held`: with `full-pcpus-only` (KEP-2625) whole
+    /// cores, so that no other container runs on their siblings; with `smt: isolate` one CPU of
+    /// each whole core.
     ///
-    /// Where cores have one CPU on average, that option asks for nothing.
+    /// On a machine with one CPU per core on average that option has no effect.
     fn growable(&self, machine: &Topology, held: &CpuSet) -> CpuSet {
         if self.wishes.isolates() {
             return self.wishes.offered(machine, &self.free, held) - *held;
@@ -166,9 +165,9 @@ impl Engine for Kubelet {
         result
     }
 
-    /// A resize is never refused for its NUMA affinity: the topology manager's policy is about
-    /// where a container may start (KEP-693). This one runs already, and keeps the CPUs it has. It
-    /// gets the nearest ones there are instead.
+    /// The NUMA affinity is no reason to refuse a resize: the topology manager's policy decides
+    /// where a container may start (KEP-693). A running one keeps its CPUs and gets the nearest
+    /// free ones.
     fn resize(
         &self,
         machine: &Topology,
@@ -203,7 +202,7 @@ impl Engine for Kubelet {
         held: &CpuSet,
         broken: &CpuSet,
     ) -> Option<CpuSet> {
-        // What is left of a core is no whole one.
+        // The rest of a broken core is no whole core.
         let whole = if request.settings.options.full_pcpus_only { *held - *broken } else { *held };
         [whole, *held].into_iter().find_map(|keep| {
             let more = request.cpus.checked_sub(keep.len())?;
@@ -245,8 +244,8 @@ impl Engine for Kubelet {
     }
 }
 
-/// Sets of NUMA nodes that have room, the narrowest first, and the CPUs that they were chosen by;
-/// `None` where these have no say, or are too many to list.
+/// Sets of NUMA nodes that have room, the narrowest first, and the CPUs that they follow from; no
+/// sets if nodes do not matter or the sets are too many to list.
 fn numa_sets(
     machine: &Topology,
     request: &Request,
@@ -283,7 +282,7 @@ fn caches(
     let candidate = |uncore: &Domain| CacheCandidate {
         id: uncore.id,
         free: uncore.cpus & free,
-        // One that wishes for idle siblings needs a whole core for each CPU.
+        // With idle siblings each CPU needs a whole core.
         fits: (uncore.cpus & offered).len() >= request.cpus,
         taken: (uncore.cpus & taken).len(),
     };

@@ -41,7 +41,7 @@ impl Level {
 /// Ranks of the domains of one level: the lowest is used first. Domains without free CPUs come
 /// last.
 pub(super) enum Ranks {
-    /// The level has one domain, as most servers have one socket: nothing to rank.
+    /// The level has one domain, such as the socket of most servers: nothing to rank.
     One,
     /// By position in the level.
     ByPosition(Level, Vec<usize>),
@@ -90,8 +90,7 @@ impl Free<'_> {
     /// Domains with free CPUs that lie inside others, sorted by: rank of the domain around, free
     /// CPUs, number.
     ///
-    /// A domain that reaches into several (a cache or node that spans two) counts with the one used
-    /// first.
+    /// A domain that spans several (a cache or node in two) counts with the one used first.
     pub(super) fn order_within(&self, level: Level, around: &Ranks) -> Vec<usize> {
         let free = level.free(self);
         if let Ranks::One = around {

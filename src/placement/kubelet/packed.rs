@@ -47,7 +47,6 @@ pub(super) fn pack(topology: &Topology, available: CpuSet, n: usize) -> Option<C
 }
 
 impl Free<'_> {
-    /// Takes whole NUMA nodes and whole sockets, the outer level first.
     pub(super) fn take_whole_nodes_and_sockets(&mut self) {
         let (outer, inner) = self.levels();
         self.take_whole(outer);
@@ -110,7 +109,6 @@ impl Free<'_> {
         own == free && own == Some(&self.topology.cpus_per_core())
     }
 
-    /// The CPUs of a core, free or not.
     pub(super) fn core(&self, at: usize) -> CpuSet {
         self.topology.cores().get(at).map(|core| core.cpus).unwrap_or_default()
     }

@@ -5,10 +5,10 @@ use crate::cpuset::CpuSet;
 use crate::placement::options::Options;
 use crate::topology::Topology;
 
-/// What is kept for the system, as the node's configuration says.
+/// The node's configuration of the reserved CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reservation {
-    /// `reservedSystemCPUs`; empty if the CPUs are to be chosen.
+    /// `reservedSystemCPUs`; empty to have them chosen.
     pub cpus: CpuSet,
     /// `systemReserved` plus `kubeReserved`, in thousandths of a CPU; with a list, its size.
     pub milli_cpus: u64,

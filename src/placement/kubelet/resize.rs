@@ -1,9 +1,8 @@
-//! Growing and shrinking a set of exclusive CPUs that is in use: [`grow`] keeps every CPU and adds
-//! the nearest ones, [`shrink`] gives back those whose going leaves the tightest rest.
+//! Grows and shrinks a set of exclusive CPUs in use: [`grow`] keeps every CPU and adds the nearest
+//! ones, [`shrink`] gives back those that leave the tightest rest.
 //!
-//! The kubelet has no such algorithm (it refuses to resize exclusive CPUs in place); near and tight
-//! are meant as its packed algorithm means them: core before uncore cache before NUMA node before
-//! distance.
+//! The kubelet has no such algorithm (it refuses to resize exclusive CPUs in place). Near and tight
+//! are as in its packed algorithm: core before uncore cache before NUMA node before distance.
 
 use crate::cpuset::CpuSet;
 use crate::placement::rejection::NotEnough;
@@ -12,9 +11,9 @@ use std::cmp::Reverse;
 
 /// `held` and the `more` CPUs of `free` that are nearest to it.
 ///
-/// One CPU after the other is added: of those with siblings in the set, else of those that share
-/// its uncore caches, else its NUMA nodes, else the nearest node, the one in the fullest place. On
-/// ties used-up places come first, so that whole cores and caches stay free for others.
+/// It adds one CPU after the other: one with siblings in the set, else one that shares its uncore
+/// caches, else its NUMA nodes, else one of the nearest node; among these the one in the fullest
+/// domain. On ties used domains come first, so that whole cores and caches stay free for others.
 ///
 /// # Errors
 /// If `free` has fewer than `more` online CPUs outside `held`.
@@ -59,7 +58,7 @@ pub fn grow(
 
 /// The `n` CPUs of `held` that are closest together; all of it if it has no more.
 ///
-/// One CPU after the other is taken out: from the NUMA node with the fewest of the set, in it from
+/// It takes one CPU after the other out: from the NUMA node with the fewest of the set, in it from
 /// the uncore cache with the fewest, in it from the core with the fewest; the highest number on
 /// ties.
 pub fn shrink(topology: &Topology, held: &CpuSet, n: usize) -> CpuSet {
@@ -86,7 +85,7 @@ fn count(counts: &[usize], at: usize) -> usize {
     counts.get(at).copied().unwrap_or_default()
 }
 
-/// The sum of distances from the node of `place` to every CPU of the set; 0 where the machine tells
+/// The sum of distances from the node of `place` to every CPU of the set; 0 if the machine reports
 /// no distances.
 fn distance(topology: &Topology, ours: &Tally, place: Place) -> u64 {
     let Some(node) = topology.nodes().get(place.node()) else { return 0 };

@@ -1,9 +1,8 @@
 //! The spread algorithm (policy option `distribute-cpus-across-cores`): whole NUMA nodes and
 //! sockets as in [`super::packed`], then CPUs by number inside the most used socket.
 //!
-//! Cores are not looked at: where SMT siblings have far numbers (the usual numbering of x86
-//! servers) this uses one thread of each core; where they are neighbours it does not. So does the
-//! kubelet.
+//! As in the kubelet, cores do not matter: if SMT siblings have far numbers (as on most x86
+//! servers) this uses one thread of each core; if their numbers are adjacent it does not.
 
 use super::free::Free;
 use super::order::Level;

@@ -1,11 +1,11 @@
 //! Devices as a second resource of the topology manager (KEP-693): a container should be on the
 //! NUMA nodes that its devices are on.
 //!
-//! Its devices are given, so they hint at just their nodes, and, as second best, at all. Of the
-//! many sets that could hold the CPUs only two can be the best then: those nodes themselves, and
-//! the narrowest and nearest set that has all of them in it. Both are found without listing the
-//! others, and [`merge()`] decides between them as between any hints: it is a preferred affinity
-//! only if the CPUs need as many nodes as the devices are on, and have room there.
+//! The devices are fixed, so they hint at exactly their nodes, and, as second best, at all nodes.
+//! Of the many sets that could hold the CPUs only two can be the best then: those nodes themselves,
+//! and the narrowest and nearest set that includes all of them. The search finds both without
+//! listing the others, and [`merge()`] decides between them as between any hints: the affinity is
+//! preferred only if the CPUs need as many nodes as the devices are on, and have room there.
 
 use crate::nodeset::NodeSet;
 use crate::placement::answer::Supply;
@@ -109,7 +109,7 @@ mod tests {
         // More than the devices' node has: kubelets refuse that too.
         check(BestEffort, "0-15", 6, &[2], "0,2");
         check(Restricted, "0-15", 6, &[2], refused);
-        // Nodes that nobody can be on.
+        // Nodes without CPUs.
         check(Restricted, "0-15", 2, &[7], "0*");
     }
 

@@ -1,8 +1,8 @@
-//! What a pod may ask of its CPUs on top of what the kubelet knows, see [`Wishes`].
+//! Allocations under [`Wishes`], which the kubelet does not know.
 //!
-//! Most wishes are the node's own options, switched for one container ([`Wishes::settings`]). Two
-//! are more than any option of the kubelet's, and are made of ordinary allocations from less than
-//! there is ([`allocate()`]):
+//! Most wishes switch the node's own options for one container ([`Wishes::settings`]). Two go
+//! beyond the kubelet's options, and are ordinary allocations from a part of the supply
+//! ([`allocate()`]):
 //!
 //! * `uncore: require`, the strict alignment that KEP-4800 leaves to a later one: see [`required`];
 //! * `smt: isolate`, the machine without SMT that KEP-2625 postponed: one CPU is offered of each
@@ -23,8 +23,7 @@ use crate::cpuset::CpuSet;
 use crate::topology::Topology;
 use std::borrow::Cow;
 
-/// The machine and the supply that a decision under these wishes is made from: what they do not
-/// offer is left out.
+/// The machine and the supply without what these wishes exclude.
 pub fn narrowed<'t>(
     topology: &'t Topology,
     settings: &Settings,
@@ -35,7 +34,7 @@ pub fn narrowed<'t>(
     let offered = wishes.offered(topology, &all, &CpuSet::EMPTY);
     let supply = Supply { free: supply.free & offered, reusable: supply.reusable & offered };
     let machine = match wishes.smt {
-        // As many CPUs as cores: all that is counted by CPUs counts cores then.
+        // A machine of one CPU per core: all that counts CPUs counts cores then.
         Some(Smt::Isolate) if !offered.is_empty() => {
             Cow::Owned(topology.with_one_cpu_a_core(&offered))
         }

@@ -1,10 +1,10 @@
 //! `uncore: require`: all CPUs of a container in as few uncore caches as can be on this machine, or
 //! none at all.
 //!
-//! How few that is follows from the request and the machine, not from what is free: a container
-//! that fits one cache gets one, and waits until one has room. Which caches is tried in order, each
-//! time by an ordinary allocation from these caches alone, so that every other rule holds as ever:
-//! the topology manager's policy may not admit one set of caches, and admit another.
+//! The number follows from the request and the machine, not from what is free: a container that
+//! fits one cache waits until one has room. The search tries sets of caches in order, each by an
+//! ordinary allocation from these caches alone, so that every other rule holds: the topology
+//! manager's policy may admit one set of caches and not another.
 
 use super::devices;
 use crate::cpuset::CpuSet;
@@ -19,8 +19,8 @@ use crate::placement::topology_manager::TopologyPolicy;
 use crate::topology::Topology;
 use std::cmp::Reverse;
 
-/// How few uncore caches `n` CPUs can be in on this machine, if all but the reserved CPUs were
-/// free; all there are, if these are too few.
+/// The fewest uncore caches for `n` CPUs on this machine if all but the reserved CPUs were free;
+/// all caches, if these are too few.
 pub fn fewest(topology: &Topology, reserved: &CpuSet, n: usize) -> usize {
     let mut sizes: Vec<usize> =
         topology.uncores().iter().map(|cache| (cache.cpus - *reserved).len()).collect();
@@ -32,7 +32,7 @@ pub fn fewest(topology: &Topology, reserved: &CpuSet, n: usize) -> usize {
     (sums.take_while(|&sum| sum < n).count() + 1).min(sizes.len())
 }
 
-/// Whether a set of CPUs is in as few uncore caches as can be on this machine.
+/// Whether a set of CPUs is in as few uncore caches as possible on this machine.
 pub fn is_met(topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> bool {
     let caches = topology.uncores().iter().filter(|cache| !cache.cpus.is_disjoint(cpus)).count();
     caches <= fewest(topology, reserved, cpus.len())
@@ -41,8 +41,8 @@ pub fn is_met(topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> bool {
 /// As [`allocate()`](allocate::allocate), in the fewest uncore caches.
 ///
 /// # Errors
-/// [`Reason::UncoreAlignment`](crate::placement::Reason::UncoreAlignment) if no so few caches have
-/// room; if some have, what else is in the way.
+/// [`Reason::UncoreAlignment`](crate::placement::Reason::UncoreAlignment) if no set of so few
+/// caches has room; otherwise the first rejection of such a set.
 pub(super) fn allocate(
     topology: &Topology,
     settings: &Settings,
@@ -60,8 +60,8 @@ pub(super) fn allocate(
         None => Some(devices).filter(|devices| !devices.is_empty()),
     };
     let near = near.map(|nodes| inside(topology, nodes, options.align_by_socket));
-    // The pod's nodes are a must, or where to look first; the devices' are for the affinity to
-    // decide on.
+    // The pod's nodes are a must or come first, by the policy; the affinity decides about those of
+    // devices.
     let must = within.is_some()
         && matches!(policy, TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode);
     if let Some(near) = near.filter(|_| must) {
@@ -91,9 +91,8 @@ pub(super) fn allocate(
     }))
 }
 
-/// What of `free` is in so few uncore caches and can hold `n` CPUs: within a cache, a NUMA node, a
-/// socket, the machine, in this order; on each level the tightest first, or as the machine numbers
-/// them.
+/// The parts of `free` in so few uncore caches that can hold `n` CPUs: within a cache, a NUMA node,
+/// a socket, the machine, in this order; on each level the tightest first, or by number.
 fn candidates(
     topology: &Topology,
     free: &CpuSet,
@@ -121,7 +120,7 @@ fn candidates(
     found
 }
 
-/// What of `free` is in each uncore cache, the most first.
+/// The part of `free` in each uncore cache, the largest first.
 fn caches_of(topology: &Topology, free: &CpuSet) -> Vec<CpuSet> {
     let parts = topology.uncores().iter().map(|cache| cache.cpus & *free);
     let mut parts: Vec<CpuSet> = parts.filter(|part| !part.is_empty()).collect();
@@ -129,13 +128,12 @@ fn caches_of(topology: &Topology, free: &CpuSet) -> Vec<CpuSet> {
     parts
 }
 
-/// The first `fewest` of these.
 fn roomiest(caches: &[CpuSet], fewest: usize) -> CpuSet {
     caches.iter().take(fewest).copied().collect()
 }
 
-/// The roomiest caches, but in the last place the tightest that will do; `None` if they cannot hold
-/// `n` CPUs.
+/// The roomiest caches, with the tightest sufficient one in the last place; `None` if they cannot
+/// hold `n` CPUs.
 fn tightest(caches: &[CpuSet], n: usize, fewest: usize) -> Option<CpuSet> {
     let first = roomiest(caches, fewest.saturating_sub(1));
     let rest = caches.iter().skip(fewest.saturating_sub(1));

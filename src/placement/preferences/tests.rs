@@ -103,7 +103,7 @@ fn whole_cores_and_idle_siblings() {
     let refused =
         "SMTAlignmentError: SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2";
     check(&machine, &node, "1-7", FULL_CORES, 3, refused);
-    // CPU 1 is somebody else's, so its sibling is no whole core.
+    // Another container has CPU 1, so its sibling is no whole core.
     let refused = "SMTAlignmentError: SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 4, \
                    requested CPUs = 6, CPUs per core = 2";
     check(&machine, &node, "2-7", FULL_CORES, 6, refused);

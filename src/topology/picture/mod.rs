@@ -1,7 +1,7 @@
-//! The machine drawn as text: what an operator wants to see at a glance.
+//! The machine as text.
 //!
-//! One row a socket, NUMA node and uncore cache, then the distances and what is special. Threads of
-//! one core are joined by `+`, and regular numbers are drawn as runs, so that 512 CPUs fit on a
+//! One row per socket, NUMA node and uncore cache, then the distances, isolated and offline CPUs.
+//! `+` joins the threads of one core, and regular numbers become runs, so that 512 CPUs fit on a
 //! page.
 
 mod distances;
@@ -20,7 +20,7 @@ use std::fmt;
 pub struct Picture<'a> {
     /// The machine.
     pub topology: &'a Topology,
-    /// What is known of its sizes; the default if nothing is.
+    /// The known sizes of its parts.
     pub sizes: &'a Sizes,
 }
 
@@ -49,7 +49,6 @@ impl fmt::Display for Picture<'_> {
 }
 
 impl Picture<'_> {
-    /// How many there are of everything.
     fn summary(&self) -> String {
         let topology = self.topology;
         let dies: BTreeSet<(usize, usize)> =
@@ -144,7 +143,7 @@ impl Picture<'_> {
         };
         let bytes = |id| size(id).and_then(|size| size.bytes).map(bytes).unwrap_or_default();
         let cores = self.cores(cpus);
-        // Machines without a shared cache: a row for each core would bury the rest.
+        // On a machine without shared caches one row stands for all.
         if let [first, _, ..] = uncores.as_slice()
             && uncores.len() == cores.len()
             && uncores.iter().all(|uncore| uncore.cpus.is_subset(cpus))
@@ -176,13 +175,13 @@ impl Picture<'_> {
             .collect()
     }
 
-    /// The cores that have CPUs among these, each with those CPUs.
+    /// The parts of cores that are among these CPUs.
     fn cores(&self, cpus: &CpuSet) -> Vec<CpuSet> {
         let cores = self.topology.cores().iter();
         cores.map(|core| core.cpus & *cpus).filter(|core| !core.is_empty()).collect()
     }
 
-    /// Cores as runs, by kind where there are kinds.
+    /// Cores as runs, by kind on hybrid machines.
     fn drawn(&self, cores: &[CpuSet]) -> String {
         let mut by_kind: BTreeMap<Option<CoreKind>, Vec<CpuSet>> = BTreeMap::new();
         for core in cores {

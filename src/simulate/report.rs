@@ -1,5 +1,5 @@
-//! [`Report`]: what a simulation found, for people and programs. The names are a promise to scripts; docs/simulate.md is the
-//! reference.
+//! [`Report`]: what a simulation found, for people and programs. The names are a promise to
+//! scripts; docs/simulate.md is the reference.
 
 use super::record::{Course, Recorder};
 use super::workload::{Time, Workload};
@@ -134,6 +134,7 @@ impl RunReport {
     /// Writes down what was recorded, and what is there at the end.
     pub fn of(
         config: &str,
+        settings: String,
         overrides: Vec<usize>,
         workload: &Workload,
         end: Time,
@@ -152,7 +153,7 @@ impl RunReport {
         let alignment = record.alignment;
         RunReport {
             config: config.to_owned(),
-            settings: ledger.settings().to_string(),
+            settings,
             overrides,
             end: seconds(end),
             pods: Pods {

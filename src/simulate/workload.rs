@@ -1,4 +1,5 @@
-//! [`Workload`]: pods that come and go, as their authors describe them, and as a runtime tells of them.
+//! [`Workload`]: pods that come and go, as their authors describe them, and as a runtime tells of
+//! them.
 
 use crate::ledger::{
     Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId,

@@ -7,6 +7,7 @@ use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::{CpuSet, MAX_CPUS};
 use nri_cpu_manager::kubelet::{StateFile, StateFileError};
 use nri_cpu_manager::ledger::{Claim, Event, Ledger, Named, Stance};
+use nri_cpu_manager::observe::report::{ConfigStatus, OwnSettings};
 use std::str;
 
 /// The kernel's list format: what is read is written back, and read as the same.
@@ -119,12 +120,15 @@ pub fn config(bytes: &[u8]) {
     let topology = node::topology();
     let labels = "pool=gpu".parse().ok();
     let this = NodeIdentity { name: Some("node".to_owned()), labels };
-    match Config::parse("config.yaml", text)
-        .and_then(|config| config.for_node(&this)?.resolve(topology))
-    {
-        Ok(settings) => {
+    let resolved = Config::parse("config.yaml", text).and_then(|config| {
+        let config = config.for_node(&this)?;
+        Ok((config.resolve(topology)?, config))
+    });
+    match resolved {
+        Ok((settings, config)) => {
             assert!(settings.placement.reserved.is_subset(&topology.online()));
-            assert!(!settings.to_string().is_empty());
+            let own = OwnSettings::of(&settings, config.partition(), config.on_active_kubelet());
+            assert!(!ConfigStatus::log_line(&settings, config.strict(), own).is_empty());
         }
         Err(error) => {
             let error = error.to_string();

@@ -38,7 +38,7 @@ fn name(text: &str) -> Result<String, String> {
 /// Asks the plugin and writes to `out`.
 ///
 /// # Errors
-/// If there is no plugin to ask, it knows nothing of such a container, or `out` cannot be written.
+/// If no plugin answers, it knows no such container, or `out` cannot be written.
 pub fn run(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), ClientError> {
     let answer = client::ask(&args.state_dir, &format!("/explain?{}", args.of))?;
     let explanations: Vec<Explanation> = client::read(&answer)?;

@@ -1,8 +1,7 @@
-//! `nri-cpu-manager kubelet-state`: what is assigned, as the kubelet's own CPU manager would keep
-//! it.
+//! `nri-cpu-manager kubelet-state`: the assignments in the form of the kubelet's CPU manager.
 //!
 //! For the way back: a kubelet that starts with its static policy and this file keeps every running
-//! container where it is; without the file it would assign all CPUs anew.
+//! container on its CPUs. Without the file it would assign all CPUs anew.
 
 use super::node::NodeArgs;
 use crate::checkpoint;

@@ -2,22 +2,20 @@
 
 use std::fmt;
 
-/// How many NUMA nodes a [`NodeSet`] can name: node numbers are `0..MAX_NODES`.
+/// The limit of a [`NodeSet`]: node numbers are `0..MAX_NODES`.
 ///
-/// The kubelet's limit is 64. Nodes past this one get no affinity, but their CPUs are still given
-/// out.
-pub const MAX_NODES: usize = 128;
+/// The kubelet's limit is 64. Nodes past this one get no affinity, but placement uses their CPUs.
+pub(crate) const MAX_NODES: usize = 128;
 
 /// A set of NUMA nodes, by the kernel's numbers.
 ///
-/// Sets are ordered as binary numbers with node 0 as the lowest digit: of two sets the lower is the
-/// one without the highest node that is in only one of them. It is the order in which the topology
-/// manager breaks ties.
+/// The order of sets is that of binary numbers with node 0 as the lowest digit: of two sets the
+/// lower one lacks the highest node that is in only one of them. The topology manager breaks ties
+/// in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct NodeSet(u128);
 
 impl NodeSet {
-    /// The set without nodes.
     pub const EMPTY: NodeSet = NodeSet(0);
 
     /// The set of one node; empty if its number is [`MAX_NODES`] or more.
@@ -26,27 +24,22 @@ impl NodeSet {
         NodeSet(shift.and_then(|shift| 1u128.checked_shl(shift)).unwrap_or(0))
     }
 
-    /// Whether `node` is in the set.
     pub fn contains(self, node: usize) -> bool {
         self.0 & NodeSet::of(node).0 != 0
     }
 
-    /// How many nodes are in the set.
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether the set has no node.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The nodes in both sets.
     pub fn intersection(self, other: NodeSet) -> NodeSet {
         NodeSet(self.0 & other.0)
     }
 
-    /// The nodes in either set.
     pub fn union(self, other: NodeSet) -> NodeSet {
         NodeSet(self.0 | other.0)
     }

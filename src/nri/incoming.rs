@@ -405,10 +405,10 @@ mod tests {
 
     #[test]
     fn creation_times() {
-        for (told, expected) in
+        for (created_at, expected) in
             [(0, None), (-5, None), (1_795_239_574_734_228_023, Some(1_795_239_574_734_228_023))]
         {
-            let container_ = wire::Container { created_at: told, ..Default::default() };
+            let container_ = wire::Container { created_at, ..Default::default() };
             assert_eq!(container(&container_, &wire::PodSandbox::new()).created_at, expected);
         }
     }

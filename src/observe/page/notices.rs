@@ -100,7 +100,7 @@ fn rejection(from: &ConfigSourceStatus) -> String {
     match &from.error {
         Some(error) => format!("{follows}. {error}"),
         None => format!(
-            "the file cannot be used{line}; {follows}. What is wrong is told on the node, by nri-cpu-manager status"
+            "the file cannot be used{line}; {follows}. On the node, nri-cpu-manager status shows what is wrong"
         ),
     }
 }

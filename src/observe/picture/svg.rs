@@ -49,7 +49,7 @@ pub fn draw(picture: &Picture, form: Form<'_>) -> String {
     let mut xml = Xml::default();
     let title = match form {
         Form::File(title) => title,
-        Form::Part => "Who has which CPUs",
+        Form::Part => "CPUs and their containers",
     };
     xml.element(
         "svg",

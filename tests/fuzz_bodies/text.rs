@@ -40,7 +40,8 @@ pub fn masks(bytes: &[u8]) {
     }
 }
 
-/// A state file: whatever is in it, adopting a running node with it is legal and moves nobody.
+/// A state file: whatever is in it, adopting a running node with it is legal and moves no
+/// container.
 ///
 /// Few bytes have the right checksum by chance, so they are also tried as the content of a file
 /// that has.
@@ -84,7 +85,7 @@ fn adopt_with(mut ledger: Ledger) {
 }
 
 /// The kubelet's state file: what is read is written back, and taking over a node with it is legal
-/// and moves nobody.
+/// and moves no container.
 ///
 /// Few bytes have the right checksum by chance, so it is put right where it is all that is wrong.
 pub fn kubelet(bytes: &[u8]) {

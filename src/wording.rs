@@ -31,6 +31,11 @@ pub fn cpus(list: impl Display) -> String {
     }
 }
 
+/// A list, or `none` if it is empty.
+pub fn or_none(list: impl ToString) -> String {
+    Some(list.to_string()).filter(|list| !list.is_empty()).unwrap_or_else(|| "none".to_owned())
+}
+
 /// The word that agrees with a list of CPUs: `one` for a single CPU, otherwise `several`.
 pub fn agree<'a>(list: impl Display, one: &'a str, several: &'a str) -> &'a str {
     // The text of a single CPU is a number.

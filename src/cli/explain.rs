@@ -99,10 +99,9 @@ fn write_decision(f: &mut String, decision: &DecisionStatus) -> std::fmt::Result
     }
     let mut rows = vec![["uncore cache", "free", "", "taken"].map(str::to_owned).to_vec()];
     for cache in &decision.uncore_caches {
-        let free = if cache.free.is_empty() { "none" } else { &cache.free };
         rows.push(vec![
             cache.id.to_string(),
-            free.to_owned(),
+            wording::or_none(&cache.free),
             mark(cache.fits, "holds all"),
             mark(cache.taken > 0, &cache.taken.to_string()),
         ]);

@@ -7,7 +7,7 @@ use crate::cpuset::CpuSet;
 use crate::observe::page;
 use crate::observe::picture::{Picture, names, text as drawn};
 use crate::observe::report::{DomainStatus, Indented, NodeStatus, RecordStatus, Status};
-use crate::wording::count;
+use crate::wording::{count, or_none};
 use clap::Args;
 use std::fmt::Write as _;
 use std::io::Write;
@@ -151,7 +151,7 @@ fn domains(node: &NodeStatus) -> Vec<Vec<String>> {
     let mut rows = vec![["", "CPUs", "exclusive", "free"].map(str::to_owned).to_vec()];
     let mut row = |label: String, one: &DomainStatus, inside: CpuSet| {
         let lists = [&one.cpus, &one.exclusive, &one.free].map(|list| set(list) & inside);
-        let lists = lists.map(|list| or_none(&list.to_string()).to_owned());
+        let lists = lists.map(or_none);
         rows.push([vec![label], lists.to_vec()].concat());
     };
     for numa in &node.numa_nodes {
@@ -184,7 +184,7 @@ fn write_containers(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
         rows.push(vec![
             one.badge.clone().unwrap_or_default(),
             names::container(one),
-            or_none(&one.cpus).to_owned(),
+            or_none(&one.cpus),
             if one.exclusive { "exclusive" } else { "shared" }.to_owned(),
             numbers(&one.numa_nodes),
             numbers(&one.uncore_caches),
@@ -219,8 +219,4 @@ fn write_records(f: &mut String, title: &str, records: &[RecordStatus]) -> std::
         )?;
     }
     Ok(())
-}
-
-fn or_none(list: &str) -> &str {
-    if list.is_empty() { "none" } else { list }
 }

@@ -1,10 +1,10 @@
 //! The edge to the container runtime: the only room that knows protobuf and ttrpc.
 //!
 //! ```text
-//!   runtime ── socket ── mux ──┬── conn 1 ── rpc ── service ── incoming ──► Message ──► the ledger's owner
-//!                              │                       ▲                                   │
-//!                              │                       └── outgoing ◄──── reply ◄──────────┘
-//!                              └── conn 2 ── RegisterPlugin, UpdateContainers
+//! runtime ── socket ── mux ──┬── conn 1 ── rpc ── service ── incoming ──► Message ──► owner of the
+//!                            │                       ▲                                ledger │
+//!                            │                       └── outgoing ◄──── reply ◄──────────────┘
+//!                            └── conn 2 ── RegisterPlugin, UpdateContainers
 //! ```
 //!
 //! [`run`] keeps a connection for as long as the process lives; each connection is a [`Session`]

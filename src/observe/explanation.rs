@@ -277,7 +277,7 @@ impl Case<'_> {
             "It asked for {}. Free at that time: {} ({}), at most {in_node} in one NUMA node and {in_uncore} in one uncore cache.",
             count(n, "CPU"),
             count(free.len(), "CPU"),
-            list(&free),
+            wording::or_none(free),
         ));
         let sets = self.weighed(request, None).numa_sets;
         if let Some((sets, preferred)) = sets.filter(|_| n <= free.len()) {
@@ -290,7 +290,7 @@ impl Case<'_> {
         why.push(format!(
             "Free now: {} ({}). The kubelet tries again by itself.",
             count(free_now.len(), "CPU"),
-            list(&free_now)
+            wording::or_none(free_now)
         ));
         why
     }
@@ -356,10 +356,6 @@ fn refusal<'a>(record: &&'a Record) -> Option<(&'a Record, &'a str, Option<&'a R
         }
         _ => None,
     }
-}
-
-fn list(cpus: &CpuSet) -> String {
-    if cpus.is_empty() { "none".to_owned() } else { cpus.to_string() }
 }
 
 fn named<T: Display>(noun: &str, numbers: &[T]) -> String {

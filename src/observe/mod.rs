@@ -1,7 +1,7 @@
 //! What the outside can see of the daemon: the log, metrics, health, status and explanations.
 //!
 //! ```text
-//!   client ── http ── Question ──► the ledger's owner: NodeView ──► metrics, health, report, explanation ──► client
+//! client ── http ── Question ──► the ledger's owner ── NodeView ──► metrics, report ... ──► client
 //! ```
 //!
 //! No event waits for an observer: the owner answers a question when no event waits, with an

@@ -1,9 +1,8 @@
 //! Simulation: a node's ledger with a described workload on a described machine.
 //!
 //! ```text
-//!   pods' YAML ── manifests ─┐
-//!   CSV ───────── table ─────┴─► Workload ── engine ── Event ──► ledger ── Decision ──► Recorder ──► Report
-//!                                   (arrivals, departures)                                (figures, picture)
+//! YAML ── manifests ─┐
+//! CSV ─── table ─────┴─► Workload ── engine ── Event ──► ledger ── Decision ──► Recorder ─► Report
 //! ```
 //!
 //! [`engine`] sends the ledger the events of a kubelet and a runtime in their order, so a decision

@@ -186,8 +186,6 @@ impl Display for AssignmentReport {
 
 impl Display for Outlook {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let or_none =
-            |list: &str| if list.is_empty() { "none".to_owned() } else { list.to_owned() };
         if self.assignments.is_empty() {
             writeln!(f, "exclusive CPUs are assigned to no container")?;
         }
@@ -195,10 +193,10 @@ impl Display for Outlook {
             writeln!(f, "{one}")?;
         }
         let now = match &self.shared_now {
-            Some(now) => or_none(now),
+            Some(now) => wording::or_none(now),
             None => "not known (no plugin runs with this state)".to_owned(),
         };
-        writeln!(f, "shared pool: {now} -> {}", or_none(&self.shared_then))
+        writeln!(f, "shared pool: {now} -> {}", wording::or_none(&self.shared_then))
     }
 }
 

@@ -10,7 +10,7 @@ mod runs;
 use super::model::{CoreKind, Domain, NumaNode, Topology};
 use super::sizes::Sizes;
 use crate::cpuset::CpuSet;
-use crate::wording::count;
+use crate::wording::{count, or_none};
 use runs::{joined, list, runs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -43,8 +43,8 @@ impl fmt::Display for Picture<'_> {
         }
         let offline: CpuSet =
             topology.offline().iter().flat_map(|cpu| CpuSet::of(cpu.id)).collect();
-        writeln!(f, "\nisolated CPUs: {}", or_none(&topology.isolated()))?;
-        writeln!(f, "offline CPUs:  {}", or_none(&offline))
+        writeln!(f, "\nisolated CPUs: {}", or_none(list(&topology.isolated())))?;
+        writeln!(f, "offline CPUs:  {}", or_none(list(&offline)))
     }
 }
 
@@ -208,10 +208,6 @@ const PART: &str = "(part)";
 
 fn part(here: &CpuSet, whole: &CpuSet) -> String {
     if here == whole { String::new() } else { format!(" {PART}") }
-}
-
-fn or_none(cpus: &CpuSet) -> String {
-    if cpus.is_empty() { "none".to_owned() } else { list(cpus) }
 }
 
 /// A number of bytes in the largest binary unit that keeps it above 1, rounded: `1.5 GiB`, `126

@@ -9,7 +9,7 @@
 //!     cpuN/online                       only if the list of online CPUs is missing
 //!     cpuN/nodeM                        a link; only for CPUs that no node lists (offline ones)
 //!     cpuN/topology/                  Documentation/admin-guide/cputopology.rst
-//!       core_cpus_list                  threads of the core; before Linux 5.3 thread_siblings_list; or masks
+//!       core_cpus_list                  or thread_siblings_list, before Linux 5.3; or masks
 //!       physical_package_id  die_id     -1 where the kernel does not know
 //!     cpuN/cache/indexK/              Documentation/ABI/testing/sysfs-devices-system-cpu
 //!       level  type  size               K says nothing about the level

@@ -7,7 +7,7 @@ pub mod daemon;
 pub mod enforce;
 pub mod kubelet;
 pub mod ledger;
-mod nodeset;
+pub mod nodeset;
 pub mod nri;
 pub mod observe;
 mod partition;

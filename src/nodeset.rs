@@ -5,7 +5,7 @@ use std::fmt;
 /// The limit of a [`NodeSet`]: node numbers are `0..MAX_NODES`.
 ///
 /// The kubelet's limit is 64. Nodes past this one get no affinity, but placement uses their CPUs.
-pub(crate) const MAX_NODES: usize = 128;
+pub const MAX_NODES: usize = 128;
 
 /// A set of NUMA nodes, by the kernel's numbers.
 ///
@@ -16,6 +16,7 @@ pub(crate) const MAX_NODES: usize = 128;
 pub struct NodeSet(u128);
 
 impl NodeSet {
+    /// The set without nodes.
     pub const EMPTY: NodeSet = NodeSet(0);
 
     /// The set of one node; empty if its number is [`MAX_NODES`] or more.
@@ -24,22 +25,27 @@ impl NodeSet {
         NodeSet(shift.and_then(|shift| 1u128.checked_shl(shift)).unwrap_or(0))
     }
 
+    /// Whether `node` is in the set.
     pub fn contains(self, node: usize) -> bool {
         self.0 & NodeSet::of(node).0 != 0
     }
 
+    /// The number of nodes.
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
+    /// Whether the set has no node.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
+    /// The nodes in both sets.
     pub fn intersection(self, other: NodeSet) -> NodeSet {
         NodeSet(self.0 & other.0)
     }
 
+    /// The nodes in either set.
     pub fn union(self, other: NodeSet) -> NodeSet {
         NodeSet(self.0 | other.0)
     }

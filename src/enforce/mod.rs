@@ -2,9 +2,9 @@
 //!
 //! * [`writable()`] finds out whether this process can write groups, [`probe()`] whether the kernel
 //!   can keep exclusivity; and why not.
-//! * [`Enforcer`] writes cpuset partitions ([`partition`]) and the quotas of containers and pods
+//! * [`Enforcer`] writes cpuset partitions (`partition`) and the quotas of containers and pods
 //!   (`quota`).
-//! * [`verify`] compares decisions with the kernel's files and with the processes.
+//! * `verify` compares decisions with the kernel's files and with the processes.
 //!
 //! This room keeps no state: it reads the kernel's each time, so a restart, a lost event or another
 //! program's write cannot make it wrong. All functions wait for the kernel: call them only where

@@ -1,7 +1,7 @@
 //! The kubelet's own CPU manager: its assignments, and whether it is active.
 //!
 //! Only one program may assign a node's CPUs. If that is the kubelet (`cpuManagerPolicy: static`),
-//! the plugin stands back, see [`ActivityDetector`]. Afterwards it takes over the kubelet's
+//! the plugin stands back, see `ActivityDetector`. Afterwards it takes over the kubelet's
 //! assignments without moving a container.
 
 mod activity;

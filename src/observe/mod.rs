@@ -5,9 +5,9 @@
 //! ```
 //!
 //! No event waits for an observer: the owner answers a question when no event waits, with an
-//! immutable view of the node. The server makes the observer's text from that view. [`metrics`],
-//! [`health`], [`report`] and [`explanation`] are pure functions; [`http`] and [`endpoint`] are the
-//! thin edge. [`history`] keeps what later explanations need.
+//! immutable view of the node. The server makes the observer's text from that view. `metrics`,
+//! `health`, [`report`] and `explanation` are pure functions; [`http`] and [`endpoint`] are the
+//! thin edge. `history` keeps what later explanations need.
 
 pub mod badge;
 pub(crate) mod clock;

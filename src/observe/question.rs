@@ -37,7 +37,7 @@ impl NodeView {
         Status::of(now(), &self.figures, node)
     }
 
-    /// See [`explain`].
+    /// See `explanation`.
     pub fn explain(&self, name: &str) -> Vec<Explanation> {
         let node = self.node.as_ref();
         node.map(|(view, history)| explain(view, history, name)).unwrap_or_default()
@@ -75,7 +75,7 @@ pub fn questions() -> (Observer, mpsc::Receiver<Question>) {
 impl Observer {
     ///
     /// # Errors
-    /// If the owner does not answer within [`PATIENCE`].
+    /// If the owner does not answer within two seconds.
     pub async fn view(&self) -> Result<Arc<NodeView>, NoAnswer> {
         let (reply, answer) = oneshot::channel();
         let asked = async {

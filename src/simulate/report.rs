@@ -17,7 +17,7 @@ pub(crate) const VERSION: u32 = 1;
 /// The results of one workload, one for each configuration.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// See [`VERSION`].
+    /// The version of this form.
     pub version: u32,
     /// The name of the machine on the command line.
     pub machine: String,

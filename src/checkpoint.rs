@@ -1,9 +1,9 @@
-//! The state file: which exclusive CPUs were given to whom.
+//! The state file: the exclusive CPUs and their containers.
 //!
-//! Only what cannot be derived is in it, and even that is a memory, not the truth: the truth is
-//! what runs. The file is replaced as a whole and atomically, so that a crash at any moment leaves
-//! the old one or the new one; each carries a version and a checksum, so that anything else is
-//! noticed, kept aside for a person to look at, and done without.
+//! The file has only what cannot be derived, and running containers outweigh it. Each write
+//! replaces the whole file atomically, so that a crash at any moment leaves the old one or the new
+//! one. With its version and checksum the plugin recognises a damaged file, keeps it aside for
+//! inspection, and starts without it.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::{Claim, ContainerId, CpuRequest, MilliCpu, PodUid};
@@ -27,7 +27,7 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub struct StateDir {
     dir: PathBuf,
-    /// Held for as long as this value lives; the kernel lets go of it however the process ends.
+    /// The lock; the kernel releases it at any end of the process.
     _lock: File,
 }
 
@@ -39,17 +39,17 @@ pub enum StateError {
         "cannot {action} {path}: {source}. The plugin keeps its state there: make it writable for this user, or name another directory with --state-dir"
     )]
     Unusable {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// On which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// Why it failed.
+        /// The system's error.
         source: io::Error,
     },
-    /// The write did not come to its end.
+    /// The write did not finish.
     #[error("the state was not written: {0}")]
     Interrupted(String),
-    /// Another instance works with the same directory.
+    /// Another instance uses the same directory.
     #[error(
         "another nri-cpu-manager is running with state directory {dir}: one instance a node. Stop that one first, or use another --state-dir if it serves another runtime"
     )]
@@ -59,25 +59,24 @@ pub enum StateError {
     },
 }
 
-/// What the state file held at start.
+/// The state file at the start.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Loaded {
-    /// There was none: a first start, or it was deleted.
+    /// There is none: this is the first start, or the file was deleted.
     Missing,
-    /// The claims of an earlier life.
+    /// The claims of an earlier process.
     Claims(Vec<Claim>),
-    /// There was a file that cannot be trusted.
+    /// The file is damaged or of another version.
     Rejected {
         /// What is wrong with it.
         why: String,
-        /// Where it was put; `None` if that failed and the next write replaces it.
+        /// Its new path; `None` if the rename failed and the next write replaces it.
         kept_at: Option<PathBuf>,
     },
 }
 
 impl StateDir {
-    /// Makes the directory if need be (for its owner alone), checks that it can be written, and
-    /// locks it.
+    /// Makes a missing directory (for its owner alone), checks that it is writable, and locks it.
     ///
     /// # Errors
     /// If any of that fails.
@@ -98,7 +97,7 @@ impl StateDir {
         }
     }
 
-    /// Reads the state file. One that cannot be trusted is renamed, never deleted.
+    /// Reads the state file. It renames a damaged one and never deletes it.
     ///
     /// # Errors
     /// If the file exists and cannot be read at all.
@@ -121,10 +120,10 @@ impl StateDir {
         })
     }
 
-    /// Replaces the state file. When this returns, the new one is on disk.
+    /// Replaces the state file. After the return the new one is on disk.
     ///
     /// # Errors
-    /// If any step fails; the old file is still there then.
+    /// If any step fails; the old file stays then.
     pub fn save(&self, claims: &[Claim]) -> Result<(), StateError> {
         let path = self.dir.join(NEW_FILE);
         let write = || {
@@ -151,7 +150,7 @@ fn unusable(action: &'static str, path: &Path, source: io::Error) -> StateError 
 #[derive(Serialize, Deserialize)]
 struct Envelope<'a> {
     version: u32,
-    /// CRC-32 (IEEE) of the bytes of `state` as they stand, eight hexadecimal digits.
+    /// CRC-32 (IEEE) of the bytes of `state`, as eight hexadecimal digits.
     checksum: String,
     #[serde(borrow)]
     state: &'a RawValue,
@@ -170,10 +169,10 @@ struct StoredClaim {
     container: String,
     id: String,
     cpus: String,
-    /// Since there are wishes; a version before them reads over it.
+    /// Newer than the format; older versions ignore it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     isolated: bool,
-    /// In thousandths of a CPU; a version before this one leaves it out and reads over it.
+    /// In thousandths of a CPU; older versions do not write it, and ignore it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request: Option<u64>,
     /// As `request`.
@@ -251,7 +250,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Claim>, String> {
         .collect()
 }
 
-/// Read first: of a later format nothing but its version is known.
+/// The part to read first: of a later format only the version is known.
 #[derive(Deserialize)]
 struct VersionOnly {
     version: u32,

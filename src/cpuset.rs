@@ -1,10 +1,10 @@
-//! [`CpuSet`]: CPUs as a set, and the kernel's two ways of writing one down.
+//! [`CpuSet`]: CPUs as a set, and the kernel's two text formats of one.
 //!
 //! The kernel prints CPU sets as *lists* (`0-3,8`, files named `*_list`) and as *masks*
 //! (`ff,00000101`, most files without that suffix). Both are described in the kernel's
 //! `Documentation/core-api/printk-formats.rst` and parsed by its `lib/bitmap-str.c`; cpuset(7)
-//! describes them for user space. Strides (`0-15:2/4`: of every four CPUs the first two) are
-//! accepted by the kernel wherever it reads a list.
+//! describes them for user space. Wherever the kernel reads a list, it accepts strides (`0-15:2/4`:
+//! of every four CPUs the first two).
 
 use std::fmt;
 use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Sub, SubAssign};
@@ -12,16 +12,16 @@ use std::str::FromStr;
 
 const WORDS: usize = 32;
 
-/// How many CPUs a [`CpuSet`] can name: CPU numbers are `0..MAX_CPUS`.
+/// The limit of a [`CpuSet`]: CPU numbers are `0..MAX_CPUS`.
 ///
-/// Linux on x86_64 is built for at most 8192 CPUs, but the largest machines Kubernetes runs on have
-/// fewer than 2048.
+/// Linux on x86_64 has at most 8192 CPUs, but the largest machines with Kubernetes have fewer than
+/// 2048.
 pub const MAX_CPUS: usize = WORDS * 64;
 
 /// A set of logical CPUs, by the kernel's CPU numbers.
 ///
-/// Plain data of a fixed size: copying one costs a few nanoseconds and nothing is ever allocated,
-/// so that placement can try many sets cheaply.
+/// Plain data of a fixed size: a copy costs a few nanoseconds and no allocation, so that placement
+/// can try many sets cheaply.
 ///
 /// ```
 /// use nri_cpu_manager::cpuset::CpuSet;
@@ -55,7 +55,7 @@ pub enum ParseError {
         /// The whole text.
         list: String,
     },
-    /// A stride such as `0-15:2/4` whose group is empty or whose use is larger than its group.
+    /// A stride such as `0-15:2/4` with an empty group, or with more CPUs than the group has.
     #[error(
         "stride {part:?} in CPU list {list:?}: expected FIRST-LAST:USED/GROUP with 1 <= USED <= GROUP"
     )]
@@ -65,15 +65,15 @@ pub enum ParseError {
         /// The whole text.
         list: String,
     },
-    /// A CPU number that no [`CpuSet`] can hold.
+    /// A CPU number past the limit.
     #[error("CPU {cpu} in {text:?} is past the limit: CPU numbers up to {} are supported", MAX_CPUS - 1)]
     PastLimit {
-        /// The number at fault, as written.
+        /// The number in the text.
         cpu: String,
         /// The whole text.
         text: String,
     },
-    /// A mask with something else in it than hexadecimal digits in groups of up to eight.
+    /// A mask must have hexadecimal digits in groups of up to eight.
     #[error(
         "{mask:?} is not a CPU mask: expected groups of up to eight hexadecimal digits like ff,00000101"
     )]
@@ -112,7 +112,7 @@ impl CpuSet {
         Ok(())
     }
 
-    /// Takes a CPU out; one that is not in the set is no error.
+    /// Removes a CPU, if it is in the set.
     pub fn remove(&mut self, cpu: usize) {
         if let Some(word) = self.words.get_mut(cpu / 64) {
             *word &= !(1 << (cpu % 64));
@@ -149,8 +149,7 @@ impl CpuSet {
                 left -= ones;
                 continue;
             }
-            // Keep the `left` lowest ones: drop the lowest one of a copy `left` times, what remains
-            // is too much.
+            // A copy without its `left` lowest CPUs has the CPUs to remove.
             let mut rest = *word;
             for _ in 0..left {
                 rest &= rest - 1;
@@ -214,7 +213,7 @@ impl CpuSet {
         Ok(set)
     }
 
-    /// Adds `first..=last`, both known to be within the limit.
+    /// Adds `first..=last`, which must be within the limit.
     fn insert_range(&mut self, first: usize, last: usize) {
         for index in first / 64..=last / 64 {
             let low = if index == first / 64 { first % 64 } else { 0 };
@@ -244,8 +243,7 @@ impl FromStr for CpuSet {
                     let (part, list) = owned();
                     return Err(ParseError::NotANumber { part, list });
                 }
-                // Digits only, so the one error left is a number too large for the type: past the
-                // limit as well.
+                // The text has digits only, so the number is too large for the type.
                 match text.parse() {
                     Ok(cpu) if cpu < MAX_CPUS => Ok(cpu),
                     _ => Err(ParseError::PastLimit { cpu: text.to_owned(), text: list.to_owned() }),
@@ -345,7 +343,7 @@ impl IntoIterator for &CpuSet {
     }
 }
 
-/// Makes the operator and its assigning form from one formula on words.
+/// Implements an operator and its assigning form from a formula on machine words.
 macro_rules! operator {
     ($trait:ident, $method:ident, $assign:ident, $assign_method:ident, $a:ident, $b:ident => $formula:expr) => {
         impl $assign for CpuSet {

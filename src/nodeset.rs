@@ -2,17 +2,16 @@
 
 use std::fmt;
 
-/// How many NUMA nodes a [`NodeSet`] can name: node numbers are `0..MAX_NODES`.
+/// The limit of a [`NodeSet`]: node numbers are `0..MAX_NODES`.
 ///
-/// The kubelet's limit is 64. Nodes past this one get no affinity, but their CPUs are still given
-/// out.
+/// The kubelet's limit is 64. Nodes past this one get no affinity, but placement uses their CPUs.
 pub const MAX_NODES: usize = 128;
 
 /// A set of NUMA nodes, by the kernel's numbers.
 ///
-/// Sets are ordered as binary numbers with node 0 as the lowest digit: of two sets the lower is the
-/// one without the highest node that is in only one of them. It is the order in which the topology
-/// manager breaks ties.
+/// The order of sets is that of binary numbers with node 0 as the lowest digit: of two sets the
+/// lower one lacks the highest node that is in only one of them. The topology manager breaks ties
+/// in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct NodeSet(u128);
 
@@ -31,7 +30,7 @@ impl NodeSet {
         self.0 & NodeSet::of(node).0 != 0
     }
 
-    /// How many nodes are in the set.
+    /// The number of nodes.
     pub fn len(self) -> usize {
         self.0.count_ones() as usize
     }

@@ -1,19 +1,18 @@
-//! Patterns of names: `*` stands for any text, `?` for any character, everything else for itself.
+//! Patterns of names: `*` matches any text, `?` any character, everything else itself.
 
 use wildmatch::WildMatch;
 
-/// How closely a pattern names what it means; the greater, the closer.
+/// How specific a pattern is; greater is more specific.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Closeness {
-    /// By so many characters that are not wildcards.
+pub(crate) enum Closeness {
+    /// A pattern with this number of characters that are not wildcards.
     Pattern(usize),
-    /// By the name itself.
+    /// A name.
     Exact,
 }
 
 impl Closeness {
-    /// That of a pattern to whatever it means.
-    pub fn of(pattern: &str) -> Closeness {
+    pub(crate) fn of(pattern: &str) -> Closeness {
         let literals = pattern.chars().filter(|c| !matches!(c, '*' | '?')).count();
         match literals == pattern.chars().count() {
             true => Closeness::Exact,
@@ -22,8 +21,8 @@ impl Closeness {
     }
 }
 
-/// Whether a pattern means a name, and how closely.
-pub fn closeness(pattern: &str, name: &str) -> Option<Closeness> {
+/// How specific a pattern is for a name; `None` if it does not match.
+pub(crate) fn closeness(pattern: &str, name: &str) -> Option<Closeness> {
     let closeness = Closeness::of(pattern);
     let means = match closeness {
         Closeness::Exact => pattern == name,
@@ -32,11 +31,10 @@ pub fn closeness(pattern: &str, name: &str) -> Option<Closeness> {
     means.then_some(closeness)
 }
 
-/// Whether two patterns can mean the same text; a text is a pattern that means itself.
+/// Whether two patterns can match the same text.
 ///
-/// Row by row over the prefixes of `one`, each a row over the prefixes of `other`: the work is the
-/// product of their lengths, whatever they are.
-pub fn overlap(one: &str, other: &str) -> bool {
+/// A table over the prefixes of both, row by row: the work is at most the product of their lengths.
+pub(crate) fn overlap(one: &str, other: &str) -> bool {
     let mut row = vec![true];
     for y in other.bytes() {
         row.push(y == b'*' && row.last() == Some(&true));
@@ -63,8 +61,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Patterns overlap if a text that both mean is found by trying; and the other way round
-        /// for short ones.
+        /// Patterns overlap if trying finds a text that both match, and for short ones only then.
         #[test]
         fn overlap_is_what_trying_finds(one in "[ab*?]{0,4}", other in "[ab*?]{0,4}") {
             let mut texts = vec![String::new()];

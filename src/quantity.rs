@@ -1,18 +1,17 @@
 //! Kubernetes' quantities: `2`, `1.5`, `500m`, `1Gi`, `12e3`.
 
-/// An amount, in thousand-millionths: as exact as Kubernetes' own.
+/// An amount in thousand-millionths, the precision of Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Quantity(u128);
+pub(crate) struct Quantity(u128);
 
-/// What a whole one is in [`Quantity`]'s unit.
+/// One in [`Quantity`]'s unit.
 const ONE: u128 = 1_000_000_000;
 
 impl Quantity {
-    /// Reads a quantity.
     ///
     /// # Errors
     /// What was expected instead.
-    pub fn parse(text: &str) -> Result<Quantity, String> {
+    pub(crate) fn parse(text: &str) -> Result<Quantity, String> {
         let bad = || format!("{text:?} is no quantity: expected one like 2, 1.5, 500m or 1Gi");
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, suffix) = text.split_at(end);
@@ -25,28 +24,27 @@ impl Quantity {
         let places = u32::try_from(fraction.len()).map_err(|_| bad())?;
         let parts = 10u128.checked_pow(places).and_then(|tens| tens.checked_mul(parts));
         let amount = digits.checked_mul(times).ok_or_else(bad)?;
-        // Anything smaller than the smallest counts as that, as in Kubernetes.
+        // A smaller fraction counts as the smallest one, as in Kubernetes.
         Ok(Quantity(amount.div_ceil(parts.ok_or_else(bad)?)))
     }
 
-    /// The amount in thousandths, rounded up; as much as can be counted if it is more.
-    pub fn milli(self) -> u64 {
+    /// The amount in thousandths, rounded up; at most `u64::MAX`.
+    pub(crate) fn milli(self) -> u64 {
         u64::try_from(self.0.div_ceil(ONE / 1000)).unwrap_or(u64::MAX)
     }
 
-    /// Whether it is nothing.
-    pub fn is_zero(self) -> bool {
+    pub(crate) fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// Both together; as much as can be counted if it is more.
+    /// The sum, saturating.
     #[must_use]
-    pub fn plus(self, other: Quantity) -> Quantity {
+    pub(crate) fn plus(self, other: Quantity) -> Quantity {
         Quantity(self.0.saturating_add(other.0))
     }
 }
 
-/// What a suffix makes of a number: so many times [`ONE`], divided by so much.
+/// The meaning of a suffix, as a multiple of [`ONE`] and a divisor.
 fn scale(suffix: &str) -> Option<(u128, u128)> {
     let binary = |power: u32| Some((ONE << (10 * power), 1));
     let decimal = |power: u32| Some((ONE * 10u128.pow(power), 1));

@@ -1,9 +1,9 @@
-//! A machine as a file: what `topology --save` writes, `simulate --topology` and `topology --from`
-//! read, and what `status` tells of the machine. Domains are lists of CPUs, so that a person can
-//! read it, and change it to ask "what if".
+//! A machine as a file: `topology --save` writes it, `simulate --topology` and `topology --from`
+//! read it, and the JSON of `status` has it. Domains are lists of CPUs, so that a person can read
+//! and change the file.
 //!
-//! docs/simulate.md is the reference. Only facts about the machine are in it, nothing of what runs
-//! there.
+//! docs/simulate.md is the reference. The file has facts about the machine, but none about
+//! containers.
 
 use crate::cpuset::{CpuSet, ParseError};
 use crate::topology::model::{NodeFacts, OfflineCpu};
@@ -14,32 +14,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The version of the form. It changes when something is taken away or means something else, not
 /// when something is added.
-pub const VERSION: u32 = 1;
+const VERSION: u32 = 1;
 
 /// A machine. CPUs are lists in the kernel's format.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Snapshot {
-    /// See [`VERSION`].
     pub version: u32,
-    /// The sockets with their online CPUs.
-    pub sockets: Vec<Socket>,
-    /// All NUMA nodes, those without CPUs too.
+    pub sockets: Vec<Part>,
     pub numa_nodes: Vec<NodeSnapshot>,
-    /// The uncore caches with their online CPUs.
     pub uncore_caches: Vec<Cache>,
     /// The online CPUs of each core.
     pub cores: Vec<String>,
-    /// The dies, where the kernel tells them.
+    /// The dies, if known, by socket; their numbers begin anew in each socket.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub dies: Vec<Die>,
-    /// Online CPUs of fast cores, on machines of two sorts.
+    pub dies: Vec<Part>,
+    /// Online CPUs of fast cores, on hybrid machines.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub performance_cpus: String,
-    /// Online CPUs of economical cores, on machines of two sorts.
+    /// Online CPUs of efficient cores, on hybrid machines.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub efficient_cpus: String,
-    /// CPUs that exist but are offline.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub offline_cpus: Vec<Offline>,
     /// CPUs taken from the scheduler's load balancing at boot.
@@ -47,38 +42,25 @@ pub struct Snapshot {
     pub isolated_cpus: String,
 }
 
-/// A socket.
+/// A socket or a die.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Socket {
-    /// Its number.
+pub struct Part {
     pub id: usize,
     /// Its online CPUs.
     pub cpus: String,
 }
 
-/// A die of a socket.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Die {
-    /// Its number within its socket.
-    pub id: usize,
-    /// Its online CPUs.
-    pub cpus: String,
-}
-
-/// A NUMA node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeSnapshot {
-    /// Its number.
     pub id: usize,
     /// Its online CPUs; empty for a node that has memory only.
     pub cpus: String,
     /// Distances to all nodes in the order of their numbers (10 is local); empty if unknown.
     #[serde(default)]
     pub distances: Vec<u32>,
-    /// Bytes of memory, where they are known.
+    /// Bytes of memory, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
     /// Whether it is known to have no memory.
@@ -86,52 +68,44 @@ pub struct NodeSnapshot {
     pub memoryless: bool,
 }
 
-/// An uncore cache.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cache {
-    /// Its number.
     pub id: usize,
     /// Its online CPUs.
     pub cpus: String,
-    /// Its level: 3 for an L3; where it is known.
+    /// Its level, 3 for an L3, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<u32>,
-    /// Its capacity, where it is known.
+    /// Its capacity in bytes, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
 
-/// A CPU that is offline.
+/// An offline CPU, with what is known of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Offline {
-    /// Its number.
     pub cpu: usize,
-    /// Its NUMA node, where it is known.
     pub numa_node: Option<usize>,
-    /// Its socket, where it is known.
     pub socket: Option<usize>,
 }
 
 /// What is wrong with a snapshot.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
-    /// It was written by another version.
     #[error("it is of version {0}, this program knows version {VERSION}")]
     Version(u32),
-    /// Something that should be a list of CPUs is none.
+    /// A value is not a list of CPUs.
     #[error("{place}: {why}")]
     List {
-        /// Where it stands.
+        /// The field.
         place: String,
-        /// What is wrong with it.
         why: String,
     },
     /// A CPU is in two domains of a kind.
     #[error("CPU {cpu} is in two {what}")]
     Twice {
-        /// The CPU.
         cpu: usize,
         /// The kind of domain.
         what: &'static str,
@@ -147,18 +121,17 @@ pub enum SnapshotError {
     /// A CPU is in a domain of one kind, and in none of another.
     #[error("CPU {cpu} is in none of the {what}")]
     Missing {
-        /// The CPU.
         cpu: usize,
         /// The kind of domain.
         what: &'static str,
     },
-    /// The domains make no machine.
+    /// The domains do not describe a machine.
     #[error(transparent)]
     Topology(#[from] TopologyError),
 }
 
 impl Snapshot {
-    /// Writes a machine down. `sizes` is what is known of caches and memories.
+    /// `sizes` are the known sizes of caches and memories.
     pub fn of(topology: &Topology, sizes: &Sizes) -> Snapshot {
         let mut dies: BTreeMap<(usize, usize), CpuSet> = BTreeMap::new();
         let mut kinds: BTreeMap<CoreKind, CpuSet> = BTreeMap::new();
@@ -177,7 +150,7 @@ impl Snapshot {
             sockets: topology
                 .sockets()
                 .iter()
-                .map(|one| Socket { id: one.id, cpus: one.cpus.to_string() })
+                .map(|one| Part { id: one.id, cpus: one.cpus.to_string() })
                 .collect(),
             numa_nodes: topology
                 .nodes()
@@ -201,7 +174,7 @@ impl Snapshot {
                 })
                 .collect(),
             cores: topology.cores().iter().map(|core| core.cpus.to_string()).collect(),
-            dies: dies.iter().map(|(&(_, id), cpus)| Die { id, cpus: cpus.to_string() }).collect(),
+            dies: dies.iter().map(|(&(_, id), cpus)| Part { id, cpus: cpus.to_string() }).collect(),
             performance_cpus: of_kind(CoreKind::Performance),
             efficient_cpus: of_kind(CoreKind::Efficient),
             offline_cpus: topology
@@ -213,10 +186,10 @@ impl Snapshot {
         }
     }
 
-    /// The machine again.
+    /// The machine of the file.
     ///
     /// # Errors
-    /// If the version is another one, a list is none, or the domains contradict each other.
+    /// If the version is another one, a list is not valid, or the domains contradict each other.
     pub fn read(&self) -> Result<(Topology, Sizes), SnapshotError> {
         if self.version != VERSION {
             return Err(SnapshotError::Version(self.version));
@@ -298,8 +271,7 @@ fn parse(place: &str, list: &str) -> Result<CpuSet, SnapshotError> {
     list.parse().map_err(none)
 }
 
-/// Domains of a kind have numbers of their own (but for dies, whose numbers begin anew with each
-/// socket).
+/// Checks that domains of a kind have different numbers (but for dies).
 fn numbered(what: &'static str, ids: impl Iterator<Item = usize>) -> Result<(), SnapshotError> {
     let mut known = BTreeSet::new();
     for id in ids {
@@ -310,7 +282,7 @@ fn numbered(what: &'static str, ids: impl Iterator<Item = usize>) -> Result<(), 
     Ok(())
 }
 
-/// Which domain of a kind each CPU is in.
+/// The domain of a kind that each CPU is in.
 fn of<'a>(
     what: &'static str,
     domains: impl Iterator<Item = (usize, &'a String)>,
@@ -378,7 +350,7 @@ mod tests {
             "CPU 1 is in none of the uncore caches"
         );
         assert_eq!(
-            error(&|bad| bad.sockets.push(Socket { id: 2, cpus: "100".to_owned() })),
+            error(&|bad| bad.sockets.push(Part { id: 2, cpus: "100".to_owned() })),
             "CPU 100 is in none of the NUMA nodes"
         );
         assert!(error(&|bad| bad.sockets[0].cpus = "x".to_owned()).starts_with("sockets: "));

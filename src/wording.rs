@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// ` (did you mean NAME?)` if a known name is near, nothing else.
+/// ` (did you mean NAME?)` if a known name is near, otherwise empty.
 pub fn nearest(unknown: &str, known: &[&str]) -> String {
     let distance =
         |name: &str| strsim::damerau_levenshtein(&unknown.to_lowercase(), &name.to_lowercase());
@@ -15,14 +15,14 @@ pub fn nearest(unknown: &str, known: &[&str]) -> String {
     }
 }
 
-/// So many of something: `1 NUMA node`, `2 NUMA nodes`.
+/// A number with its noun: `1 NUMA node`, `2 NUMA nodes`.
 pub fn count<N: Display + PartialEq + From<u8>>(n: N, noun: &str) -> String {
     let plural = if n == N::from(1) { "" } else { "s" };
     format!("{n} {noun}{plural}")
 }
 
-/// CPUs by their numbers: `CPU 0`, `CPUs 0-3`, `no CPUs`. `list` is as the kernel writes it, or a
-/// word in its place.
+/// CPUs by their numbers: `CPU 0`, `CPUs 0-3`, `no CPUs`. `list` is a list in the kernel's format,
+/// or a word instead of it.
 pub fn cpus(list: impl Display) -> String {
     let list = list.to_string();
     match list.is_empty() {
@@ -31,9 +31,14 @@ pub fn cpus(list: impl Display) -> String {
     }
 }
 
-/// The word that agrees with a list of CPUs: `one` if there is one in it, else `several`.
+/// A list, or `none` if it is empty.
+pub fn or_none(list: impl ToString) -> String {
+    Some(list.to_string()).filter(|list| !list.is_empty()).unwrap_or_else(|| "none".to_owned())
+}
+
+/// The word that agrees with a list of CPUs: `one` for a single CPU, otherwise `several`.
 pub fn agree<'a>(list: impl Display, one: &'a str, several: &'a str) -> &'a str {
-    // One CPU is a number, several are ranges or numbers with commas.
+    // The text of a single CPU is a number.
     if list.to_string().parse::<usize>().is_ok() { one } else { several }
 }
 

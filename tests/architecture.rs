@@ -38,7 +38,7 @@ const OUTSIDE: &[&str] = &[
     ".await",
 ];
 
-/// For what observers are told: it may speak of durations and of the runtime, and do nothing.
+/// For what observers get: it may have durations and the runtime, and do nothing.
 const OUTSIDE_BUT_TIME: &[&str] = &[
     "std::fs",
     "std::io",
@@ -55,7 +55,7 @@ const OUTSIDE_BUT_TIME: &[&str] = &[
     ".await",
 ];
 
-/// The same for what is told as JSON.
+/// The same for what observers get as JSON.
 const FILES_AND_CLOCKS: &[&str] = &[
     "std::fs",
     "std::io",
@@ -97,7 +97,7 @@ const ROOMS: &[Room] = &[
     Room { path: "src", except: &["src/cli/enable_nri"], absent: &["toml_edit"] },
     Room { path: "src/enforce", except: &[], absent: &["tokio"] },
     Room { path: "src/topology/sysfs", except: &[], absent: &["log::", "tokio"] },
-    // What observers are told is plain data, and made into text by pure functions.
+    // Observers get plain data, and pure functions make text from it.
     Room { path: "src/observe/counters.rs", except: &[], absent: OUTSIDE_BUT_TIME },
     Room { path: "src/observe/figures.rs", except: &[], absent: OUTSIDE_BUT_TIME },
     Room { path: "src/observe/fragmentation.rs", except: &[], absent: OUTSIDE },

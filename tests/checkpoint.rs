@@ -1,5 +1,5 @@
 //! A damaged state file never does damage: whatever is left of it, the plugin starts, adopts what
-//! runs, and moves nobody.
+//! runs, and moves no container.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
@@ -182,7 +182,7 @@ fn foreign_files() {
     }
 }
 
-/// A directory that cannot be made or written is told at the start, with what to do.
+/// The start fails with a directory that cannot be made or written, and says what to do.
 #[test]
 fn a_state_directory_that_cannot_be_written() {
     let dir = tempfile::tempdir().unwrap();

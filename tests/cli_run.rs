@@ -1,5 +1,5 @@
-//! What a person sees who starts the plugin wrongly: one paragraph, a non-zero exit, and no runtime
-//! that was spoken to.
+//! A wrong start of the plugin: one paragraph of output, a non-zero exit, and no call to the
+//! runtime.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -14,7 +14,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// A machine of 16 CPUs with somebody who listens on the runtime's socket.
+/// A machine of 16 CPUs with a listener on the runtime's socket.
 struct Place {
     dir: tempfile::TempDir,
     listener: UnixListener,

@@ -123,7 +123,7 @@ fn output_that_cannot_be_written() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("cannot write the topology"));
 }
 
-/// Nor is somebody who hears what is wrong: the exit code says it all the same.
+/// Nor is a closed standard error: the exit code has the result all the same.
 #[test]
 fn errors_that_cannot_be_written() {
     let root = fake_sysfs::scratch();

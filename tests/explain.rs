@@ -111,8 +111,8 @@ async fn an_old_decision_is_explained_by_the_settings_of_its_time() {
     .await;
 }
 
-/// Who wants idle siblings needs whole cores, and sets of many nodes are not counted where they are
-/// not listed.
+/// A container with idle siblings needs whole cores, and sets of many nodes are not counted where
+/// they are not listed.
 #[tokio::test]
 async fn what_would_have_done_is_counted_rightly() {
     local(async {

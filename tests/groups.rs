@@ -86,7 +86,7 @@ async fn a_list_from_before_a_resize_does_not_undo_it() {
     .await;
 }
 
-/// Nobody tells that a pod or a container has ended; its groups do, but only after a while, and
+/// No event reports the end of a pod or a container; its groups do, but only after a while, and
 /// only those that were seen.
 #[tokio::test(start_paused = true)]
 async fn ends_that_nobody_told_of() {
@@ -122,8 +122,8 @@ async fn ends_that_nobody_told_of() {
     .await;
 }
 
-/// Somebody writes into groups: all that was found is set again, where the runtime cannot be told
-/// at once; it is told by its next answer.
+/// Another program writes into groups: the plugin sets all that it found again where the runtime
+/// takes no update at once; the next answer to the runtime has it too.
 #[tokio::test(start_paused = true)]
 async fn every_drift_of_a_look_is_repaired() {
     local(async {
@@ -142,8 +142,8 @@ async fn every_drift_of_a_look_is_repaired() {
     .await;
 }
 
-/// Pods that a kubelet starts at the same time: containerd loses what it is told of a container
-/// that it is still creating, and its next answer can be hours away.
+/// Pods that a kubelet starts at the same time: containerd loses updates of a container that it is
+/// still creating, and its next answer can be hours away.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_the_runtime_lost_is_made_up_for() {
     local(async {
@@ -164,7 +164,7 @@ async fn a_change_that_the_runtime_lost_is_made_up_for() {
     .await;
 }
 
-/// A CPU goes offline and comes back: where the runtime cannot be told at once, control groups are
+/// A CPU goes offline and comes back: where the runtime takes no update at once, control groups are
 /// written, long before a look at them would find a drift. Its next answer says the same.
 #[tokio::test(start_paused = true)]
 async fn what_changes_for_shared_containers_is_written_at_once() {
@@ -215,8 +215,8 @@ async fn cpus_of_a_pod_that_is_gone_are_shared_at_once() {
     .await;
 }
 
-/// A runtime takes its time for twenty changes and loses the last one; meanwhile somebody writes
-/// another group by hand. What is only late is left to the runtime, what has drifted is not.
+/// A runtime takes its time for twenty changes and loses the last one; meanwhile another program
+/// writes another group by hand. What is only late is left to the runtime, what has drifted is not.
 #[tokio::test(start_paused = true)]
 async fn what_is_late_is_waited_for_and_hides_nothing_else() {
     local(async {

@@ -1,8 +1,8 @@
 //! Random histories of a node: whatever happens, and however often the plugin starts anew, what
 //! must always hold does.
 //!
-//! A small model of a container runtime stands beside the ledger: it believes what it is told,
-//! loses nothing, and reports what it believes when the plugin starts anew.
+//! A small model of a container runtime stands beside the ledger: it believes its updates, loses
+//! nothing, and reports what it believes when the plugin starts anew.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -42,7 +42,7 @@ enum Op {
     LateStop {
         container: usize,
     },
-    /// A start that is told after the end, or of an instance that has been replaced.
+    /// A start that is reported after the end, or of an instance that has been replaced.
     LateStart {
         container: usize,
     },
@@ -221,7 +221,7 @@ impl Node {
         Some(decision)
     }
 
-    /// What no answer carries: told or written, until nothing waits.
+    /// What no answer carries: sent or written, until nothing waits.
     fn carry_out_pending(&mut self) {
         for round in 0.. {
             let changes = match self.serial % 2 {
@@ -416,8 +416,9 @@ proptest! {
         prop_assert_eq!(node.ledger.pool(), all);
     }
 
-    /// Of a resize, of CPUs that went offline or of a start that was told after the end the runtime
-    /// tells a plugin that starts anew less, or other things, than one knows that was there.
+    /// Of a resize, of CPUs that went offline or of a start that was reported after the end the
+    /// runtime tells a plugin that starts anew less, or other things, than one knows that was
+    /// there.
     #[test]
     fn a_change_of_settings_ends_as_a_restart_with_them(
         machine in machine(),

@@ -50,7 +50,7 @@ fn reserved(status: &Status) -> &str {
     &status.node.as_ref().unwrap().cpus.reserved
 }
 
-/// What containers that exist are told with the next answer that can carry it.
+/// The updates of existing containers in the next answer that can carry them.
 async fn told(daemon: &Observed) -> Vec<String> {
     let Decision { updates, .. } =
         daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
@@ -122,7 +122,7 @@ async fn a_change_is_followed_and_nobody_moves_who_need_not() {
         assert_eq!(told(&daemon).await, ["id-a 6-7", "id-web 0-3,10-15"]);
         assert_eq!(on_disk(&daemon), ["a 6-7", "b 4-5", "c 8-9"]);
 
-        // Without a policy those that have CPUs keep them, and nobody gets any.
+        // Without a policy containers keep their CPUs, and none gets any.
         daemon.swap_config(KUBELET);
         let none = |status: &Status| {
             status.node.as_ref().unwrap().config.cpu_manager_policy == "none"

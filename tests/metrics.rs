@@ -368,7 +368,7 @@ async fn the_reference_is_complete() {
     .await;
 }
 
-/// The dashboard and the alerts ask for nothing that is not told.
+/// The dashboard and the alerts use only existing metrics.
 #[tokio::test]
 async fn dashboard_and_alerts_ask_for_metrics_that_exist() {
     local(async {

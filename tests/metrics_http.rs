@@ -123,7 +123,7 @@ fn server() -> SocketAddr {
             tokio::spawn(endpoint::serve(listener, observer));
             while let Some(question) = asked.recv().await {
                 let figures = Figures { link: Link::default(), node: Err(String::new()) };
-                // Whoever asked may be gone.
+                // The client may be gone.
                 let _ = question.0.send(Arc::new(NodeView { figures, node: None }));
             }
         });

@@ -26,7 +26,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Names that a pod's author would choose who wants to do harm.
+/// Names that a hostile author of a pod would choose.
 const HOSTILE: &str =
     "</svg><script>document.title='harm'</script><img src=x onerror=document.title='harm'>\"'&";
 
@@ -101,7 +101,7 @@ async fn browse_watched(
     }
 }
 
-/// The page follows the node by itself, and nobody's name does anything to it.
+/// The page follows the node by itself, and no name in it has an effect.
 #[tokio::test]
 async fn the_page_refreshes_itself() {
     if !installed() {
@@ -197,7 +197,7 @@ async fn browse_falling_silent(hangs: bool, time: Duration, arguments: &[&str]) 
     (output, asked.load(Ordering::Relaxed))
 }
 
-/// A page that nobody answers any more does not go on looking alive, and says how old it is.
+/// A page without a server does not go on looking alive, and shows its age.
 #[tokio::test]
 async fn nobody_answers() {
     if !installed() {
@@ -284,7 +284,7 @@ async fn what_to_see_to() {
     .await;
 }
 
-/// Who may not know the pods' names does not learn them from what is wrong with the configuration.
+/// A client that may not see the pods' names does not get them from a fault of the configuration.
 #[tokio::test]
 async fn what_to_see_to_without_names() {
     local(async {
@@ -316,7 +316,7 @@ async fn what_to_see_to_without_names() {
     .await;
 }
 
-/// Somebody who lets no scripts run has the whole page anew every few seconds.
+/// A browser without scripts loads the whole page anew every few seconds.
 #[tokio::test]
 async fn without_scripts() {
     if !installed() {
@@ -325,8 +325,7 @@ async fn without_scripts() {
     local(async {
         let daemon = Observed::connected(CONFIG).await;
         let server = serve(&daemon).await;
-        // Without scripts a browser cannot be told to do something and end: it stays until its time
-        // is over.
+        // A browser without scripts takes no command to end: it stays until its time is over.
         let arguments = ["--blink-settings=scriptEnabled=false", "--remote-debugging-port=0"];
         let time = Duration::from_secs(20);
         let (_, paths) = browse_watched(server, time, &arguments, async |_, _| {}).await;

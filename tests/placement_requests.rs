@@ -1,4 +1,4 @@
-//! The requests that `placement_bench --requests` prints: whoever times them gets the rows that
+//! The requests that `placement_bench --requests` prints: a benchmark gets the rows that
 //! docs/performance.md shows.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]

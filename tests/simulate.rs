@@ -79,8 +79,7 @@ fn side_by_side() {
     );
 }
 
-/// Overrides are for the node that is told; nobody is left to believe in some that were not looked
-/// at.
+/// Overrides are for the given node; without one the output names those that were not looked at.
 #[test]
 fn overrides_for_nodes() {
     let dir = tempfile::tempdir().unwrap();
@@ -147,8 +146,8 @@ fn the_picture_in_the_readme() {
     );
 }
 
-/// Pods that come and go: who does not fit waits, and gets in when somebody has gone; or is turned
-/// away.
+/// Pods that arrive and depart: one that does not fit waits and gets in after a departure, or
+/// leaves for good.
 #[test]
 fn arrivals_and_departures() {
     let dir = tempfile::tempdir().unwrap();
@@ -223,7 +222,7 @@ fn refused_again() {
         (count(&run["refused"]["TopologyAffinityError"]), count(&run["refused_again"]))
     };
     assert_eq!(run(""), (2, 0));
-    // Whoever goes has everybody tried again.
+    // Each departure lets all others try again.
     assert_eq!(run("idle,main,app,,0,15\n"), (2, 1));
 }
 
@@ -344,8 +343,8 @@ fn a_pod_that_is_limited_in_part() {
     assert_eq!(claims, ["one 1-2", "two 3"]);
 }
 
-/// A pod whose container is refused is tried again when somebody has gone, or given up with all
-/// that it had.
+/// A pod whose container is refused tries again after a departure, or is given up with all that it
+/// had.
 #[test]
 fn refused_by_the_plugin() {
     let text = "pod,container,cpu,arrive,depart\n\

@@ -1,9 +1,9 @@
 //! `simulate` decides what a daemon decides that hears the same: the invariant that makes a
 //! simulation worth anything.
 //!
-//! Each event of a simulation is told to a daemon with a ledger, a machine and a state file of its
-//! own, and the two answers are compared. `ARRIVALS=100000 cargo test --test simulate_live` lets so
-//! many pods come on the large machine.
+//! Each event of a simulation also goes to a daemon with a ledger, a machine and a state file of
+//! its own, and the two answers are compared. `ARRIVALS=100000 cargo test --test simulate_live`
+//! lets so many pods come on the large machine.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
@@ -26,7 +26,7 @@ use std::fmt::Write;
 use std::thread;
 use tokio::sync::mpsc;
 
-/// How many pods come on the large machine, unless told otherwise: some seconds' worth.
+/// The default number of pods on the large machine: some seconds' worth.
 const FEW: usize = 2_000;
 
 /// Tells what the ledger heard and said.
@@ -35,8 +35,8 @@ struct Heard(mpsc::Sender<(Event, Result<Decision, Rejection>)>);
 impl Observer for Heard {
     fn see(&mut self, _: Time, _: &Ledger, happening: &Happening<'_>) {
         if let Happening::Decided(event, answer) = happening {
-            let told = self.0.blocking_send(((*event).clone(), (*answer).clone()));
-            assert!(told.is_ok(), "nobody compares any more");
+            let sent = self.0.blocking_send(((*event).clone(), (*answer).clone()));
+            assert!(sent.is_ok(), "the comparison has ended");
         }
     }
 }
@@ -44,7 +44,7 @@ impl Observer for Heard {
 /// Pods that come and go, of all sorts: with so many CPUs and for so many seconds at most.
 fn busy(pods: usize, (largest, stay): (u64, u64)) -> String {
     let mut text = "pod,container,kind,cpu,limit,arrive,depart\n".to_owned();
-    // A generator of Lehmer's kind, as everybody may have it.
+    // A generator of Lehmer's kind.
     let mut state = 48_271u64;
     let mut next = |n: u64| {
         state = state * 48_271 % 2_147_483_647;

@@ -89,7 +89,7 @@ async fn as_json() {
 const NAMESPACES: &str = "namespaces:\n- names: [hpc]\n  allow: {uncore: [prefer, require]}\n  \
                           defaults: {smt: full-cores}\n- names: [\"batch-*\"]\n  cpuManagerPolicy: none\n";
 
-/// What few change is told in text where it was changed, and in JSON always.
+/// The text has the plugin's own settings where they were changed, the JSON always.
 #[tokio::test]
 async fn the_configuration_in_force() {
     local(async {
@@ -197,7 +197,7 @@ async fn get(address: SocketAddr, path: &str, host: &str) -> String {
     answer
 }
 
-/// What names pods is not told to everybody: all of it on the socket, names on the page to those
+/// Not every client sees the pods' names: all of it on the socket, names on the page to those
 /// nearby.
 #[tokio::test]
 async fn who_may_read_the_names_of_pods() {
@@ -221,7 +221,7 @@ async fn who_may_read_the_names_of_pods() {
                 has(&answer, &["HTTP/1.1 200", "ns/db/c", "default-src 'none'", "nosniff"]);
             }
         }
-        // A site of somebody else that has its name point here, and somebody who is not nearby.
+        // A web site whose name resolves to this address, and a client that is not nearby.
         let mut others = vec![(nearby, "rebound.example:9479"), (nearby, "localhost.example")];
         let own = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
             socket.connect("192.0.2.1:9")?;
@@ -229,7 +229,9 @@ async fn who_may_read_the_names_of_pods() {
         });
         match own.map(|own| own.ip()) {
             Ok(ip) if !ip.is_loopback() => others.push((SocketAddr::from((ip, port)), "localhost")),
-            _ => println!("skipped: somebody who is not nearby: this machine has no other address"),
+            _ => {
+                println!("skipped: a client that is not nearby: this machine has no other address")
+            }
         }
         for (address, host) in others {
             for path in pages {
@@ -269,7 +271,7 @@ async fn the_picture() {
     .await;
 }
 
-/// A container keeps its letter, whoever comes and goes.
+/// A container keeps its letter, whatever else comes and goes.
 #[tokio::test]
 async fn badges_stay() {
     local(async {

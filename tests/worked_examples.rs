@@ -1,4 +1,4 @@
-//! The worked examples of the KEPs, told to the ledger as a runtime would: containers of unknown
+//! The worked examples of the KEPs, as a runtime's events for the ledger: containers of unknown
 //! kind, whose pod has a budget.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]

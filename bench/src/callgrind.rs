@@ -23,8 +23,8 @@ pub(super) fn case<T>(name: &str, call: impl FnOnce() -> T) -> Result<T, Box<dyn
     black_box(answer).ok_or_else(|| format!("{name}: not called").into())
 }
 
-/// Without type parameters, so that it has the one name that valgrind is told; not inlined, so that
-/// it is found by it; with something to do after the call, so that it is not left before.
+/// Without type parameters, so that it has the one name in valgrind's arguments; not inlined, so
+/// that valgrind finds it; with something to do after the call, so that it is not left before.
 #[inline(never)]
 fn counted_by_callgrind(call: &mut dyn FnMut()) -> bool {
     call();

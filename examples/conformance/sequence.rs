@@ -1,5 +1,5 @@
-//! `sequence.jsonl`: the life of a node, pod by pod, told to the ledger as a runtime that knows its
-//! containers' kinds would tell it.
+//! `sequence.jsonl`: the life of a node, pod by pod, as events of a runtime that knows its
+//! containers' kinds.
 
 use super::options::Config;
 use super::simulated::{Admitted, Node, PodSpec};

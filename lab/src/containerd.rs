@@ -244,8 +244,8 @@ impl Containerd {
     }
 }
 
-/// Everything goes: process, shims, containers, mounts, directories. Failures can only be told, not
-/// handled, here.
+/// Everything goes: process, shims, containers, mounts, directories. Failures can only be reported,
+/// not handled, here.
 impl Drop for Containerd {
     fn drop(&mut self) {
         if let Err(error) = self.end(Signal::SIGTERM).and_then(|()| leftovers::remove(&self.setup))

@@ -56,7 +56,7 @@ fn play(host: &Host) -> Result<()> {
     let mut node = start_node(job.software)?;
     host.hears(&Report::Booted { uptime: uptime()? })?;
     let shipped = Shipped::within(Path::new(RUN));
-    // Progress that cannot be told is no reason to stop.
+    // A failed report of progress is no reason to stop.
     let mut tell = |text: &str| drop(host.hears(&Report::Progress(text.to_owned())));
     let mut player = Player::new(&mut node, &shipped, &mut tell);
     for (number, part) in job.parts.iter().enumerate() {

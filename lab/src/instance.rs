@@ -1,7 +1,7 @@
 //! The plugin on a node, however it got there: one way to start it, to end it, to configure it and
 //! to hear it.
 //!
-//! | who | what |
+//! | by | what |
 //! |---|---|
 //! | [`DaemonPod`](crate::daemonset::DaemonPod) | what ships, as it ships: the pod of the manifests. The usual one |
 //! | [`Bare`](crate::bare::Bare) | the program alone, started by root with all capabilities |

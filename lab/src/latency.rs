@@ -116,7 +116,7 @@ pub fn measure(
 }
 
 fn median_of(node: &mut Node, samples: usize) -> Result<f64> {
-    // The first one also waits for the shared containers to be told their CPUs for the first time.
+    // The first one also waits for the first update of the shared containers.
     once(node)?;
     let mut times = (0..samples).map(|_| once(node)).collect::<Result<Vec<_>>>()?;
     times.sort_unstable();

@@ -9,7 +9,7 @@
 //! | [`manifests`], [`daemonset`] | the plugin as it is installed: `manifests/` composed, and run as a pod from its image |
 //! | [`bare`], [`launched`], [`instance`] | the plugin as a program alone, or launched by the runtime; what all ways have in common |
 //! | [`node`], [`busy`] | a runtime with pods; processes that never rest |
-//! | [`step`], [`player`] | what happens on a node, as data, and who does it |
+//! | [`step`], [`player`] | what happens on a node, as data, and what carries it out |
 //! | [`view`], [`hardware`], [`overlap`] | what a node looks like then and meanwhile |
 //! | [`scenario`], [`picture`] | the scripts of demo and tests, and a node drawn for people |
 //! | [`suite`] | every scenario on every machine, and the table of it |

@@ -411,7 +411,7 @@ impl Node {
     }
 }
 
-/// Pods are removed through the runtime while it lives; failures can only be told here.
+/// Removes pods through the runtime while it lives; failures can only be reported here.
 impl Drop for Node {
     fn drop(&mut self) {
         let pods: Vec<Pod> = self.pods.iter().map(|running| running.pod.clone()).collect();

@@ -25,7 +25,7 @@ pub struct Watched {
     pub looks: u64,
     /// The longest time between two looks, in milliseconds.
     pub longest: u64,
-    /// The first time that two containers met, in words: who, and where both might run.
+    /// The first time that two containers met, in words: the containers, and where both might run.
     pub met: Option<String>,
 }
 

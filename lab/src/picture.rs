@@ -118,7 +118,7 @@ mod tests {
             quota: None,
             decided: decided.map(str::to_owned),
             mems: String::new(),
-            told: Vec::new(),
+            environment: Vec::new(),
         };
         View {
             hardware: crate::hardware::Hardware { online: "0-7".into(), ..Default::default() },

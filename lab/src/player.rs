@@ -32,7 +32,7 @@ const SAYS: Duration = Duration::from_secs(90);
 /// How long it may take to be back after the runtime.
 const BACK: Duration = Duration::from_secs(30);
 
-/// Where the plugin keeps its state unless told otherwise.
+/// The plugin's default state directory.
 const STATE: &str = "/var/lib/nri-cpu-manager";
 
 /// A node with one plugin at most, and what is done there.

@@ -16,7 +16,7 @@ use crate::command::{command, last_lines, run};
 use crate::kubelet::config_map;
 use crate::process;
 
-/// Where the plugin listens unless told otherwise.
+/// The plugin's default address.
 const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9479);
 
 /// What the plugin's log says when it has taken over the node.
@@ -332,8 +332,8 @@ impl Word {
     }
 }
 
-/// What a plugin answers to `GET path` where it listens unless told otherwise: the status line, the
-/// head and the body.
+/// The answer to `GET path` at the plugin's default address: the status line, the head and the
+/// body.
 ///
 /// # Errors
 /// When nothing listens there.

@@ -42,7 +42,7 @@ pub struct Container {
     /// active.
     #[serde(default)]
     pub kubelet_cpus: String,
-    /// Whose processes they are.
+    /// The owner of the processes.
     #[serde(default)]
     pub user: i64,
     /// What it runs; empty means the image's own entry point.

@@ -64,9 +64,9 @@ pub struct ContainerView {
     /// `Mems_allowed_list` of its first process.
     #[serde(default)]
     pub mems: String,
-    /// What the plugin has told its first process in the environment: `NAME=VALUE`, in order.
+    /// The plugin's variables in the environment of its first process: `NAME=VALUE`, in order.
     #[serde(default)]
-    pub told: Vec<String>,
+    pub environment: Vec<String>,
 }
 
 impl ContainerView {
@@ -91,7 +91,7 @@ impl ContainerView {
                     allowed: node.allowed(pod, name)?.to_string(),
                     decided: decided.map(|cpus| cpus.to_string()),
                     mems: process::mems(container.pid)?,
-                    told: process::environment(container.pid, "NRI_CPU_MANAGER_")?,
+                    environment: process::environment(container.pid, "NRI_CPU_MANAGER_")?,
                 });
             }
         }
@@ -201,7 +201,7 @@ mod tests {
             quota: None,
             decided: decided.map(str::to_owned),
             mems: String::new(),
-            told: Vec::new(),
+            environment: Vec::new(),
         }
     }
 
@@ -223,11 +223,11 @@ mod tests {
         let limited =
             |decided| ContainerView { quota: Some(2000), ..container("a", "2-3", decided) };
         let throttled = view(vec![limited(Some("2-3"))]);
-        let told = "a: it has CPUs for itself, and a quota of 2000m";
-        assert_eq!(throttled.disagreements(), [told]);
+        let found = "a: it has CPUs for itself, and a quota of 2000m";
+        assert_eq!(throttled.disagreements(), [found]);
         assert_eq!(
             view(vec![limited(Some("2-3")), container("b", "0-1,4-7", None)]).disagreements(),
-            [told]
+            [found]
         );
     }
 }

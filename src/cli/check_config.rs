@@ -1,6 +1,6 @@
-//! `nri-cpu-manager check-config`: what a configuration means, before anybody follows it.
+//! `nri-cpu-manager check-config`: what a configuration means, before a plugin follows it.
 //!
-//! Nothing is locked, made or changed: a plugin may run, with this file or another.
+//! It locks, makes and changes nothing: a plugin may run, with this file or another.
 
 mod report;
 mod trial;
@@ -92,7 +92,7 @@ pub fn run(args: &CheckConfigArgs, out: &mut dyn Write) -> Result<(), CheckConfi
 
 fn check(args: &CheckConfigArgs) -> Result<Report, CheckConfigError> {
     let document = Config::read(&args.file).map_err(|error| match error {
-        // Its advice is for those who named the file by an option.
+        // That error's advice is about the option --config, which this command lacks.
         ConfigError::Unreadable { path, source } => CheckConfigError::Unreadable { path, source },
         error => error.into(),
     })?;
@@ -127,7 +127,7 @@ fn check(args: &CheckConfigArgs) -> Result<Report, CheckConfigError> {
     })
 }
 
-/// What is assigned. Without a state file nothing is.
+/// The claims in the state file; none without a file.
 fn claims(dir: &Path) -> Result<Vec<Claim>, CheckConfigError> {
     let path = dir.join(checkpoint::FILE);
     let wrong = |why| CheckConfigError::State { path: path.clone(), why };
@@ -138,7 +138,7 @@ fn claims(dir: &Path) -> Result<Vec<Claim>, CheckConfigError> {
     }
 }
 
-/// The shared pool as the plugin has it that runs with this state, if one does.
+/// The shared pool of the plugin that runs with this state, if one does.
 fn shared_now(dir: &Path) -> Option<String> {
     let answer = client::ask(dir, "/status").ok()?;
     let status: Status = client::read(&answer).ok()?;

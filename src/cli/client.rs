@@ -1,4 +1,4 @@
-//! Asking a running plugin through the socket beside its state.
+//! Asks a running plugin through the socket in its state directory.
 
 use crate::observe::endpoint::SOCKET;
 use serde::de::DeserializeOwned;
@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long the plugin may take.
+/// The plugin's time to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why there is no answer.
@@ -20,26 +20,26 @@ pub enum ClientError {
     Connect {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It takes connections and says nothing.
+    /// The plugin does not answer in time.
     #[error("the plugin has not answered for {} s: is it stopped, or very busy?", PATIENCE.as_secs())]
     Silent,
     /// The connection failed.
     #[error("the plugin did not answer: {0}")]
     Answer(#[from] io::Error),
-    /// The plugin cannot say.
+    /// The plugin answers with an error.
     #[error("{0}")]
     Refused(String),
-    /// The answer is not understood.
+    /// The answer has an unknown form.
     #[error(
         "the plugin's answer is not understood ({0}): is it of another version than this program?"
     )]
     Form(#[from] serde_json::Error),
 }
 
-/// Asks for `target`; the answer as it came.
+/// Sends a request for `target` and returns the body of the answer.
 ///
 /// # Errors
 /// If no plugin listens, or there is no answer.
@@ -56,7 +56,7 @@ pub fn ask(state_dir: &Path, target: &str) -> Result<String, ClientError> {
     }
 }
 
-/// The whole answer; nothing may take longer than `patience`.
+/// The whole answer. No single read or write may take longer than `patience`.
 fn exchange(
     mut stream: UnixStream,
     target: &str,
@@ -68,7 +68,7 @@ fn exchange(
     let mut answer = String::new();
     let sent = stream.write_all(request.as_bytes());
     match sent.and_then(|()| stream.read_to_string(&mut answer)) {
-        // The system's words for a time that is over.
+        // The system's errors for a timeout.
         Err(error) if [ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind()) => {
             Err(ClientError::Silent)
         }
@@ -79,12 +79,12 @@ fn exchange(
 /// Reads an answer.
 ///
 /// # Errors
-/// If it is not of the form that is expected.
+/// If it has another form.
 pub fn read<T: DeserializeOwned>(answer: &str) -> Result<T, ClientError> {
     Ok(serde_json::from_str(answer)?)
 }
 
-/// JSON laid out for people who look into it all the same, ending in a new line.
+/// Indented JSON, ending in a new line.
 ///
 /// # Errors
 /// If it is no JSON.
@@ -104,7 +104,7 @@ pub fn show(out: &mut dyn Write, text: &str) -> io::Result<()> {
     }
 }
 
-/// Lines of cells as a table, columns as wide as need be.
+/// Lines of cells as a table, with columns as wide as their longest cell.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| {

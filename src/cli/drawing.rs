@@ -1,4 +1,4 @@
-//! How commands that draw a node are told to.
+//! The options of commands that draw a node.
 
 use crate::observe::picture::text::{Style, WIDTH};
 use clap::ValueEnum;
@@ -27,7 +27,7 @@ pub enum Color {
 }
 
 impl Color {
-    /// How to draw on standard output: whether in colour, and how wide its terminal is.
+    /// The style for standard output: in colour or not, and the terminal's width.
     pub fn style(self) -> Style {
         let out = std::io::stdout();
         let colour = match self {
@@ -39,9 +39,9 @@ impl Color {
                 out.is_terminal() && !unwanted && !dumb
             }
         };
-        let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let variable = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
         let real = rustix::termios::tcgetwinsize(&out).ok().map(|size| usize::from(size.ws_col));
-        let width = real.filter(|&columns| columns > 0).or(told).unwrap_or(WIDTH);
+        let width = real.filter(|&columns| columns > 0).or(variable).unwrap_or(WIDTH);
         Style { width, colour }
     }
 }

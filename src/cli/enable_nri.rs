@@ -1,8 +1,8 @@
 //! `nri-cpu-manager enable-nri`: switches NRI on in containerd's configuration, for containerd 1.7,
 //! where it is off.
 //!
-//! Everything else in the file stays as it is, comments included. The runtime has to be restarted
-//! afterwards, which is left to whoever may do that.
+//! Everything else in the file stays as it is, comments included. The user has to restart the
+//! runtime afterwards.
 
 use clap::Args;
 use std::fs::{self, File, OpenOptions};
@@ -13,7 +13,7 @@ use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
 /// containerd's name of the plugin, since version 2 of the file's format.
 const NRI: &str = "io.containerd.nri.v1.nri";
-/// Where NRI listens if nothing else is said, and where the DaemonSet looks for it.
+/// NRI's default socket, which the DaemonSet uses.
 const SOCKET: &str = "/var/run/nri/nri.sock";
 
 /// Arguments of `enable-nri`.
@@ -30,11 +30,11 @@ pub enum EnableNriError {
     /// The file cannot be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     File {
-        /// What was tried.
+        /// `find`, `read` or `replace`.
         action: &'static str,
-        /// With what.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The file's content cannot be changed safely; nothing was written.
@@ -50,13 +50,13 @@ pub enum EnableNriError {
     Write(#[from] io::Error),
 }
 
-/// Why a configuration is left alone.
+/// Why the command does not change a configuration.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsuitable {
     /// It is no TOML.
     #[error("it is not TOML, so containerd could not read it either: {0}")]
     Syntax(String),
-    /// A format in which plugins have other names.
+    /// Plugins have other names in this version of the format.
     #[error(
         "it is in format version {0} (1 if it says none), which names plugins in another way. Bring it to version 2 first: \
          `containerd config migrate` prints it"
@@ -67,34 +67,34 @@ pub enum Unsuitable {
         "disabled_plugins lists \"{NRI}\": NRI is switched off on purpose. Remove it from there if you want it"
     )]
     Disabled,
-    /// A key has a value of a kind that it cannot have.
+    /// A key has a value of a wrong type.
     #[error("{0} is not what containerd expects there")]
     Kind(&'static str),
 }
 
-/// What becomes of a configuration.
+/// A configuration with NRI on.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Enabled {
-    /// The new content; nothing if NRI is on already.
+    /// The new content; `None` if NRI is on already.
     pub content: Option<String>,
-    /// Where NRI will listen, if not at its usual place.
+    /// NRI's socket, if it is not the default one.
     pub socket: Option<String>,
     /// Other files that containerd reads after this one.
     pub imports: Vec<String>,
 }
 
-/// Switches NRI on in the file, and says on `out` what was done and what is to be done now.
+/// Switches NRI on in the file, and reports on `out` what it did and what the user has to do.
 ///
 /// # Errors
-/// If the file cannot be read, is unsuitable or cannot be written: it is as it was then.
+/// If the file cannot be read, is unsuitable or cannot be written. It is unchanged then.
 pub fn run(args: &EnableNriArgs, out: &mut dyn Write) -> Result<(), EnableNriError> {
-    // Where the file is a link, the file that it points to is replaced, not the link.
+    // Of a link, `replace` must replace the file that it points to.
     let path = match args.config.canonicalize() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => args.config.clone(),
         found => found.map_err(failed("find", &args.config))?,
     };
     let old = match fs::read_to_string(&path) {
-        // containerd runs without a file, too: with all settings at their defaults.
+        // containerd also runs without a file, with all settings at their defaults.
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         read => Some(read.map_err(failed("read", &path))?),
     };
@@ -132,7 +132,7 @@ pub fn run(args: &EnableNriArgs, out: &mut dyn Write) -> Result<(), EnableNriErr
 /// Switches NRI on in the text of a configuration.
 ///
 /// # Errors
-/// If the text is not a configuration in which that can be done safely.
+/// If the text is not a configuration that this can change safely.
 pub fn enable(text: &str) -> Result<Enabled, Unsuitable> {
     let mut document: DocumentMut = text
         .parse()
@@ -175,8 +175,7 @@ fn strings(document: &DocumentMut, key: &'static str) -> Result<Vec<String>, Uns
     texts.ok_or(Unsuitable::Kind(key))
 }
 
-/// A table in a table, made if it is not there. One that is made is written only when something is
-/// in it.
+/// A table in a table. It makes a missing one, which gets into the file only with a key in it.
 fn table_in<'t>(
     parent: &'t mut dyn TableLike,
     key: &'static str,
@@ -189,7 +188,7 @@ fn table_in<'t>(
     item.as_table_like_mut().ok_or(Unsuitable::Kind(key))
 }
 
-/// Sets a key; what stands around an old value, such as a comment, stays.
+/// Sets a key. Text around an old value, such as a comment, stays.
 fn set(table: &mut dyn TableLike, key: &str, new: bool) {
     let mut new = Value::from(new);
     match table.get_mut(key) {
@@ -205,7 +204,7 @@ fn set(table: &mut dyn TableLike, key: &str, new: bool) {
     }
 }
 
-/// Puts a new file in the old one's place in one step, with its owner and permissions.
+/// Replaces the file atomically; the new one has the old one's owner and permissions.
 fn replace(path: &Path, content: &str) -> Result<(), EnableNriError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".enable-nri");
@@ -230,7 +229,7 @@ fn replace(path: &Path, content: &str) -> Result<(), EnableNriError> {
         File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
     };
     write().map_err(|source| {
-        // Whatever is wrong, a file that was not asked for would make it worse.
+        // The first error matters; this only leaves no temporary file behind.
         let _ = fs::remove_file(&new);
         failed("replace", path)(source)
     })

@@ -38,7 +38,7 @@ fn name(text: &str) -> Result<String, String> {
 /// Asks the plugin and writes to `out`.
 ///
 /// # Errors
-/// If there is no plugin to ask, it knows nothing of such a container, or `out` cannot be written.
+/// If no plugin answers, it knows no such container, or `out` cannot be written.
 pub fn run(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), ClientError> {
     let answer = client::ask(&args.state_dir, &format!("/explain?{}", args.of))?;
     let explanations: Vec<Explanation> = client::read(&answer)?;
@@ -99,10 +99,9 @@ fn write_decision(f: &mut String, decision: &DecisionStatus) -> std::fmt::Result
     }
     let mut rows = vec![["uncore cache", "free", "", "taken"].map(str::to_owned).to_vec()];
     for cache in &decision.uncore_caches {
-        let free = if cache.free.is_empty() { "none" } else { &cache.free };
         rows.push(vec![
             cache.id.to_string(),
-            free.to_owned(),
+            wording::or_none(&cache.free),
             mark(cache.fits, "holds all"),
             mark(cache.taken > 0, &cache.taken.to_string()),
         ]);

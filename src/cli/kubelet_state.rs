@@ -1,15 +1,15 @@
-//! `nri-cpu-manager kubelet-state`: what is assigned, as the kubelet's own CPU manager would keep
-//! it.
+//! `nri-cpu-manager kubelet-state`: the assignments in the form of the kubelet's CPU manager.
 //!
 //! For the way back: a kubelet that starts with its static policy and this file keeps every running
-//! container where it is; without the file it would assign all CPUs anew.
+//! container on its CPUs. Without the file it would assign all CPUs anew.
 
+use super::machine::{self, MachineError};
 use super::node::NodeArgs;
 use crate::checkpoint;
 use crate::config::{Config, ConfigError};
 use crate::kubelet::StateFile;
 use crate::ledger::{KubeletClaim, Named};
-use crate::topology::{Topology, TopologyError, sysfs};
+
 use clap::Args;
 use std::fs;
 use std::io::{self, Write};
@@ -40,10 +40,7 @@ pub enum KubeletStateError {
     Config(#[from] ConfigError),
     /// There is no machine to read.
     #[error(transparent)]
-    Machine(#[from] sysfs::ReadError),
-    /// What was read makes no machine.
-    #[error(transparent)]
-    Topology(#[from] TopologyError),
+    Machine(#[from] MachineError),
     /// The plugin's state file cannot be used.
     #[error("cannot use {}: {why}. Only this file says what is assigned; is --state-dir right?", path.display())]
     State {
@@ -63,7 +60,7 @@ pub enum KubeletStateError {
 /// If the configuration, the machine or the plugin's state cannot be read, or `out` cannot be
 /// written.
 pub fn run(args: &KubeletStateArgs, out: &mut dyn Write) -> Result<(), KubeletStateError> {
-    let topology = Topology::build(sysfs::read(&args.sysfs_root)?.facts)?;
+    let topology = machine::read(&args.sysfs_root)?.topology;
     let placement =
         Config::read(&args.config)?.for_node(&args.node.identity())?.resolve(&topology)?.placement;
     let path = args.state_dir.join(checkpoint::FILE);

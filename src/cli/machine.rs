@@ -1,5 +1,5 @@
-//! Which machine a command is about: this one, a saved one, a copy of a /sys, or one by name or
-//! description.
+//! The machine that a command is about: this one, a saved one, a copy of a /sys, a preset, or a
+//! described one.
 
 use crate::snapshot::{Snapshot, SnapshotError};
 use crate::topology::presets::{preset, presets};
@@ -11,14 +11,14 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A machine, and what is to be said about it.
+/// A machine with its sizes and warnings.
 #[derive(Debug)]
 pub struct Loaded {
     /// The machine.
     pub topology: Topology,
-    /// What is known of its caches and memories.
+    /// The known sizes of its caches and memories.
     pub sizes: Sizes,
-    /// What could not be believed, a line each.
+    /// The reader's warnings, a line each.
     pub warnings: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ pub enum MachineError {
     /// A directory holds no machine.
     #[error(transparent)]
     Read(#[from] sysfs::ReadError),
-    /// What a directory holds makes no machine.
+    /// The files in a directory do not describe a machine.
     #[error("the machine in {0} cannot be understood: {1}")]
     Build(PathBuf, TopologyError),
     /// A file cannot be read.
@@ -51,8 +51,7 @@ pub enum MachineError {
     Snapshot(PathBuf, SnapshotError),
 }
 
-/// Finds a machine by what a person calls it: a file, a directory, a preset's name, or a
-/// description in words.
+/// Finds a machine: `what` is a file, a directory, a preset's name, or a description in words.
 ///
 /// # Errors
 /// If it is none of them, or not in order.

@@ -1,9 +1,9 @@
-//! Which node a command is about, for the configuration's `nodes`.
+//! The node that a command is about, for the configuration's `nodes`.
 
 use crate::config::{Config, ConfigError, Labels, NodeIdentity};
 use clap::Args;
 
-/// Arguments that tell the node.
+/// Arguments that describe the node.
 #[derive(Debug, Clone, Default, Args)]
 pub struct NodeArgs {
     /// The node's name in Kubernetes, for `nodes` in the configuration
@@ -15,7 +15,7 @@ pub struct NodeArgs {
 }
 
 impl NodeArgs {
-    /// What was told. An empty name is none: so a variable arrives that was not filled in.
+    /// An empty name counts as none: a manifest that does not fill in its variable passes one.
     pub fn identity(&self) -> NodeIdentity {
         NodeIdentity {
             name: self.node_name.clone().filter(|name| !name.is_empty()),
@@ -23,11 +23,10 @@ impl NodeArgs {
         }
     }
 
-    /// What of a configuration is for this node. Where nothing is known of the node it is open
-    /// which overrides are its: it is one that none matches then.
+    /// The configuration of this node; of an unknown node, the configuration without overrides.
     ///
     /// # Errors
-    /// If an entry asks for what was not told, or what entries say does not go together.
+    /// If an entry needs an unknown fact of the node, or entries contradict each other.
     pub(super) fn pick(&self, document: &Config) -> Result<Config, ConfigError> {
         let node = self.identity();
         match node.is_unknown() {
@@ -37,7 +36,7 @@ impl NodeArgs {
     }
 }
 
-/// Which overrides a configuration has in it, for the end of a sentence; nothing if none.
+/// The lines of the applied overrides, for the end of a sentence; empty without overrides.
 pub(super) fn overrides(lines: &[usize]) -> String {
     let list: Vec<String> = lines.iter().map(ToString::to_string).collect();
     match lines {

@@ -48,12 +48,10 @@ pub struct RunArgs {
     metrics_address: Address,
 }
 
-/// Runs until told to stop by SIGTERM or SIGINT; a plugin launched by the runtime also ends with
-/// its connection.
+/// Runs until SIGTERM or SIGINT. A plugin that the runtime launched also ends with its connection.
 ///
 /// # Errors
-/// If something is not in order at the start (no container has been touched then), or the runtime
-/// cannot be reached.
+/// If the start fails (before any container is touched), or the runtime cannot be reached.
 pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
     log::info!("nri-cpu-manager {}", env!("CARGO_PKG_VERSION"));
     let launched = Launched::from_environment(|name| std::env::var_os(name))?;
@@ -76,7 +74,7 @@ pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
             (Endpoint::Socket(args.socket), identity, Some(Owner::start(&paths, &config)?))
         }
     };
-    // One thread: what it does takes microseconds, and what takes longer (the disk) has its own.
+    // One thread: its work takes microseconds; what takes longer (the disk) has its own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (mut term, mut int) =
@@ -94,8 +92,7 @@ pub fn run(args: RunArgs) -> Result<(), Box<dyn Error>> {
         }
         let (outbox, inbox) = mpsc::unbounded_channel();
         let edge = nri::run(endpoint, &identity, outbox, shutdown);
-        // The edge ends first; with it goes the last sender, and the owner ends after the last
-        // message.
+        // The edge ends first and drops the last sender. The owner ends after the last message.
         let (result, ()) =
             tokio::join!(edge, daemon::serve(inbox, (observer, asked), &paths, owner));
         result?;

@@ -1,4 +1,4 @@
-//! `nri-cpu-manager simulate`: what would happen to pods on a described machine, with one
+//! `nri-cpu-manager simulate`: the decisions for pods on a described machine, with one
 //! configuration or more.
 
 mod decisions;
@@ -15,6 +15,7 @@ use super::node::NodeArgs;
 use crate::config::Config;
 use crate::ledger::Ledger;
 use crate::observe::picture::{Picture, svg};
+use crate::observe::report::{ConfigStatus, OwnSettings};
 use crate::simulate::report::{VERSION, picture};
 use crate::simulate::{
     Recorder, Report, RunReport, Time, Waiting, Workload, engine, manifests, table,
@@ -72,10 +73,10 @@ pub enum NoRoom {
     Drop,
 }
 
-/// Simulates and writes to `out`; progress and doubts go to `aside`.
+/// Simulates and writes to `out`; progress and warnings go to `aside`.
 ///
 /// # Errors
-/// If something is not in order, before anything is simulated; or a file or `out` cannot be
+/// If an argument or a file has a mistake, before the simulation; or a file or `out` cannot be
 /// written.
 pub fn run(
     args: &SimulateArgs,
@@ -105,7 +106,7 @@ pub fn run(
     let doubts = warnings.iter().map(|doubt| format!("warning: {doubt}"));
     let ignored = workload.ignored.iter().map(|place| format!("ignored: {place}"));
     for line in doubts.chain(ignored) {
-        // If this fails there is no place to say so.
+        // There is no place to report a failure.
         let _ = writeln!(aside, "{line}");
     }
     let end = args.until.or(workload.pods.last().map(|pod| pod.arrive)).unwrap_or(0);
@@ -131,14 +132,17 @@ pub fn run(
             fs::write(file, text).map_err(failed)?;
         }
         let overrides = config.applied_lines();
-        runs.push(RunReport::of(name, overrides, &workload, end, &ledger, &record));
+        let settings = ledger.settings();
+        let own = OwnSettings::of(settings, config.partition(), config.on_active_kubelet());
+        let settings = ConfigStatus::log_line(settings, config.strict(), own);
+        runs.push(RunReport::of(name, settings, overrides, &workload, end, &ledger, &record));
         pictures.push(drawn);
     }
     let report = report(&args.topology, &path, &loaded.topology, runs);
     Ok(show(out, &text(args, &report, &pictures)?)?)
 }
 
-/// What must be so before anything is read, and the workload.
+/// Checks the arguments, then reads the workload.
 fn check(args: &SimulateArgs) -> Result<(PathBuf, Workload), SimulateError> {
     let each = |files: &[PathBuf]| files.is_empty() || files.len() == args.config.len();
     let Some(path) = args.workload.clone().filter(|_| !args.config.is_empty()) else {

@@ -7,7 +7,7 @@ use crate::cpuset::CpuSet;
 use crate::observe::page;
 use crate::observe::picture::{Picture, names, text as drawn};
 use crate::observe::report::{DomainStatus, Indented, NodeStatus, RecordStatus, Status};
-use crate::wording::count;
+use crate::wording::{count, or_none};
 use clap::Args;
 use std::fmt::Write as _;
 use std::io::Write;
@@ -30,7 +30,7 @@ pub struct StatusArgs {
 /// Asks the plugin and writes to `out`.
 ///
 /// # Errors
-/// If there is no plugin to ask, or `out` cannot be written.
+/// If no plugin answers, or `out` cannot be written.
 pub fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), ClientError> {
     let answer = client::ask(&args.state_dir, "/status")?;
     let text = match args.output {
@@ -56,7 +56,7 @@ fn write(f: &mut String, status: &Status, style: drawn::Style) -> std::fmt::Resu
         obstacles => writeln!(f, "ready:    no, {}", obstacles.join("; "))?,
     }
     let runtime = &status.runtime;
-    let who = match (&runtime.name, &runtime.version) {
+    let name = match (&runtime.name, &runtime.version) {
         (Some(name), Some(version)) => format!("{name} {version}"),
         _ => "none yet".to_owned(),
     };
@@ -65,7 +65,7 @@ fn write(f: &mut String, status: &Status, style: drawn::Style) -> std::fmt::Resu
         (true, false) => "connected, has not listed its containers yet",
         (false, _) => "not connected",
     };
-    writeln!(f, "runtime:  {who}, {link} ({} so far)", count(runtime.connections, "connection"))?;
+    writeln!(f, "runtime:  {name}, {link} ({} so far)", count(runtime.connections, "connection"))?;
     match &status.node {
         Some(node) => write_node(f, node, style),
         None => Ok(()),
@@ -119,16 +119,16 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     writeln!(f, "fragmentation of free CPUs (0 best, 1 worst): {}\n", scattered.join(", "))?;
     write_containers(f, node)?;
     if node.drifting > 0 {
-        let who = count(node.drifting, "container");
-        writeln!(f, "drifting: {who}, not where it was decided in spite of repairs")?;
+        let containers = count(node.drifting, "container");
+        writeln!(f, "drifting: {containers}, not where it was decided in spite of repairs")?;
     }
     if node.late > 0 {
-        let who = count(node.late, "container");
+        let containers = count(node.late, "container");
         let takes = node.runtime_change_seconds;
         let takes = takes.map(|takes| format!(", which takes {takes:.2} s for each"));
         writeln!(
             f,
-            "late:     {who}, about to be changed by the runtime{}",
+            "late:     {containers}, about to be changed by the runtime{}",
             takes.unwrap_or_default()
         )?;
     }
@@ -144,14 +144,14 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     write_records(f, "troubles", &node.troubles)
 }
 
-/// NUMA nodes, each with its uncore caches; of a cache that more nodes have a part of, that part.
+/// NUMA nodes with their uncore caches; of a cache in several nodes, the part in each.
 fn domains(node: &NodeStatus) -> Vec<Vec<String>> {
-    // A list that is none, by another version's doing, is shown as empty.
+    // A list in another version's form counts as empty.
     let set = |list: &str| list.parse::<CpuSet>().unwrap_or_default();
     let mut rows = vec![["", "CPUs", "exclusive", "free"].map(str::to_owned).to_vec()];
     let mut row = |label: String, one: &DomainStatus, inside: CpuSet| {
         let lists = [&one.cpus, &one.exclusive, &one.free].map(|list| set(list) & inside);
-        let lists = lists.map(|list| or_none(&list.to_string()).to_owned());
+        let lists = lists.map(or_none);
         rows.push([vec![label], lists.to_vec()].concat());
     };
     for numa in &node.numa_nodes {
@@ -184,7 +184,7 @@ fn write_containers(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
         rows.push(vec![
             one.badge.clone().unwrap_or_default(),
             names::container(one),
-            or_none(&one.cpus).to_owned(),
+            or_none(&one.cpus),
             if one.exclusive { "exclusive" } else { "shared" }.to_owned(),
             numbers(&one.numa_nodes),
             numbers(&one.uncore_caches),
@@ -197,7 +197,7 @@ fn write_containers(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
     writeln!(f, "{}", table(&rows))
 }
 
-/// Records, the newest first; of equal ones in a row the newest, and how many.
+/// Records, the newest first. Equal ones in a row become one line with their number.
 fn write_records(f: &mut String, title: &str, records: &[RecordStatus]) -> std::fmt::Result {
     if records.is_empty() {
         return Ok(());
@@ -219,8 +219,4 @@ fn write_records(f: &mut String, title: &str, records: &[RecordStatus]) -> std::
         )?;
     }
     Ok(())
-}
-
-fn or_none(list: &str) -> &str {
-    if list.is_empty() { "none" } else { list }
 }

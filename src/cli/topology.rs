@@ -52,7 +52,7 @@ pub enum TopologyCommandError {
     /// It cannot be saved.
     #[error("cannot write {0}: {1}")]
     Save(PathBuf, io::Error),
-    /// It has no form in YAML, which cannot be met.
+    /// It has no form in YAML; this does not happen.
     #[error("cannot write the machine as YAML: {0}")]
     Form(#[from] serde_yaml::Error),
     /// The output cannot be written.
@@ -60,8 +60,7 @@ pub enum TopologyCommandError {
     Write(#[from] io::Error),
 }
 
-/// Reads the machine and writes it to `out`; what the reader could not believe goes to `warnings`,
-/// a line each.
+/// Reads the machine and writes it to `out`, and the reader's warnings to `warnings`.
 ///
 /// # Errors
 /// If there is no machine to read, or `out` cannot be written. A reader that goes away (`| head`)
@@ -91,13 +90,13 @@ pub fn run(
     };
     show(out, &text)?;
     for doubt in doubts {
-        // If this fails there is no place to say so.
+        // There is no place to report a failure.
         let _ = writeln!(warnings, "warning: {doubt}");
     }
     Ok(())
 }
 
-/// Writes a machine into a file; what there is to be said then. `-` stands for standard output.
+/// Saves a machine and returns the text for standard output; `-` is standard output itself.
 fn save(file: &Path, snapshot: &Snapshot) -> Result<String, TopologyCommandError> {
     let version = env!("CARGO_PKG_VERSION");
     let yaml = serde_yaml::to_string(snapshot)?;
@@ -111,11 +110,10 @@ fn save(file: &Path, snapshot: &Snapshot) -> Result<String, TopologyCommandError
     Ok(format!("{}: {cores}, {caches}\n", file.display()))
 }
 
-/// A machine as JSON: one object, laid out for people who look into it all the same, ending in a
-/// new line.
+/// A machine as one indented JSON object, ending in a new line.
 ///
 /// # Errors
-/// None that can be met: the types it writes always have a JSON form.
+/// None in practice: all types have a JSON form.
 pub fn json(topology: &Topology) -> io::Result<String> {
     let mut text = serde_json::to_string_pretty(&MachineReport::of(topology))?;
     text.push('\n');
@@ -134,7 +132,7 @@ struct MachineReport {
     offline: String,
 }
 
-/// One CPU; `null` for what the kernel does not tell of an offline one.
+/// One CPU; `null` for unknown facts of an offline one.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct CpuEntry {
     cpu: usize,

@@ -8,17 +8,16 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use std::fmt;
 
-/// An entry of the list.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct Entry {
     /// Names, or patterns with `*` and `?`.
     pub(super) names: Vec<Text>,
-    /// Whether pods there can have exclusive CPUs, where that is not as on the rest of the node.
+    /// Whether pods there can have exclusive CPUs, if the rest of the node differs.
     pub(super) cpu_manager_policy: Option<EntryPolicy>,
     /// What pods may wish for.
     pub(super) allow: Allowed,
-    /// What holds for pods that say nothing.
+    /// The wishes of pods without annotations.
     pub(super) defaults: Defaults,
 }
 

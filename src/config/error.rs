@@ -23,7 +23,7 @@ pub enum ConfigError {
         /// Why.
         source: io::Error,
     },
-    /// The text is not what it should be.
+    /// The text has a mistake.
     #[error("{name}, line {line}: {why}. Nothing was changed")]
     Wrong {
         /// The file's name.
@@ -45,20 +45,19 @@ impl ConfigError {
     }
 }
 
-/// A text and what to call it.
+/// A text and its name.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
     pub(super) name: Arc<str>,
     pub(super) text: Arc<str>,
-    /// The lines of the overrides together, and of each.
+    /// The lines of all overrides, and of each.
     overrides: Arc<(Range<usize>, Vec<Range<usize>>)>,
-    /// The lines in which fields are looked for, counted from 0: those that are believed first come
-    /// first.
+    /// Where to look for fields, as lines counted from 0, in the order of the search.
     places: Vec<Range<usize>>,
 }
 
 impl Source {
-    /// A text, but for its overrides.
+    /// The text without its overrides.
     pub(super) fn new(name: &str, text: &str) -> Source {
         let overrides = lines::of_nodes(text);
         let places = vec![0..overrides.0.start, overrides.0.end..text.lines().count()];
@@ -66,32 +65,30 @@ impl Source {
         Source { name: name.into(), text: text.into(), overrides, places }
     }
 
-    /// The same text with one of its overrides: what is in that comes first.
+    /// The same text with one of its overrides, which the search looks at first.
     pub(super) fn with_entry(mut self, at: usize) -> Source {
         let entry = self.entry(at);
         self.places.splice(0..0, entry.places);
         self
     }
 
-    /// One override of the text.
     pub(super) fn entry(&self, at: usize) -> Source {
         let (block, entries) = &*self.overrides;
         let place = entries.get(at).unwrap_or(block).clone();
         Source { places: vec![place], ..self.clone() }
     }
 
-    /// The first line of what is looked at, counted from 1.
+    /// The first line of the search, counted from 1.
     pub(super) fn first_line(&self) -> usize {
         self.places.first().map_or(1, |place| place.start + 1)
     }
 
-    /// An error about a field; its line is where the text first has the field as a key.
+    /// An error about a field, on the first line that has it as a key.
     pub(super) fn at(&self, field: &str, why: String) -> ConfigError {
         let line = self.find(field).map(|(line, _)| line);
         self.on(line, format!("{field}: {why}"))
     }
 
-    /// An error about one item of a list, counted from 0.
     pub(super) fn at_item(&self, field: &str, item: usize, why: String) -> ConfigError {
         let lines: Vec<&str> = self.text.lines().collect();
         let line = self.find(field).map(|(line, column)| {
@@ -101,20 +98,20 @@ impl Source {
         self.on(line, format!("{field}[{item}]: {why}"))
     }
 
-    /// An error on a line that is counted from 0.
+    /// `line` counts from 0.
     fn on(&self, line: Option<usize>, why: String) -> ConfigError {
         let line = line.map_or(self.first_line(), |line| line + 1);
         ConfigError::Wrong { name: self.name.to_string(), line, why }
     }
 
-    /// Line and column of a field's key, both counted from 0.
+    /// Line and column of a field's key, counted from 0.
     fn find(&self, field: &str) -> Option<(usize, usize)> {
         let lines: Vec<&str> = self.text.lines().collect();
         let mut places = self.places.iter().cloned().flatten();
         places.find_map(|at| Some((at, lines::key(lines.get(at)?, field)?)))
     }
 
-    /// The value that `text` names; the default one if there is no text.
+    /// The value with the name `text`; the default without a text.
     pub(super) fn one_of<T: Copy + Default>(
         &self,
         field: &str,
@@ -162,15 +159,14 @@ impl Source {
     pub(super) fn yaml(&self, error: &serde_yaml::Error) -> ConfigError {
         let (line, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
         let text = error.to_string();
-        // The reader names the position once more at the end of its text.
+        // The reader repeats the position at the end of its text.
         let text = text.rfind(" at line ").map_or(text.as_str(), |at| &text[..at]);
         let line = self.second(text, line, column).unwrap_or(line);
         ConfigError::Wrong { name: self.name.to_string(), line, why: suggest(text) }
     }
 
-    /// The line on which a field stands for the second time in the mapping that begins here, if
-    /// that is what the YAML reader found: it tells where the mapping begins. All are counted from
-    /// 1.
+    /// The line of the second occurrence of a field, if `message` is about that: the YAML reader
+    /// gives the line and column of the mapping instead. All count from 1.
     fn second(&self, message: &str, line: usize, column: usize) -> Option<usize> {
         let (_, field) = message.split_once("duplicate field `")?;
         let field = field.split('`').next()?;
@@ -182,7 +178,7 @@ impl Source {
 
 const A_BOOLEAN: &str = " (expected \"true\" or \"false\")";
 
-/// Which name may have been meant, or all there are.
+/// A hint: the nearest known name, or all names.
 fn expected(unknown: &str, known: &[&str]) -> String {
     match nearest(unknown, known) {
         near if near.is_empty() => format!(" (expected one of {})", known.join(", ")),

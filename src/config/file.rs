@@ -6,9 +6,9 @@ use super::values::{Pairs, Shared, Text};
 use crate::placement::{Options, TopologyManager};
 use serde::Deserialize;
 
-/// The file as it stands. Field names and their meaning are KubeletConfiguration's
-/// (`kubelet.config.k8s.io/v1beta1`), so that a block can be pasted from there; ours come after
-/// them.
+/// The file. Names and meaning of the first fields are KubeletConfiguration's
+/// (`kubelet.config.k8s.io/v1beta1`), so that users can paste a block from there. The plugin's own
+/// fields follow.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct File {
@@ -21,29 +21,29 @@ pub(super) struct File {
     pub(super) reserved_system_cpus: Option<Text>,
     pub(super) system_reserved: Pairs,
     pub(super) kube_reserved: Pairs,
-    /// In which order `prefer-align-cpus-by-uncorecache` looks at uncore caches.
+    /// The order in which `prefer-align-cpus-by-uncorecache` tries uncore caches.
     pub(super) uncore_cache_order: Option<Text>,
-    /// Where the kubelet keeps its state files; empty for nowhere.
+    /// The directory of the kubelet's state files; empty for none.
     pub(super) kubelet_state_dir: Option<Text>,
     /// What to do while the kubelet's own CPU manager is active.
     pub(super) on_active_kubelet: Option<Text>,
-    /// Who keeps others off exclusive CPUs.
+    /// What keeps other containers off exclusive CPUs.
     pub(super) exclusivity: Option<Text>,
-    /// What the control group of an exclusive container becomes where the kernel does.
+    /// The type of an exclusive container's cpuset partition under `exclusivity: kernel`.
     pub(super) cpuset_partition: Option<Text>,
-    /// Whether no container may run otherwise than decided, also where that keeps it from running.
+    /// Whether to refuse a container that would not run as decided.
     pub(super) strict: Option<Text>,
     /// Whether exclusive containers get their CPUs in environment variables.
     pub(super) expose_cpus: Option<Text>,
-    /// Where exclusive containers have their memory.
+    /// The memory nodes of exclusive containers.
     pub(super) exclusive_mems: Option<Text>,
     /// What pods may wish for.
     pub(super) namespaces: Option<Shared<Entry>>,
-    /// In an entry of `nodes`: for which nodes it is, by their names.
+    /// In an entry of `nodes` only: patterns of the nodes' names.
     pub(super) names: Vec<Text>,
-    /// In an entry of `nodes`: for which nodes it is, by their labels.
+    /// In an entry of `nodes` only: patterns of the nodes' labels.
     pub(super) labels: Pairs,
-    /// Overrides for nodes: each entry is a file of its own.
+    /// Overrides for nodes; each entry has the form of a file.
     pub(super) nodes: Shared<File>,
 }
 
@@ -60,8 +60,8 @@ impl File {
         Ok(file)
     }
 
-    /// Checks names and values by themselves, whatever policy they are for. Whether options of one
-    /// entry go together with another's is seen where both are in force.
+    /// Checks names and values, whatever the policy is. Whether the options of several entries fit
+    /// together shows where they are in force.
     fn check_pairs(&self, source: &Source) -> Result<(), ConfigError> {
         for (field, pairs) in [
             ("cpuManagerPolicyOptions", &self.cpu_manager_policy_options),

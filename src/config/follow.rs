@@ -1,28 +1,27 @@
-//! What has changed in the configuration file.
+//! Follows changes of the configuration file.
 //!
-//! The file is read every now and then, by its name: the kubelet changes a mounted ConfigMap by
-//! pointing a symbolic link to another directory, of which no event of the file's own tells. A
-//! change counts when two looks in a row have found the same: an editor may be in the middle of
-//! writing the file, and half a file can be a valid one.
+//! The follower reads the file by its name every second. The kubelet changes a mounted ConfigMap by
+//! pointing a symbolic link to another directory, which causes no event on the file itself. A
+//! change counts when two looks in a row find the same text: an editor may be in the middle of
+//! writing the file, and half a file can be valid.
 
 use super::{Config, ConfigError, NodeIdentity};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long after a look the next one is.
-pub const INTERVAL: Duration = Duration::from_secs(1);
+/// The time between two looks.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the file holds for this node, as far as that can be told without looking at the machine; or
-/// why it cannot be used.
-pub type Reading = Result<Config, Mistake>;
+/// The configuration of this node, not yet checked against the machine; or why the file cannot be
+/// used.
+pub(crate) type Reading = Result<Config, Mistake>;
 
-/// What is wrong with a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
+pub(crate) struct Mistake {
     /// The line at fault, counted from 1; `None` if there is no text.
-    pub line: Option<usize>,
+    pub(crate) line: Option<usize>,
     /// What is wrong, with file and line.
-    pub why: String,
+    pub(crate) why: String,
 }
 
 impl From<ConfigError> for Mistake {
@@ -31,42 +30,41 @@ impl From<ConfigError> for Mistake {
     }
 }
 
-/// Follows a file.
 #[derive(Debug)]
-pub struct Follower {
+pub(crate) struct Follower {
     path: PathBuf,
-    /// What errors call it.
+    /// The file's name in errors.
     name: String,
     node: NodeIdentity,
-    /// What the last look found: its text, or why that cannot be read.
+    /// The result of the last look: the text, or why it cannot be read.
     found: Result<String, Mistake>,
-    /// What was last told.
-    told: Result<String, Mistake>,
+    /// What [`Follower::look`] last returned.
+    reported: Result<String, Mistake>,
 }
 
 impl Follower {
-    /// Follows the file from which `config` was read, on this node.
-    pub fn new(path: &Path, config: &Config, node: &NodeIdentity) -> Follower {
+    /// Follows the file of `config` on this node.
+    pub(crate) fn new(path: &Path, config: &Config, node: &NodeIdentity) -> Follower {
         let (name, text) = (config.name().to_owned(), Ok(config.text().to_owned()));
         Follower {
             path: path.to_owned(),
             name,
             node: node.clone(),
             found: text.clone(),
-            told: text,
+            reported: text,
         }
     }
 
-    /// What is there, if that is news and has been there for two looks.
-    pub fn look(&mut self) -> Option<Reading> {
+    /// The content of the file, if it is new and two looks have found it.
+    pub(crate) fn look(&mut self) -> Option<Reading> {
         let found = Config::text_of(&self.path).map_err(Mistake::from);
         let before = std::mem::replace(&mut self.found, found);
-        if self.found != before || self.found == self.told {
+        if self.found != before || self.found == self.reported {
             return None;
         }
-        self.told.clone_from(&self.found);
+        self.reported.clone_from(&self.found);
         let config = |text: &String| Config::parse(&self.name, text)?.for_node(&self.node);
-        Some(self.told.as_ref().map_err(Clone::clone).and_then(|text| Ok(config(text)?)))
+        Some(self.reported.as_ref().map_err(Clone::clone).and_then(|text| Ok(config(text)?)))
     }
 }
 

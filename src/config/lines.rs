@@ -1,10 +1,9 @@
-//! Where in a text things stand. YAML's reader tells no places of what it has read without an
-//! error, so keys and the items of their lists are found by their indentation. What is written in
-//! braces has no lines of its own.
+//! The lines of keys and list items in a YAML text, found by their indentation: the YAML reader
+//! gives positions for its own errors only. Text in braces has no lines of its own.
 
 use std::ops::Range;
 
-/// In which column a line has `name` as a key, counted from 0.
+/// The column in which a line has `name` as a key, counted from 0.
 pub(super) fn key(line: &str, name: &str) -> Option<usize> {
     line.match_indices(name).find_map(|(at, _)| {
         let (before, after) = line.split_at_checked(at)?;
@@ -18,8 +17,8 @@ pub(super) fn key(line: &str, name: &str) -> Option<usize> {
     })
 }
 
-/// The lines of what is under a key that is on line `at` in this column, and of each item, if it is
-/// a list. All lines are counted from 0.
+/// The lines of the value of a key on line `at` in this column, and of each of its items if it is a
+/// list. All lines count from 0.
 pub(super) fn block(lines: &[&str], at: usize, column: usize) -> (Range<usize>, Vec<Range<usize>>) {
     let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
     let dash = |line: &str| line.trim_start_matches(' ').starts_with('-');
@@ -40,7 +39,7 @@ pub(super) fn block(lines: &[&str], at: usize, column: usize) -> (Range<usize>, 
     (at..end, starts.iter().copied().zip(ends).map(|(start, end)| start..end).collect())
 }
 
-/// The lines of the block `nodes`, and of each of its entries; counted from 0.
+/// The lines of the block `nodes` and of each of its entries, counted from 0.
 pub(super) fn of_nodes(text: &str) -> (Range<usize>, Vec<Range<usize>>) {
     let lines: Vec<&str> = text.lines().collect();
     match lines.iter().position(|line| key(line, "nodes") == Some(0)) {

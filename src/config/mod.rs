@@ -1,8 +1,8 @@
 //! The configuration file: one YAML document in KubeletConfiguration's own field names.
 //!
-//! [`Config::parse`] says what is wrong with the text alone; [`Config::resolve`] what does not fit
-//! the machine. Both name the file, the line and the field, and both run before any container is
-//! touched.
+//! [`Config::parse`] finds mistakes of the text alone, [`Config::resolve`] what does not fit the
+//! machine. Both name the file, the line and the field, and both run before the plugin touches any
+//! container.
 
 mod entry;
 mod error;
@@ -14,7 +14,7 @@ mod nodes;
 mod values;
 
 pub use error::ConfigError;
-pub use follow::{Follower, INTERVAL, Mistake, Reading};
+pub(crate) use follow::{Follower, INTERVAL, Mistake, Reading};
 pub use nodes::{Labels, NodeIdentity, Override};
 
 use crate::cpuset::CpuSet;
@@ -33,47 +33,35 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use values::Pairs;
 
-/// Where the kubelet keeps its state files, unless told otherwise (`--root-dir` of the kubelet).
+/// The default directory of the kubelet's state files (`--root-dir` of the kubelet).
 const KUBELET_STATE_DIR: &str = "/var/lib/kubelet";
 
-/// A configuration whose text is in order.
+/// A configuration with a valid text.
 #[derive(Debug, Clone)]
 pub struct Config {
     source: Source,
     file: File,
-    /// `cpuManagerPolicy`.
     policy: Policy,
-    /// `topologyManagerPolicy`.
     topology_policy: TopologyPolicy,
-    /// `topologyManagerScope`.
     topology_scope: Scope,
-    /// `reservedSystemCPUs`.
     reserved: Option<CpuSet>,
     /// `systemReserved` plus `kubeReserved`, in thousandths of a CPU.
     reserved_milli: u64,
-    /// `uncoreCacheOrder`.
     uncore_order: UncoreOrder,
-    /// `kubeletStateDir`.
     kubelet_state_dir: Option<PathBuf>,
-    /// `onActiveKubelet`.
     on_active_kubelet: Stance,
-    /// `exclusivity`.
     exclusivity: WantedExclusivity,
-    /// `cpusetPartition`.
     partition: PartitionType,
-    /// `strict`.
     strict: bool,
-    /// Which entries of `nodes` are in it, the most specific last.
+    /// The positions of the applied entries of `nodes`, the most specific last.
     applied: Vec<usize>,
-    /// `exposeCpus`.
     expose_cpus: bool,
     /// `exclusiveMems`.
     mems_follow_cpus: bool,
-    /// `namespaces`.
     namespaces: Namespaces,
 }
 
-/// Who shall keep others off exclusive CPUs.
+/// `exclusivity`: what keeps other containers off exclusive CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WantedExclusivity {
     /// The runtime.
@@ -81,14 +69,14 @@ pub enum WantedExclusivity {
     Runtime,
     /// The groups above other containers; the runtime where these cannot.
     Groups,
-    /// The kernel; it is an error if it cannot.
+    /// The kernel; an error if it cannot.
     Kernel,
     /// The kernel if it can, else groups if these can, and else the runtime.
     Auto,
 }
 
 impl WantedExclusivity {
-    /// Its name in the file.
+    /// The name in the file.
     pub fn name(self) -> &'static str {
         match self {
             WantedExclusivity::Runtime => "runtime",
@@ -108,13 +96,12 @@ impl Config {
         Config::parse(&path.display().to_string(), &Config::text_of(path)?)
     }
 
-    /// A file's text.
     fn text_of(path: &Path) -> Result<String, ConfigError> {
         fs::read_to_string(path)
             .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })
     }
 
-    /// Reads a text; `name` is what errors call it. An empty text is the default configuration.
+    /// Reads a text; `name` is its name in errors. An empty text is the default configuration.
     ///
     /// # Errors
     /// If it is not YAML, a field is unknown, or a value has the wrong form.
@@ -125,27 +112,26 @@ impl Config {
         namespaces::check(&source, &file)?;
         let namespaces = namespaces::resolve(&source, &file)?;
         let config = Config::of(source, file, namespaces)?;
-        // A mistake in an entry shows on every node.
+        // A mistake in an entry is an error on every node.
         for at in 0..config.file.nodes.len() {
             config.with(&[at])?;
         }
         Ok(config)
     }
 
-    /// What of it is for this node: with the entries of `nodes` that match it. Before that none is
-    /// in it.
+    /// The configuration of this node: with the entries of `nodes` that match it. [`Config::parse`]
+    /// applies none.
     ///
     /// # Errors
-    /// If an entry asks for what is not known of the node, or what entries say does not go
-    /// together.
+    /// If an entry needs an unknown fact of the node, or entries contradict each other.
     pub fn for_node(&self, node: &NodeIdentity) -> Result<Config, ConfigError> {
         self.with(&nodes::matching(&self.source, &self.file, node)?)
     }
 
-    /// With these entries of `nodes`, by their places, the later ones over the earlier ones.
+    /// With the entries of `nodes` at these positions, the later ones over the earlier ones.
     ///
     /// # Errors
-    /// If what they say does not go together.
+    /// If they contradict each other.
     pub fn with(&self, entries: &[usize]) -> Result<Config, ConfigError> {
         let (mut source, mut file) = (self.source.clone(), self.file.clone());
         for &at in entries {
@@ -166,13 +152,13 @@ impl Config {
         nodes::overrides(&self.source, &self.file)
     }
 
-    /// On which lines the entries of `nodes` begin that are in it, the most specific last.
+    /// The first lines of the applied entries of `nodes`, the most specific last.
     pub fn applied_lines(&self) -> Vec<usize> {
         let overrides = self.overrides();
         self.applied.iter().filter_map(|at| Some(overrides.get(*at)?.line)).collect()
     }
 
-    /// Which entries of `nodes` are in it, the most specific last.
+    /// The positions of the applied entries of `nodes`, the most specific last.
     pub fn applied(&self) -> &[usize] {
         &self.applied
     }
@@ -253,47 +239,47 @@ impl Config {
         })
     }
 
-    /// What errors call the text.
+    /// The text's name in errors.
     pub fn name(&self) -> &str {
         &self.source.name
     }
 
-    /// The text that this was read from.
+    /// The text of the file.
     pub fn text(&self) -> &str {
         &self.source.text
     }
 
-    /// Who may have exclusive CPUs.
+    /// `cpuManagerPolicy`.
     pub fn policy(&self) -> Policy {
         self.policy
     }
 
-    /// The directory of the kubelet's state files; `None` if they are not to be looked at.
+    /// The directory of the kubelet's state files; `None` if the plugin ignores them.
     pub fn kubelet_state_dir(&self) -> Option<&Path> {
         self.kubelet_state_dir.as_deref()
     }
 
-    /// What to do while the kubelet's own CPU manager is active.
+    /// The stance while the kubelet's own CPU manager is active.
     pub fn on_active_kubelet(&self) -> Stance {
         self.on_active_kubelet
     }
 
-    /// Who shall keep others off exclusive CPUs.
+    /// `exclusivity`.
     pub fn exclusivity(&self) -> WantedExclusivity {
         self.exclusivity
     }
 
-    /// What a container's control group becomes where the kernel does.
+    /// `cpusetPartition`.
     pub fn partition(&self) -> PartitionType {
         self.partition
     }
 
-    /// Whether no container may run otherwise than decided.
+    /// `strict`.
     pub fn strict(&self) -> bool {
         self.strict
     }
 
-    /// The kernel cannot keep exclusivity, for this reason.
+    /// The error for `exclusivity: kernel` on a node whose kernel cannot do it.
     pub fn kernel_cannot(&self, why: impl fmt::Display) -> ConfigError {
         let why = format!(
             "the kernel cannot keep exclusivity on this node: {why}. \"auto\" takes the runtime then"
@@ -301,10 +287,10 @@ impl Config {
         self.source.at("exclusivity", why)
     }
 
-    /// What is in force on this machine.
+    /// The settings on this machine.
     ///
     /// # Errors
-    /// If options contradict each other or ask for what the machine lacks, or the reservation does.
+    /// If options or the reservation contradict each other or need what the machine lacks.
     pub fn resolve(&self, topology: &Topology) -> Result<Settings, ConfigError> {
         let policy = self.policy;
         if policy == Policy::None {
@@ -358,7 +344,7 @@ impl Config {
         Ok(placement::Settings { options, reserved, topology_manager: Default::default() })
     }
 
-    /// What is reserved: the list, or without one the sum of the amounts, as in the kubelet.
+    /// The list, or without one the sum of the amounts, as in the kubelet.
     fn reservation(&self, topology: &Topology) -> Result<Reservation, ConfigError> {
         let Some(list) = self.reserved else {
             return Ok(Reservation::amount(self.reserved_milli));
@@ -389,7 +375,7 @@ impl Config {
         }
     }
 
-    /// Puts file, line and field to the kubelet's words.
+    /// Adds file, line and field to the kubelet's words.
     fn explain(&self, error: &SettingsError) -> ConfigError {
         match error {
             SettingsError::Options(error) => self.source.cpu_option(error),

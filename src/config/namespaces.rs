@@ -6,11 +6,11 @@ use super::file::File;
 use super::values::Text;
 use crate::ledger::{Bounds, Namespaces, Policy};
 
-/// Whether a list lets pods have exclusive CPUs that no node can have with which it is in force. On
-/// others than those it says nothing.
+/// Finds an entry with `cpuManagerPolicy: static` that could have an effect on no node, because
+/// every node with this list has the policy `none`.
 ///
 /// # Errors
-/// Which entry does.
+/// That entry.
 pub(super) fn check(source: &Source, file: &File) -> Result<(), ConfigError> {
     let policy =
         |file: &File| file.cpu_manager_policy.as_ref().map(|Text(policy)| policy == "static");
@@ -36,10 +36,8 @@ pub(super) fn check(source: &Source, file: &File) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// What the list of a file says.
-///
 /// # Errors
-/// What cannot be, in which entry.
+/// The first entry with a mistake, and the mistake.
 pub(super) fn resolve(source: &Source, file: &File) -> Result<Namespaces, ConfigError> {
     let entries = file.namespaces.as_deref().unwrap_or_default();
     let bounds = |entry: &Entry| {

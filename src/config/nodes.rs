@@ -1,9 +1,9 @@
-//! Overrides for nodes: each entry of `nodes` is for the nodes that its names and labels match, and
-//! puts its fields in the place of the ones above it.
+//! Overrides for nodes: the fields of an entry of `nodes` replace those of the file on the nodes
+//! that its names and labels match.
 //!
-//! Of several entries that match a node each counts, the most specific one last: one that names the
-//! node before patterns, a pattern with more characters that are not wildcards before one with
-//! fewer, then more labels before fewer. Of equals the later one in the file wins.
+//! All entries that match a node apply, and more specific ones replace others: a name is more
+//! specific than a pattern, then a pattern with more characters that are not wildcards, then more
+//! labels. Of equals the later one in the file wins.
 
 use super::ConfigError;
 use super::error::Source;
@@ -13,31 +13,31 @@ use crate::pattern::{Closeness, closeness};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// Which node this is, as far as that was told.
+/// The known facts of this node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeIdentity {
     /// Its name in Kubernetes.
     pub name: Option<String>,
-    /// Its labels, or those of them that matter.
+    /// Its labels, or those of them that the configuration uses.
     pub labels: Option<Labels>,
 }
 
 impl NodeIdentity {
-    /// Whether nothing was told. No labels are nothing: so a variable arrives that was not filled
-    /// in.
+    /// Whether nothing is known. An empty list of labels counts as unknown: a manifest that does
+    /// not fill in its variable passes one.
     pub fn is_unknown(&self) -> bool {
         self.name.is_none() && self.labels.as_ref().is_none_or(|labels| labels.0.is_empty())
     }
 }
 
-/// Labels of a node.
+/// The labels of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Labels(BTreeMap<String, String>);
 
 impl FromStr for Labels {
     type Err = String;
 
-    /// Of the form `KEY=VALUE,KEY=VALUE`.
+    /// Reads `KEY=VALUE,KEY=VALUE`.
     fn from_str(text: &str) -> Result<Labels, String> {
         let label = |part: &str| match part.trim().split_once('=') {
             Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
@@ -51,17 +51,17 @@ impl FromStr for Labels {
     }
 }
 
-/// How closely an entry names a node; the greater, the closer.
+/// How specific an entry is for a node; greater is more specific.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Specificity {
     by_name: Closeness,
     labels: usize,
 }
 
-/// Whether, and how closely, an entry names a node.
+/// How specific an entry is for a node; `None` if it does not match.
 ///
 /// # Errors
-/// Which fact of the node is missing, and for which field.
+/// The field that needs an unknown fact of the node, and what to do.
 fn specificity(
     entry: &File,
     node: &NodeIdentity,
@@ -88,10 +88,10 @@ fn specificity(
     Ok(by_name.zip(labels).map(|(by_name, labels)| Specificity { by_name, labels }))
 }
 
-/// The entries for a node by their places in the file, the most specific last.
+/// The positions of the entries that match a node, the most specific last.
 ///
 /// # Errors
-/// If an entry asks for what is not known of the node.
+/// If an entry needs an unknown fact of the node.
 pub(super) fn matching(
     source: &Source,
     file: &File,
@@ -107,10 +107,10 @@ pub(super) fn matching(
     Ok(found.into_iter().map(|(_, at)| at).collect())
 }
 
-/// Whether entries are of the form that entries have, and nothing else is.
+/// Checks the fields that only entries, or only the file itself, may have.
 ///
 /// # Errors
-/// What is wrong with which.
+/// The first mistake.
 pub(super) fn check(source: &Source, file: &File) -> Result<(), ConfigError> {
     for (field, there) in [("names", !file.names.is_empty()), ("labels", !file.labels.0.is_empty())]
     {
@@ -135,11 +135,11 @@ pub(super) fn check(source: &Source, file: &File) -> Result<(), ConfigError> {
 
 /// The file with the fields of an entry in the place of its own.
 ///
-/// Options and amounts are merged by their names, as Helm and kustomize do with maps. What has lost
-/// its meaning by that is left out: options of a policy that an entry ends, and the list of
-/// reserved CPUs where an entry gives an amount.
+/// Options and amounts merge by their names, as maps do in Helm and kustomize. The result lacks
+/// what the entry made meaningless: options of a policy that it ends, and the list of reserved CPUs
+/// if it gives an amount.
 pub(super) fn overlaid(base: File, entry: &File) -> File {
-    // Every field is named, so that none is forgotten.
+    // The pattern names every field, so that the compiler finds a forgotten one.
     let File {
         cpu_manager_policy,
         cpu_manager_policy_options,
@@ -185,7 +185,7 @@ pub(super) fn overlaid(base: File, entry: &File) -> File {
         strict: strict.or(base.strict),
         expose_cpus: expose_cpus.or(base.expose_cpus),
         exclusive_mems: exclusive_mems.or(base.exclusive_mems),
-        // A list is one value: half of another one would allow what the override does not show.
+        // The list is one value: a merged list would allow wishes that the override does not show.
         namespaces: namespaces.or(base.namespaces),
         names: base.names,
         labels: base.labels,
@@ -198,13 +198,12 @@ pub(super) fn overlaid(base: File, entry: &File) -> File {
 pub struct Override {
     /// The line it begins on, counted from 1.
     pub line: usize,
-    /// Names and patterns of nodes; of an empty list any.
+    /// Names and patterns of nodes; an empty list matches all.
     pub names: Vec<String>,
-    /// Labels that a node has to have, and patterns of their values.
+    /// Labels that a node must have, with patterns of their values.
     pub labels: Vec<(String, String)>,
 }
 
-/// All entries in the order of the file.
 pub(super) fn overrides(source: &Source, file: &File) -> Vec<Override> {
     let entry = |(at, entry): (usize, &File)| Override {
         line: source.entry(at).first_line(),

@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A list that is read once, and is the same in a file with or without overrides.
+/// A list that copies of a file share.
 #[derive(Debug, Clone)]
 pub(super) struct Shared<T>(Arc<[T]>);
 
@@ -33,8 +33,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Shared<T> {
     }
 }
 
-/// A scalar as text. The kubelet wants text where people tend to write a boolean or a number; both
-/// are fine here.
+/// A scalar as text. Booleans and numbers are valid where the kubelet requires a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Text(pub(super) String);
 
@@ -66,8 +65,7 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// `reservedSystemCPUs`: a list in the kernel's format in which no CPU is named twice and at least
-/// one is named.
+/// `reservedSystemCPUs`: a list in the kernel's format, not empty and without repeated CPUs.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -92,8 +90,8 @@ pub(super) fn parse_cpu_list(text: &str) -> Result<CpuSet, String> {
     Ok(set)
 }
 
-/// Names and values as they stand. Not a map: in one the last of two equal names would win without
-/// a word.
+/// Names and values in the order of the text. In a map the last of two equal names would win
+/// silently.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Pairs(pub(super) Vec<(String, String)>);
 
@@ -106,7 +104,7 @@ impl Pairs {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
     }
 
-    /// These with those of `over` in their place.
+    /// These pairs, replaced by those of `over` with the same names.
     pub(super) fn merged(mut self, over: Pairs) -> Pairs {
         self.0.retain(|(name, _)| over.get(name).is_none());
         self.0.extend(over.0);

@@ -24,6 +24,7 @@ use crate::kubelet::Look;
 use crate::ledger::{Channel, ContainerId, Decision, Event, Ledger, Policy, View};
 use crate::nri::{Capabilities, Refusal, Subscriptions, Updater};
 use crate::observe::counters::EventKind;
+use crate::observe::report::{ConfigStatus, OwnSettings};
 use crate::observe::{History, NodeFigures};
 use crate::topology::{Topology, sysfs};
 use crate::wording::{self, count};
@@ -77,7 +78,8 @@ impl Owner {
             count(topology.cores().len(), "core"),
             wording::cpus(topology.online()),
         );
-        log::info!("in force: {settings}");
+        let own = OwnSettings::of(&settings, config.partition(), config.on_active_kubelet());
+        log::info!("in force: {}", ConfigStatus::log_line(&settings, config.strict(), own));
         for line in config.applied_lines() {
             log::info!("in it is the override for this node on line {line}");
         }

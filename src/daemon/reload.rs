@@ -9,6 +9,7 @@ use crate::enforce::probe;
 use crate::ledger::{Event, Policy, Settings, Stance};
 use crate::observe::clock::now;
 use crate::observe::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
+use crate::observe::report::{ConfigStatus, OwnSettings};
 use crate::partition::PartitionType;
 use crate::topology::Topology;
 use std::path::{Path, PathBuf};
@@ -87,7 +88,9 @@ impl ConfigReload {
         let before = std::mem::replace(&mut self.config, config);
         let same_kubelet = of_kubelet(&before) == of_kubelet(&self.config);
         let reload = if same && same_kubelet { Reload::Unchanged } else { Reload::Applied };
-        log::info!("the configuration was changed; in force: {settings}");
+        let own = OwnSettings::of(&settings, self.partition(), self.on_active_kubelet());
+        let line = ConfigStatus::log_line(&settings, self.started.strict(), own);
+        log::info!("the configuration was changed; in force: {line}");
         if !waiting.is_empty() {
             log::warn!("{}", needs_restart(&waiting));
         }

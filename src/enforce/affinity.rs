@@ -6,11 +6,10 @@ use nix::unistd::Pid;
 use std::path::Path;
 use std::{fs, io};
 
-/// Lets all threads of a process run on `cpus`, as far as its group may; for a mask that it
-/// inherited.
+/// Replaces an inherited mask: lets all threads of a process run on `cpus`, within its group's.
 ///
 /// # Errors
-/// What the kernel said for the first thread that it did not work for.
+/// The kernel's error for the first thread that it refuses.
 pub(super) fn widen(processes: &Path, pid: u32, cpus: CpuSet) -> io::Result<()> {
     let mut mask = sched::CpuSet::new();
     for cpu in cpus.iter().filter(|&cpu| cpu < sched::CpuSet::count()) {

@@ -1,4 +1,4 @@
-//! The kernel's hierarchy of control groups, read and written file by file.
+//! The files of the kernel's hierarchy of control groups.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Which of its two interfaces the kernel offers for cpusets.
+/// The kernel's interface for cpusets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// A hierarchy for each controller.
@@ -22,7 +22,7 @@ pub struct Hierarchy {
     version: Version,
 }
 
-/// A file of a control group that could not be read or written, or says what is not understood.
+/// A failed read or write of a control group's file, or an unknown content.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It could not be read.
@@ -38,12 +38,12 @@ pub enum FileError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What was written.
+        /// The value.
         value: String,
         /// What the kernel said.
         source: io::Error,
     },
-    /// It holds no list of CPUs.
+    /// Its content is not a list of CPUs.
     #[error("{} says {text:?} where a list of CPUs should be", path.display())]
     Cpus {
         /// The file.
@@ -54,9 +54,9 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// Whether the group is not there (any more).
+    /// Whether the group does not exist (any more).
     pub fn is_gone(&self) -> bool {
-        // A group that is removed while its file is open answers ENODEV.
+        // The kernel answers ENODEV if the group was removed while its file is open.
         match self {
             FileError::Read { source, .. } | FileError::Write { source, .. } => {
                 source.kind() == io::ErrorKind::NotFound
@@ -68,8 +68,7 @@ impl FileError {
 }
 
 impl Hierarchy {
-    /// The hierarchy mounted at `root`, `/sys/fs/cgroup` as a rule; `None` if cpusets are not
-    /// there.
+    /// The hierarchy mounted at `root`, `/sys/fs/cgroup` as a rule; `None` if it has no cpusets.
     pub fn open(root: &Path) -> Option<Hierarchy> {
         let unified = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
         if unified.split_whitespace().any(|controller| controller == "cpuset") {
@@ -79,23 +78,21 @@ impl Hierarchy {
         root.join("cpuset.cpus").is_file().then_some(Hierarchy { root, version: Version::V1 })
     }
 
-    /// Which interface it has.
+    /// The kernel's interface.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Whether this process can write groups. A file is asked, by opening it: the directory's own
-    /// mode says nothing, as it is read-only by its mode on many hosts, and opening asks the mount
-    /// and security modules as well.
+    /// Checks that this process can write groups, by opening a file: this also asks the mount and
+    /// security modules, and the mode of the directory is read-only on many hosts anyway.
     ///
     /// # Errors
-    /// What the kernel says if not.
+    /// The kernel's error if it cannot.
     pub fn check_writable(&self) -> io::Result<()> {
         fs::OpenOptions::new().write(true).open(self.root.join("cgroup.procs")).map(drop)
     }
 
-    /// Where the same groups are for the CPU controller: the older interface has a hierarchy for
-    /// each controller.
+    /// The hierarchy of the CPU controller: version 1 has one for each controller.
     pub(super) fn of_cpu(&self) -> Hierarchy {
         match self.version {
             Version::V1 => Hierarchy { root: self.root.with_file_name("cpu"), ..*self },
@@ -103,12 +100,12 @@ impl Hierarchy {
         }
     }
 
-    /// Where a group's files are.
+    /// The directory of a group's files.
     pub fn directory(&self, group: &CgroupPath) -> PathBuf {
         self.root.join(group.as_str())
     }
 
-    /// The CPUs that are in no partition but the root's; none if that cannot be seen.
+    /// The CPUs in no partition but the root's; none if that file cannot be read.
     pub fn free(&self) -> CpuSet {
         let text = fs::read_to_string(self.root.join("cpuset.cpus.effective"));
         text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default()
@@ -119,7 +116,7 @@ impl Hierarchy {
         groups_in(&self.root).filter_map(|name| CgroupPath::new(&name)).collect()
     }
 
-    /// The groups directly in another one. One that cannot be read has none.
+    /// The groups directly in another one; none if that cannot be read.
     pub fn children(&self, group: &CgroupPath) -> Vec<CgroupPath> {
         let names = groups_in(&self.directory(group));
         names.filter_map(|name| CgroupPath::new(&format!("{group}/{name}"))).collect()
@@ -149,10 +146,10 @@ impl Hierarchy {
     /// Writes a file. An empty value clears it.
     ///
     /// # Errors
-    /// If the kernel refuses. That it does not says little: what holds then has to be read back.
+    /// If the kernel refuses. Success does not mean that the value holds: callers read it back.
     pub fn write(&self, group: &CgroupPath, file: &str, value: &str) -> Result<(), FileError> {
         let path = self.directory(group).join(file);
-        // Never made if it is not there: the file system is not always the kernel's.
+        // Without `create`: outside of the kernel's file system that would make a file.
         let write =
             fs::OpenOptions::new().write(true).truncate(true).open(&path).and_then(|mut open| {
                 io::Write::write_all(&mut open, format!("{value}\n").as_bytes())
@@ -161,8 +158,7 @@ impl Hierarchy {
     }
 }
 
-/// The names of the groups in a directory; of those whose names are texts, as the kernel's own and
-/// all runtimes' are.
+/// The names of the groups in a directory. The names of the kernel and of all runtimes are UTF-8.
 fn groups_in(directory: &Path) -> impl Iterator<Item = String> + use<> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries

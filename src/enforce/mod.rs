@@ -1,22 +1,22 @@
-//! How a decision reaches the kernel where the runtime's way is not enough, and whether it did.
+//! Applies decisions in the kernel where the runtime's way is not enough, and verifies them.
 //!
-//! * [`writable()`] says whether groups can be written here, [`probe()`] whether the kernel can
-//!   keep exclusivity; and why not.
-//! * [`Enforcer`] makes it so: cpuset partitions ([`partition`]), the quotas of containers and pods
+//! * [`writable()`] finds out whether this process can write groups, [`probe()`] whether the kernel
+//!   can keep exclusivity; and why not.
+//! * [`Enforcer`] writes cpuset partitions (`partition`) and the quotas of containers and pods
 //!   (`quota`).
-//! * [`verify`] compares what was decided with what the kernel's files and the processes say.
+//! * `verify` compares decisions with the kernel's files and with the processes.
 //!
-//! Nothing here remembers anything: what holds is read from the kernel each time, so that a
-//! restart, a lost event or another program's write cannot make it believe what is not true. All of
-//! it waits for the kernel: not to be called where that would hold up others.
+//! This room keeps no state: it reads the kernel's each time, so a restart, a lost event or another
+//! program's write cannot make it wrong. All functions wait for the kernel: call them only where
+//! that delays no other work.
 
 mod affinity;
-pub mod hierarchy;
-pub mod partition;
-pub mod pool;
-pub mod probe;
+mod hierarchy;
+mod partition;
+mod pool;
+mod probe;
 mod quota;
-pub mod verify;
+mod verify;
 
 pub use hierarchy::{FileError, Hierarchy};
 pub use partition::KernelRefusal;
@@ -29,7 +29,7 @@ use crate::partition::PartitionType;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// Lets the kernel keep exclusivity, on a machine where [`probe()`] said that it can.
+/// Writes control groups, on a machine where [`probe()`] or [`writable()`] succeeded.
 #[derive(Debug, Clone)]
 pub struct Enforcer {
     on: Hierarchy,
@@ -48,15 +48,15 @@ pub enum Narrowed {
 }
 
 impl Enforcer {
-    /// Makes partitions of this kind in a hierarchy.
+    /// `kind` is the type of the partitions to make.
     pub fn new(on: Hierarchy, kind: PartitionType) -> Enforcer {
         Enforcer { on, kind }
     }
 
-    /// Before a container is created: waits until the kernel has given back what it gets. For one
-    /// that is to be a partition sees to it that no other group has its CPUs, and that the groups
-    /// above its own can pass them on to it. What is likely to go wrong goes wrong here, while the
-    /// runtime's way is still open without a gap.
+    /// Prepares a container's creation: waits until the kernel has given back its CPUs. For a
+    /// partition it also makes sure that no other group has the CPUs, and that the groups above can
+    /// pass them on. Most errors happen here, while the runtime can still keep exclusivity without
+    /// a gap.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -65,16 +65,16 @@ impl Enforcer {
             return self.await_added(placed, partition::deadline());
         }
         let Some(group) = &placed.cgroup else { return Err(KernelRefusal::Nowhere) };
+        // The runtime may make the groups later.
         match partition::reserve(&self.on, group, placed.adjustment.cpus()) {
-            // The runtime may make them later.
             Err(refused) if refused.is_gone() => Ok(()),
             result => result,
         }
     }
 
-    /// Before CPUs are set for containers, by the runtime or here: waits until no group that is
-    /// gone has any that they get. All of them have one time together. Those whose CPUs the kernel
-    /// keeps for such a group, and why.
+    /// Prepares a change of containers' CPUs, by the runtime or here: waits until no removed group
+    /// has any of them. One deadline holds for all. Returns the containers whose CPUs the kernel
+    /// still keeps for such a group.
     pub fn await_cpus<'a>(&self, placed: &'a [Target]) -> Vec<(&'a Target, KernelRefusal)> {
         let until = partition::deadline();
         let refused = |placed: &'a Target| Some((placed, self.await_added(placed, until).err()?));
@@ -91,17 +91,17 @@ impl Enforcer {
             false => partition::await_removed(&self.on, group, added, until),
         };
         match result {
-            // A group that is gone needs no CPUs.
+            // A removed group needs no CPUs.
             Err(refused) if refused.is_gone() => Ok(()),
             result => result,
         }
     }
 
-    /// Makes a container's group what it should be, by now or again: a partition of its CPUs or an
-    /// ordinary group. A group that is gone needs nothing.
+    /// Makes a container's group a partition of its CPUs or an ordinary group, as decided. A
+    /// removed group needs nothing.
     ///
     /// # Errors
-    /// If the kernel refuses a partition. Others may run on the container's CPUs then.
+    /// If the kernel refuses a partition. Other containers may run on the CPUs then.
     pub fn settle(&self, placed: &Target) -> Result<(), KernelRefusal> {
         let Some(group) = &placed.cgroup else { return Err(KernelRefusal::Nowhere) };
         let result = match placed.is_partition() {
@@ -114,8 +114,8 @@ impl Enforcer {
         }
     }
 
-    /// Makes groups ordinary ones that an earlier life made partitions, and names them in the log.
-    /// Says how many could not be written.
+    /// Makes partitions of an earlier process ordinary groups, and logs their names. Returns the
+    /// number of failed writes.
     pub fn release(&self, partitions: &[(String, CgroupPath)]) -> u64 {
         let mut failed = 0;
         for (name, group) in partitions {
@@ -133,10 +133,10 @@ impl Enforcer {
         failed
     }
 
-    /// Lifts the CFS quota of a container's pod, or puts it back, by now or again.
+    /// Lifts the CFS quota of a container's pod or puts it back, as decided.
     ///
     /// # Errors
-    /// If the kernel refuses. That is not worth refusing anything for.
+    /// If the kernel refuses, which is no reason to refuse the container.
     pub fn settle_pod_quota(&self, placed: &Target) -> Result<(), FileError> {
         let Some(pod) = placed.cgroup.as_ref().and_then(CgroupPath::parent) else { return Ok(()) };
         let (done, result) = match placed.lifts_pod_quota {
@@ -152,8 +152,8 @@ impl Enforcer {
         Ok(())
     }
 
-    /// Sets a container's CPUs without the runtime, which keeps believing what it was last told.
-    /// For want of a better way only.
+    /// Sets a container's CPUs without the runtime, whose own record becomes wrong. Only for cases
+    /// without a better way.
     ///
     /// # Errors
     /// If the kernel refuses, the group is gone or not known, or some of them are kept for one that
@@ -182,8 +182,7 @@ impl Enforcer {
         Ok(Narrowed::Done)
     }
 
-    /// Lifts an exclusive container's own CFS quota without the runtime, which was told to and did
-    /// not.
+    /// Lifts an exclusive container's own CFS quota, after the runtime has ignored the request.
     ///
     /// # Errors
     /// If the kernel refuses, or the group is gone.
@@ -194,7 +193,7 @@ impl Enforcer {
         }
     }
 
-    /// Takes what ended containers have left out of a group and those in it.
+    /// Removes leftovers of ended containers from a group and the groups in it.
     pub fn tidy(&self, top: &CgroupPath) {
         partition::tidy(&self.on, top);
     }

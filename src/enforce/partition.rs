@@ -1,10 +1,10 @@
 //! cpuset partitions: the kernel takes a group's CPUs away from all other groups of the machine,
-//! and gives them back when the group is removed, whether this program runs or not.
+//! and gives them back after the group's removal, whether this program runs or not.
 //!
 //! Source: `Documentation/admin-guide/cgroup-v2.rst` of the kernel, `cpuset.cpus.exclusive` (Linux
 //! 6.7) and `cpuset.cpus.partition`. A group becomes a *remote* partition of CPUs that all groups
-//! above it have in their `cpuset.cpus.exclusive`, which works at any depth below groups that are
-//! none.
+//! above it have in their `cpuset.cpus.exclusive`. This works at any depth below groups that are no
+//! partitions.
 
 use super::hierarchy::{FileError, Hierarchy};
 use crate::cpuset::CpuSet;
@@ -19,57 +19,57 @@ const EFFECTIVE: &str = "cpuset.cpus.effective";
 const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 const EXCLUSIVE_EFFECTIVE: &str = "cpuset.cpus.exclusive.effective";
 const PARTITION: &str = "cpuset.cpus.partition";
-/// What a group is that is no partition.
+/// The state of a group that is no partition.
 const MEMBER: &str = "member";
 
-/// How long CPUs of groups that were removed are waited for, twice at most before an answer: far
-/// less than a runtime waits for that. The kernel needs milliseconds as a rule.
+/// How long to wait for the CPUs of removed groups, at most twice per answer: far less than the
+/// runtime's time limit. The kernel needs milliseconds as a rule.
 const PATIENCE: Duration = Duration::from_millis(400);
-/// How long it is left alone between two looks.
+/// The pause between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Why the kernel does not keep others off a group's CPUs.
+/// Why the kernel does not keep other groups off a group's CPUs.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelRefusal {
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The runtime did not say where the container's group is.
-    #[error("the runtime does not tell the container's control group")]
+    /// The runtime did not name the container's group.
+    #[error("the runtime does not name the container's control group")]
     Nowhere,
-    /// A group that had the CPUs was removed, and the kernel has not given them back.
+    /// The kernel has not given back the CPUs of a removed group.
     #[error("the kernel still keeps {} for a group that is gone", wording::cpus(.0))]
     Withheld(CpuSet),
-    /// All writes went through, but the group is no valid partition of its CPUs.
+    /// All writes succeeded, but the group is no valid partition of its CPUs.
     #[error(
         "{group} is {state:?} with {} after {kind:?} of {} was asked for", wording::cpus(.effective), wording::cpus(.cpus)
     )]
     Invalid {
         /// The group.
         group: CgroupPath,
-        /// What `cpuset.cpus.partition` says; the kernel's reason is in it.
+        /// The content of `cpuset.cpus.partition`, with the kernel's reason.
         state: String,
-        /// The CPUs it really has.
+        /// Its effective CPUs.
         effective: CpuSet,
-        /// What was asked for.
+        /// The requested type.
         kind: PartitionType,
-        /// The CPUs that were asked for.
+        /// The requested CPUs.
         cpus: CpuSet,
     },
 }
 
 impl KernelRefusal {
-    /// Whether the group is not there (any more): nothing has to be kept then.
+    /// Whether the group does not exist (any more): it needs no CPUs then.
     pub fn is_gone(&self) -> bool {
         matches!(self, KernelRefusal::File(error) if error.is_gone())
     }
 }
 
-/// Waits until no other group has `cpus`, and sees to it that the groups above `group` can pass
-/// them on to it. The group itself need not be there yet.
+/// Waits until no other group has `cpus`, and lets the groups above `group` pass them on to it. The
+/// group itself need not exist yet.
 ///
 /// # Errors
-/// If the kernel refuses; because another partition has some of them, as a rule.
+/// If the kernel refuses, as a rule because another partition has some of the CPUs.
 pub(super) fn reserve(
     on: &Hierarchy,
     group: &CgroupPath,
@@ -85,8 +85,7 @@ pub(super) fn reserve(
         }
         Ok(())
     };
-    // What ended containers have left above them may be in the way: only then is it worth looking
-    // for.
+    // Leftovers of ended containers may be in the way.
     widen().or_else(|error: FileError| match error.is_gone() {
         true => Err(error),
         false => {
@@ -97,11 +96,11 @@ pub(super) fn reserve(
     Ok(())
 }
 
-/// Makes `group` a partition of `cpus`, whatever it was before. Everything is read back.
+/// Makes `group` a partition of `cpus`, whatever it was before, and reads the result back.
 ///
 /// # Errors
-/// If the kernel refuses. The group is an ordinary one then, or what it was before if its CPUs are
-/// withheld.
+/// If the kernel refuses. The group is an ordinary one then; if its CPUs are withheld, it is
+/// unchanged.
 pub(super) fn keep(
     on: &Hierarchy,
     group: &CgroupPath,
@@ -113,10 +112,10 @@ pub(super) fn keep(
     }
     let result = make(on, group, cpus, kind);
     match &result {
-        // Nothing was written: what it keeps by now it goes on keeping.
+        // The group is unchanged.
         Ok(()) | Err(KernelRefusal::Withheld(_)) => {}
         Err(refused) if refused.is_gone() => {}
-        // As far as it can be: the error that counts is the first one.
+        // Ignores another error: the first one counts.
         Err(_) => drop(release(on, group)),
     }
     result
@@ -130,8 +129,8 @@ fn make(
 ) -> Result<(), KernelRefusal> {
     reserve(on, group, cpus)?;
     clear_siblings(on, group, cpus)?;
-    // CPUs that it gives up leave `cpuset.cpus` first, CPUs that it gets come last, so that it
-    // always has some.
+    // CPUs that it gives up leave `cpuset.cpus` first, and new CPUs come last, so that the group is
+    // never without CPUs.
     let list = cpus.to_string();
     if on.cpus(group, CPUS)? != cpus {
         on.write(group, CPUS, &list)?;
@@ -140,8 +139,7 @@ fn make(
     if holds(on, group, cpus, kind)? {
         return Ok(());
     }
-    // An invalid partition, or one of the other kind, does not always become valid by being asked
-    // again.
+    // A second write does not always make an invalid partition, or one of the other type, valid.
     if on.read(group, PARTITION)? != MEMBER {
         on.write(group, PARTITION, MEMBER)?;
     }
@@ -153,9 +151,9 @@ fn make(
     Err(KernelRefusal::Invalid { group: group.clone(), state, effective, kind, cpus })
 }
 
-/// Takes `cpus` out of the ordinary groups beside one, and what other partitions beside it have:
-/// the kernel makes no partition of what another group names. The runtime hears of it with the
-/// answer.
+/// Removes `cpus`, and the CPUs of partitions beside `group`, from the ordinary groups beside it:
+/// the kernel makes no partition of CPUs in another group's `cpuset.cpus`. The answer informs the
+/// runtime.
 fn clear_siblings(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<(), FileError> {
     let Some(pod) = group.parent() else { return Ok(()) };
     let siblings: Vec<CgroupPath> =
@@ -176,24 +174,24 @@ fn clear_siblings(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<()
     Ok(())
 }
 
-/// Until when is waited that begins now.
+/// The end of a wait that begins now.
 pub(super) fn deadline() -> Instant {
     Instant::now() + PATIENCE
 }
 
 /// Waits until no group but this one has `cpus`.
 ///
-/// The kernel gives the CPUs of a removed partition back a while after its group has vanished from
-/// the file system. Meanwhile it still compares it with its siblings: a write of its CPUs into a
-/// sibling's `cpuset.cpus`, as the runtime makes for a container that comes back, invalidates it
-/// and all other partitions beside it, and only half: their CPUs are lost, and the kernel's memory
-/// is damaged (seen with Linux 6.12: warnings in `partition_xcpus_del`, crashes minutes later).
+/// The kernel gives the CPUs of a removed partition back a while after the group's directory is
+/// gone. Meanwhile it still compares the group with its siblings. A write of these CPUs into a
+/// sibling's `cpuset.cpus`, as the runtime makes for a container that comes back, invalidates the
+/// partition and all others beside it, but incompletely: their CPUs are lost, and the kernel's
+/// memory is damaged (Linux 6.12: warnings in `partition_xcpus_del`, crashes minutes later).
 ///
-/// Partitions of others than pods are not waited for: they do not end, and where they are in the
-/// way the kernel says so.
+/// It does not wait for partitions outside of pods: they do not end, and the kernel reports those
+/// that are in the way.
 ///
 /// # Errors
-/// If that takes too long.
+/// If the deadline passes.
 pub(super) fn await_returned(
     on: &Hierarchy,
     group: &CgroupPath,
@@ -204,7 +202,7 @@ pub(super) fn await_returned(
     let own = match on.read(group, PARTITION) {
         Ok(state) if state != MEMBER => on.cpus(group, EFFECTIVE)?,
         Ok(_) => CpuSet::EMPTY,
-        // It is made later.
+        // The runtime makes it later.
         Err(error) if error.is_gone() => CpuSet::EMPTY,
         Err(error) => return Err(error.into()),
     };
@@ -213,12 +211,11 @@ pub(super) fn await_returned(
     await_free(on, &top, cpus - own, beside, until)
 }
 
-/// The same for a group that is to be none of its own: waits until no group that was removed beside
-/// it has `cpus`. Those of partitions that are there it may name, and where no group was removed
-/// nothing is waited for.
+/// The same for an ordinary group: waits until no removed group beside it has `cpus`. It may name
+/// CPUs of existing partitions. Without a removed group there is no wait.
 ///
 /// # Errors
-/// If that takes too long.
+/// If the deadline passes.
 pub(super) fn await_removed(
     on: &Hierarchy,
     group: &CgroupPath,
@@ -226,8 +223,7 @@ pub(super) fn await_removed(
     until: Instant,
 ) -> Result<(), KernelRefusal> {
     let (Some(top), Some(pod)) = (group.top(), group.parent()) else { return Ok(()) };
-    // A group is counted until nothing of it is left, which is some time after its CPUs have come
-    // back.
+    // The kernel counts a removed group for some time after it has given the CPUs back.
     let is_none = |stat: String| stat.lines().any(|line| line == "nr_dying_descendants 0");
     if on.read(&pod, "cgroup.stat").is_ok_and(is_none) {
         return Ok(());
@@ -235,11 +231,10 @@ pub(super) fn await_removed(
     await_free(on, &top, cpus, || on.tops().iter().map(|top| kept_in(on, top)).collect(), until)
 }
 
-/// Waits until all of `cpus` are free for the groups in `top`, but those that others keep.
+/// Waits until all of `cpus` but those in `kept` are free for the groups in `top`.
 ///
-/// What these may not use (a CPU that came online after the kubelet's start, or a slice with
-/// `AllowedCPUs=`) is never among what they run on: it is free if no partition has it, and what
-/// becomes of it then the kernel says.
+/// CPUs that `top` may not use (one that came online after the kubelet's start, or a slice with
+/// `AllowedCPUs=`) are never effective in it: they count as free if no partition has them.
 fn await_free(
     on: &Hierarchy,
     top: &CgroupPath,
@@ -266,13 +261,13 @@ fn await_free(
     }
 }
 
-/// CPUs that a group or groups in it have for themselves, as valid partitions.
+/// The CPUs of valid partitions among a group and the groups in it.
 fn kept_in(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
     let state = on.read(group, PARTITION).unwrap_or_default();
     if PartitionType::ALL.iter().any(|kind| state == kind.name()) {
         return on.cpus(group, EXCLUSIVE_EFFECTIVE).unwrap_or_default();
     }
-    // Only what a group may have for itself can be passed on to a partition in it.
+    // A partition in a group gets its CPUs from the group's exclusive ones.
     match on.cpus(group, EXCLUSIVE) {
         Ok(cpus) if !cpus.is_empty() => {
             on.children(group).iter().map(|child| kept_in(on, child)).collect()
@@ -281,7 +276,7 @@ fn kept_in(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
     }
 }
 
-/// Whether a group is a valid partition of just these CPUs.
+/// Whether a group is a valid partition of exactly these CPUs.
 pub(super) fn holds(
     on: &Hierarchy,
     group: &CgroupPath,
@@ -294,7 +289,7 @@ pub(super) fn holds(
 /// Makes a group an ordinary one, whatever it was before.
 ///
 /// # Errors
-/// If it cannot be told what it is, or the kernel refuses.
+/// If its state cannot be read, or the kernel refuses.
 pub(super) fn release(on: &Hierarchy, group: &CgroupPath) -> Result<(), FileError> {
     if on.read(group, PARTITION)? != MEMBER {
         on.write(group, PARTITION, MEMBER)?;
@@ -305,13 +300,12 @@ pub(super) fn release(on: &Hierarchy, group: &CgroupPath) -> Result<(), FileErro
     Ok(())
 }
 
-/// Makes a group's `cpuset.cpus.exclusive` what the groups in it need, and says what that is.
-/// Groups that are gone meanwhile need nothing; what cannot be written stays.
+/// Reduces a group's `cpuset.cpus.exclusive` to what the groups in it need, and returns that.
+/// Groups removed meanwhile need nothing. A file that cannot be written keeps its value.
 pub(super) fn tidy(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
     let has = on.cpus(group, EXCLUSIVE).unwrap_or_default();
     let is_member = on.read(group, PARTITION).is_ok_and(|state| state == MEMBER);
-    // Nothing below a group without any can have some, and what a partition does with its own is
-    // its own business.
+    // No group below one without exclusive CPUs has any. A partition manages its own CPUs.
     if has.is_empty() || !is_member {
         return has;
     }

@@ -1,5 +1,5 @@
-//! What this process can do with the node's control groups: write them, and have the kernel keep
-//! exclusivity.
+//! Finds out whether this process can write the node's control groups, and whether the kernel can
+//! keep exclusivity.
 
 use super::hierarchy::{Hierarchy, Version};
 use crate::ledger::CgroupPath;
@@ -7,12 +7,12 @@ use nix::sys::utsname::uname;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The first Linux with `cpuset.cpus.exclusive`, and with it partitions below groups that are none.
+/// The first Linux with `cpuset.cpus.exclusive`, and so with partitions below ordinary groups.
 const FIRST_LINUX: (u32, u32) = (6, 7);
-/// The capability without which the kernel makes no partition (`linux/capability.h`).
+/// The capability that partitions need (`linux/capability.h`).
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// Why it cannot do that.
+/// Why that is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeError {
     /// There is no hierarchy.
@@ -27,12 +27,12 @@ pub enum ProbeError {
     /// The kernel is too old.
     #[error("cpuset partitions in pods need Linux 6.7 or newer, and this is {0}")]
     OldLinux(String),
-    /// It can only be read.
+    /// It is mounted read-only, or a security module forbids writes.
     #[error("control groups in {} cannot be written: {error}. The host's cgroup file system has to be mounted there read-write", root.display())]
     ReadOnly {
-        /// Where it is mounted.
+        /// The mount point.
         root: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         error: String,
     },
     /// Privileges are missing.
@@ -41,7 +41,7 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
-    /// What follows where groups cannot be written for this reason.
+    /// The consequence of groups that are not writable, in words.
     pub fn consequence(&self) -> String {
         match self {
             ProbeError::NoHierarchy(_) => {
@@ -55,7 +55,7 @@ impl ProbeError {
     }
 }
 
-/// The hierarchy below `root`, if groups can be written in it.
+/// The hierarchy below `root`, if its groups are writable.
 ///
 /// # Errors
 /// The reason if not.
@@ -80,7 +80,7 @@ pub fn binding(root: &Path) -> Result<Hierarchy, ProbeError> {
     }
 }
 
-/// The hierarchy below `root`, if partitions can be made in it.
+/// The hierarchy below `root`, if the kernel makes partitions in it.
 ///
 /// # Errors
 /// The reason if not.
@@ -103,7 +103,7 @@ pub fn probe(root: &Path) -> Result<Hierarchy, ProbeError> {
     Ok(hierarchy)
 }
 
-/// Whether some group has the file: distributions bring it to older kernels, too.
+/// Whether some group has the file: distributions backport it to older kernels.
 fn offers_exclusive(hierarchy: &Hierarchy, root: &Path) -> bool {
     let Ok(entries) = fs::read_dir(root) else { return false };
     entries

@@ -1,10 +1,11 @@
 //! CFS quotas, which throttle exclusive CPUs: the container's own, and that of its pod.
 //!
-//! Exclusive CPUs are all that such a container can use, so a quota can only harm: rounding and
-//! bookkeeping between CPUs throttle it while it uses no more than its own. The plugin asks the
-//! runtime to lift the container's; not every one does so for a container that runs. The pod's no
-//! runtime knows: the kubelet gives a pod's group the sum of its containers' limits. It lifts that
-//! under its static policy (kubernetes/kubernetes#127525), and does not know that it should here.
+//! A container cannot use more than its exclusive CPUs, so a quota can only do harm: rounding and
+//! the kernel's accounting per CPU throttle a container that uses no more than its own CPUs. The
+//! plugin asks the runtime to lift the container's quota, but not every runtime does so for a
+//! running container. No runtime knows the pod's quota: the kubelet gives a pod's group the sum of
+//! its containers' limits. It lifts that quota under its own static policy only
+//! (kubernetes/kubernetes#127525).
 
 use super::hierarchy::{FileError, Hierarchy, Version};
 use crate::ledger::CgroupPath;
@@ -12,13 +13,13 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
 const MAX: &str = "cpu.max";
-/// Where the quota is remembered that was lifted: on the group itself, so that it is known as long
-/// as it matters.
+/// The extended attribute with the quota before it was lifted. It exists exactly as long as the
+/// group.
 const REMEMBERED: &str = "user.nri-cpu-manager.cpu.max";
-/// No quota, with the period left as it is.
+/// The value for no quota; it leaves the period unchanged.
 const NONE: &str = "max";
 
-/// The file of a quota, by either interface, and what is in it without one.
+/// The file of a quota, and its content without a quota.
 fn file(version: Version) -> (&'static str, &'static str) {
     match version {
         Version::V1 => ("cpu.cfs_quota_us", "-1"),
@@ -26,7 +27,7 @@ fn file(version: Version) -> (&'static str, &'static str) {
     }
 }
 
-/// A group's quota, if it has one. Where the CPU controller is not in use there is none.
+/// A group's quota; `None` also without the CPU controller.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -39,8 +40,8 @@ pub(super) fn of(on: &Hierarchy, group: &CgroupPath) -> Result<Option<String>, F
     }
 }
 
-/// Ends a container's own quota. Its value needs no record here: the runtime sets another one by
-/// its limit.
+/// Ends a container's own quota. This needs no record of the old value: the runtime sets a new
+/// quota from the container's limit.
 ///
 /// # Errors
 /// If it cannot be written.
@@ -49,10 +50,10 @@ pub(super) fn end(on: &Hierarchy, group: &CgroupPath) -> Result<(), FileError> {
     on.of_cpu().write(group, file, none)
 }
 
-/// Lifts a group's quota and remembers it. Says whether there was one.
+/// Lifts a group's quota and stores it in the attribute. Returns whether there was one.
 ///
 /// # Errors
-/// If it cannot be read, written or remembered; it is not lifted then.
+/// If it cannot be read, written or stored; it stays in force then.
 pub(super) fn lift(on: &Hierarchy, group: &CgroupPath) -> Result<bool, FileError> {
     let quota = on.read(group, MAX)?;
     if quota.starts_with(NONE) {
@@ -65,7 +66,7 @@ pub(super) fn lift(on: &Hierarchy, group: &CgroupPath) -> Result<bool, FileError
     Ok(true)
 }
 
-/// Puts a quota back that was lifted, unless another one has been set since. Says whether it did.
+/// Puts a lifted quota back, unless there is a new one. Returns whether it did.
 ///
 /// # Errors
 /// If it cannot be read or written.
@@ -76,7 +77,7 @@ pub(super) fn restore(on: &Hierarchy, group: &CgroupPath) -> Result<bool, FileEr
         Ok(length) => {
             String::from_utf8_lossy(buffer.get(..length).unwrap_or_default()).into_owned()
         }
-        // It was never lifted, or its file system cannot remember anything.
+        // There was no quota to lift, or the file system has no attributes.
         Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => return Ok(false),
         Err(error) => return Err(FileError::Read { path, source: error.into() }),
     };

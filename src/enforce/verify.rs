@@ -1,5 +1,4 @@
-//! Whether what was decided is really so: the groups' files and the processes are the witnesses,
-//! never our own books.
+//! Compares decisions with the groups' files and the processes.
 
 use super::affinity;
 use super::hierarchy::{FileError, Hierarchy, Version};
@@ -15,23 +14,20 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// Processes looked at in one container: a container may have thousands, and where one may run is
-/// where all may.
+/// How many processes of a container to check. It may have thousands, as a rule with the same CPUs.
 const PROCESSES: usize = 16;
-/// Processes whose inherited masks are widened at most: of a container that has more, those that it
-/// starts with.
+/// How many processes of a container get a wider mask at most.
 const WIDENED: usize = 4096;
 
-/// Something that is not as it was decided.
+/// A difference from the decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Drift {
-    /// Other CPUs are set for the container's group: another program wrote there, or the runtime
-    /// did not.
+    /// The container's group has other CPUs: another program wrote them, or the runtime did not
+    /// write the right ones.
     Set(CpuSet),
     /// The group should be a partition and is not, or the other way round.
     Partition(String),
-    /// The kernel lets the group run elsewhere, or not on all of its own CPUs, although the right
-    /// ones are set.
+    /// The group has the right CPUs, but the kernel lets it run on other ones, or not on all.
     Effective(CpuSet),
     /// A process may run where its group may not.
     Process(u32, CpuSet),
@@ -39,38 +35,38 @@ pub enum Drift {
     Quota(String),
     /// It has a CFS quota of its own, though it has exclusive CPUs.
     OwnQuota(String),
-    /// The container's first process may not run on all of its CPUs, because its parent may not
-    /// either.
+    /// The container's first process inherited its parent's mask, which lacks some of the
+    /// container's CPUs.
     Inherited(u32, CpuSet),
 }
 
-/// What is set for a container, as its control group tells.
+/// The state of a container's control group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InForce {
     /// Its CPUs, at least one.
     pub cpus: CpuSet,
-    /// The NUMA nodes for its memory, empty if none are set; `None` if that does not show.
+    /// The NUMA nodes for its memory, empty if none are set; `None` if unknown.
     pub mems: Option<NodeSet>,
     /// Those of them that the groups above leave it, if these were set here to keep it in the
     /// shared pool.
     pub left: Option<CpuSet>,
-    /// Whether the group is a partition of these CPUs, of whatever kind.
+    /// Whether the group is a partition of these CPUs, of either type.
     pub kept: bool,
 }
 
-/// What is left of a container, as its control group tells.
+/// Whether a container still exists, by its control group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// It has processes, as far as can be seen.
+    /// It has processes, or that is unknown.
     Lives,
-    /// It has none, its pod may have.
+    /// It has no processes. Its pod's group exists.
     Ended,
-    /// Its pod's group is gone, too.
+    /// Its pod's group is gone as well.
     PodGone,
 }
 
 impl Drift {
-    /// All kinds.
+    /// All kinds, see [`Drift::kind`].
     pub const KINDS: [&str; 7] = [
         "cpuset",
         "partition",
@@ -81,7 +77,7 @@ impl Drift {
         "inherited_affinity",
     ];
 
-    /// What to call it in statistics.
+    /// Its name in metrics.
     pub fn kind(&self) -> &'static str {
         match self {
             Drift::Set(_) => "cpuset",
@@ -121,23 +117,22 @@ impl fmt::Display for Drift {
     }
 }
 
-/// Looks at what the kernel says.
+/// Reads the kernel's state.
 #[derive(Debug, Clone)]
 pub struct Verifier {
     on: Hierarchy,
     processes: PathBuf,
-    /// The partitions that there should be, if any.
+    /// The type of partitions under `exclusivity: kernel`.
     kind: Option<PartitionType>,
 }
 
 impl Verifier {
-    /// Reads a hierarchy, and processes in `processes`, `/proc` as a rule.
+    /// `processes` is `/proc` as a rule.
     pub fn new(on: Hierarchy, processes: &Path, kind: Option<PartitionType>) -> Verifier {
         Verifier { on, processes: processes.to_owned(), kind }
     }
 
-    /// Everything that is not as it was decided for a container. What has no group (any more) is as
-    /// it should be.
+    /// All differences from the decision for a container; none if it has no group (any more).
     pub fn look(&self, placed: &Target) -> Vec<Drift> {
         let Some(group) = placed.cgroup.as_ref().filter(|_| placed.running) else {
             return Vec::new();
@@ -152,12 +147,11 @@ impl Verifier {
         }
     }
 
-    /// What is set for a container's group; `None` if it cannot be seen, or has no CPUs set.
-    ///
-    /// None set is no news: some OCI runtimes set them for a group of their own within.
+    /// The state of a container's group; `None` if it cannot be read or has no CPUs set. Some OCI
+    /// runtimes set the CPUs of an inner group instead.
     pub fn set_for(&self, group: &CgroupPath) -> Option<InForce> {
         let cpus = self.on.cpus(group, "cpuset.cpus").ok().filter(|cpus| !cpus.is_empty())?;
-        // The older interface has all nodes there where none were set.
+        // Version 1 shows all nodes in a group without own ones.
         let mems = self.on.cpus(group, "cpuset.mems").ok();
         let mems = mems.filter(|_| self.on.version() == Version::V2);
         let kept = PartitionType::ALL
@@ -169,12 +163,12 @@ impl Verifier {
         Some(InForce { cpus, left, mems: mems.map(|nodes| nodes.iter().collect()), kept })
     }
 
-    /// Whether a group is there.
+    /// Whether a group exists.
     pub fn has(&self, group: &CgroupPath) -> bool {
         self.on.directory(group).is_dir()
     }
 
-    /// Whether a container's group still has processes in it.
+    /// Whether a container still exists.
     pub fn presence(&self, holder: &Holder) -> Presence {
         if !self.has(&holder.pod_group) {
             return Presence::PodGone;
@@ -182,7 +176,7 @@ impl Verifier {
         let Some(group) = holder.group.as_ref().filter(|group| self.has(group)) else {
             return Presence::Ended;
         };
-        // Groups within it count as well. The older interface does not tell.
+        // The kernel counts inner groups as well. Version 1 has no such file.
         match self.on.read(group, "cgroup.events") {
             Ok(events) if events.lines().any(|line| line == "populated 0") => Presence::Ended,
             _ => Presence::Lives,
@@ -214,10 +208,10 @@ impl Verifier {
         )?;
         let is_right = match placed.adjustment.is_exclusive() {
             true => effective == placed.runs_on,
-            // The kernel takes CPUs for another one from it a moment before that one runs.
+            // The kernel takes CPUs for a new partition away a moment before that one runs.
             false => effective.is_subset(&placed.runs_on),
         };
-        // Another drift explains this one, of those above.
+        // A drift above explains this one.
         if drift.is_empty() && !is_right {
             drift.push(Drift::Effective(effective));
         }
@@ -235,11 +229,10 @@ impl Verifier {
         Ok(drift)
     }
 
-    /// The processes of a group and of those in it, as far as there are not more than `most` of
-    /// either: crun puts a container's into a group of its own within, where systemd makes the
-    /// groups.
+    /// At most `most` processes of a group and of at most as many groups in it: with systemd's
+    /// groups, crun puts a container's processes into an inner group.
     fn processes_of(&self, group: &CgroupPath, most: usize) -> Result<Vec<u32>, FileError> {
-        // Processes outside of our view are 0.
+        // The kernel shows processes of other pid namespaces as 0.
         let pids = |text: String| -> Vec<u32> {
             text.lines().filter_map(|pid| pid.parse().ok()).filter(|&pid| pid != 0).collect()
         };
@@ -254,17 +247,17 @@ impl Verifier {
         Ok(found)
     }
 
-    /// Lets those processes of a container run on all of its CPUs that may run on just `inherited`:
-    /// the first one, and what it has started since. Needs `CAP_SYS_NICE`.
+    /// Lets the processes of a container with the mask `inherited` run on all of its CPUs: the
+    /// first one, and those that it has started since. Needs `CAP_SYS_NICE`.
     ///
     /// # Errors
-    /// What the kernel said for the first process that it did not work for.
+    /// The kernel's error for the first process that it refuses.
     pub fn widen(&self, placed: &Target, inherited: CpuSet) -> io::Result<()> {
         let Some(group) = &placed.cgroup else { return Ok(()) };
         for pid in self.processes_of(group, WIDENED).map_err(io::Error::other)? {
             if self.status(pid).is_some_and(|status| status.allowed == inherited) {
                 match affinity::widen(&self.processes, pid, placed.runs_on) {
-                    // It has just ended.
+                    // The process has just ended.
                     Err(error) if self.status(pid).is_some() => return Err(error),
                     _ => {}
                 }
@@ -273,9 +266,8 @@ impl Verifier {
         Ok(())
     }
 
-    /// A process may give itself fewer CPUs, and that is its own business. If they are just those
-    /// that the process above it may use, it was never asked: Linux 6.2 and newer keep such a mask
-    /// through every change of the cpuset.
+    /// A process may give itself fewer CPUs, which is no drift. A mask that equals the parent's is
+    /// inherited instead: Linux 6.2 and newer keep it through every change of the cpuset.
     fn inherited(&self, pid: u32, status: &ProcessStatus, effective: CpuSet) -> Option<Drift> {
         let above = self.status(status.parent)?.allowed;
         let limits = !effective.is_subset(&above) && status.allowed == above & effective;
@@ -288,7 +280,7 @@ impl Verifier {
     }
 }
 
-/// What matters of `/proc/PID/status`.
+/// A part of `/proc/PID/status`.
 #[derive(Debug, PartialEq, Eq)]
 struct ProcessStatus {
     parent: u32,

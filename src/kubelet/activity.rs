@@ -1,13 +1,13 @@
-//! Whether the kubelet's own CPU manager is active, from all that tells of it.
+//! Whether the kubelet's own CPU manager is active.
 //!
-//! Its state file names its policy, and can be trusted in that: a kubelet refuses to start with the
-//! file of another policy, so changing it takes deleting the file, and the kubelet writes it anew
-//! at once, also under policy none. How old the file is tells nothing, as it is written only when
-//! an assignment changes.
+//! The kubelet's state file names its policy reliably: a kubelet refuses to start with the file of
+//! another policy, so an administrator has to delete the file for a change, and the kubelet writes
+//! a new one at once, also under policy none. The age of the file means nothing, as the kubelet
+//! writes it only when an assignment changes.
 //!
-//! Where the file cannot be seen, requests tell: under the static policy the kubelet names CPUs for
-//! every container that it creates, under policy none for none. So does another NRI plugin that
-//! comes earlier; then there is the same conflict, and the same answer.
+//! Without access to the file, requests show the policy: under the static policy the kubelet names
+//! CPUs for every container that it creates, under policy none for no container. An NRI plugin that
+//! the runtime calls earlier may name CPUs too. That is the same conflict with the same answer.
 
 use super::{Look, StateFile};
 use crate::ledger::{Event, KubeletClaim, Qos, Stance};
@@ -16,44 +16,42 @@ use std::fmt;
 /// The policy that assigns exclusive CPUs.
 const STATIC: &str = "static";
 
-/// The policy of the CPU manager, as the state file names it.
+/// What the state file shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StatePolicy {
     /// The static policy is active.
     Static,
-    /// Another policy is.
+    /// Another policy is active.
     Other,
-    /// The file cannot be seen.
+    /// There is no file, or no access to it.
     Unknown,
 }
 
-/// Knows whether the kubelet's CPU manager is active.
 #[derive(Debug, Clone)]
-pub struct ActivityDetector {
+pub(crate) struct ActivityDetector {
     when_active: Stance,
+    /// Whether the last conclusive request named CPUs.
     file: StatePolicy,
-    /// Whether the last request that tells named CPUs.
     named: bool,
-    /// What the kubelet assigned, as last seen.
+    /// The kubelet's assignments, as last read.
     claims: Vec<KubeletClaim>,
     active: bool,
 }
 
-/// What has changed for the ledger.
+/// A change that the ledger needs to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
-    /// The kubelet's CPU manager is active.
+pub(crate) enum Change {
+    /// The kubelet's CPU manager became active.
     Came(Sign),
-    /// It is no longer.
+    /// It is no longer active.
     Went,
-    /// It is still active, and has changed its assignments; or something else follows from its
-    /// being active.
+    /// It is still active, and its assignments or the configured stance changed.
     Assigned,
 }
 
-/// What tells that the kubelet's CPU manager is active.
+/// The evidence for an active CPU manager of the kubelet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sign {
+pub(crate) enum Sign {
     /// Its state file.
     File,
     /// CPUs in a request.
@@ -70,9 +68,8 @@ impl fmt::Display for Sign {
 }
 
 impl ActivityDetector {
-    /// A guard that knows nothing yet; `when_active` is what follows when the kubelet's CPU manager
-    /// is active.
-    pub fn new(when_active: Stance) -> ActivityDetector {
+    /// `when_active` is the stance beside an active CPU manager of the kubelet.
+    pub(crate) fn new(when_active: Stance) -> ActivityDetector {
         ActivityDetector {
             when_active,
             file: StatePolicy::Unknown,
@@ -82,15 +79,14 @@ impl ActivityDetector {
         }
     }
 
-    /// Something else follows from now on when the kubelet's CPU manager is active.
-    pub fn change_stance(&mut self, when_active: Stance) -> Option<Change> {
+    /// Replaces the stance beside an active CPU manager of the kubelet.
+    pub(crate) fn change_stance(&mut self, when_active: Stance) -> Option<Change> {
         let before = std::mem::replace(&mut self.when_active, when_active);
         (self.active && before != when_active).then_some(Change::Assigned)
     }
 
-    /// Takes note of what the state file says now. One that cannot be believed changes at most the
-    /// policy.
-    pub fn look(&mut self, look: Look) -> Option<Change> {
+    /// Takes note of a look at the state file. An invalid file changes the policy at most.
+    pub(crate) fn look(&mut self, look: Look) -> Option<Change> {
         let of =
             |policy: &str| if policy == STATIC { StatePolicy::Static } else { StatePolicy::Other };
         let before = self.claims.clone();
@@ -101,7 +97,7 @@ impl ActivityDetector {
             }
             Look::StateFile(StateFile { policy, claims, .. }) => {
                 self.file = of(&policy);
-                // What it assigned before its policy changed is still to be taken over.
+                // After a change of the policy the last assignments are still to be taken over.
                 if self.file == StatePolicy::Static {
                     self.claims = claims;
                 }
@@ -113,13 +109,13 @@ impl ActivityDetector {
         self.judge().or_else(|| (self.active && self.claims != before).then_some(Change::Assigned))
     }
 
-    /// Takes note of what an event tells, before it is handled.
-    pub fn note_event(&mut self, event: &Event) -> Option<Change> {
+    /// Takes note of an event, before the ledger handles it.
+    pub(crate) fn note_event(&mut self, event: &Event) -> Option<Change> {
         match event {
             Event::Create { pod, container } if pod.qos != Qos::Unknown => {
                 self.named = container.cpus.is_some();
             }
-            // An update without CPUs says nothing: it may be about something else.
+            // An update without CPUs is not conclusive: it may be about something else.
             Event::Update { pod, wanted, .. }
                 if pod.qos != Qos::Unknown && wanted.cpus.is_some() =>
             {
@@ -144,13 +140,12 @@ impl ActivityDetector {
         }
     }
 
-    /// Whether it is active.
-    pub fn is_active(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         self.active
     }
 
-    /// What the ledger has to hear after a change.
-    pub fn event(&self) -> Event {
+    /// The event for the ledger after a change.
+    pub(crate) fn event(&self) -> Event {
         let stance = if self.active { self.when_active } else { Stance::Assign };
         Event::Kubelet { stance, claims: self.claims.clone() }
     }

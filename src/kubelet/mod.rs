@@ -1,13 +1,13 @@
-//! The kubelet beside us: what its own CPU manager has assigned, and whether it still assigns.
+//! The kubelet's own CPU manager: its assignments, and whether it is active.
 //!
-//! A node has one that assigns CPUs. If that is the kubelet (`cpuManagerPolicy: static`), the
-//! plugin stands back, see [`ActivityDetector`]; once it no longer is, the plugin takes over what
-//! the kubelet assigned, without moving a container.
+//! Only one program may assign a node's CPUs. If that is the kubelet (`cpuManagerPolicy: static`),
+//! the plugin stands back, see `ActivityDetector`. Afterwards it takes over the kubelet's
+//! assignments without moving a container.
 
 mod activity;
 mod state;
 mod state_file_watcher;
 
-pub use activity::{ActivityDetector, Change, Sign};
+pub(crate) use activity::{ActivityDetector, Change, Sign};
 pub use state::{StateFile, StateFileError};
-pub use state_file_watcher::{FILE, INTERVAL, Look, StateFileWatcher};
+pub(crate) use state_file_watcher::{INTERVAL, Look, StateFileWatcher};

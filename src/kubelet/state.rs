@@ -1,20 +1,18 @@
-//! `cpu_manager_state`: the file in which the kubelet's CPU manager keeps who has which exclusive
-//! CPUs.
+//! `cpu_manager_state`: the file of the kubelet's CPU manager with its assignments.
 //!
 //! One line of JSON in three generations: entries by container id (1), by pod uid and container
-//! name (2), and with CPUs of whole pods beside them (3). Its checksum is FNV-1a over the text that
-//! Go's debugging printer makes of it.
+//! name (2), and with CPUs of whole pods beside them (3). Its checksum is FNV-1a over the text of
+//! Go's debugging printer.
 //!
-//! The file is root's own; nothing that a pod says is in it. What it says are claims like any
-//! other: believed only as far as they are legal, see [`Ledger`](crate::ledger::Ledger).
+//! The file belongs to root, and no pod has influence on its text. The
+//! [`Ledger`](crate::ledger::Ledger) accepts its claims only if they are legal, like all others.
 
 use crate::cpuset::{CpuSet, ParseError};
 use crate::ledger::{ContainerId, KubeletClaim, Named, PodUid};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-/// What the file says.
+/// The content of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateFile {
     /// The policy of the kubelet that wrote it. A kubelet with another one refuses to start until
@@ -24,18 +22,17 @@ pub struct StateFile {
     pub shared: CpuSet,
     /// Exclusive CPUs, in order of pod uid and container name.
     pub claims: Vec<KubeletClaim>,
-    /// CPUs that pods with resources of their own hold as a whole; the claims of their containers
-    /// lie within.
+    /// CPUs of pods with resources of their own; the claims of their containers are parts of them.
     pub pods: Vec<(PodUid, CpuSet)>,
 }
 
-/// Why a file says nothing that could be believed.
+/// Why a file is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StateFileError {
     /// It is no such file, or only part of one.
     #[error("it is torn or not a state file of the kubelet's CPU manager ({0})")]
     Form(String),
-    /// Something has changed in it since the kubelet wrote it, or a later kubelet wrote it.
+    /// Something changed the file after the kubelet wrote it, or a later kubelet wrote it.
     #[error(
         "its checksum is {says} and should be {is}: it was damaged or edited, or is of a format this program does not know"
     )]
@@ -44,15 +41,15 @@ pub enum StateFileError {
         policy: String,
         /// The checksum it names.
         says: u64,
-        /// The checksum of what it says.
+        /// The checksum of its content.
         is: u32,
     },
-    /// It names CPUs that are none.
+    /// A list of CPUs in it is wrong.
     #[error("the CPUs of {of} are wrong: {error}")]
     Cpus {
         /// The policy it names.
         policy: String,
-        /// Whose CPUs.
+        /// The container or pod.
         of: String,
         /// What is wrong with them.
         error: ParseError,
@@ -60,7 +57,7 @@ pub enum StateFileError {
 }
 
 impl StateFileError {
-    /// The policy that a file names which cannot be believed otherwise.
+    /// The policy in the file, which is reliable in an invalid file too.
     pub fn policy(&self) -> Option<&str> {
         match self {
             StateFileError::Form(_) => None,
@@ -112,8 +109,8 @@ impl StateFile {
         Ok(StateFile { policy: file.policy_name, shared, claims, pods })
     }
 
-    /// The file's content, of the second generation, which every kubelet since 1.18 reads. CPUs of
-    /// whole pods, and claims by container id, have no place in it.
+    /// The file's content in the second generation, which every kubelet since 1.18 reads. It has no
+    /// place for CPUs of whole pods and for claims by container id.
     pub fn to_json(&self) -> String {
         let mut entries: BTreeMap<String, CheckpointEntry> = BTreeMap::new();
         for KubeletClaim { of, cpus } in &self.claims {
@@ -133,7 +130,7 @@ impl StateFile {
             checksum: 0,
         };
         file.checksum = file.dumps().first().map_or(0, |dump| u64::from(fnv1a(dump)));
-        // Maps with texts as keys can always be written.
+        // Maps with texts as keys always have a JSON form.
         serde_json::to_string(&file).unwrap_or_default()
     }
 }
@@ -184,8 +181,8 @@ impl CheckpointFile {
         }
     }
 
-    /// What Go's printer may have made of it. A map that is missing in the file was nil or empty,
-    /// and which generation wrote a file without entries cannot be seen in it either.
+    /// The possible texts of Go's printer. A map that is missing in the file was nil or empty, and
+    /// a file without entries does not show its generation.
     fn dumps(&self) -> Vec<String> {
         const NOTHING: [&str; 2] = ["map[]", "<nil>"];
         const BY_ID: &str = "map[string]string";
@@ -240,12 +237,9 @@ fn dump_pods(pods: &BTreeMap<String, PodCpus>) -> String {
     let pairs: Vec<String> = pods
         .iter()
         .map(|(uid, pod)| {
-            let mut elems = String::new();
-            for cpu in pod.cpu_set.parse::<CpuSet>().unwrap_or_default().iter() {
-                let space = if elems.is_empty() { "" } else { " " };
-                // Writing to a text cannot fail.
-                let _ = write!(elems, "{space}{cpu}:{{}}");
-            }
+            let cpus = pod.cpu_set.parse::<CpuSet>().unwrap_or_default();
+            let elems: Vec<String> = cpus.iter().map(|cpu| format!("{cpu}:{{}}")).collect();
+            let elems = elems.join(" ");
             format!("{uid}:{{CPUSet:(cpuset.CPUSet){{elems:(map[int]struct {{}})map[{elems}]}}}}")
         })
         .collect();

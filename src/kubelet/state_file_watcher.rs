@@ -1,4 +1,4 @@
-//! Reads the kubelet's state file, and again whenever it has been replaced.
+//! Reads the kubelet's state file, and again after each change.
 
 use super::StateFile;
 use std::fs::{self, File};
@@ -8,39 +8,39 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The file's name in the kubelet's directory.
-pub const FILE: &str = "cpu_manager_state";
+const FILE: &str = "cpu_manager_state";
 
-/// More than any such file has; a node of 256 pods needs some 30 KiB.
+/// The most bytes to read; a node of 256 pods needs some 30 KiB.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// How often it is looked at: a `stat`. A kubelet that was just switched is noticed before its
-/// first pods come back.
-pub const INTERVAL: Duration = Duration::from_secs(2);
+/// The pause between two looks, each a `stat`. The plugin notices a kubelet with a new policy
+/// before its first pods come back.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(2);
 
-/// What is there now.
+/// The present state of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Look {
-    /// No file, or none that can be seen from here.
+pub(crate) enum Look {
+    /// There is no file, or no access to it.
     Missing,
-    /// What it says.
+    /// A valid file.
     StateFile(StateFile),
-    /// A file that cannot be read or believed.
+    /// A file that cannot be read or is invalid.
     Bad {
-        /// The policy that it names all the same.
+        /// The policy in it, if it has one.
         policy: Option<String>,
         /// What is wrong with it.
         why: String,
     },
 }
 
-/// The file, and which one it was at the last look.
+/// The file, and its identity at the last look.
 #[derive(Debug)]
-pub struct StateFileWatcher {
+pub(crate) struct StateFileWatcher {
     path: PathBuf,
     seen: Option<Stamp>,
 }
 
-/// Whether it is still the same file: the kubelet replaces it, so it is a new inode each time.
+/// The identity of a file: the kubelet replaces its file, so the inode is new each time.
 #[derive(Debug, PartialEq, Eq)]
 enum Stamp {
     Missing,
@@ -49,19 +49,12 @@ enum Stamp {
 }
 
 impl StateFileWatcher {
-    /// The file in this directory, which need not exist.
-    pub fn new(kubelet_dir: &Path) -> StateFileWatcher {
+    pub(crate) fn new(kubelet_dir: &Path) -> StateFileWatcher {
         StateFileWatcher { path: kubelet_dir.join(FILE), seen: None }
     }
 
-    /// Which file it is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// What is there, if that may have changed since the last time. Reads the file then; costs one
-    /// `stat` else.
-    pub fn look(&mut self) -> Option<Look> {
+    /// Reads the file if it may have changed since the last look; otherwise this costs one `stat`.
+    pub(crate) fn look(&mut self) -> Option<Look> {
         let stamp = stamp(&self.path);
         if self.seen.as_ref() == Some(&stamp) {
             return None;
@@ -100,7 +93,7 @@ fn stamp(path: &Path) -> Stamp {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    // Opening a pipe would wait for a writer.
+    // Opening a named pipe would wait for a writer.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a file"));
     }
@@ -125,15 +118,15 @@ mod tests {
         for _ in 0..2 {
             let new = dir.path().join("new");
             fs::write(&new, NONE).unwrap();
-            fs::rename(&new, watch.path()).unwrap();
+            fs::rename(&new, &watch.path).unwrap();
             assert!(matches!(watch.look(), Some(Look::StateFile(state)) if state.policy == "none"));
             assert_eq!(watch.look(), None);
         }
-        fs::write(watch.path(), &NONE[1..]).unwrap();
+        fs::write(&watch.path, &NONE[1..]).unwrap();
         assert!(matches!(watch.look(), Some(Look::Bad { policy: None, .. })));
-        fs::remove_file(watch.path()).unwrap();
+        fs::remove_file(&watch.path).unwrap();
         assert_eq!(watch.look(), Some(Look::Missing));
-        fs::create_dir(watch.path()).unwrap();
+        fs::create_dir(&watch.path).unwrap();
         assert!(matches!(watch.look(), Some(Look::Bad { why, .. }) if why == "it is not a file"));
     }
 

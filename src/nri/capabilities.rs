@@ -1,19 +1,19 @@
-//! What a runtime can do, told from how it introduces itself.
+//! The capabilities of a runtime, from its name and versions.
 //!
-//! A runtime names itself and its version; since NRI 0.12 also the NRI version it is built with.
-//! Before, that has to be looked up by the runtime's version. Where nothing matches, the least is
-//! assumed: it works everywhere.
+//! A runtime names itself and its version, and since NRI 0.12 also its NRI version. For older ones
+//! a table has the NRI version. An unknown runtime gets the least capabilities, which work
+//! everywhere.
 
 use std::fmt;
 
-/// How a runtime introduces itself in `Configure`.
+/// A runtime's name and versions from `Configure`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Runtime {
     /// `containerd` or `cri-o`; containerd 2.0.0 to 2.0.3 say `v2`.
     pub name: String,
     /// Its version, as `v2.1.9`, `1.7.28-0ubuntu1` or `2.1.9+unknown`.
     pub version: String,
-    /// The version of NRI it is built with; empty before 0.12, and not always a version after.
+    /// Its NRI version; empty before NRI 0.12, and not always a version later.
     pub nri_version: String,
 }
 
@@ -27,14 +27,14 @@ impl fmt::Display for Runtime {
     }
 }
 
-/// A version of three numbers; what follows them is dropped.
+/// A version of three numbers, without a suffix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// Changes when something breaks.
+    /// The number of incompatible versions.
     pub major: u32,
-    /// Changes when something is added.
+    /// The number of versions with new features.
     pub minor: u32,
-    /// Changes when something is repaired.
+    /// The number of versions with fixes.
     pub patch: u32,
 }
 
@@ -54,7 +54,7 @@ impl Version {
     fn parse(text: &str) -> Option<(Version, &str)> {
         let (major, rest) = number(text.trim().trim_start_matches('v'))?;
         let (minor, rest) = number(rest.strip_prefix('.')?)?;
-        // Distributions cut the patch number off here and there.
+        // Some distributions cut off the patch number.
         let (patch, rest) = rest.strip_prefix('.').and_then(number).unwrap_or((0, rest));
         Some((v(major, minor, patch), rest))
     }
@@ -66,47 +66,47 @@ fn number(text: &str) -> Option<(u32, &str)> {
     Some((digits.parse().ok()?, rest))
 }
 
-/// What the runtime at the other end can do.
+/// The capabilities of the connected runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities {
-    /// The NRI version it is built with, at least; `None` if that could not be told.
+    /// Its NRI version, at least; `None` if unknown.
     pub nri: Option<Version>,
     /// The events to subscribe to: bit `event - 1` for each. Never zero, and no bit that the
     /// runtime does not know.
     pub events: i32,
-    /// Whether containers may be changed without an event: before NRI 0.12.1 that can lock the
-    /// runtime up for good.
+    /// Whether the plugin may change containers without an event. Before NRI 0.12.1 that can
+    /// deadlock the runtime.
     pub unsolicited_updates: bool,
-    /// Whether adjustments can be validated, and plugins be required (NRI 0.10).
+    /// Whether the runtime offers validation of adjustments and required plugins (NRI 0.10).
     pub validation: bool,
-    /// What the operator should know about this runtime, a sentence each.
+    /// Warnings for the operator about this runtime, a sentence each.
     pub warnings: Vec<String>,
 }
 
-/// `StartContainer`: the container waits for the answer, so it is subscribed to only where that has
-/// a use.
+/// `StartContainer`: the container waits for the answer, so the plugin subscribes only where it
+/// needs the event.
 pub(super) const BEFORE_START: i32 = 0x20;
 /// `ValidateContainerAdjustment`, since NRI 0.10: one more call for every container.
 pub(super) const VALIDATE: i32 = 0x2000;
-/// Events of all NRI versions but that one.
+/// The events of all NRI versions, without `StartContainer`.
 const EVENTS: i32 = 0x7ff & !BEFORE_START;
 /// `UpdatePodSandbox` and `PostUpdatePodSandbox`.
 const POD_UPDATE_EVENTS: i32 = 0x800 | 0x1000;
 
 impl Capabilities {
-    /// What `runtime` can do.
+    /// The capabilities of a runtime with these names and versions.
     pub fn of(runtime: &Runtime) -> Capabilities {
         let kind = RuntimeKind::of(&runtime.name);
         let version = Version::parse(&runtime.version).map(|(version, _)| version);
         let table = version.and_then(|version| built_with(kind?, version));
         let nri = match runtime.nri_version.as_str() {
             "" => table,
-            // Whatever it says, that it says something is from 0.12.0 or later.
-            told => told_nri(told).or(table).max(Some(v(0, 12, 0))),
+            // Runtimes send this field since 0.12.0.
+            text => reported_nri(text).or(table).max(Some(v(0, 12, 0))),
         };
-        // Whether the runtime holds back lifecycle calls while a plugin registers. Where not, a
-        // container that is created at that moment is in neither the list of existing containers
-        // nor in an event.
+        // Whether the runtime holds back lifecycle calls while a plugin registers. If it does not,
+        // a container created at that moment is neither in the list of existing containers nor in
+        // an event.
         let blocks_during_sync = kind == Some(RuntimeKind::Containerd)
             && version.is_some_and(|version| {
                 version >= v(2, 0, 3) || (v(1, 7, 26)..v(2, 0, 0)).contains(&version)
@@ -131,7 +131,7 @@ enum RuntimeKind {
 impl RuntimeKind {
     fn of(name: &str) -> Option<RuntimeKind> {
         match name {
-            // 2.0.0 to 2.0.3 take the last part of a Go import path for their name.
+            // 2.0.0 to 2.0.3 use the last part of a Go import path as their name.
             "containerd" | "v2" => Some(RuntimeKind::Containerd),
             "cri-o" => Some(RuntimeKind::Crio),
             _ => None,
@@ -139,11 +139,11 @@ impl RuntimeKind {
     }
 }
 
-/// The NRI version from the runtime's own words.
+/// The NRI version that the runtime reports.
 ///
-/// What follows the numbers may mean a commit before that version (`v0.12.1-0.20260701...`) or
-/// after: take the earlier, because a repair that is not there is worse than one that is not used.
-fn told_nri(text: &str) -> Option<Version> {
+/// A suffix may mean a commit before that version (`v0.12.1-0.20260701...`) or after it. This
+/// returns the earlier version: relying on a missing fix is worse than not using a fix.
+fn reported_nri(text: &str) -> Option<Version> {
     match Version::parse(text)? {
         (version, build) if build.is_empty() || build.starts_with('+') => Some(version),
         (Version { major, minor, patch: patch @ 1.. }, _) => Some(v(major, minor, patch - 1)),
@@ -151,7 +151,7 @@ fn told_nri(text: &str) -> Option<Version> {
     }
 }
 
-/// The NRI version that a runtime of this kind and version is built with.
+/// The NRI version of a runtime of this kind and version.
 fn built_with(kind: RuntimeKind, version: Version) -> Option<Version> {
     let table: &[(Version, Version)] = match kind {
         RuntimeKind::Containerd => &[
@@ -171,7 +171,7 @@ fn built_with(kind: RuntimeKind, version: Version) -> Option<Version> {
             (v(1, 29, 2), v(0, 6, 0)),
             (v(1, 31, 0), v(0, 6, 1)),
             (v(1, 32, 0), v(0, 9, 0)),
-            // A commit between 0.9.0 and 0.10.0 that has the pod update events and no validation.
+            // A commit between 0.9.0 and 0.10.0 with pod update events and without validation.
             (v(1, 33, 0), v(0, 9, 1)),
             (v(1, 34, 0), v(0, 10, 0)),
             (v(1, 35, 0), v(0, 11, 0)),

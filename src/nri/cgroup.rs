@@ -1,11 +1,11 @@
-//! A container's control group, from what the runtime calls its path.
+//! The control groups of containers and pods, from the runtime's paths.
 
 use crate::ledger::CgroupPath;
 
-/// The control group behind an OCI `cgroupsPath`; `None` if it says nothing or is no path.
+/// The control group of an OCI `cgroupsPath`; `None` if it is empty or no path.
 ///
 /// With the cgroupfs driver it is a plain path. With systemd's it is `SLICE:PREFIX:NAME`: a scope
-/// `PREFIX-NAME.scope` in a slice, of which containerd may give the whole path and CRI-O gives the
+/// `PREFIX-NAME.scope` in a slice. containerd may give the whole path of the slice, CRI-O gives its
 /// last name only. A slice `a-b.slice` lies in `a.slice` (systemd.slice(5)).
 pub(super) fn of_cgroups_path(path: &str) -> Option<CgroupPath> {
     let parts: Vec<&str> = path.split(':').collect();
@@ -19,17 +19,17 @@ pub(super) fn of_cgroups_path(path: &str) -> Option<CgroupPath> {
     CgroupPath::new(&format!("{}/{unit}", expand(last)?))
 }
 
-/// The control group behind a pod's `cgroup_parent`, which with systemd's driver is a slice, its
-/// whole path or its name; `None` if it says nothing or is no path.
+/// The control group of a pod's `cgroup_parent`; `None` if it is empty or no path. With systemd's
+/// driver it is a slice, by its path or its name.
 pub(super) fn of_cgroup_parent(parent: &str) -> Option<CgroupPath> {
     let last = parent.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     if last.ends_with(".slice") { CgroupPath::new(&expand(last)?) } else { CgroupPath::new(parent) }
 }
 
-/// Where systemd puts a slice.
+/// The path of a slice.
 fn expand(slice: &str) -> Option<String> {
     let name = match slice {
-        // The OCI runtimes' choice for containers outside of Kubernetes.
+        // The OCI runtimes use this slice for containers outside of Kubernetes.
         "" => "system",
         slice => slice.strip_suffix(".slice")?,
     };

@@ -1,42 +1,40 @@
-//! Frames of the multiplexed socket: taking them apart, and cutting messages so that the runtime
-//! can read them.
+//! Frames of the multiplexed socket: reading them, and cutting messages so that the runtime can
+//! read them.
 //!
 //! A frame is a connection's number (4 bytes), a payload's length (4 bytes), both big endian, and
-//! the payload. Both directions here are pure: bytes in, bytes out.
+//! the payload. Both directions are pure: bytes in, bytes out.
 
-/// The connection on which the runtime calls us (service `Plugin`).
+/// The connection for the runtime's calls (service `Plugin`).
 pub const PLUGIN_CONN: u32 = 1;
-/// The connection on which we call the runtime (service `Runtime`).
+/// The connection for the plugin's calls (service `Runtime`).
 pub const RUNTIME_CONN: u32 = 2;
 /// Bytes before a frame's payload.
 pub const FRAME_HEADER: usize = 8;
-/// The longest payload that is accepted: what NRI before 0.7 may send (16 MiB) and a little slack.
+/// The longest accepted payload in bytes: the longest of NRI before 0.7 (16 MiB), and some slack.
 pub const MAX_FRAME: usize = (16 << 20) + 4096;
 
 /// Bytes before a ttrpc message's payload; the first four of them are the payload's length.
 const MESSAGE_HEADER: usize = 10;
-/// The runtime reads the start of a message through a buffer of this size and loses the connection
-/// when a frame does not fit into it.
+/// The runtime reads the start of a message through a buffer of this size. It closes the connection
+/// if a frame does not fit into the buffer.
 const READER_BUFFER: usize = 4096;
 
-/// Why bytes from the peer are no frames.
+/// Why the peer's bytes are not frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Connection 0 is not for use.
+    /// There is no connection 0.
     #[error("the peer sent a frame for connection 0, which does not exist")]
     ReservedConnection,
-    /// More than anyone has to say at once.
+    /// The frame is longer than [`MAX_FRAME`].
     #[error("the peer announced a frame of {0} bytes, more than the {MAX_FRAME} that are allowed")]
     TooLong(usize),
 }
 
-/// Takes a stream of bytes apart into pieces of payload, however the frames were split on their
-/// way.
+/// Splits a stream of bytes into pieces of payload. Frames may arrive in parts of any size.
 #[derive(Debug, Default)]
 pub struct Unframer {
     /// Header bytes seen so far, as one big endian number.
     header: u64,
-    /// How many of them.
     seen: usize,
     /// Payload bytes of the current frame that are still to come.
     left: usize,
@@ -44,16 +42,13 @@ pub struct Unframer {
 }
 
 impl Unframer {
-    /// The next piece of payload in `input`, with its connection's number; `input` is moved past
-    /// it.
-    ///
-    /// `None` when `input` is used up. A frame's payload may come in several pieces; none of them
-    /// is empty.
+    /// The next piece of payload in `input` with its connection's number; moves `input` past it.
+    /// `None` at the end of `input`. A frame's payload may come in several pieces, none of which is
+    /// empty.
     ///
     /// # Errors
     ///
-    /// When the bytes are no frames. There is no way back into step then: the whole connection has
-    /// to go.
+    /// If the bytes are not frames. The caller has to close the connection.
     pub fn next<'a>(
         &mut self,
         input: &mut &'a [u8],
@@ -76,12 +71,12 @@ impl Unframer {
         Ok(Some((self.conn, piece)))
     }
 
-    /// Whether the bytes seen so far end between two frames.
+    /// Whether the bytes so far end between two frames.
     pub fn between_frames(&self) -> bool {
         self.left == 0 && self.seen == 0
     }
 
-    /// Reads the complete header.
+    /// Starts a frame after its last header byte.
     fn begin(&mut self) -> Result<(), FrameError> {
         let length = (self.header & u64::from(u32::MAX)) as usize;
         self.conn = (self.header >> 32) as u32;
@@ -97,26 +92,24 @@ impl Unframer {
     }
 }
 
-/// Cuts a stream of ttrpc messages into frames that the runtime's reader survives, however it was
-/// written.
+/// Cuts a stream of ttrpc messages into frames that the runtime's reader accepts.
 ///
-/// The reader hands over one whole frame at a time and fails if it does not fit where it is wanted.
-/// Hence a frame with any part of a message's header in it is at most 4096 bytes long; a longer
-/// frame holds nothing but payload of one message. This holds for whatever sizes the messages are
-/// written in, so no writer has to know.
+/// The reader passes on one whole frame at a time and fails if the frame does not fit into its
+/// buffer. Hence a frame with any part of a message's header is at most 4096 bytes long, and a
+/// longer frame has only payload of one message. Writers may write in pieces of any size.
 #[derive(Debug, Default)]
 pub struct Framer {
     /// Header bytes of the current message seen so far.
     seen: usize,
-    /// Payload length, as far as the header has been seen.
+    /// Payload length from the header bytes so far.
     length: u32,
     /// Payload bytes of the current message that are still to come.
     left: usize,
 }
 
 impl Framer {
-    /// How many bytes from the start of `bytes` make the next frame's payload; zero only if there
-    /// are none.
+    /// The number of bytes at the start of `bytes` for the next frame's payload; zero only if
+    /// `bytes` is empty.
     pub fn cut(&mut self, bytes: &[u8]) -> usize {
         if self.left > 0 {
             let payload = self.left.min(bytes.len());

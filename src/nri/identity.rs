@@ -1,15 +1,15 @@
-//! The plugin's name and index, as it registers.
+//! The plugin's name and index for the registration.
 
 use std::fmt;
 
-/// A plugin's name and index, checked: a runtime leaves a connection with a wrong one hanging.
+/// A plugin's valid name and index: a runtime never answers a plugin with a wrong one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     name: String,
     index: String,
 }
 
-/// Why a plugin cannot be called so.
+/// Why a name or an index is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// The index is not two digits.
@@ -25,7 +25,7 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// When a runtime would not accept one of them.
+    /// If a runtime would not accept one of them.
     pub fn new(name: &str, index: &str) -> Result<Identity, IdentityError> {
         let digit = |byte: u8| byte.is_ascii_digit();
         if index.len() != 2 || !index.bytes().all(digit) {
@@ -50,8 +50,7 @@ impl Identity {
 }
 
 impl Default for Identity {
-    /// `90-cpu-manager`: late, so that CPUs are chosen knowing what other plugins made of a
-    /// container.
+    /// `90-cpu-manager`: late, so that the plugin sees the other plugins' changes of a container.
     fn default() -> Identity {
         Identity { name: "cpu-manager".to_owned(), index: "90".to_owned() }
     }

@@ -1,4 +1,4 @@
-//! What the runtime says, in the ledger's words.
+//! Converts the runtime's messages into the ledger's types.
 
 use super::cgroup;
 use super::qos;
@@ -12,10 +12,10 @@ use crate::ledger::{
 use crate::nodeset::NodeSet;
 use std::collections::HashMap;
 
-/// The CFS period, in microseconds, where the runtime names none: the kubelet's default.
+/// The CFS period in microseconds, if the runtime names none: the kubelet's default.
 const DEFAULT_PERIOD: u64 = 100_000;
 
-/// Devices of a container that are looked at; no container gets as many one by one.
+/// The most devices of a container to convert; only privileged containers have more.
 const MAX_DEVICES: usize = 256;
 
 const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
@@ -27,9 +27,9 @@ const CRIO_METADATA: &str = "io.kubernetes.cri-o.Metadata";
 
 /// The pod of an event.
 ///
-/// Where the pod says nothing, the labels of `container` do: the kubelet puts the pod's uid, name
-/// and namespace on both. A pod made without a kubelet may have no uid at all; its sandbox's id
-/// then takes that place, so that two of them are never taken for one.
+/// The labels of `container` fill gaps of the pod: the kubelet puts the pod's uid, name and
+/// namespace on both. A pod without a kubelet may have no uid. Its sandbox's id replaces the uid,
+/// so that two such pods stay two.
 pub(super) fn pod(pod: &wire::PodSandbox, container: Option<&wire::Container>) -> Pod {
     let label = |key| {
         [Some(&pod.labels), container.map(|container| &container.labels)]
@@ -54,7 +54,7 @@ pub(super) fn pod(pod: &wire::PodSandbox, container: Option<&wire::Container>) -
     }
 }
 
-/// The annotations that are meant for this plugin, in an order that does not depend on the runtime.
+/// The annotations for this plugin, sorted: the runtime's order is random.
 fn wishes(annotations: &HashMap<String, String>) -> Vec<(String, String)> {
     let ours = annotations.iter().filter(|(name, _)| is_wish(name));
     let mut ours: Vec<(String, String)> =
@@ -88,8 +88,8 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
     }
 }
 
-/// A privileged container is given all devices of the host, `/dev/kmsg` among them: none of them
-/// says where it should be.
+/// A privileged container gets all devices of the host, `/dev/kmsg` among them. Its devices are no
+/// reason for a NUMA node.
 fn devices(devices: &[wire::LinuxDevice]) -> Vec<Device> {
     const KMSG: (i64, i64) = (1, 11);
     let is_kmsg = |device: &wire::LinuxDevice| (device.major, device.minor) == KMSG;
@@ -105,8 +105,7 @@ fn devices(devices: &[wire::LinuxDevice]) -> Vec<Device> {
     devices.iter().take(MAX_DEVICES).map(device).collect()
 }
 
-/// The CPUs of a container that is created with this adjustment, which is that of all plugins
-/// together.
+/// The CPUs of a new container with this adjustment by all plugins together.
 pub(super) fn final_cpus(
     container: &wire::Container,
     adjust: &wire::ContainerAdjustment,
@@ -115,7 +114,7 @@ pub(super) fn final_cpus(
     cpus(adjusted.or(container.linux.resources.cpu.as_ref())?, &container.id)
 }
 
-/// What the kubelet asks for in an update of `before`. Zero and nothing both mean "stays as it is".
+/// The kubelet's request in an update of `before`. Zero and an absent value both mean "unchanged".
 pub(super) fn wanted(resources: &wire::LinuxResources, before: &wire::Container) -> Wanted {
     let Some(cpu) = resources.cpu.as_ref() else { return Wanted::default() };
     Wanted {
@@ -125,8 +124,7 @@ pub(super) fn wanted(resources: &wire::LinuxResources, before: &wire::Container)
     }
 }
 
-/// Request and limit behind shares and quota; a period that `cpu` leaves open is as it was
-/// `before`.
+/// Request and limit from shares and quota; `before` has the period if `cpu` has none.
 fn request(cpu: &wire::LinuxCPU, before: Option<&wire::LinuxCPU>) -> CpuRequest {
     let period = [Some(cpu), before]
         .into_iter()
@@ -139,18 +137,17 @@ fn request(cpu: &wire::LinuxCPU, before: Option<&wire::LinuxCPU>) -> CpuRequest 
     }
 }
 
-/// The CPUs that are set.
 fn cpus(cpu: &wire::LinuxCPU, container: &str) -> Option<CpuSet> {
     list(&cpu.cpus, "CPUs", container)
 }
 
-/// The NUMA nodes that are set for memory; numbers past the largest that can be named are left out.
+/// The NUMA nodes for memory, without numbers past the limit of [`NodeSet`].
 fn mems(cpu: &wire::LinuxCPU, container: &str) -> Option<NodeSet> {
     list(&cpu.mems, "memory nodes", container).map(|nodes| nodes.iter().collect())
 }
 
-/// A list in the kernel's format. What is none counts as empty, with a warning: no event may fail
-/// for it.
+/// A list in the kernel's format. Another text counts as empty, with a warning: the event must not
+/// fail.
 fn list(text: &str, what: &str, container: &str) -> Option<CpuSet> {
     let text = text.trim();
     match text.parse::<CpuSet>() {
@@ -165,8 +162,8 @@ fn list(text: &str, what: &str, container: &str) -> Option<CpuSet> {
     }
 }
 
-/// The container's name in its pod's specification. Which of these are there depends on the runtime
-/// and on who made the container; the id is better than nothing.
+/// The container's name in its pod's specification, or its id. Runtimes and their clients store the
+/// name in different places.
 fn name(container: &wire::Container) -> String {
     let found = text(&container.labels, CONTAINER_NAME_LABEL)
         .or_else(|| non_empty(&container.name))
@@ -408,10 +405,10 @@ mod tests {
 
     #[test]
     fn creation_times() {
-        for (told, expected) in
+        for (created_at, expected) in
             [(0, None), (-5, None), (1_795_239_574_734_228_023, Some(1_795_239_574_734_228_023))]
         {
-            let container_ = wire::Container { created_at: told, ..Default::default() };
+            let container_ = wire::Container { created_at, ..Default::default() };
             assert_eq!(container(&container_, &wire::PodSandbox::new()).created_at, expected);
         }
     }

@@ -1,6 +1,6 @@
 //! A plugin that the runtime launched itself, from its plugin directory.
 //!
-//! The environment has its name and index, and which of its file descriptors is the connection.
+//! The environment has its name, its index and the file descriptor of the connection.
 
 use super::{Identity, IdentityError};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
@@ -12,7 +12,7 @@ const SOCKET: &str = "NRI_PLUGIN_SOCKET";
 const NAME: &str = "NRI_PLUGIN_NAME";
 const INDEX: &str = "NRI_PLUGIN_IDX";
 
-/// What the environment says to a plugin that the runtime launched.
+/// The environment of a plugin that the runtime launched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launched {
     /// Name and index, from the executable's file name.
@@ -21,10 +21,10 @@ pub struct Launched {
     fd: i32,
 }
 
-/// Why the environment of a launched plugin is no use.
+/// Why a launched plugin cannot use its environment.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// The socket's variable is there, but is no number of a file descriptor.
+    /// The socket's variable is not the number of a file descriptor.
     #[error("{SOCKET}={0:?} is not the number of an open file")]
     Socket(OsString),
     /// The name's or index's variable is missing or not text.
@@ -40,7 +40,7 @@ pub enum LaunchError {
     Take {
         /// The file descriptor.
         fd: i32,
-        /// Why not.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -50,7 +50,7 @@ impl Launched {
     ///
     /// # Errors
     ///
-    /// When it did, but the rest of what it has to say is missing or wrong.
+    /// If it did, but another variable is missing or wrong.
     pub fn from_environment(
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Option<Launched>, LaunchError> {
@@ -68,20 +68,19 @@ impl Launched {
 
     /// Takes the connection.
     ///
-    /// The file descriptor is only a number, and owning what a number stands for is `unsafe` in
-    /// Rust: nothing can tell who else uses it. So the kernel is asked for a duplicate, through a
-    /// handle of this very process (Linux 5.6); the original stays open until the process ends,
-    /// which is when a launched plugin's connection ends anyway.
+    /// To own a file descriptor given as a number is `unsafe` in Rust, as other code may use it
+    /// too. So this asks the kernel for a duplicate through a pidfd of this process (Linux 5.6).
+    /// The original stays open until the process ends, as does a launched plugin's connection.
     ///
     /// # Errors
     ///
-    /// When there is no such file descriptor, or the kernel is too old.
+    /// If there is no such file descriptor, or the kernel is too old.
     pub fn connection(&self) -> Result<UnixStream, LaunchError> {
         let take = || -> io::Result<UnixStream> {
             let this = pidfd_open(getpid(), PidfdFlags::empty())?;
             let socket = pidfd_getfd(this, self.fd, PidfdGetfdFlags::empty())?;
             let stream = UnixStream::from(socket);
-            // Also tells a socket from any other open file.
+            // Fails on any other open file.
             stream.peer_addr()?;
             Ok(stream)
         };

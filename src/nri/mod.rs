@@ -1,16 +1,16 @@
 //! The edge to the container runtime: the only room that knows protobuf and ttrpc.
 //!
 //! ```text
-//!   runtime ── socket ── mux ──┬── conn 1 ── rpc ── service ── incoming ──► Message ──► the ledger's owner
-//!                              │                       ▲                                   │
-//!                              │                       └── outgoing ◄──── reply ◄──────────┘
-//!                              └── conn 2 ── RegisterPlugin, UpdateContainers
+//! runtime ── socket ── mux ──┬── conn 1 ── rpc ── service ── incoming ──► Message ──► owner of the
+//!                            │                       ▲                                ledger │
+//!                            │                       └── outgoing ◄──── reply ◄──────────────┘
+//!                            └── conn 2 ── RegisterPlugin, UpdateContainers
 //! ```
 //!
 //! [`run`] keeps a connection for as long as the process lives; each connection is a [`Session`]
-//! with a number of its own. Everything that happens is sent as a [`Message`] to the one task that
-//! owns the ledger, in the order in which it arrived; that task answers through the message's
-//! reply. The edge holds no state of the node.
+//! with a number of its own. The edge sends every call as a [`Message`] to the one task that owns
+//! the ledger, in the order of arrival. That task answers through the message's reply. The edge
+//! holds no state of the node.
 
 mod capabilities;
 mod cgroup;
@@ -50,84 +50,80 @@ impl fmt::Display for Session {
     }
 }
 
-/// Where the edge sends what happens: to the one owner of the ledger.
+/// The edge's channel to the one owner of the ledger.
 ///
-/// Unbounded, so that no event can be lost to a full queue or to a caller that has given up; the
-/// runtime makes one call after the other, so hardly anything ever waits.
+/// It is unbounded, so that neither a full queue nor a caller that has given up can lose an event.
+/// The runtime makes one call after the other, so the queue stays short.
 pub type DaemonSender = mpsc::UnboundedSender<Message>;
 
-/// What the edge tells the ledger's owner. In each session: `Configure`, then events, then
+/// A message from the edge to the ledger's owner. In each session: `Configure`, then events, then
 /// `Disconnected`.
 ///
-/// An event's reply has a time limit, of which the owner need not know. If it comes too late,
-/// sending it fails: then the runtime has *not* heard the decision, and changes for other
-/// containers have to go along with a later one.
+/// An event's reply has a time limit, which the edge enforces: a late `send` fails. Then the
+/// runtime did *not* get the decision, and a later one has to carry the changes for other
+/// containers.
 #[derive(Debug)]
 pub enum Message {
     /// The runtime introduces itself.
     Configure {
         /// The connection.
         session: Session,
-        /// Who it says it is.
+        /// Its name and versions.
         runtime: Runtime,
-        /// What it can do.
+        /// Its capabilities.
         capabilities: Capabilities,
-        /// The configuration's text, for a plugin that the runtime launched; empty else.
+        /// The text of the configuration for a plugin that the runtime launched; otherwise empty.
         config: String,
-        /// For changing containers without an event; only where that is safe.
+        /// Changes containers without an event; `None` where that is not safe.
         updater: Option<Updater>,
         /// A refusal ends the connection; its text goes to the runtime's log.
         reply: oneshot::Sender<Result<Subscriptions, Refusal>>,
     },
-    /// Something happened to a pod or container, or all of them are listed.
+    /// An event of a pod or container, or the list of all.
     Event {
         /// The connection.
         session: Session,
         /// What happened.
         event: Event,
-        /// A refusal fails the creation or update that it answers; for any other event it is logged
-        /// only.
+        /// A refusal fails a creation or an update; the edge only logs that of another event.
         reply: oneshot::Sender<Result<Decision, Refusal>>,
     },
-    /// The runtime asks for approval of what all its plugins together made of a new container. It
-    /// is about to be created; [`Event::Create`] was answered before.
+    /// The runtime asks for approval of a new container with the changes of all plugins, after the
+    /// answer to [`Event::Create`].
     Validate {
         /// The connection.
         session: Session,
         /// The container.
         container: ContainerId,
-        /// The CPUs that it is going to have; `None` if none are set, or what is set is no list of
-        /// CPUs.
+        /// The CPUs that it is going to have; `None` if none are set or the list is not valid.
         cpus: Option<CpuSet>,
         /// A refusal fails the creation.
         reply: oneshot::Sender<Result<(), Refusal>>,
     },
-    /// Something happened that other events tell as well, or that decides nothing. It still tells
-    /// that the runtime has done what the last answer asked for: it makes one call after the other.
+    /// Another call, without an event for the ledger. It shows that the runtime has applied the
+    /// last answer, because it makes one call after the other.
     WentOn {
         /// The connection.
         session: Session,
     },
-    /// The connection has ended. Nothing that belongs to it comes after this.
+    /// The connection has ended; this is its last message.
     Disconnected {
         /// The connection.
         session: Session,
     },
 }
 
-/// What the owner wants to be told beyond what it always is: each of it costs every container a
-/// call.
+/// Optional calls that the owner subscribes to; each costs every container a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Subscriptions {
-    /// That a container is about to run, while it waits for the answer ([`Event::Starting`]).
+    /// [`Event::Starting`]: a container is about to run and waits for the answer.
     pub before_start: bool,
-    /// That a container is about to be created as all plugins together want it
-    /// ([`Message::Validate`]). A runtime with NRI before 0.10 cannot ask; see
+    /// [`Message::Validate`]. Runtimes with NRI before 0.10 lack this call, see
     /// [`Capabilities::validation`].
     pub validation: bool,
 }
 
-/// Why something is not allowed, in words for the person who wanted it: they appear in the pod's
+/// Why the plugin refuses something, in words for the user: the kubelet shows them in the pod's
 /// events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal(pub String);

@@ -1,9 +1,9 @@
 //! Two connections over one socket.
 //!
-//! [`new`] takes any stream and gives a [`Mux`], whose [`run`](Mux::run) moves the bytes, and the
-//! two connections. The reader of the socket never waits for a reader of a connection, so neither
-//! can hold up the other; instead each may fall only so far behind. Writers do wait: what is
-//! written is bounded by a small pipe.
+//! [`new`] takes any stream and returns a [`Mux`], which moves the bytes in [`run`](Mux::run), and
+//! the two connections. The reader of the socket never waits for a reader of a connection, so
+//! neither connection can delay the other; the number of unread bytes is bounded instead. Writers
+//! wait for a small pipe.
 
 use super::frame::{self, FrameError, Framer, PLUGIN_CONN, RUNTIME_CONN, Unframer};
 use std::pin::Pin;
@@ -14,17 +14,16 @@ use std::{fmt, io};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, Join, ReadBuf};
 use tokio::sync::mpsc;
 
-/// One connection: its reading half ends when the multiplexer does.
+/// One connection. Its reading half ends with the multiplexer.
 pub type Conn = Join<Incoming, DuplexStream>;
 
-/// Bytes that may wait to be written, and that are read from the socket at once. The runtime queues
-/// up to 256 frames, so its longest message (4 MiB) is far from overflowing that in pieces of this
-/// size.
+/// How many bytes may wait to be written, and how many to read from the socket at once. The runtime
+/// queues up to 256 frames, so its longest message (4 MiB) fits in pieces of this size.
 const PIECE: usize = 64 << 10;
-/// Bytes that may wait for a connection's reader: the longest request of old runtimes (16 MiB)
-/// twice.
+/// How many bytes may wait for a connection's reader: twice the longest request of old runtimes (16
+/// MiB).
 const MAX_WAITING: usize = 32 << 20;
-/// What a waiting piece costs besides its bytes, so that many tiny ones are not free.
+/// The cost of a waiting piece in addition to its bytes, which bounds the number of tiny ones.
 const PIECE_COST: usize = 64;
 
 /// Why the multiplexer stopped, other than by the end of the stream.
@@ -33,13 +32,13 @@ pub enum MuxError {
     /// The socket failed.
     #[error("the connection to the runtime failed: {0}")]
     Io(#[from] io::Error),
-    /// The peer does not speak the protocol.
+    /// The peer breaks the protocol.
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// The stream ended inside a frame.
     #[error("the connection to the runtime ended in the middle of a frame")]
     Truncated,
-    /// The peer sends faster than anyone reads.
+    /// Too many bytes wait for a reader.
     #[error(
         "the runtime has sent over {MAX_WAITING} bytes on connection {0} that wait for an answer to earlier ones"
     )]
@@ -65,11 +64,11 @@ struct Lane {
     outgoing: DuplexStream,
 }
 
-/// Takes `trunk` apart into the connection on which we are called and the one on which we call, in
-/// this order.
+/// Splits `trunk` into the connection for the runtime's calls and the one for the plugin's calls,
+/// in this order.
 ///
-/// Both exist at once, so nothing that arrives early is lost. Dropping the first one ends the
-/// multiplexer, after all that was written to it is on its way.
+/// Both exist from the start, so no early bytes get lost. After a drop of the first one the
+/// multiplexer sends what was written to it, and ends.
 pub fn new<T: AsyncRead + AsyncWrite>(trunk: T) -> (Mux<T>, Conn, Conn) {
     let (plugin, served) = lane();
     let (runtime, called) = lane();
@@ -85,11 +84,11 @@ fn lane() -> (Lane, Conn) {
 }
 
 impl<T: AsyncRead + AsyncWrite> Mux<T> {
-    /// Runs until either side ends the connection; its readers then see the end of their streams.
+    /// Runs until either side ends the connection. Then the readers see the end of their streams.
     ///
     /// # Errors
     ///
-    /// When the socket fails or the peer breaks the protocol. An orderly end is none.
+    /// If the socket fails or the peer breaks the protocol. An orderly end is no error.
     pub async fn run(self) -> Result<(), MuxError> {
         let (reader, writer) = tokio::io::split(self.trunk);
         tokio::select! {
@@ -99,7 +98,7 @@ impl<T: AsyncRead + AsyncWrite> Mux<T> {
     }
 }
 
-/// Sorts what arrives into the two inboxes, until the end.
+/// Sorts the arriving bytes into the two inboxes.
 async fn receive(
     mut trunk: impl AsyncRead + Unpin,
     plugin: &Inbox,
@@ -117,7 +116,7 @@ async fn receive(
             let inbox = match conn {
                 PLUGIN_CONN => plugin,
                 RUNTIME_CONN => runtime,
-                // For a connection that a later protocol may have: dropped, as the runtime does.
+                // A later protocol may have more connections; the runtime drops such bytes too.
                 _ => continue,
             };
             inbox.put(piece).ok_or(MuxError::Overrun(conn))?;
@@ -125,7 +124,7 @@ async fn receive(
     }
 }
 
-/// Sends what is written to the two connections, until the first one is dropped and empty.
+/// Sends the bytes of the two connections, until the first one is dropped and empty.
 async fn send(
     mut trunk: impl AsyncWrite + Unpin,
     mut plugin: DuplexStream,
@@ -166,15 +165,15 @@ fn encode(frames: &mut Vec<u8>, conn: u32, framer: &mut Framer, mut bytes: &[u8]
     }
 }
 
-/// Where the multiplexer leaves what arrives for a connection.
+/// The queue of bytes that arrived for a connection.
 struct Inbox {
     queue: mpsc::UnboundedSender<Vec<u8>>,
     waiting: Arc<AtomicUsize>,
 }
 
 impl Inbox {
-    /// Leaves a piece; `None` if too much waits already. Pieces for a connection that was dropped
-    /// are dropped too.
+    /// Queues a piece; `None` if too many bytes wait already. It drops pieces for a dropped
+    /// connection.
     fn put(&self, piece: &[u8]) -> Option<()> {
         let cost = piece.len() + PIECE_COST;
         if self.waiting.fetch_add(cost, Ordering::Relaxed) + cost > MAX_WAITING {
@@ -191,7 +190,7 @@ impl Inbox {
 #[derive(Debug)]
 pub struct Incoming {
     pieces: mpsc::UnboundedReceiver<Vec<u8>>,
-    /// The piece being read, and how much of it has been.
+    /// The present piece, and the number of its bytes that have been read.
     current: Vec<u8>,
     taken: usize,
     waiting: Arc<AtomicUsize>,

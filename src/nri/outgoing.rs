@@ -1,4 +1,4 @@
-//! What the ledger decides, in the runtime's words.
+//! Converts the ledger's decisions into the runtime's messages.
 
 use super::wire;
 use crate::ledger::environment::Variable;
@@ -6,11 +6,10 @@ use crate::ledger::{Adjustment, ContainerId, MilliCpu, Update};
 use protobuf::MessageField;
 use std::collections::HashSet;
 
-/// No CFS quota, as the OCI runtimes understand it; zero would mean "no change".
+/// No CFS quota for OCI runtimes; zero would mean "no change".
 const NO_QUOTA: i64 = -1;
 
-/// How a new container is to be made, so that it runs where `adjustment` says and has the variables of
-/// `environment`.
+/// The adjustment of a new container: CPUs, memory nodes and quota, and environment variables.
 pub(super) fn container_adjustment(
     adjustment: &Adjustment,
     environment: &[Variable],
@@ -31,11 +30,11 @@ pub(super) fn container_adjustment(
     }
 }
 
-/// Changes of containers that exist, in the order given, except for `without`.
+/// Changes of existing containers in the given order, without those of `without`.
 ///
-/// The runtime refuses two changes of one container, and any change of the one that is being
-/// created. The ledger makes neither; should it ever, the last change stands, and a creation does
-/// not fail for it.
+/// The runtime refuses two changes of one container, and any change of the container that it is
+/// creating. The ledger makes neither. If it did, the last change would stand, and a creation would
+/// not fail.
 pub(super) fn updates(
     updates: &[Update],
     without: Option<&ContainerId>,
@@ -59,15 +58,14 @@ fn update(update: &Update) -> wire::ContainerUpdate {
     wire::ContainerUpdate {
         container_id: update.container.0.clone(),
         linux: MessageField::some(linux),
-        // CRI-O would fail the container, or the whole synchronisation, that the change came along
-        // with.
+        // Without this, CRI-O fails the container, or the whole synchronisation, with this answer.
         ignore_failure: true,
         ..Default::default()
     }
 }
 
-/// CPUs, and no quota if they are exclusive, or that of the limit that holds again. Memory nodes
-/// only if they are decided on: changing those of a running container moves its memory.
+/// CPUs, and a quota: none for exclusive CPUs, or that of a limit that holds again. Memory nodes
+/// only if they are part of the decision: a change moves a running container's memory.
 fn resources(adjustment: &Adjustment) -> wire::LinuxResources {
     let mut cpu = wire::LinuxCPU {
         cpus: adjustment.cpus().to_string(),

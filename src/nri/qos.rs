@@ -1,14 +1,14 @@
-//! A pod's quality of service class, from the cgroup that the kubelet made for it.
+//! A pod's quality of service class, from its cgroup.
 
 use crate::ledger::Qos;
 
-/// The class behind a pod's `cgroup_parent`; [`Qos::Unknown`] if it was not made by a kubelet.
+/// The class from a pod's `cgroup_parent`; [`Qos::Unknown`] if no kubelet made the group.
 ///
 /// The kubelet puts a pod below `kubepods` (Guaranteed), `kubepods/burstable` or
-/// `kubepods/besteffort`, and all of that below a root that an administrator can choose. With the
+/// `kubepods/besteffort`, and these below a root that an administrator can choose. With the
 /// cgroupfs driver these are directories (`/kubepods/burstable/podUID`), with systemd's the parts
-/// of a slice's name (`kubepods-burstable-podUID.slice`), of which containerd gives the whole path
-/// and CRI-O the last name only.
+/// of a slice's name (`kubepods-burstable-podUID.slice`). containerd gives the whole path of the
+/// slice, CRI-O its last name only.
 pub(super) fn of_cgroup_parent(cgroup_parent: &str) -> Qos {
     let last = cgroup_parent.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     match last.strip_suffix(".slice") {
@@ -18,7 +18,7 @@ pub(super) fn of_cgroup_parent(cgroup_parent: &str) -> Qos {
     }
 }
 
-/// What follows the innermost `kubepods`: a node within a pod (kind) has one inside the other.
+/// The class by the part after the innermost `kubepods`: nodes in pods (kind) have several.
 fn of_parts<'a>(parts: impl DoubleEndedIterator<Item = &'a str>) -> Qos {
     let mut below = "";
     for part in parts.rev() {

@@ -1,8 +1,8 @@
-//! Calls that the runtime makes: ttrpc messages in, answers out.
+//! The runtime's calls: ttrpc messages in, answers out.
 //!
-//! Served by hand, because the `ttrpc` crate's server takes requests of 4 MiB at most (a runtime
-//! with NRI 0.6.1 lists all containers of a node in one), handles them in no particular order, and
-//! drops the handling of one when its caller gives up.
+//! The `ttrpc` crate's server does not fit: it takes requests of 4 MiB at most (a runtime with NRI
+//! 0.6.1 lists all containers of a node in one), handles them in no particular order, and drops the
+//! handling of a request when its caller gives up.
 
 use std::future::Future;
 use std::io;
@@ -15,32 +15,30 @@ use ttrpc::proto::{
     Request, Response, Status,
 };
 
-/// The longest request that is accepted, as NRI before 0.7 may send it.
+/// The longest accepted request in bytes: the longest of NRI before 0.7.
 const MAX_REQUEST: usize = (16 << 20) + 4096;
-/// Calls that may wait for their answers at once. The runtime makes one after the other; more only
-/// pile up when it gives up on some.
+/// How many calls may wait for their answers. The runtime makes one after the other, so more wait
+/// only if it gives up on some.
 const MAX_WAITING: usize = 64;
 
-/// What answers a call: the payload of a response, or why there is none.
+/// The payload of a response, or the error.
 pub(super) type Reply = Result<Vec<u8>, Status>;
 
-/// How a call is answered.
 pub(super) enum Answer<F> {
-    /// At once.
+    /// An immediate answer.
     Now(Reply),
-    /// When this future is done, which must have a time limit of its own. It runs beside later
-    /// calls.
+    /// The result of a future with a time limit of its own, which runs beside later calls.
     Later(F),
 }
 
 /// Answers `calls` until the connection ends, or `stop` is done and the last answer is written.
 ///
-/// Each call is handed over in the order in which it arrived, after the one before has been taken
-/// on. Calls that are no protobuf are answered with `INVALID_ARGUMENT`; the connection goes on.
+/// `handle` gets the calls in the order of their arrival. The answer to a call that is not protobuf
+/// is `INVALID_ARGUMENT`; the connection goes on.
 ///
 /// # Errors
 ///
-/// When the connection fails or what arrives is no ttrpc.
+/// If the connection fails or the bytes are not ttrpc.
 pub(super) async fn serve<C, F>(
     conn: impl AsyncRead + AsyncWrite + Unpin,
     mut handle: C,
@@ -59,7 +57,7 @@ where
         tokio::select! {
             biased;
             Some(done) = waiting.join_next() => {
-                // An answer that panicked: the caller times out. Nothing in them can.
+                // Only a panic in an answer leads here; the caller times out then.
                 let Ok((stream, reply)) = done else { continue };
                 write(&mut writer, stream, reply).await?;
             }
@@ -92,8 +90,8 @@ pub(super) fn status(code: Code, message: impl ToString) -> Status {
     ttrpc::get_status(code, message)
 }
 
-/// Sends an answer. One that is too long for the runtime's reader would cost the connection: an
-/// error goes out instead.
+/// Sends an answer, or an error if the answer is too long: the runtime's reader would close the
+/// connection.
 async fn write(
     writer: &mut (impl AsyncWrite + Unpin),
     stream: u32,
@@ -126,13 +124,13 @@ fn encode(reply: Reply) -> io::Result<Vec<u8>> {
 /// Messages from a stream of bytes.
 struct Messages<R> {
     reader: R,
-    /// What has been read of the next message, and maybe of more.
+    /// The bytes of the next message so far, and possibly of further ones.
     buffer: Vec<u8>,
 }
 
 impl<R: AsyncRead + Unpin> Messages<R> {
-    /// The next message; `None` at the stream's end. Dropping the future loses nothing. Memory is
-    /// taken for what has arrived, not for what was announced.
+    /// The next message; `None` at the stream's end. A drop of the future loses no bytes. Memory
+    /// grows with the bytes that arrived, not with the announced length.
     async fn next(&mut self) -> io::Result<Option<(MessageHeader, Vec<u8>)>> {
         loop {
             if let Some(head) = self.buffer.first_chunk::<MESSAGE_HEADER_LENGTH>() {

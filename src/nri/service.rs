@@ -1,4 +1,4 @@
-//! What each of the runtime's calls means, and how it is answered.
+//! The meaning of each of the runtime's calls, and its answer.
 
 use super::capabilities::{BEFORE_START, VALIDATE};
 use super::rpc::{Answer, Reply, status};
@@ -15,19 +15,19 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 use ttrpc::proto::{Code, Request};
 
-/// The service that we are.
+/// The plugin's ttrpc service.
 const SERVICE: &str = "nri.pkg.api.v1alpha1.Plugin";
-/// How long the runtime waits for an answer when it does not say.
+/// The runtime's default time limit for an answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest time limit that is believed.
+/// The longest accepted time limit.
 const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
-/// Part of the runtime's time limit after which an answer is given in any case: later than the
-/// limit, the runtime drops the plugin and goes on without it.
+/// The part of the runtime's time limit after which the plugin answers in any case: after the limit
+/// the runtime drops the plugin and goes on without it.
 const REPLY_PART: f64 = 0.6;
-/// Pods and containers that a synchronisation may list; beyond what any node can hold.
+/// The most pods and containers in a synchronisation, far more than a node can hold.
 const MAX_LISTED: usize = 1 << 16;
 
-/// How far the handshake has come.
+/// The progress of the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     Connected,
@@ -42,22 +42,22 @@ pub(super) struct Service {
     phase: watch::Sender<Phase>,
     updater: Updater,
     timeout: Duration,
-    /// Parts of a synchronisation that have come so far.
+    /// The parts of a synchronisation so far.
     pods: Vec<Pod>,
     containers: Vec<Container>,
 }
 
 type Later = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
-/// What a call's decision becomes.
+/// The kind of answer that a decision becomes.
 #[derive(Debug)]
 enum Outcome {
     Synchronize,
     Create(ContainerId),
     Update,
     Stop,
-    /// The call has no answer but that it was heard.
-    Heard,
+    /// The answer is empty.
+    Empty,
 }
 
 impl Service {
@@ -71,7 +71,7 @@ impl Service {
         Service { session, owner, phase, updater, timeout: REQUEST_TIMEOUT, pods, containers }
     }
 
-    /// Takes on a call that arrived just now.
+    /// Handles a call that arrived at this moment.
     pub(super) fn call(&mut self, request: &Request, arrived: Instant) -> Answer<Later> {
         if request.service != SERVICE {
             return unimplemented(format!("there is no service {:?} here", request.service));
@@ -181,7 +181,7 @@ impl Service {
             return Answer::Now(Err(status(Code::RESOURCE_EXHAUSTED, error)));
         }
         self.pods.extend(part.pods.iter().map(|pod| incoming::pod(pod, None)));
-        // A container may come before its pod, so it has to know its sandbox itself.
+        // A container may come before its pod, so its own fields have to name the sandbox.
         let unknown = wire::PodSandbox::new();
         self.containers.extend(part.containers.iter().map(|c| incoming::container(c, &unknown)));
         if part.more {
@@ -190,7 +190,7 @@ impl Service {
         let (mut pods, mut containers) =
             (std::mem::take(&mut self.pods), std::mem::take(&mut self.containers));
         let listed = pods.len() + containers.len();
-        // Nothing could be told to one without an id.
+        // A change needs an id.
         pods.retain(|pod| !pod.sandbox.0.is_empty());
         containers.retain(|container| !container.id.0.is_empty());
         if let left_out @ 1.. = listed - pods.len() - containers.len() {
@@ -211,7 +211,7 @@ impl Service {
         self.ask(event, Outcome::Create(id), deadline)
     }
 
-    /// Without an approval in time there is none: the runtime asks only who wants to be asked.
+    /// A late approval is a refusal: the runtime asks only plugins that subscribed.
     fn validate(
         &mut self,
         request: &wire::ValidateContainerAdjustmentRequest,
@@ -253,7 +253,7 @@ impl Service {
         self.ask(event, Outcome::Update, deadline)
     }
 
-    /// A pod is resized: told like a pod that starts, with its new budget.
+    /// The pod of the event has the new budget.
     fn update_pod(
         &mut self,
         request: wire::UpdatePodSandboxRequest,
@@ -264,7 +264,7 @@ impl Service {
         }
         let mut pod = incoming::pod(&request.pod, None);
         pod.budget = request.linux_resources.cpu.as_ref().and_then(incoming::budget);
-        self.ask(Event::UpdatePod(pod), Outcome::Heard, deadline)
+        self.ask(Event::UpdatePod(pod), Outcome::Empty, deadline)
     }
 
     fn pod_event(
@@ -287,8 +287,8 @@ impl Service {
         Ok(self.lifecycle(kind, &request.pod, &request.container, deadline))
     }
 
-    /// An event that has only pod and container, by whichever call it came. Ends name the id alone:
-    /// the rest may be missing then.
+    /// An event with pod and container only, from either form of call. Events about an end use the
+    /// id alone, as other fields may be missing.
     fn lifecycle(
         &mut self,
         kind: EventType,
@@ -316,14 +316,14 @@ impl Service {
             }
             EventType::STOP_CONTAINER => id().map(Event::Stop),
             EventType::REMOVE_CONTAINER => id().map(Event::Remove),
-            // Nothing else in them that other events do not tell, or a later protocol's.
+            // The ledger does not need these, and cannot know those of a later protocol.
             _ => {
                 self.tell(Message::WentOn { session: self.session });
                 return nothing();
             }
         };
         let outcome =
-            if kind == EventType::STOP_CONTAINER { Outcome::Stop } else { Outcome::Heard };
+            if kind == EventType::STOP_CONTAINER { Outcome::Stop } else { Outcome::Empty };
         match event {
             Some(event) => self.ask(event, outcome, deadline),
             None => {
@@ -333,8 +333,8 @@ impl Service {
         }
     }
 
-    /// Asks the ledger's owner. The event is on its way when this returns, whatever becomes of the
-    /// answer.
+    /// Asks the ledger's owner. The event is in the queue when this returns, even if the answer
+    /// comes too late.
     fn ask(&mut self, event: Event, outcome: Outcome, deadline: Instant) -> Answer<Later> {
         let (reply, answer) = oneshot::channel();
         self.tell(Message::Event { session: self.session, event, reply });
@@ -345,7 +345,7 @@ impl Service {
                 Ok(Err(_)) => gone(),
                 Err(_) => late(),
             };
-            // For any other call an error leaks sandboxes, keeps pods from ending, or is lost.
+            // An error on any other call leaks sandboxes, keeps pods from ending, or gets lost.
             if matches!(outcome, Outcome::Create(_) | Outcome::Update) {
                 return Err(problem);
             }
@@ -354,7 +354,7 @@ impl Service {
         }))
     }
 
-    /// An owner that is gone shows in the reply.
+    /// If the owner has ended, the reply fails as well.
     fn tell(&self, message: Message) {
         let _ = self.owner.send(message);
     }
@@ -385,7 +385,7 @@ impl Outcome {
             Outcome::Stop => {
                 encode(&wire::StopContainerResponse { update: update(None), ..Default::default() })
             }
-            Outcome::Heard => encode(&wire::Empty::new()),
+            Outcome::Empty => encode(&wire::Empty::new()),
         }
     }
 }
@@ -414,7 +414,7 @@ fn unnamed() -> Answer<Later> {
     Answer::Now(Err(status(Code::INVALID_ARGUMENT, "the call names no container")))
 }
 
-/// Since 0.12 a runtime asks again through `StateChange` on this code, and on no other.
+/// On this code only, a runtime since NRI 0.12 repeats the call as `StateChange`.
 fn unimplemented(what: String) -> Answer<Later> {
     Answer::Now(Err(status(Code::UNIMPLEMENTED, what)))
 }

@@ -14,16 +14,16 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
 use ttrpc::r#async::transport::Socket;
 
-/// The NRI version whose protocol we speak; runtimes only log it.
+/// The NRI version of this implementation; runtimes only log it.
 const NRI_VERSION: &str = "v0.12.2";
-/// How long the runtime may take to configure us before it is said in the log.
+/// The time without a configuration after which the plugin logs a warning.
 const CONFIGURE_PATIENCE: Duration = Duration::from_secs(10);
-/// How long before we give up: a runtime may take our registration and forget about it.
+/// The time after which the plugin gives up: a runtime may accept a registration and do nothing.
 const CONFIGURE_LIMIT: Duration = Duration::from_secs(70);
-/// When waiting for the list of containers is mentioned for the first time; later ones take twice
-/// as long each.
+/// The time without a list of containers after which the plugin logs that it waits; each later
+/// pause is twice as long.
 const SYNCHRONIZE_REMINDER: Duration = Duration::from_secs(30);
-/// How long answers under way may take when we stop.
+/// How long answers under way may take at a stop.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
 /// How a connection ended, other than by an error.
@@ -31,23 +31,23 @@ const STOP_GRACE: Duration = Duration::from_secs(2);
 pub enum Ended {
     /// The runtime closed it.
     Closed,
-    /// We were told to stop.
+    /// The plugin stopped.
     Stopped,
 }
 
-/// Why a connection was given up.
+/// Why the plugin gave up a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The socket failed, or what came from it is not the protocol.
+    /// The socket failed, or the runtime broke the protocol.
     #[error(transparent)]
     Mux(#[from] mux::MuxError),
-    /// A call could not be read or answered.
+    /// The plugin could not read or answer a call.
     #[error("cannot serve the runtime: {0}")]
     Serve(#[from] io::Error),
-    /// The runtime did not take our registration.
+    /// The runtime refused the registration.
     #[error("the runtime refused to register this plugin: {0}")]
     Registration(String),
-    /// The runtime went silent after we registered.
+    /// The runtime did not answer the registration.
     #[error("the runtime has not configured this plugin for {} s", CONFIGURE_LIMIT.as_secs())]
     NeverConfigured,
 }
@@ -55,11 +55,11 @@ pub enum SessionError {
 /// Runs a connection over `trunk` until either side ends it; `stop` ends it after the answers under
 /// way.
 ///
-/// Sends everything to the owner under the number `session`, and at last that it is over.
+/// Sends all messages to the owner with the number `session`, [`Message::Disconnected`] last.
 ///
 /// # Errors
 ///
-/// When the connection had to be given up. It is closed in any case.
+/// If the plugin gave up the connection. It is closed in any case.
 pub async fn run(
     trunk: impl AsyncRead + AsyncWrite,
     session: Session,
@@ -68,7 +68,7 @@ pub async fn run(
     stop: impl Future,
 ) -> Result<Ended, SessionError> {
     let ended = connected(trunk, session, identity, owner, stop).await;
-    // A closed channel is fine: then the process is ending.
+    // The channel is closed only if the process is ending.
     let _ = owner.send(Message::Disconnected { session });
     ended
 }
@@ -86,13 +86,13 @@ async fn connected(
     let mut service = Service::new(session, owner.clone(), phase, Updater::new(runtime.clone()));
     let (finish, finishing) = oneshot::channel::<()>();
     let mut mux = pin!(mux.run());
-    // Ready before we register: the runtime's first call can overtake the answer to ours.
+    // Ready before the registration: the runtime's first call can overtake the answer to it.
     let serving = rpc::serve(served, |request, arrived| service.call(&request, arrived), finishing);
     let mut serving = pin!(serving);
     tokio::select! {
         biased;
         end = &mut mux => {
-            // What arrived before the end has happened, and is delivered; answering it fails.
+            // Events that arrived before the end still go to the owner. Their answers fail.
             let _ = serving.await;
             return Ok(end.map(|()| Ended::Closed)?);
         }
@@ -102,8 +102,8 @@ async fn connected(
     }
     log::debug!("{session}: stopping");
     drop(finish);
-    // When the last answer is written, serving drops its connection; that ends the multiplexer once
-    // it is on its way.
+    // After the last answer `serving` drops its connection, and the multiplexer ends when it has
+    // sent the answer.
     let answers = async { tokio::join!(serving, mux) };
     if timeout(STOP_GRACE, answers).await.is_err() {
         log::warn!("{session}: stopped before the last answers were given");
@@ -111,8 +111,7 @@ async fn connected(
     Ok(Ended::Stopped)
 }
 
-/// Registers, and watches how the handshake goes on. Never ends well: it only ends when there is a
-/// reason to give up.
+/// Registers, and watches the progress of the handshake. Ends only with a reason to give up.
 async fn handshake(
     runtime: &RuntimeClient,
     identity: &Identity,
@@ -149,9 +148,8 @@ async fn watchdog(mut progress: watch::Receiver<Phase>) -> Result<Infallible, Se
             return Err(SessionError::NeverConfigured);
         }
     }
-    // No limit from here on: containerd first waits for every container that is being stopped, for
-    // as long as its grace period is, and connecting again would only put us at the end of the
-    // queue.
+    // No limit from here on: containerd first waits for the grace periods of all containers that it
+    // stops, and a new connection would only start at the end of the queue.
     let mut reminder = SYNCHRONIZE_REMINDER;
     let synchronized = |phase: &Phase| *phase >= Phase::Synchronized;
     while timeout(reminder, progress.wait_for(synchronized)).await.is_err() {

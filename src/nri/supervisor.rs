@@ -10,34 +10,32 @@ use std::{io, os::unix};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
 
-/// The first pause after a connection has ended, or could not be made.
+/// The first pause after the end of a connection or a failed attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause between two attempts while no runtime listens. Trying costs nothing then, and
-/// every second counts.
+/// The longest pause between two attempts while no runtime listens. An attempt is cheap then, and
+/// containers start as soon as the runtime is back.
 const MAX_PAUSE_DIALING: Duration = Duration::from_secs(2);
-/// The longest pause after connections that did not last: a plugin that registers holds up the
-/// whole node for a moment.
+/// The longest pause after short connections: each registration delays the whole node for a moment.
 const MAX_PAUSE_FAILING: Duration = Duration::from_secs(10);
-/// A connection that lasted so long was a good one.
+/// A connection of this length resets the pauses.
 const GOOD_CONNECTION: Duration = Duration::from_secs(30);
-/// How long to try to connect for the first time: a runtime that is restarting right now has this
-/// long to come back.
+/// How long to try the first connection: the time for a runtime that is restarting.
 const FIRST_DIAL: Duration = Duration::from_secs(3);
 
-/// How to get to the runtime.
+/// The way to the runtime.
 #[derive(Debug)]
 pub enum Endpoint {
-    /// Connect to this socket, and again whenever the connection has ended; the runtime makes it
-    /// anew when it restarts.
+    /// Connect to this socket, and again after each end of a connection. A restarted runtime makes
+    /// a new socket.
     Socket(PathBuf),
-    /// A connection that the runtime gave us along; when it ends, so do we.
+    /// The connection of a launched plugin; the process ends with it.
     Launched(unix::net::UnixStream),
 }
 
-/// Why there is no connection to the runtime, and will be none.
+/// Why there is no connection to the runtime, and there will be none.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The socket could not be connected to, not even once.
+    /// No attempt to connect to the socket succeeded.
     #[error(
         "cannot connect to the runtime's NRI socket {}: {source}. Is NRI enabled in the configuration of containerd or \
          CRI-O, and is the socket's directory mounted where this runs?",
@@ -46,24 +44,24 @@ pub enum RunError {
     Dial {
         /// The socket.
         path: PathBuf,
-        /// What the system said at last.
+        /// The system's last error.
         source: io::Error,
     },
-    /// The connection that the runtime gave us along is no use.
+    /// The connection of a launched plugin is not usable.
     #[error("cannot use the connection from the runtime: {0}")]
     Adopt(#[source] io::Error),
-    /// The connection that the runtime gave us along had to be given up.
+    /// The plugin gave up the connection of a launched plugin.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
 
-/// Stays connected to the runtime until `shutdown` is done; answers under way are then still given.
+/// Stays connected to the runtime until `shutdown`, and then finishes the answers under way.
 ///
-/// Sends everything that happens to `owner`, under a new [`Session`] for each connection.
+/// Sends all messages to `owner`, with a new [`Session`] for each connection.
 ///
 /// # Errors
 ///
-/// When there never was a connection, or when the only one there can be has failed.
+/// If there never was a connection, or the connection of a launched plugin failed.
 pub async fn run(
     endpoint: Endpoint,
     identity: &Identity,
@@ -122,8 +120,7 @@ fn adopt(stream: unix::net::UnixStream) -> io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-/// Pauses that grow, each a little different, so that plugins of a node do not all come back at
-/// once.
+/// Growing pauses with a random part, so that the plugins of a node do not reconnect all at once.
 struct Pause(Duration);
 
 impl Default for Pause {
@@ -137,7 +134,7 @@ impl Pause {
     fn next(&mut self, limit: Duration) -> Duration {
         let full = self.0.min(limit);
         self.0 = full * 2;
-        // The only source of chance in std, and good enough to be apart.
+        // The only random source in std, which is good enough here.
         let chance = RandomState::new().build_hasher().finish() % 1024;
         full - full.mul_f64(chance as f64 / 4096.0)
     }

@@ -1,4 +1,4 @@
-//! Changes of containers that no event asked for.
+//! Changes of containers without an event.
 
 use super::outgoing;
 use super::wire::{RuntimeClient, UpdateContainersRequest};
@@ -8,17 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// How long to wait for a runtime that changes containers one after the other, ~50 ms each.
+/// How long to wait: a runtime changes containers one after the other, ~50 ms each.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Changes in one call: far below what fits into a message.
+/// The most changes in one call; far more fit into a message.
 const AT_ONCE: usize = 1000;
 
-/// Changes containers without an event having asked for it.
+/// Changes containers without an event.
 ///
-/// There is one only where this is safe, see
-/// [`Capabilities::unsolicited_updates`](super::Capabilities::unsolicited_updates). Not to be
-/// awaited before an event is answered: the runtime makes the change when its events in flight have
-/// ended.
+/// It exists only where this is safe, see
+/// [`Capabilities::unsolicited_updates`](super::Capabilities::unsolicited_updates). Do not await it
+/// before the answer to an event: the runtime makes the change after its events in flight.
 #[derive(Clone)]
 pub struct Updater {
     runtime: RuntimeClient,
@@ -26,7 +25,7 @@ pub struct Updater {
     turn: Arc<Semaphore>,
 }
 
-/// Why it is not known whether a change was made. The cgroups tell.
+/// Why the result of a change is unknown. The cgroups show it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UpdateError {
     /// An earlier change has not been answered yet.
@@ -45,18 +44,18 @@ impl Updater {
         Updater { runtime, turn: Arc::new(Semaphore::new(1)) }
     }
 
-    /// Makes changes in the order given, and names the containers of which the runtime says that it
-    /// could not. It may fail to say so: what was really set, only the cgroups tell.
+    /// Makes changes in the given order, and returns the containers that the runtime reports as
+    /// failed. Its report may be incomplete: only the cgroups show the result.
     ///
     /// # Errors
     ///
-    /// When the outcome is unknown. Until the runtime has answered, or the connection has ended,
-    /// all later calls are [`UpdateError::Busy`].
+    /// If the result is unknown. Until the runtime has answered, or the connection has ended, all
+    /// later calls are [`UpdateError::Busy`].
     pub async fn update(&self, updates: &[Update]) -> Result<Vec<ContainerId>, UpdateError> {
         let turn = self.turn.clone().try_acquire_owned().map_err(|_| UpdateError::Busy)?;
         let runtime = self.runtime.clone();
         let updates = outgoing::updates(updates, None);
-        // In a task of its own: giving up waiting must not take back a call that is on its way, nor
+        // In a task of its own: the end of the wait must not cancel a call under way, nor release
         // its turn.
         let call = tokio::spawn(async move {
             let _turn = turn;
@@ -85,7 +84,7 @@ impl fmt::Debug for Updater {
     }
 }
 
-/// What the runtime had to say; the crate's own words for it show all of a message's insides.
+/// The runtime's message; the crate's own text has the debug output of the whole message.
 pub(super) fn words(error: ttrpc::Error) -> String {
     match error {
         ttrpc::Error::RpcStatus(status) => status.message,

@@ -1,4 +1,4 @@
-//! [`Badge`]: how a picture distinguishes a container from others; [`Badges`]: who has which.
+//! [`Badge`]: how a picture distinguishes a container from others; [`Badges`]: the badge of each.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::{ContainerView, PodUid, View};
@@ -19,12 +19,12 @@ pub const TEXTURES: u16 = 5;
 pub struct Badge(pub u16);
 
 impl Badge {
-    /// Which of the [`COLOURS`].
+    /// A number below [`COLOURS`].
     pub fn colour(self) -> u16 {
         self.0 % COLOURS
     }
 
-    /// Which of the [`TEXTURES`].
+    /// A number below [`TEXTURES`].
     pub fn texture(self) -> u16 {
         self.0 / COLOURS % TEXTURES
     }
@@ -60,8 +60,8 @@ impl FromStr for Badge {
     }
 }
 
-/// Who has which badge. A container keeps its badge while it has exclusive CPUs, so that a picture
-/// that is drawn again changes only where the node has.
+/// The containers' badges. A container keeps its badge while it has exclusive CPUs, so two pictures
+/// of the node differ only where the node differs.
 #[derive(Debug, Clone, Default)]
 pub struct Badges(BTreeMap<(PodUid, String), Badge>);
 
@@ -98,8 +98,8 @@ impl Badges {
     }
 }
 
-/// The first free badge of the colour that the fewest neighbours have: first those in the same
-/// uncore caches count, then those in the same NUMA nodes.
+/// The first free badge of the colour that the fewest neighbours have: those in the same uncore
+/// caches count first, then those in the same NUMA nodes.
 fn choose(topology: &Topology, taken: &[(Badge, CpuSet)], cpus: &CpuSet) -> Badge {
     let caches = around(topology.uncores().iter().map(|one| one.cpus), cpus);
     let nodes = around(topology.nodes().iter().map(|one| one.cpus), cpus);

@@ -1,10 +1,15 @@
-//! The clock of what is logged and remembered.
+//! The clock of the log, the status and the history.
 
-use super::time::Moment;
+use super::time::{Moment, Stamp};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Seconds since 1970. A clock before that is as good as none.
-pub fn now() -> Moment {
+pub(crate) fn now() -> Moment {
+    stamp().moment
+}
+
+/// A clock before 1970 counts as 1970.
+pub(super) fn stamp() -> Stamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Moment(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+    let moment = Moment(i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
+    Stamp { moment, millis: since.subsec_millis() }
 }

@@ -3,20 +3,19 @@
 use super::time::Moment;
 use std::collections::BTreeMap;
 
-/// The configuration as observers see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigState {
-    /// The file, or who handed the configuration over.
+    /// The file, or a name for the runtime if the configuration came from there.
     pub source: String,
     /// The lines of the overrides for this node that are in force, the most specific last.
     pub overrides: Vec<usize>,
-    /// When what is in force was read.
+    /// When the plugin read the configuration in force.
     pub loaded: Moment,
-    /// Why what is there now is not in force; `None` if it is.
+    /// Why the present configuration is not in force; `None` if it is.
     pub fault: Option<Fault>,
-    /// Fields that were changed, and are followed only after a restart.
+    /// Changed fields that the plugin follows only after a restart.
     pub waiting: Vec<&'static str>,
-    /// Changes since the start, by what became of them.
+    /// Changes since the start, by result.
     pub reloads: BTreeMap<&'static str, u64>,
 }
 
@@ -29,12 +28,12 @@ pub struct Fault {
     pub why: String,
 }
 
-/// What became of a change.
+/// The result of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reload {
-    /// Something else is in force since.
+    /// It changed the settings in force.
     Applied,
-    /// It means the same.
+    /// It means the same as before.
     Unchanged,
 }
 
@@ -50,7 +49,6 @@ impl Reload {
 }
 
 impl ConfigState {
-    /// What the plugin was started with.
     pub fn new(source: &str, overrides: Vec<usize>, now: Moment) -> ConfigState {
         let results = [Reload::Applied.name(), Reload::Unchanged.name(), REJECTED];
         ConfigState {
@@ -63,29 +61,27 @@ impl ConfigState {
         }
     }
 
-    /// A change that can be used was followed, but for the fields that are `waiting`.
+    /// The plugin follows a change, but for the fields that are `waiting`.
     pub fn reloaded(&mut self, reload: Reload, waiting: Vec<&'static str>, now: Moment) {
         (self.loaded, self.fault, self.waiting) = (now, None, waiting);
         *self.reloads.entry(reload.name()).or_default() += 1;
     }
 
-    /// A change that cannot be used changed nothing.
+    /// The plugin ignores a change that it cannot use.
     pub fn rejected(&mut self, fault: Fault) {
         self.fault = Some(fault);
         *self.reloads.entry(REJECTED).or_default() += 1;
     }
 }
 
-/// Says what follows from a fault.
-pub fn cannot_be_used(fault: &Fault) -> String {
+pub(crate) fn cannot_be_used(fault: &Fault) -> String {
     format!(
         "the configuration was changed and cannot be used, the last good one stays in force: {}",
         fault.why
     )
 }
 
-/// Says what follows for fields that are not followed.
-pub fn needs_restart(fields: &[&str]) -> String {
+pub(crate) fn needs_restart(fields: &[&str]) -> String {
     format!(
         "the configuration was changed, and the plugin has to be restarted to follow it in {}",
         fields.join(", ")

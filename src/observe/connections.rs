@@ -1,4 +1,4 @@
-//! [`Connections`]: those that are being served, so many at most.
+//! [`Connections`]: the open connections, with an upper bound.
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -7,14 +7,14 @@ use tokio::task::AbortHandle;
 /// Connections served at a time.
 const MAX: usize = 32;
 
-/// The connections of a listener, the oldest first. There is always a place for one more: if need
-/// be that of the oldest connection of the peer that has the most. So idle connections do not keep
-/// a probe from its answer, nor do new ones that a client opens over and over.
+/// The connections of a listener, the oldest first. A new one always gets a place: if there is
+/// none, the oldest connection of the peer with the most connections ends. So neither idle
+/// connections nor a client that opens new ones over and over keep a probe from its answer.
 #[derive(Debug, Default)]
 pub(super) struct Connections(Vec<(Option<IpAddr>, AbortHandle)>);
 
 impl Connections {
-    /// Serves a connection from this address, `None` being one peer like any other.
+    /// Serves a connection; all connections of `None` count as one peer.
     pub(super) fn add(
         &mut self,
         peer: Option<IpAddr>,
@@ -23,7 +23,7 @@ impl Connections {
         self.0.retain(|(_, task)| !task.is_finished());
         if self.0.len() >= MAX {
             let of = |peer| self.0.iter().filter(|(other, _)| *other == peer).count();
-            // The last of equals is taken.
+            // `max_by_key` takes the last of equals.
             let oldest = (0..self.0.len()).rev().max_by_key(|&at| of(self.0[at].0));
             if let Some(at) = oldest {
                 self.0.remove(at).1.abort();
@@ -42,25 +42,25 @@ mod tests {
     use tokio::sync::mpsc;
     use tokio::task::yield_now;
 
-    /// Connections that never end come from these peers, each given by a letter; whose end makes
-    /// room, in that order.
+    /// Each letter is the peer of a connection that never ends by itself; `ended` are the
+    /// connections that had to make room, in order.
     #[track_caller]
     fn check(peers: &str, ended: &[usize]) {
         let clock = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let seen = clock.block_on(async {
             let mut connections = Connections::default();
-            let (tell, mut told) = mpsc::unbounded_channel();
+            let (sender, mut receiver) = mpsc::unbounded_channel();
             for (number, peer) in peers.bytes().enumerate() {
-                let tell = Told(number, tell.clone());
+                let guard = SendOnDrop(number, sender.clone());
                 connections.add(Some(IpAddr::from([10, 0, 0, peer])), async {
-                    let _tell = tell;
+                    let _guard = guard;
                     pending().await
                 });
                 yield_now().await;
                 assert!(connections.0.len() <= MAX);
             }
             let mut seen = Vec::new();
-            while let Ok(number) = told.try_recv() {
+            while let Ok(number) = receiver.try_recv() {
                 seen.push(number);
             }
             seen
@@ -68,9 +68,9 @@ mod tests {
         assert_eq!(seen, ended, "{peers}");
     }
 
-    struct Told(usize, mpsc::UnboundedSender<usize>);
+    struct SendOnDrop(usize, mpsc::UnboundedSender<usize>);
 
-    impl Drop for Told {
+    impl Drop for SendOnDrop {
         fn drop(&mut self) {
             let _ = self.1.send(self.0);
         }

@@ -1,5 +1,4 @@
-//! What the ledger's owner counts while it works: a handful of additions for each event, whatever
-//! runs on the node.
+//! What the ledger's owner counts: a few additions per event, however many containers there are.
 
 use crate::cpuset::CpuSet;
 use crate::ledger::{Decision, Event, Note, What};
@@ -8,8 +7,8 @@ use crate::topology::Topology;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Upper bounds of the buckets of handler durations, in seconds. The runtime waits for two seconds
-/// as a rule.
+/// Upper bounds of the buckets of handler durations, in seconds. By default the runtime waits for
+/// two seconds.
 const SECONDS: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0];
 
@@ -17,51 +16,45 @@ const SECONDS: &[f64] =
 const MILLISECONDS: &[f64] =
     &[0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2];
 
-/// Everything that only grows. Begins at zero with the process.
+/// Counts since the start of the process.
 #[derive(Debug, Clone)]
 pub struct Counters {
-    /// How long events took, from being taken up to the answer, by the event's name; in seconds.
+    /// Seconds from the receipt of an event to its answer, by the event's name.
     pub handlers: BTreeMap<&'static str, Histogram>,
-    /// How long creations took; in milliseconds, as the kubelet counts.
+    /// Durations of creations in milliseconds, as the kubelet counts.
     pub admissions: Histogram,
-    /// Creations that were answered, by what became of them.
     pub decisions: BTreeMap<Outcome, u64>,
-    /// Changes for containers that exist, sent along with answers.
+    /// Changes of existing containers that went out with answers.
     pub updates: u64,
     /// Creations and resizes that were refused, by reason.
     pub rejections: BTreeMap<&'static str, u64>,
-    /// New exclusive CPUs that were asked for; a container that comes back to its own is not
-    /// counted.
+    /// Requests for new exclusive CPUs. A container that comes back to its own CPUs does not count.
     pub pinning_requests: u64,
-    /// Of these, how many could not be given.
+    /// Of these, the failed ones.
     pub pinning_errors: u64,
-    /// Exclusive CPUs that are all on one side of a boundary.
+    /// Exclusive CPUs that do not cross a boundary.
     pub aligned: BTreeMap<Alignment, u64>,
-    /// Exclusive CPUs that were refused, as they could not be.
+    /// Refusals because every choice of CPUs would have crossed a boundary.
     pub misaligned: BTreeMap<Alignment, u64>,
-    /// Times the checkpoint could not be written.
     pub checkpoint_errors: u64,
 }
 
-/// What became of a container that was about to be created.
+/// The answer to the creation of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// It has CPUs for itself.
+    /// It gets exclusive CPUs.
     Exclusive,
     /// It runs in the shared pool.
     Shared,
-    /// It is left as it is.
     Untouched,
-    /// It is not let in.
     Refused,
 }
 
 impl Outcome {
-    /// All of them.
     pub const ALL: [Outcome; 4] =
         [Outcome::Exclusive, Outcome::Shared, Outcome::Untouched, Outcome::Refused];
 
-    /// A short name that stays, for figures.
+    /// The name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Outcome::Exclusive => "exclusive",
@@ -73,19 +66,19 @@ impl Outcome {
 }
 
 /// What exclusive CPUs may be aligned to, in the kubelet's words: `(scope, boundary)`.
-pub type Alignment = (&'static str, &'static str);
+pub(super) type Alignment = (&'static str, &'static str);
 
 /// Whole cores, counted with `full-pcpus-only`.
-pub const PHYSICAL_CPU: Alignment = ("container", "physical_cpu");
+pub(super) const PHYSICAL_CPU: Alignment = ("container", "physical_cpu");
 /// One uncore cache, always counted.
-pub const UNCORE_CACHE: Alignment = ("container", "uncore_cache");
+pub(super) const UNCORE_CACHE: Alignment = ("container", "uncore_cache");
 /// One NUMA node, counted with `single-numa-node` in container scope.
-pub const NUMA_NODE: Alignment = ("container", "numa_node");
+pub(super) const NUMA_NODE: Alignment = ("container", "numa_node");
 /// One NUMA node, counted with `single-numa-node` in pod scope.
-pub const POD_NUMA_NODE: Alignment = ("pod", "numa_node");
+pub(super) const POD_NUMA_NODE: Alignment = ("pod", "numa_node");
 
-/// The name in figures of a refusal under `strict: true`.
-pub const STRICT: &str = "Strict";
+/// The name of a refusal under `strict: true` in metrics.
+pub(crate) const STRICT: &str = "Strict";
 
 impl Default for Counters {
     fn default() -> Counters {
@@ -110,7 +103,7 @@ fn zero(alignment: Alignment) -> (Alignment, u64) {
 }
 
 impl Counters {
-    /// An event was answered, after so long.
+    /// Counts an answered event.
     pub fn handled<E>(&mut self, event: EventKind, took: Duration, answer: &Result<Decision, E>) {
         let seconds = || Histogram::new(SECONDS);
         self.handlers.entry(event.name).or_insert_with(seconds).observe(took.as_secs_f64());
@@ -131,10 +124,10 @@ impl Counters {
         }
     }
 
-    /// An event was refused, by the ledger or because it cannot be written down.
+    /// Counts an event that the ledger refused, or that the checkpoint could not record.
     pub fn rejected(&mut self, event: EventKind, reason: Reason, settings: &Settings) {
         self.count_rejection(reason.name());
-        // What a pod may not wish for has never come to asking for CPUs.
+        // A pod with a wish that is not allowed has not asked for CPUs yet.
         if !event.creates || matches!(reason, Reason::WishNotAllowed | Reason::WishUnknown) {
             return;
         }
@@ -152,12 +145,11 @@ impl Counters {
         }
     }
 
-    /// A refusal, by the name of its reason.
     pub fn count_rejection(&mut self, reason: &'static str) {
         *self.rejections.entry(reason).or_default() += 1;
     }
 
-    /// What the ledger did is on disk: new exclusive CPUs are given.
+    /// Counts new exclusive CPUs, after the checkpoint has recorded them.
     pub fn given(&mut self, notes: &[Note], topology: &Topology, settings: &Settings) {
         for note in notes.iter().filter(|note| note.done) {
             if let What::Assigned { placement, .. } = &note.what {
@@ -181,8 +173,8 @@ impl Counters {
     }
 }
 
-/// The alignment that the topology manager guarantees, as the kubelet has it: with
-/// `single-numa-node` only.
+/// The alignment that the topology manager guarantees: like the kubelet, under `single-numa-node`
+/// only.
 fn numa_alignment(settings: &Settings) -> Option<Alignment> {
     let manager = &settings.topology_manager;
     let alignment = match manager.scope {
@@ -198,7 +190,7 @@ fn in_one_uncore(topology: &Topology, cpus: &CpuSet) -> bool {
     uncore.is_some_and(|uncore| cpus.is_subset(&uncore.cpus))
 }
 
-/// What sort of event it is, for counting: the event itself is gone when it has been answered.
+/// What the counters need of an event: the ledger has consumed it before the answer is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventKind {
     name: &'static str,
@@ -211,7 +203,6 @@ impl From<&Event> for EventKind {
     }
 }
 
-/// Values counted in buckets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Histogram {
     bounds: &'static [f64],
@@ -221,12 +212,11 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// An empty one; `bounds` are the buckets' upper bounds, ascending.
+    /// `bounds` are the buckets' upper bounds, ascending.
     pub fn new(bounds: &'static [f64]) -> Histogram {
         Histogram { bounds, counts: vec![0; bounds.len() + 1], sum: 0.0 }
     }
 
-    /// Counts a value.
     pub fn observe(&mut self, value: f64) {
         let at = self.bounds.partition_point(|bound| *bound < value);
         if let Some(count) = self.counts.get_mut(at) {
@@ -244,12 +234,10 @@ impl Histogram {
         self.bounds.iter().copied().zip(sums)
     }
 
-    /// How many values there are.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The values' sum.
     pub fn sum(&self) -> f64 {
         self.sum
     }

@@ -1,5 +1,5 @@
-//! Where observers connect: an address for scrapers and probes, and a socket beside the state for
-//! people with root.
+//! Where observers connect: a TCP address for scrapers and probes, and a socket in the state
+//! directory for root.
 
 use super::connections::Connections;
 use super::figures::Figures;
@@ -22,9 +22,9 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
-/// How long to wait for an address that is in use: another instance may be ending right now.
+/// How long to wait for an address in use: another instance may be about to end.
 const BIND_PATIENCE: Duration = Duration::from_secs(3);
-/// A pause after which taking connections is tried again, when there were no more file descriptors.
+/// The pause after a failed `accept` or `bind`, for example without free file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
 const PATHS: &str = "/             the node's picture, as a page that refreshes itself\n\
@@ -68,14 +68,14 @@ impl fmt::Display for Address {
 pub struct BindError {
     /// The address.
     pub address: SocketAddr,
-    /// What the system said.
+    /// The system's error.
     pub source: io::Error,
 }
 
 /// Listens; `None` if the address is `none`.
 ///
 /// # Errors
-/// If the address cannot be had, and not within a few seconds if another process has it.
+/// If the address is not available; if another process uses it, after a few seconds.
 pub async fn listen(address: Address) -> Result<Option<TcpListener>, BindError> {
     let Some(mut address) = address.0 else { return Ok(None) };
     let started = Instant::now();
@@ -92,7 +92,7 @@ pub async fn listen(address: Address) -> Result<Option<TcpListener>, BindError> 
             {
                 sleep(PAUSE).await;
             }
-            // Every address is meant, and there is no IPv6 here.
+            // `[::]` means every address, and this node has no IPv6.
             Err(error)
                 if error.kind() != io::ErrorKind::AddrInUse
                     && address.ip() == Ipv6Addr::UNSPECIFIED =>
@@ -107,14 +107,14 @@ pub async fn listen(address: Address) -> Result<Option<TcpListener>, BindError> 
 /// The socket's name in the state directory.
 pub const SOCKET: &str = "status.sock";
 
-/// Listens on a socket in the state directory, for this user alone. The directory is locked for
-/// this process, so a socket that is there has been left by one that is gone.
+/// Listens on a socket in the state directory, for this user alone. This process holds the lock of
+/// the directory, so an existing socket is left over from a process that has ended.
 ///
 /// # Errors
-/// If it cannot be made; one that is too long for a socket's path (107 bytes), among other things.
+/// If the socket cannot be made, for example because its path is longer than 107 bytes.
 pub fn listen_locally(state_dir: &Path) -> io::Result<UnixListener> {
     let (path, new) = (state_dir.join(SOCKET), state_dir.join(format!("{SOCKET}.new")));
-    // Whatever is left of an attempt that was cut short.
+    // An earlier start may have ended before its rename.
     let _ = fs::remove_file(&new);
     let listener = UnixListener::bind(&new)?;
     fs::set_permissions(&new, Permissions::from_mode(0o600))?;
@@ -122,10 +122,10 @@ pub fn listen_locally(state_dir: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Who connects.
+/// How far an observer is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Who {
-    /// Every client that reaches the address.
+enum Client {
+    /// Any client of the address.
     Remote,
     /// A process on the node itself, or in the pod's network (`kubectl port-forward`).
     Nearby,
@@ -138,34 +138,36 @@ pub async fn serve(listener: TcpListener, observer: Observer) {
     let accept = move |cx: &mut Context<'_>| {
         listener.poll_accept(cx).map_ok(|(stream, address)| {
             let peer = address.ip().to_canonical();
-            let who = if peer.is_loopback() { Who::Nearby } else { Who::Remote };
-            (stream, who, Some(peer))
+            let client = if peer.is_loopback() { Client::Nearby } else { Client::Remote };
+            (stream, client, Some(peer))
         })
     };
     serve_each(accept, observer).await;
 }
 
-/// Answers people on this node, who may know everything. Never ends.
+/// Answers clients of the socket, which may see everything. Never ends.
 pub async fn serve_locally(listener: UnixListener, observer: Observer) {
     let accept = move |cx: &mut Context<'_>| {
-        listener.poll_accept(cx).map_ok(|(stream, _)| (stream, Who::Ourselves, None))
+        listener.poll_accept(cx).map_ok(|(stream, _)| (stream, Client::Ourselves, None))
     };
     serve_each(accept, observer).await;
 }
 
 async fn serve_each<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    accept: impl Fn(&mut Context<'_>) -> Poll<io::Result<(S, Who, Option<IpAddr>)>>,
+    accept: impl Fn(&mut Context<'_>) -> Poll<io::Result<(S, Client, Option<IpAddr>)>>,
     observer: Observer,
 ) {
     let mut connections = Connections::default();
     loop {
         match poll_fn(&accept).await {
-            Ok((stream, who, peer)) => {
+            Ok((stream, client, peer)) => {
                 let observer = observer.clone();
-                connections
-                    .add(peer, http::serve(stream, move |request| answer(request, who, observer)));
-                // Before the next one: many that come at once would take its place before its
-                // request is read.
+                connections.add(
+                    peer,
+                    http::serve(stream, move |request| answer(request, client, observer)),
+                );
+                // This task runs before the next connection comes: otherwise many at once would end
+                // it before it has read its request.
                 yield_now().await;
             }
             Err(error) => {
@@ -176,10 +178,10 @@ async fn serve_each<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
 }
 
-async fn answer(request: Request, who: Who, observer: Observer) -> Response {
+async fn answer(request: Request, client: Client, observer: Observer) -> Response {
     let view = observer.view();
-    let seen = |view: &NodeView| seen(&request, who, view);
-    let result = match (request.path.as_str(), who) {
+    let seen = |view: &NodeView| seen(&request, client, view);
+    let result = match (request.path.as_str(), client) {
         ("/metrics", _) => view.await.map(|view| match metrics::text(&view.figures) {
             Ok(body) => Response { status: StatusCode::Ok, media_type: metrics::MEDIA_TYPE, body },
             Err(error) => Response::text(StatusCode::Internal, error.to_string()),
@@ -191,8 +193,10 @@ async fn answer(request: Request, who: Who, observer: Observer) -> Response {
                 obstacles => Response::text(StatusCode::Unavailable, obstacles.join("\n")),
             })
         }
-        ("/status", Who::Ourselves) => view.await.map(|view| json(&view.status())),
-        ("/explain", Who::Ourselves) => view.await.map(|view| json(&view.explain(&request.query))),
+        ("/status", Client::Ourselves) => view.await.map(|view| json(&view.status())),
+        ("/explain", Client::Ourselves) => {
+            view.await.map(|view| json(&view.explain(&request.query)))
+        }
         ("/", _) => view.await.map(|view| html(page::page(&seen(&view)))),
         ("/fragment", _) => view.await.map(|view| html(page::fragment(&seen(&view)))),
         ("/picture.svg", _) => view.await.map(|view| match page::picture(&seen(&view)) {
@@ -206,22 +210,22 @@ async fn answer(request: Request, who: Who, observer: Observer) -> Response {
     result.unwrap_or_else(|why| Response::text(StatusCode::Unavailable, why.to_string()))
 }
 
-/// `ok`, and below it what a person should see to all the same.
+/// `ok`, and the warnings below it.
 fn well(figures: &Figures) -> Response {
     let mut lines = vec!["ok".to_owned()];
     lines.extend(health::warnings(figures).iter().map(|warning| format!("warning: {warning}")));
     Response::text(StatusCode::Ok, lines.join("\n"))
 }
 
-/// What a client may see of the node on the page: the pods' names only from nearby. A site that has
-/// its own name point here could have a browser nearby read it; so the browser has to call this by
-/// an address, or as localhost.
-fn seen(request: &Request, who: Who, view: &NodeView) -> report::Status {
+/// What a client may see of the node on the page. Only clients on the node see the pods' names. A
+/// browser there has to use an address or `localhost`: a web site whose name resolves to this
+/// address could read the page otherwise (DNS rebinding).
+fn seen(request: &Request, client: Client, view: &NodeView) -> report::Status {
     let name = request.host.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
     let name = name.map_or(request.host.as_str(), |(name, _)| name);
     let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     let direct = name.is_empty() || name == "localhost" || address.is_ok();
-    let may = who == Who::Ourselves || (who == Who::Nearby && direct);
+    let may = client == Client::Ourselves || (client == Client::Nearby && direct);
     let status = view.status();
     if may { status } else { status.without_names() }
 }

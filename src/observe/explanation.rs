@@ -1,13 +1,13 @@
 //! [`explain()`]: why a container has the CPUs it has, or has none, put into words on demand.
 //!
-//! A decision leaves behind what it was made from (a [`Request`]), not its reasons: the engine that
-//! decided gives them.
+//! A decision leaves behind its input (a [`Request`]), not its reasons: the engine that decided
+//! gives them.
 
-use super::history::{Happened, History, Record};
+use super::history::{Happened, History, Name, Record, name};
 use super::report::{RecordStatus, are_whole_cores, nodes_of, subject, uncores_of};
 use crate::cpuset::CpuSet;
 use crate::ledger::wish::{Cpus, Wish};
-use crate::ledger::{ContainerView, Policy, Qos, Stance, Subject, View, What};
+use crate::ledger::{ContainerView, Policy, Qos, Stance, View, What};
 use crate::placement::request::Weighed;
 use crate::placement::{Placement, Request};
 use crate::topology::Topology;
@@ -16,81 +16,72 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-/// Containers that are explained at a time.
 const MAX_EXPLAINED: usize = 32;
 
 /// Why a container has the CPUs it has.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// Its pod's namespace.
     pub namespace: String,
-    /// Its pod.
+
     pub pod: String,
-    /// Its name.
+
     pub container: String,
-    /// `exclusive`, `shared`; of containers that are not there: `refused`, `gone`.
+    /// `exclusive`, `shared`; of containers that do not exist: `refused`, `gone`.
     pub state: String,
-    /// Where it runs; `null` if it is not there.
+    /// Where it runs; `null` if it does not exist.
     pub cpus: Option<String>,
     /// The reasons, a sentence each.
     pub why: Vec<String>,
-    /// What the decision was made from, if it was made by this process.
+    /// The input of the decision, if this process made it.
     pub decision: Option<DecisionStatus>,
-    /// What happened to it, the oldest first, as far as it is kept.
+    /// The kept part of its history, the oldest first.
     pub history: Vec<RecordStatus>,
 }
 
-/// What a decision was made from.
+/// The input of a decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DecisionStatus {
-    /// When it was made.
     pub at: String,
-    /// How many CPUs were asked for.
+    /// The number of CPUs that the container asked for.
     pub asked: usize,
-    /// In pod scope: for how many CPUs the pod's NUMA affinity was chosen.
+    /// In pod scope: the number of CPUs for which the pod's NUMA affinity was chosen.
     pub pod_cpus: Option<usize>,
-    /// CPUs that were free.
     pub free: String,
     /// CPUs that ended containers of the pod had left for it.
     pub reusable: String,
     /// Sets of NUMA nodes that had room, the narrowest first; empty if the topology manager's
     /// policy is `none`.
     pub numa_candidates: Vec<NumaCandidate>,
-    /// The uncore caches.
     pub uncore_caches: Vec<CacheCandidate>,
 }
 
 /// A set of NUMA nodes that had room.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NumaCandidate {
-    /// The nodes.
     pub numa_nodes: Vec<usize>,
-    /// CPUs that were free in them.
+    /// The number of free CPUs in them.
     pub free: usize,
-    /// Whether there could be no better one on the empty machine.
+    /// Whether the empty machine has no better set.
     pub preferred: bool,
-    /// Whether it was taken.
+    /// Whether the placement used it.
     pub chosen: bool,
 }
 
-/// An uncore cache, as it was.
+/// An uncore cache at the time of the decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CacheCandidate {
-    /// Its number.
     pub id: usize,
-    /// CPUs that were free in it.
+    /// Its free CPUs, as a list.
     pub free: String,
-    /// Whether all that was asked for had room in it.
+    /// Whether it had room for all CPUs of the request.
     pub fits: bool,
-    /// How many CPUs were taken of it.
+    /// The number of CPUs that the placement took from it.
     pub taken: usize,
 }
 
-type Name = (String, String, String);
-
 /// Explains the containers that `query` names: `POD`, `NAMESPACE/POD`, `POD/CONTAINER` or
 /// `NAMESPACE/POD/CONTAINER`. Empty if there is none.
-pub fn explain(view: &View, history: &History, query: &str) -> Vec<Explanation> {
+pub(super) fn explain(view: &View, history: &History, query: &str) -> Vec<Explanation> {
     let mut found: BTreeMap<Name, Option<&ContainerView>> = BTreeMap::new();
     for record in history.all() {
         found.insert(name(&record.subject), None);
@@ -99,10 +90,6 @@ pub fn explain(view: &View, history: &History, query: &str) -> Vec<Explanation> 
     found.retain(|name, _| is_meant(query, name));
     let found = found.iter().take(MAX_EXPLAINED);
     found.map(|(name, seen)| Case { view, history, name, seen: *seen }.explain()).collect()
-}
-
-fn name(subject: &Subject) -> Name {
-    (subject.namespace.clone(), subject.pod.clone(), subject.container.clone())
 }
 
 fn is_meant(query: &str, (namespace, pod, container): &Name) -> bool {
@@ -219,7 +206,6 @@ impl Case<'_> {
         why
     }
 
-    /// How CPUs were chosen.
     fn choice(&self, placement: &Placement, request: &Request) -> Vec<String> {
         let free = request.free - request.settings.reserved;
         let mut why = vec![format!("Free at that time: {} ({free}).", count(free.len(), "CPU"))];
@@ -234,7 +220,6 @@ impl Case<'_> {
         why
     }
 
-    /// What the engine made its answer from.
     fn weighed(&self, request: &Request, placement: Option<&Placement>) -> Weighed {
         self.view.engine.explain(self.topology(), request, placement)
     }
@@ -292,7 +277,7 @@ impl Case<'_> {
             "It asked for {}. Free at that time: {} ({}), at most {in_node} in one NUMA node and {in_uncore} in one uncore cache.",
             count(n, "CPU"),
             count(free.len(), "CPU"),
-            list(&free),
+            wording::or_none(free),
         ));
         let sets = self.weighed(request, None).numa_sets;
         if let Some((sets, preferred)) = sets.filter(|_| n <= free.len()) {
@@ -305,7 +290,7 @@ impl Case<'_> {
         why.push(format!(
             "Free now: {} ({}). The kubelet tries again by itself.",
             count(free_now.len(), "CPU"),
-            list(&free_now)
+            wording::or_none(free_now)
         ));
         why
     }
@@ -360,7 +345,7 @@ fn choice<'a>(record: &&'a Record) -> Option<Choice<'a>> {
     }
 }
 
-/// A refusal that is the last word.
+/// A refusal, unless the container got in later.
 fn refusal<'a>(record: &&'a Record) -> Option<(&'a Record, &'a str, Option<&'a Request>)> {
     if record.settled {
         return None;
@@ -371,10 +356,6 @@ fn refusal<'a>(record: &&'a Record) -> Option<(&'a Record, &'a str, Option<&'a R
         }
         _ => None,
     }
-}
-
-fn list(cpus: &CpuSet) -> String {
-    if cpus.is_empty() { "none".to_owned() } else { cpus.to_string() }
 }
 
 fn named<T: Display>(noun: &str, numbers: &[T]) -> String {

@@ -1,7 +1,9 @@
-//! [`Figures`]: everything that metrics and health tell, as plain data, taken by the ledger's owner when it is asked.
+//! [`Figures`]: the data of metrics and health. The ledger's owner fills them in when an observer
+//! asks.
 
 use super::config_state::ConfigState;
 use super::counters::Counters;
+use super::fragmentation::fragmentation;
 use super::time::Moment;
 use crate::cpuset::CpuSet;
 use crate::ledger::{MoveReason, Settings, Stance, View};
@@ -11,7 +13,7 @@ use crate::topology::Tally;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// All figures.
+/// What metrics and health show.
 #[derive(Debug, Clone)]
 pub struct Figures {
     /// The connection to the runtime.
@@ -21,18 +23,14 @@ pub struct Figures {
     pub node: Result<NodeFigures, String>,
 }
 
-/// What is known of the connection to the runtime.
+/// The state of the connection to the runtime.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Whether the runtime has introduced itself, and not gone since.
     connected: bool,
-    /// Whether it has listed its containers since.
     synchronized: bool,
-    /// Who is, or was, there.
     runtime: Option<Runtime>,
     /// The number of the present or last connection.
     session: Option<u64>,
-    /// How many there have been.
     connections: u64,
 }
 
@@ -61,22 +59,22 @@ impl Link {
         }
     }
 
-    /// Whether the runtime has introduced itself, and not gone since.
+    /// Whether the runtime has introduced itself and is still there.
     pub fn is_connected(&self) -> bool {
         self.connected
     }
 
-    /// Whether it has listed its containers since.
+    /// Whether the runtime has listed its containers on this connection.
     pub fn is_synchronized(&self) -> bool {
         self.synchronized
     }
 
-    /// Who is, or was, there.
+    /// The present or last runtime.
     pub fn runtime(&self) -> Option<&Runtime> {
         self.runtime.as_ref()
     }
 
-    /// How many connections there have been.
+    /// The number of connections since the start.
     pub fn connections(&self) -> u64 {
         self.connections
     }
@@ -87,43 +85,43 @@ impl Link {
 pub struct NodeFigures {
     /// The settings in force.
     pub settings: Settings,
-    /// Where they come from.
+    /// Their source, and the result of the last change.
     pub config: ConfigState,
-    /// Whether CPUs are assigned here.
+    /// Whether the plugin assigns CPUs.
     pub stance: Stance,
-    /// Whether no container may run otherwise than decided.
+    /// The setting `strict`.
     pub strict: bool,
-    /// What a container's control group becomes where the kernel keeps exclusivity.
+    /// The setting `cpusetPartition`.
     pub partition: PartitionType,
-    /// What is done while the kubelet's own CPU manager is active.
+    /// The setting `onActiveKubelet`.
     pub on_active_kubelet: Stance,
-    /// What was counted.
+    /// Counts of events.
     pub counters: Counters,
     /// Containers moved while they ran, by reason.
     pub moves: BTreeMap<MoveReason, u64>,
-    /// Drifts that were confirmed, by kind.
+    /// Confirmed drifts, by kind.
     pub drifts: BTreeMap<&'static str, u64>,
-    /// What was done about them, by kind and by what it was.
+    /// Repairs, by kind of drift and by action.
     pub repairs: BTreeMap<(&'static str, &'static str), u64>,
-    /// Containers that are not as they were decided at this moment, in spite of all.
+    /// Containers that differ from the decision now, in spite of repairs.
     pub drifting: usize,
-    /// Containers that the last look found with a change that the runtime is still about to make.
+    /// Containers whose change the runtime had not made yet at the last look.
     pub late: usize,
-    /// How often a look found one.
+    /// How often a look found such a container.
     pub times_late: u64,
-    /// How long the runtime takes for a change of a container; `None` before one was measured.
+    /// How long the runtime takes to change a container; `None` before the first measurement.
     pub change_takes: Option<Duration>,
     /// How often the kernel refused to keep others off a container's CPUs.
     pub kernel_refusals: u64,
-    /// What follows from control groups that cannot be written; `None` if they can.
+    /// What follows from control groups that are not writable; `None` if they are.
     pub cannot_write_groups: Option<String>,
-    /// How often a control group could not be written.
+    /// Failed writes of control groups.
     pub group_write_errors: u64,
-    /// Why the last write of the checkpoint failed; `None` if it did not.
+    /// Why the last write of the checkpoint failed; `None` if it succeeded.
     pub checkpoint_error: Option<String>,
-    /// Pods.
+    /// The number of pods.
     pub pods: usize,
-    /// Containers that exist: with exclusive CPUs, and others.
+    /// The numbers of containers with exclusive CPUs, and of others.
     pub containers: (usize, usize),
     /// Online CPUs.
     pub online: CpuSet,
@@ -139,12 +137,12 @@ pub struct NodeFigures {
     pub nodes: Vec<Domain>,
 }
 
-/// An uncore cache or a NUMA node, and how its CPUs are used.
+/// The numbers of CPUs of an uncore cache or a NUMA node, by use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Domain {
     /// Its number.
     pub id: usize,
-    /// CPUs that may become exclusive at all: online and not reserved.
+    /// The number of CPUs that may become exclusive: online and not reserved.
     pub assignable: usize,
     /// CPUs that could become exclusive now.
     pub free: usize,
@@ -152,8 +150,16 @@ pub struct Domain {
     pub exclusive: usize,
 }
 
+impl Domain {
+    /// See [`fragmentation()`].
+    pub(super) fn fragmentation(domains: &[Domain]) -> f64 {
+        let sizes: Vec<_> = domains.iter().map(|one| (one.assignable, one.free)).collect();
+        fragmentation(&sizes)
+    }
+}
+
 impl NodeFigures {
-    /// What the view of the ledger alone tells; the owner's own figures are still zero.
+    /// The figures that follow from the view of the ledger; the owner's own ones are zero.
     pub fn of(view: &View) -> NodeFigures {
         let topology = &view.topology;
         let mut moves: BTreeMap<MoveReason, u64> = MoveReason::ALL.map(|reason| (reason, 0)).into();

@@ -4,12 +4,9 @@ use super::config_state::{cannot_be_used, needs_restart};
 use super::figures::Figures;
 use crate::ledger::{Policy, Stance};
 
-/// Everything that keeps containers from being placed as configured, a sentence each; empty if
-/// nothing does.
-///
-/// That the owner of the ledger answers at all is the caller's to find out: without it there are no
-/// figures.
-pub fn obstacles(figures: &Figures) -> Vec<String> {
+/// Everything that keeps the plugin from placing containers as configured, a sentence each. Without
+/// an answer of the ledger's owner there are no figures to call this with.
+pub(super) fn obstacles(figures: &Figures) -> Vec<String> {
     let mut obstacles = Vec::new();
     let link = &figures.link;
     if !link.is_connected() {
@@ -41,9 +38,9 @@ pub fn obstacles(figures: &Figures) -> Vec<String> {
     obstacles
 }
 
-/// What a person should see to although containers are placed, a sentence each. A restart helps
-/// against none of it: with a configuration that cannot be used the plugin would not even start.
-pub fn warnings(figures: &Figures) -> Vec<String> {
+/// What needs attention although the plugin places containers, a sentence each. A restart would not
+/// help: with a configuration that it cannot use the plugin does not even start.
+pub(super) fn warnings(figures: &Figures) -> Vec<String> {
     let Ok(node) = &figures.node else { return Vec::new() };
     let fault = node.config.fault.as_ref().map(cannot_be_used);
     let waiting = &node.config.waiting;

@@ -1,5 +1,4 @@
-//! What happened to containers, as far as it is worth explaining later: bounded, and kept as it
-//! came.
+//! What happened to containers, for later explanations; bounded.
 
 use super::badge::Badges;
 use super::time::Moment;
@@ -9,23 +8,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The most containers with exclusive CPUs that there can be: one for each CPU.
 const MAX_LIVING: usize = crate::cpuset::MAX_CPUS;
-/// How much is kept of one of them; of more, the oldest but the very first goes.
+/// How many records of one of them are kept; a new one replaces the oldest but for the very first.
 const MAX_OF_ONE: usize = 8;
-/// How many refusals are kept.
-pub const MAX_REFUSALS: usize = 64;
-/// How many drifts and other troubles are kept.
-pub const MAX_TROUBLES: usize = 64;
+const MAX_REFUSALS: usize = 64;
+const MAX_TROUBLES: usize = 64;
 
 /// Something that happened to a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// When.
     pub at: Moment,
-    /// To which.
     pub subject: Subject,
-    /// What.
     pub happened: Happened,
-    /// Of a refusal: whether it has been let in since.
+    /// Of a refusal: whether the container got in later.
     pub settled: bool,
 }
 
@@ -34,7 +28,6 @@ impl Record {
         Record { at, subject, happened, settled: false }
     }
 
-    /// Whether it is of the container of this name.
     fn is_of(&self, (namespace, pod, container): &Name) -> bool {
         let Subject { namespace: of, pod: in_pod, container: called, .. } = &self.subject;
         (of, in_pod, called) == (namespace, pod, container)
@@ -44,20 +37,14 @@ impl Record {
 /// What happened to a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Happened {
-    /// The ledger did something, or would have.
-    Decided {
-        /// What.
-        what: What,
-        /// Whether it was done.
-        done: bool,
-    },
-    /// It was not as it was decided.
+    /// The ledger did something, or would have if it did not only observe.
+    Decided { what: What, done: bool },
+    /// It was not as the ledger had decided.
     Drifted {
-        /// The CPUs that were decided.
         decided: CpuSet,
-        /// What was found instead, in words.
+        /// The state that the watcher found instead, in words.
         found: String,
-        /// What was done about it, in words.
+        /// The repair, in words.
         action: String,
     },
     /// The kernel did not keep others off its CPUs, for this reason.
@@ -65,23 +52,22 @@ pub enum Happened {
 }
 
 /// A container by its names: the same for all its instances.
-type Name = (String, String, String);
+pub(super) type Name = (String, String, String);
 
-/// The past, as far as it is kept.
+/// The kept part of the past.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    /// How containers with exclusive CPUs came by them, for as long as they have them.
+    /// How containers got their exclusive CPUs, for as long as they have them.
     living: BTreeMap<Name, VecDeque<Record>>,
-    /// How pictures distinguish them.
     pub badges: Badges,
-    /// Containers that the last look found with a change that the runtime is still about to make.
+    /// Containers whose change the runtime had not made yet at the last look.
     pub late: BTreeSet<ContainerId>,
     refusals: VecDeque<Record>,
     troubles: VecDeque<Record>,
 }
 
 impl History {
-    /// The ledger told what it did.
+    /// Records a note of the ledger.
     pub fn note(&mut self, at: Moment, note: &Note) {
         let happened = || Happened::Decided { what: note.what.clone(), done: note.done };
         let record = || Record::new(at, note.subject.clone(), happened());
@@ -93,7 +79,8 @@ impl History {
             }
             What::Released(_) | What::Resized { to: None, .. } => {
                 let name = name(&note.subject);
-                // A pod of the same name may have come before the old one's end was told.
+                // A pod of the same name may have come before the runtime reported the old one's
+                // end.
                 let last = self.living.get(&name).and_then(VecDeque::back);
                 if last.is_some_and(|last| last.subject.id == note.subject.id) {
                     self.living.remove(&name);
@@ -130,7 +117,6 @@ impl History {
         records.push_back(record);
     }
 
-    /// A container was not as it was decided.
     pub fn drifted(
         &mut self,
         at: Moment,
@@ -143,7 +129,6 @@ impl History {
         push(&mut self.troubles, MAX_TROUBLES, Record::new(at, subject, happened));
     }
 
-    /// The kernel did not keep others off a container's CPUs.
     pub fn kernel_refused(&mut self, at: Moment, subject: Subject, why: String) {
         let happened = Happened::KernelRefused(why);
         push(&mut self.troubles, MAX_TROUBLES, Record::new(at, subject, happened));
@@ -159,19 +144,18 @@ impl History {
         self.troubles.iter()
     }
 
-    /// How a container came by the exclusive CPUs it has, the oldest first.
+    /// How a container got the exclusive CPUs that it has, the oldest first.
     pub fn of_living(&self, subject: &Subject) -> impl Iterator<Item = &Record> {
         self.living.get(&name(subject)).into_iter().flatten()
     }
 
-    /// That a container is not as decided because the runtime takes its time, in words; `None` if
-    /// it is not so.
+    /// A sentence for a container whose change the runtime has not made yet; `None` for others.
     pub fn delay_of(&self, container: &ContainerId) -> Option<String> {
         let text = "The runtime is still about to set that, within the time that it takes for such changes.";
         self.late.contains(container).then(|| text.to_owned())
     }
 
-    /// Everything there is, of anybody, the oldest first.
+    /// All records of all containers, the oldest first.
     pub fn all(&self) -> Vec<&Record> {
         let living = self.living.values().flatten();
         let mut all: Vec<&Record> = living.chain(&self.refusals).chain(&self.troubles).collect();
@@ -187,7 +171,7 @@ fn push(records: &mut VecDeque<Record>, most: usize, record: Record) {
     records.push_back(record);
 }
 
-fn name(subject: &Subject) -> Name {
+pub(super) fn name(subject: &Subject) -> Name {
     (subject.namespace.clone(), subject.pod.clone(), subject.container.clone())
 }
 

@@ -1,13 +1,12 @@
-//! As much of HTTP/1.1 (RFC 9112) as a scraper, a probe and `curl` need: one request a connection,
-//! no bodies.
+//! The part of HTTP/1.1 (RFC 9112) that a scraper, a probe and `curl` need: one request per
+//! connection, no bodies.
 //!
-//! A client may send anything, slowly or never: what it can cost is bounded in bytes and time.
+//! A client may send anything, slowly or never: bytes and time per connection are bounded.
 //!
-//! httparse, hyper's own parser, reads the head; the rest is short because the task is. hyper (1.x,
-//! `http1` and `server`) would replace only `read` and the writing of the answer's head. Its place
-//! would take an adapter between its I/O traits and tokio's, a service and a body type, and the
-//! limits of time and of connections, and the orderly end, would stay here, as hyper leaves these
-//! to its caller. It is also larger than all that is here.
+//! httparse, hyper's own parser, reads the head. hyper (1.x, `http1` and `server`) would replace
+//! only `read` and the writing of the answer's head. It would need an adapter between its I/O
+//! traits and tokio's, a service and a body type. The limits of time and of connections and the
+//! orderly end would stay here, as hyper leaves these to its caller.
 
 use std::future::Future;
 use std::time::Duration;
@@ -18,31 +17,30 @@ use tokio::time::timeout;
 const MAX_HEAD: usize = 8 << 10;
 /// The most header fields of a request.
 const MAX_FIELDS: usize = 64;
-/// How long a connection may last, all in all.
+/// How long a connection may last.
 const MAX_TIME: Duration = Duration::from_secs(5);
-/// How much more is read, and thrown away, from a client that has its answer. Closing a connection
-/// with something unread could take the answer away from it.
+/// How many bytes to discard from a client after its answer. The kernel resets a connection that is
+/// closed with unread data, and the client could lose the answer.
 const MAX_REST: usize = 64 << 10;
 
-/// What a browser must not do with an answer: load anything from elsewhere, run any script but the
-/// page's own, show it in another site's page, or take it for another type than it is.
+/// Keeps a browser from loading anything from elsewhere, running any script but the page's own,
+/// showing the answer in another site's page, and taking it for another type.
 const SECURITY_HEADERS: &str = "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; \
                        img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
                        X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n";
 
-/// What a client asks for.
+/// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// The path, without the query.
     pub path: String,
-    /// The query, without its question mark; empty if there is none. As it came: nothing is
-    /// decoded.
+    /// The query without its question mark, not decoded; empty if there is none.
     pub query: String,
-    /// The name by which the client called this server; empty if it did not.
+    /// The `Host` field; empty if there is none.
     pub host: String,
 }
 
-/// What it gets.
+/// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
     /// The status, and its words.
@@ -53,7 +51,7 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-/// The status codes that are used.
+/// The status codes in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusCode {
     /// 200.
@@ -94,12 +92,12 @@ impl Response {
     }
 }
 
-/// Serves one connection: reads a request, has it answered, writes the answer. Never lasts long.
+/// Serves one connection: reads a request and writes its answer. Ends within five seconds.
 pub async fn serve<A: Future<Output = Response>>(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     answer: impl FnOnce(Request) -> A,
 ) {
-    // A client that goes away, or is too slow, has no one to be told.
+    // There is nothing to do for a client that goes away or is too slow.
     let _ = timeout(MAX_TIME, async {
         let (response, with_body) = match read(&mut stream).await? {
             Head::Of(request, method) => (answer(request).await, method == Method::Get),
@@ -150,7 +148,7 @@ async fn read(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Head> {
     }
 }
 
-/// The request in these bytes, or why there is none; `None` if there may be one yet.
+/// The request in these bytes, or the refusal; `None` if more bytes are needed.
 fn parse(bytes: &[u8]) -> Option<Head> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut fields);

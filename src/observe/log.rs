@@ -1,13 +1,13 @@
-//! The log: on stderr, or where a plugin launched by the runtime (which has no stderr) is heard.
+//! The log: stderr, or the system's log for a plugin that the runtime launched without a stderr.
 
-use super::time::{Moment, Stamp};
+use super::clock::stamp;
+use super::time::Stamp;
 use env_logger::{Builder, Env, Target};
 use log::Record;
 use nix::sys::stat::fstat;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The socket of the system's log: journald, syslogd.
 const SYSTEM_LOG: &str = "/dev/log";
@@ -39,40 +39,33 @@ pub fn start() {
         });
         builder.target(Target::Pipe(Box::new(socket)));
     } else if !is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref(), io::stderr()) {
-        builder.format(|out, record| write_line(out, now(), record));
+        builder.format(|out, record| write_line(out, stamp(), record));
     }
-    // Fails only if a logger is there already, which is then good enough.
+    // Fails only if there is a logger already, which serves as well.
     let _ = builder.try_init();
 }
 
-/// A line in env_logger's own form, and its time before that.
+/// A line in env_logger's own form, but with the time to the millisecond.
 fn write_line(out: &mut impl Write, at: Stamp, record: &Record<'_>) -> io::Result<()> {
     let (level, target) = (record.level(), record.target());
     writeln!(out, "[{at} {level:<5} {target}] {}", record.args())
 }
 
-/// A clock before 1970 is as good as none.
-fn now() -> Stamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let moment = Moment(i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
-    Stamp { moment, millis: since.subsec_millis() }
-}
-
-/// Whether a file is systemd's journal. systemd says in `JOURNAL_STREAM` which one that is, by
-/// device and inode: it may be inherited by a process whose output goes elsewhere.
+/// Whether a file is systemd's journal. `JOURNAL_STREAM` names the journal by device and inode: a
+/// process with another output may have inherited the variable.
 fn is_journal(stream: Option<&str>, file: impl AsFd) -> bool {
     let (Some(stream), Ok(file)) = (stream, fstat(file)) else { return false };
     stream == format!("{}:{}", file.st_dev, file.st_ino)
 }
 
-/// One message a write, as the system's log wants them.
+/// Writes one message per datagram, as the system's log expects.
 struct SystemLog(UnixDatagram);
 
 impl SystemLog {
     fn connect() -> io::Result<SystemLog> {
         let socket = UnixDatagram::unbound()?;
         socket.connect(SYSTEM_LOG)?;
-        // A log that does not keep up must not hold up containers.
+        // A slow log must not delay containers.
         socket.set_nonblocking(true)?;
         Ok(SystemLog(socket))
     }
@@ -80,7 +73,7 @@ impl SystemLog {
 
 impl Write for SystemLog {
     fn write(&mut self, message: &[u8]) -> io::Result<usize> {
-        // A message that is lost is lost: there is nowhere to say so.
+        // There is no place to report a lost message.
         let _ = self.0.send(message);
         Ok(message.len())
     }
@@ -93,6 +86,7 @@ impl Write for SystemLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::time::Moment;
 
     #[test]
     fn a_line_carries_its_time() {

@@ -1,14 +1,14 @@
 //! [`text()`]: figures in Prometheus' text form.
 //!
-//! Figures of the kubelet's CPU manager and topology manager have the same names, types and labels,
-//! so that dashboards made for them work (its own are silent on a node where its policy is none).
-//! Everything else begins with `nri_cpu_manager_`. docs/metrics.md is the reference for users; a
-//! test compares it with this file.
+//! Metrics of the kubelet's CPU manager and topology manager keep their names, types and labels, so
+//! that dashboards for them work (the kubelet's own show nothing while its policy is none). All
+//! others begin with `nri_cpu_manager_`. docs/metrics.md is the reference for users; a test
+//! compares it with this file.
 
 use super::config_state::ConfigState;
-use super::counters::{Alignment, Counters, Histogram};
+use super::counters::{Alignment, Counters, Histogram, Outcome};
 use super::figures::{Domain, Figures, Link, NodeFigures};
-use super::fragmentation::fragmentation;
+
 use super::report::ConfigStatus;
 use crate::ledger::Stance;
 use prometheus::proto::{
@@ -18,13 +18,13 @@ use prometheus::proto::{
 use prometheus::{Encoder, TEXT_FORMAT, TextEncoder};
 
 /// The media type of [`text()`].
-pub const MEDIA_TYPE: &str = TEXT_FORMAT;
+pub(super) const MEDIA_TYPE: &str = TEXT_FORMAT;
 
 /// All figures as text.
 ///
 /// # Errors
 /// If a name or value has no text form, which is a mistake in this file.
-pub fn text(figures: &Figures) -> Result<Vec<u8>, prometheus::Error> {
+pub(super) fn text(figures: &Figures) -> Result<Vec<u8>, prometheus::Error> {
     let mut families = Families::default();
     families.build(&figures.link);
     if let Ok(node) = &figures.node {
@@ -47,7 +47,7 @@ struct Families(Vec<MetricFamily>);
 
 impl Families {
     fn add(&mut self, of: MetricType, name: &str, help: &str, metrics: Vec<Metric>) {
-        // One without samples is left out: the text form has no place for it.
+        // The text form has no place for a family without samples.
         if metrics.is_empty() {
             return;
         }
@@ -79,7 +79,6 @@ impl Families {
         self.add(MetricType::HISTOGRAM, name, help, samples.into_iter().collect());
     }
 
-    /// Who this is, and who is at the other end.
     fn build(&mut self, link: &Link) {
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         let help = "Always 1; the plugin's version is in the label.";
@@ -103,7 +102,7 @@ impl Families {
         self.gauges("nri_cpu_manager_runtime_info", help, runtime);
     }
 
-    /// What a kubelet tells of itself.
+    /// The kubelet's own metrics.
     fn kubelet(&mut self, node: &NodeFigures) {
         let counters = &node.counters;
         self.counter(
@@ -119,8 +118,8 @@ impl Families {
         self.gauge(
             "kubelet_cpu_manager_shared_pool_size_millicores",
             "The size of the shared CPU pool for non-guaranteed QoS pods, in millicores.",
-            // As the kubelet counts: neither reserved CPUs, nor those that an ended container's pod
-            // may use again.
+            // Like the kubelet's: without reserved CPUs and without those that an ended container's
+            // pod may use again.
             node.free.len() * 1000,
         );
         self.gauge(
@@ -154,7 +153,7 @@ impl Families {
         self.counter(
             "kubelet_topology_manager_admission_errors_total",
             "The number of admission request failures where resources could not be aligned.",
-            counters.decisions.get(&super::counters::Outcome::Refused).copied().unwrap_or(0),
+            counters.decisions.get(&Outcome::Refused).copied().unwrap_or(0),
         );
         self.histograms(
             "kubelet_topology_manager_admission_duration_ms",
@@ -180,7 +179,6 @@ impl Families {
         );
     }
 
-    /// What was answered, and how fast.
     fn decisions(&mut self, counters: &Counters) {
         let handlers = counters.handlers.iter();
         self.histograms(
@@ -207,7 +205,6 @@ impl Families {
         );
     }
 
-    /// What is not as it should be.
     fn trouble(&mut self, node: &NodeFigures) {
         let moves = node.moves.iter();
         self.counters(
@@ -277,7 +274,6 @@ impl Families {
         );
     }
 
-    /// How the CPUs are used.
     fn cpus(&mut self, node: &NodeFigures) {
         let reserved = node.settings.placement.reserved;
         let states = [
@@ -309,9 +305,7 @@ impl Families {
             "nri_cpu_manager_fragmentation",
             "How scattered free CPUs are: 0 as close together as so many can be, towards 1 in ever smaller pieces.",
             scattered.map(|(boundary, domains)| {
-                let sizes: Vec<(usize, usize)> =
-                    domains.iter().map(|domain| (domain.assignable, domain.free)).collect();
-                gauge(&[("boundary", boundary)], fragmentation(&sizes))
+                gauge(&[("boundary", boundary)], Domain::fragmentation(domains))
             }),
         );
         let (exclusive, shared) = node.containers;
@@ -324,7 +318,6 @@ impl Families {
         self.gauge("nri_cpu_manager_pods", "Pods that exist.", node.pods);
     }
 
-    /// What is in force.
     fn settings(&mut self, node: &NodeFigures) {
         let config = ConfigStatus::in_force(node);
         let reserved = node.settings.placement.reserved.to_string();
@@ -343,11 +336,18 @@ impl Families {
             "Always 1; the configuration in force is in the labels.",
             [gauge(&labels, 1.0)],
         );
-        self.stances(node.stance);
+        let stances =
+            [("assign", Stance::Assign), ("refuse", Stance::Refuse), ("observe", Stance::Observe)];
+        self.gauges(
+            "nri_cpu_manager_stance",
+            "1 for what is done at present: CPUs are assigned; or the kubelet assigns them, and new exclusive containers are refused or only observed.",
+            stances.map(|(name, stance)| {
+                gauge(&[("stance", name)], u8::from(node.stance == stance).into())
+            }),
+        );
     }
 
-    /// What became of changes of the configuration. The first two are named as Prometheus names its
-    /// own.
+    /// The first two have the names of Prometheus' own metrics of its configuration.
     fn reloads(&mut self, config: &ConfigState) {
         self.gauge(
             "nri_cpu_manager_config_last_reload_successful",
@@ -374,19 +374,6 @@ impl Families {
             "nri_cpu_manager_config_reloads_total",
             "Changes of the configuration, by what became of them.",
             config.reloads.iter().map(|(result, count)| counter(&[("result", result)], *count)),
-        );
-    }
-
-    fn stances(&mut self, now: Stance) {
-        let stances =
-            [("assign", Stance::Assign), ("refuse", Stance::Refuse), ("observe", Stance::Observe)];
-        self.gauges(
-            "nri_cpu_manager_stance",
-            "1 for what is done at present: CPUs are assigned; or the kubelet assigns them, and new exclusive containers are refused or only observed.",
-            stances.map(|(name, stance)| {
-                let now: u8 = (now == stance).into();
-                gauge(&[("stance", name)], now.into())
-            }),
         );
     }
 }

@@ -1,39 +1,38 @@
 //! What the outside can see of the daemon: the log, metrics, health, status and explanations.
 //!
 //! ```text
-//!   client ── http ── Question ──► the ledger's owner: NodeView ──► metrics, health, report, explanation ──► client
+//! client ── http ── Question ──► the ledger's owner ── NodeView ──► metrics, report ... ──► client
 //! ```
 //!
 //! No event waits for an observer: the owner answers a question when no event waits, with an
-//! immutable view of the node. What an observer reads is made from that on the server's side.
-//! [`metrics`], [`health`], [`report`] and [`explanation`] are pure functions; [`http`] and
-//! [`endpoint`] are the thin edge. What is worth explaining later is kept in [`history`].
+//! immutable view of the node. The server makes the observer's text from that view. `metrics`,
+//! `health`, [`report`] and `explanation` are pure functions; [`http`] and [`endpoint`] are the
+//! thin edge. `history` keeps what later explanations need.
 
 pub mod badge;
-pub mod clock;
-pub mod config_state;
+pub(crate) mod clock;
+pub(crate) mod config_state;
 mod connections;
-pub mod counters;
+pub(crate) mod counters;
 pub mod endpoint;
-pub mod explanation;
+pub(crate) mod explanation;
 pub mod figures;
-pub mod fragmentation;
-pub mod health;
-pub mod history;
+pub(crate) mod fragmentation;
+pub(crate) mod health;
+pub(crate) mod history;
 pub mod http;
 pub mod log;
-pub mod metrics;
+pub(crate) mod metrics;
 pub mod page;
 pub mod picture;
-pub mod question;
+pub(crate) mod question;
 pub mod report;
-pub mod time;
+pub(crate) mod time;
 
-pub use config_state::ConfigState;
-pub use counters::Counters;
-pub use explanation::Explanation;
-pub use figures::{Figures, Link, NodeFigures};
-pub use history::History;
-pub use question::{NodeView, Observer, Question, questions};
+pub(crate) use counters::Counters;
+pub(crate) use figures::NodeFigures;
+pub use figures::{Figures, Link};
+pub(crate) use history::History;
+pub(crate) use question::Question;
+pub use question::{NodeView, Observer, questions};
 pub use report::Status;
-pub use time::Moment;

@@ -1,4 +1,4 @@
-//! The node as a page: its picture, and who has what. It refreshes itself and needs nothing from
+//! The node as a page: its picture and its containers. It refreshes itself and loads nothing from
 //! elsewhere.
 
 mod notices;
@@ -9,14 +9,14 @@ use super::report::{ContainerStatus, NodeStatus, RecordStatus, Status};
 use crate::cpuset::CpuSet;
 use std::fmt::Write as _;
 
-/// How often the page asks anew without a script, in seconds. With one it is every two.
+/// How often the page reloads without its script, in seconds. The script asks every two.
 const PATIENCE: u32 = 5;
-/// How many of the last refusals are shown, and of the last troubles.
+/// How many of the last refusals and of the last troubles the page shows.
 const RECORDS: usize = 5;
 
-/// What makes the page refresh itself.
+/// The script that refreshes the page.
 pub const SCRIPT: &str = include_str!("page/page.js");
-/// The page's sign among others.
+/// The page's icon.
 pub const ICON: &str = include_str!("page/icon.svg");
 const STYLE: &str = include_str!("page/page.css");
 
@@ -40,7 +40,7 @@ pub fn page(status: &Status) -> String {
     )
 }
 
-/// What changes on the page.
+/// The part of the page that changes.
 pub fn fragment(status: &Status) -> String {
     let mut html = String::new();
     // Writing to a string does not fail.

@@ -1,7 +1,7 @@
 //! How an observer asks the ledger's owner, and how long it waits for the answer.
 //!
-//! There is one question, and the owner answers it itself: so an answer proves that the owner is
-//! alive, and shows every event that was handled before.
+//! The owner itself answers the one question: so an answer proves that the owner is alive, and
+//! shows every event that it handled before.
 
 use super::clock::now;
 use super::explanation::{Explanation, explain};
@@ -14,31 +14,30 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-/// Questions that may wait for the owner; an observer that comes after so many others waits for
-/// them first.
+/// How many questions may wait for the owner; further observers wait for a place in the queue.
 const QUEUE: usize = 16;
 
-/// How long the owner may take to answer. It waits for the disk and, in its turn, for the kernel:
-/// both answer within milliseconds as long as they work. A runtime waits for two seconds at most.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the owner may take to answer. It waits for the disk and for the kernel, which answer
+/// within milliseconds as long as they work. By default a runtime waits for two seconds.
+const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Everything that can be seen of the node, as it was at one moment.
+/// Everything that observers see of the node, as it was at one moment.
 #[derive(Debug, Clone)]
 pub struct NodeView {
-    /// What metrics and health tell.
+    /// The data of metrics and health.
     pub figures: Figures,
-    /// The ledger and what happened to containers; `None` before there is a configuration.
+    /// The ledger and the containers' history; `None` before there is a configuration.
     pub node: Option<(Arc<View>, Arc<History>)>,
 }
 
 impl NodeView {
-    /// The node and its containers, written down now.
+    /// The status, dated now.
     pub fn status(&self) -> Status {
         let node = self.node.as_ref().map(|(view, history)| (&**view, &**history));
         Status::of(now(), &self.figures, node)
     }
 
-    /// Why the containers that this names have the CPUs they have; see [`explain`].
+    /// See `explanation`.
     pub fn explain(&self, name: &str) -> Vec<Explanation> {
         let node = self.node.as_ref();
         node.map(|(view, history)| explain(view, history, name)).unwrap_or_default()
@@ -56,13 +55,13 @@ pub struct Observer(mpsc::Sender<Question>);
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
-    /// The owner is busy, or waits for a disk that does not answer.
+    /// The owner is busy, or waits for a disk that does not respond.
     #[error(
         "the task that owns the CPUs has not answered for {} s: the disk of the state directory may hang",
         PATIENCE.as_secs()
     )]
     Late,
-    /// There is no owner any more.
+    /// The owner has ended.
     #[error("the plugin is stopping")]
     Gone,
 }
@@ -74,10 +73,9 @@ pub fn questions() -> (Observer, mpsc::Receiver<Question>) {
 }
 
 impl Observer {
-    /// The node as it is now.
     ///
     /// # Errors
-    /// If the owner does not answer within [`PATIENCE`].
+    /// If the owner does not answer within two seconds.
     pub async fn view(&self) -> Result<Arc<NodeView>, NoAnswer> {
         let (reply, answer) = oneshot::channel();
         let asked = async {

@@ -1,5 +1,5 @@
-//! [`Status`]: the node and its containers as `nri-cpu-manager status` shows them. The names are a promise to scripts;
-//! docs/status.md is the reference.
+//! [`Status`]: the node and its containers as `nri-cpu-manager status` shows them. The names are a
+//! promise to scripts; docs/status.md is the reference.
 
 mod bounds;
 mod config;
@@ -10,7 +10,7 @@ pub use config::{ConfigSourceStatus, ConfigStatus};
 pub use own::OwnSettings;
 
 use super::figures::{Domain, Figures, Link, NodeFigures};
-use super::fragmentation::fragmentation;
+
 use super::health::obstacles;
 use super::history::{Happened, History, Record};
 use super::time::Moment;
@@ -27,16 +27,16 @@ use std::collections::BTreeMap;
 /// when something is added.
 pub const VERSION: u32 = 1;
 
-/// Everything that can be seen of a node.
+/// Everything that observers see of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// See [`VERSION`].
     pub version: u32,
     /// The plugin's version.
     pub plugin_version: String,
-    /// When this was written down, as all moments here in RFC 3339.
+    /// When this was written, in RFC 3339 as all moments here.
     pub at: String,
-    /// Whether containers can be placed as configured.
+    /// Whether the plugin can place containers as configured.
     pub ready: bool,
     /// Why not, a sentence each.
     pub obstacles: Vec<String>,
@@ -53,13 +53,13 @@ pub struct RuntimeStatus {
     pub connected: bool,
     /// Whether it has listed its containers since.
     pub synchronized: bool,
-    /// How many connections there have been.
+    /// The number of connections since the start.
     pub connections: u64,
     /// Its name; `null` if there has been none.
     pub name: Option<String>,
     /// Its version.
     pub version: Option<String>,
-    /// Its NRI version, as far as it tells.
+    /// Its NRI version, if it reports one.
     pub nri_version: Option<String>,
 }
 
@@ -68,7 +68,7 @@ pub struct RuntimeStatus {
 pub struct NodeStatus {
     /// The configuration in force.
     pub config: ConfigStatus,
-    /// Where it comes from, and what became of the last change.
+    /// Its source, and the result of the last change.
     pub config_source: ConfigSourceStatus,
     /// `assign`; beside an active kubelet `refuse` or `observe`.
     pub stance: String,
@@ -80,7 +80,7 @@ pub struct NodeStatus {
     pub uncore_caches: Vec<DomainStatus>,
     /// How scattered free CPUs are, by boundary: `numa_node`, `uncore_cache`.
     pub fragmentation: BTreeMap<String, f64>,
-    /// The machine; `null` from versions before there was this.
+    /// The machine; `null` from versions without this field.
     #[serde(default)]
     pub machine: Option<Snapshot>,
     /// The containers, by namespace, pod and name.
@@ -89,14 +89,14 @@ pub struct NodeStatus {
     pub refusals: Vec<RecordStatus>,
     /// The last drifts and other troubles, the oldest first.
     pub troubles: Vec<RecordStatus>,
-    /// Containers that are not as they were decided at this moment, in spite of all.
+    /// Containers that differ from the decision now, in spite of repairs.
     #[serde(default)]
     pub drifting: usize,
-    /// Containers that are not as decided because the runtime is still about to change them.
+    /// Containers that differ from the decision because the runtime has not changed them yet.
     #[serde(default)]
     pub late: usize,
-    /// How long the runtime takes to change a container, in seconds; `null` before that was
-    /// measured.
+    /// How long the runtime takes to change a container, in seconds; `null` before the first
+    /// measurement.
     #[serde(default)]
     pub runtime_change_seconds: Option<f64>,
     /// Containers moved while they ran, by reason.
@@ -141,7 +141,7 @@ pub struct DomainStatus {
 /// A container.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContainerStatus {
-    /// Its letters in pictures, if it has CPUs for itself.
+    /// Its letters in pictures, if it has exclusive CPUs.
     #[serde(default)]
     pub badge: Option<String>,
     /// Its pod's namespace.
@@ -156,7 +156,7 @@ pub struct ContainerStatus {
     pub id: String,
     /// `created`, `running`, or `ended` (its CPUs are kept until its pod ends).
     pub state: String,
-    /// Whether it has CPUs for itself.
+    /// Whether it has exclusive CPUs.
     pub exclusive: bool,
     /// Where it runs.
     pub cpus: String,
@@ -173,9 +173,9 @@ pub struct ContainerStatus {
     pub whole_cores: bool,
     /// `runtime` or `kernel`, for exclusive CPUs.
     pub kept_by: Option<String>,
-    /// When it was created, if the runtime says.
+    /// When it was created, if the runtime reports that.
     pub created: Option<String>,
-    /// Since when it has these exclusive CPUs, as far as this process knows.
+    /// Since when it has these exclusive CPUs, if this process knows.
     pub since: Option<String>,
 }
 
@@ -193,12 +193,12 @@ pub struct RecordStatus {
     /// `assigned`, `kept`, `adopted`, `moved`, `resized`, `shared`, `refused`, `released`,
     /// `contested`, `drifted`, `kernel_refused`.
     pub kind: String,
-    /// What happened, for people.
+    /// A sentence for people.
     pub text: String,
 }
 
 impl Status {
-    /// Writes down what there is. `node` is what the ledger's owner knows.
+    /// `node` is the view of the ledger's owner.
     pub fn of(now: Moment, figures: &Figures, node: Option<(&View, &History)>) -> Status {
         let obstacles = obstacles(figures);
         let node = node.zip(figures.node.as_ref().ok());
@@ -212,11 +212,9 @@ impl Status {
             node: node.map(|((view, history), figures)| NodeStatus::of(figures, view, history)),
         }
     }
-}
 
-impl Status {
-    /// The same without names, and without texts that may quote names, for readers who may not know
-    /// what runs here.
+    /// The same without names and without texts that may quote names, for clients that may not see
+    /// what runs on the node.
     #[must_use]
     pub fn without_names(mut self) -> Status {
         if let Some(node) = &mut self.node {
@@ -236,7 +234,7 @@ impl Status {
             node.troubles.clear();
             node.config_source.error = None;
         } else if let Some(why) = self.obstacles.last_mut() {
-            // Why there is none, which may quote a configuration that was refused.
+            // The last obstacle may quote a configuration that the plugin refused.
             *why = "there is no configuration that can be used".to_owned();
         }
         self
@@ -276,10 +274,6 @@ impl NodeStatus {
         let name = |c: &ContainerStatus| (c.namespace.clone(), c.pod.clone(), c.container.clone());
         containers.sort_by_cached_key(name);
         let nodes = topology.nodes().iter().filter(|node| !node.cpus.is_empty());
-        let scattered = |domains: &[Domain]| {
-            let sizes: Vec<_> = domains.iter().map(|one| (one.assignable, one.free)).collect();
-            fragmentation(&sizes)
-        };
         NodeStatus {
             config: ConfigStatus::in_force(figures),
             config_source: ConfigSourceStatus::of(&figures.config),
@@ -299,8 +293,8 @@ impl NodeStatus {
             numa_nodes: nodes.map(|node| domain(node.id, node.cpus)).collect(),
             uncore_caches: topology.uncores().iter().map(|one| domain(one.id, one.cpus)).collect(),
             fragmentation: BTreeMap::from([
-                ("numa_node".to_owned(), scattered(&figures.nodes)),
-                ("uncore_cache".to_owned(), scattered(&figures.uncores)),
+                ("numa_node".to_owned(), Domain::fragmentation(&figures.nodes)),
+                ("uncore_cache".to_owned(), Domain::fragmentation(&figures.uncores)),
             ]),
             machine: Some(Snapshot::of(topology, &Sizes::default())),
             containers,

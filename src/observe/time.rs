@@ -7,13 +7,12 @@ use std::fmt;
 pub struct Moment(pub i64);
 
 impl Moment {
-    /// The moment that a runtime tells in nanoseconds.
+    /// From nanoseconds since 1970, as a runtime reports them.
     pub fn from_nanos(nanos: i64) -> Moment {
         Moment(nanos.div_euclid(1_000_000_000))
     }
 
-    /// Its date and time of day, and what comes after the seconds. The date is computed as in
-    /// Howard Hinnant's `civil_from_days`.
+    /// Writes date, time of day and `rest`. The date is Howard Hinnant's `civil_from_days`.
     fn write(self, f: &mut fmt::Formatter<'_>, rest: fmt::Arguments<'_>) -> fmt::Result {
         let (days, second) = (self.0.div_euclid(86_400), self.0.rem_euclid(86_400));
         // Days since 1 March of the year 0, by eras of 400 years.
@@ -38,7 +37,7 @@ impl fmt::Display for Moment {
     }
 }
 
-/// A moment to the millisecond: a line of the log has to be put in order with those of other logs.
+/// A moment to the millisecond, so that the lines of several logs can be put in order.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stamp {
     pub(super) moment: Moment,

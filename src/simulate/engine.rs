@@ -1,13 +1,12 @@
-//! What a scheduler, a kubelet and a runtime do to a node while pods come and go, as far as a
-//! plugin hears of it.
+//! The events of a scheduler, a kubelet and a runtime while pods arrive and depart.
 //!
-//! * Pods are let onto the node as the scheduler does: in the order in which they came, as long as
-//!   the requests of all pods on it are no more than its CPUs without the reserved ones. Others
-//!   wait, or are turned away ([`Waiting`]).
-//! * Containers are started in order: init containers run to their end at once, and nothing of a
-//!   pod starts before its init containers have run. A container that is refused is tried again
-//!   whenever a pod has gone, like a kubelet does every few seconds, or its pod is given up.
-//! * At one moment pods go before others come.
+//! * The node admits pods as the scheduler does: in the order of their arrival, as long as the
+//!   requests of all its pods are no more than its CPUs without the reserved ones. Other pods wait,
+//!   or leave for good ([`Waiting`]).
+//! * Containers start in order: init containers run to their end at once, and no other container of
+//!   a pod starts before. A refused container tries again after each departure of a pod, as the
+//!   kubelet does every few seconds, or its pod leaves for good.
+//! * Departures come before arrivals at the same moment.
 
 use super::workload::{ContainerSpec, PodSpec, Time, Workload};
 use crate::cpuset::CpuSet;
@@ -16,27 +15,26 @@ use crate::placement::Rejection;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// The name of a refusal that is not the plugin's: the node has too few CPUs left, whichever they
-/// are.
+/// The scheduler's reason for a refusal: the node has too few CPUs left.
 pub const OUT_OF_CPU: &str = "OutOfcpu";
 
-/// What becomes of pods for which there is no room.
+/// The behaviour of pods without room on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waiting {
-    /// They are tried again whenever a pod has gone, until they go themselves.
+    /// They try again after each departure of a pod, until their own.
     Retry,
-    /// They are turned away for good.
+    /// They leave for good.
     Drop,
 }
 
 /// Something that happens in a simulation.
 #[derive(Debug)]
 pub enum Happening<'a> {
-    /// Time goes on, and nothing changes meanwhile.
+    /// Time passes from one moment to another without changes.
     Passes(Time, Time),
     /// The ledger has decided.
     Decided(&'a Event, &'a Result<Decision, Rejection>),
-    /// A container is let in: with CPUs for itself, or without.
+    /// A container is admitted, with exclusive CPUs or without.
     Placed {
         /// Its pod.
         pod: &'a PodSpec,
@@ -45,7 +43,7 @@ pub enum Happening<'a> {
         /// Its exclusive CPUs.
         exclusive: Option<CpuSet>,
     },
-    /// A container is not let in.
+    /// A container is refused.
     Refused {
         /// Its pod.
         pod: &'a PodSpec,
@@ -53,30 +51,28 @@ pub enum Happening<'a> {
         container: &'a ContainerSpec,
         /// Why.
         why: &'a Rejection,
-        /// Whether that has happened to it before.
+        /// Whether the container was refused before.
         again: bool,
     },
-    /// A pod is not let onto the node: too few CPUs are left.
+    /// The node has too few CPUs left for a pod.
     Full {
         /// The pod.
         pod: &'a PodSpec,
-        /// Whether it waits; it is turned away for good else.
+        /// Whether it waits; otherwise it leaves for good.
         waits: bool,
     },
-    /// All containers of a pod have been let in.
+    /// All containers of a pod are admitted.
     Complete(&'a PodSpec),
 }
 
-/// Who looks on.
+/// A recipient of all happenings.
 pub trait Observer {
-    /// Something has happened at this moment; the ledger is as it was left.
+    /// `happening` is at `now`; the ledger has its result.
     fn see(&mut self, now: Time, ledger: &Ledger, happening: &Happening<'_>);
 }
 
-/// Lets the pods of a workload come and go until the last one has come, or until `end`; the ledger
-/// is left as it is then.
-///
-/// `progress` hears now and then how many pods have come.
+/// Runs a workload until the last arrival, or until `end`, and leaves the ledger in that state.
+/// `progress` gets the number of pods after each arrival.
 pub fn run(
     ledger: &mut Ledger,
     workload: &Workload,
@@ -115,24 +111,24 @@ struct Engine<'a> {
     waiting: Waiting,
     observer: &'a mut dyn Observer,
     now: Time,
-    /// Thousandths of a CPU that pods on the node may still ask for.
+    /// Free thousandths of a CPU, by the requests of the pods on the node.
     room: u64,
-    /// Pods that are not on the node, in the order in which they came.
+    /// Waiting pods in the order of their arrival.
     queue: Vec<usize>,
-    /// Pods that are on it.
+    /// Pods on the node.
     guests: BTreeMap<usize, Guest>,
     departures: BinaryHeap<Reverse<(Time, usize)>>,
 }
 
 /// A pod on the node.
 struct Guest {
-    told: Pod,
-    /// The containers that have not been let in, as positions in its description.
+    pod: Pod,
+    /// The containers that are not admitted yet, as positions in its description.
     left: Vec<usize>,
-    /// Those that have been refused.
+    /// The containers that were refused at some time.
     refused: BTreeSet<usize>,
     running: Vec<ContainerId>,
-    /// How often containers were tried.
+    /// The number of attempts to start a container.
     attempts: usize,
 }
 
@@ -141,7 +137,7 @@ impl Engine<'_> {
         if let Some(depart) = pod.depart {
             self.departures.push(Reverse((depart, number)));
         }
-        // No pod overtakes another: one that came earlier and waits gets in first, if it fits.
+        // Waiting pods had their chance before: `try_again` admits all that fit.
         if self.room < pod.request() {
             let waits = self.waiting == Waiting::Retry;
             self.see(&Happening::Full { pod, waits });
@@ -153,7 +149,7 @@ impl Engine<'_> {
         self.enter(number, pod);
     }
 
-    /// Lets time pass up to a moment; pods that end until then go.
+    /// Lets time pass up to a moment, with the departures until then.
     fn until(&mut self, moment: Time) {
         while let Some(&Reverse((depart, _))) = self.departures.peek() {
             if depart > moment {
@@ -182,14 +178,14 @@ impl Engine<'_> {
         }
     }
 
-    /// A pod comes onto the node, and its containers are started as far as they are let in.
+    /// Admits a pod and starts its containers.
     fn enter(&mut self, number: usize, pod: &PodSpec) {
         self.room = self.room.saturating_sub(pod.request());
-        let told = pod.told(number);
-        self.tell(Event::RunPod(told.clone()));
+        let reported = pod.as_reported(number);
+        self.tell(Event::RunPod(reported.clone()));
         let left = (0..pod.containers.len()).collect();
         let (refused, running) = (BTreeSet::new(), Vec::new());
-        let mut guest = Guest { told, left, refused, running, attempts: 0 };
+        let mut guest = Guest { pod: reported, left, refused, running, attempts: 0 };
         self.start(number, pod, &mut guest);
         let refused = !guest.left.is_empty();
         self.guests.insert(number, guest);
@@ -204,15 +200,15 @@ impl Engine<'_> {
             let Some(container) = pod.containers.get(at) else { continue };
             let id = ContainerId(format!("{number}-{at}-{}", guest.attempts));
             guest.attempts += 1;
-            let instance = container.told(id.clone(), guest.told.sandbox.clone());
-            let create = Event::Create { pod: guest.told.clone(), container: instance.clone() };
+            let instance = container.as_reported(id.clone(), guest.pod.sandbox.clone());
+            let create = Event::Create { pod: guest.pod.clone(), container: instance.clone() };
             match self.ask(create) {
                 Ok(decision) => {
                     let adjustment =
                         decision.adjustment.filter(crate::ledger::Adjustment::is_exclusive);
                     let exclusive = adjustment.map(|adjustment| adjustment.cpus());
                     self.see(&Happening::Placed { pod, container, exclusive });
-                    self.tell(Event::Started { pod: guest.told.clone(), container: instance });
+                    self.tell(Event::Started { pod: guest.pod.clone(), container: instance });
                     if container.kind == ContainerKind::Init {
                         self.tell(Event::Stop(id));
                     } else {
@@ -223,7 +219,7 @@ impl Engine<'_> {
                     let again = !guest.refused.insert(at);
                     self.see(&Happening::Refused { pod, container, why: &why, again });
                     guest.left.push(at);
-                    // What comes after an init container waits for it.
+                    // Later containers wait for an init container.
                     if container.kind != ContainerKind::App {
                         guest.left.extend(left.iter().skip(tried + 1));
                         return;
@@ -236,22 +232,22 @@ impl Engine<'_> {
         }
     }
 
-    /// A pod goes, wherever it is; whether there is more room now.
+    /// Removes a pod from the node or the queue. Returns whether there is more room now.
     fn leave(&mut self, number: usize) -> bool {
-        let Some(Guest { told, running, .. }) = self.guests.remove(&number) else {
+        let Some(Guest { pod, running, .. }) = self.guests.remove(&number) else {
             self.queue.retain(|waiting| *waiting != number);
             return false;
         };
         for id in running {
             self.tell(Event::Stop(id));
         }
-        self.tell(Event::StopPod(told.sandbox.clone()));
-        self.tell(Event::RemovePod(told.sandbox));
+        self.tell(Event::StopPod(pod.sandbox.clone()));
+        self.tell(Event::RemovePod(pod.sandbox));
         self.room += self.workload.pods.get(number).map_or(0, PodSpec::request);
         true
     }
 
-    /// Pods that wait try again, in the order in which they came.
+    /// Waiting containers and pods try again, in the order of the pods' arrival.
     fn try_again(&mut self) {
         let workload = self.workload;
         let unfinished: Vec<usize> = self
@@ -278,14 +274,14 @@ impl Engine<'_> {
         }
     }
 
-    /// Tells the ledger something that cannot be refused.
+    /// Sends the ledger an event that it never refuses.
     fn tell(&mut self, event: Event) {
         let _ = self.ask(event);
     }
 
     fn ask(&mut self, event: Event) -> Result<Decision, Rejection> {
         let answer = self.ledger.handle(event.clone());
-        // They are for the log; what they say follows from the decision.
+        // Notes are for the log, and follow from the decision.
         self.ledger.take_notes();
         self.see(&Happening::Decided(&event, &answer));
         answer

@@ -1,5 +1,5 @@
-//! Pods as Kubernetes describes them: YAML documents of pods, and of what makes pods. Everything in
-//! one is there from the beginning, in the order in which it stands, and stays.
+//! Pods from Kubernetes' YAML documents of pods and of controllers. All arrive at the beginning in
+//! the order of the text, and stay.
 
 use super::workload::{Amounts, ContainerSpec, PodSpec, Workload, WorkloadError, qos};
 use crate::ledger::ContainerKind;
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_yaml::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// More replicas than this are taken for a mistake.
+/// The most replicas of a controller; more are a mistake.
 const MAX_REPLICAS: u64 = 100_000;
 
 #[derive(Debug, Default, Deserialize)]
@@ -32,7 +32,7 @@ struct Metadata {
     annotations: Option<BTreeMap<String, String>>,
 }
 
-/// What a controller makes pods from.
+/// A controller's description of its pods.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Controller {
@@ -53,7 +53,7 @@ struct Template {
 struct Spec {
     containers: Vec<One>,
     init_containers: Option<Vec<One>>,
-    /// Resources of the pod as a whole.
+    /// Resources of the whole pod.
     resources: Option<Value>,
 }
 
@@ -71,7 +71,7 @@ struct Resources {
     limits: Option<BTreeMap<String, Scalar>>,
 }
 
-/// A quantity, which people write as text or as a number.
+/// A quantity as text or as a number.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Scalar {
@@ -80,7 +80,6 @@ enum Scalar {
     Text(String),
 }
 
-/// Reads documents.
 ///
 /// # Errors
 /// If one cannot be read, or there is no pod in them.
@@ -100,12 +99,12 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
 struct Reader {
     pods: Vec<PodSpec>,
     ignored: Vec<String>,
-    /// What has been read so far, by kind, namespace and name.
+    /// The objects so far, by kind, namespace and name.
     known: BTreeSet<(String, String, String)>,
 }
 
 impl Reader {
-    /// An object; `kind` is what it is if it does not say so itself.
+    /// Reads an object; `kind` is its kind if it has none itself.
     fn object(&mut self, place: &str, value: Value, kind: &str) -> Result<(), WorkloadError> {
         if value.is_null() {
             return Ok(());
@@ -117,14 +116,14 @@ impl Reader {
             self.ignored.push(format!("{place}, which has no kind"));
             return Ok(());
         }
-        // The API server leaves the kind of a list's items out where all are of one.
+        // The API server omits the kind of a list's items if all have the same.
         if let Some(of_items) = kind.strip_suffix("List") {
             for (number, item) in items.into_iter().flatten().enumerate() {
                 self.object(&format!("{place}, {kind}, item {}", number + 1), item, of_items)?;
             }
             return Ok(());
         }
-        // Who has no name of his own gets one from the API server.
+        // The API server gives a name to an object without one.
         let is_named = metadata.name.is_some();
         let name = metadata.name.or(metadata.generate_name).unwrap_or_else(|| "pod".to_owned());
         let namespace = metadata.namespace.unwrap_or_else(|| "default".to_owned());
@@ -149,7 +148,7 @@ impl Reader {
             | "DaemonSet"
             | "Job" => {
                 let controller: Controller = body(&place, spec)?;
-                // Each node has one of a DaemonSet's pods.
+                // A DaemonSet has one pod on each node.
                 let replicas = match kind.as_str() {
                     "DaemonSet" => 1,
                     _ => controller.replicas.or(controller.parallelism).unwrap_or(1),
@@ -174,7 +173,7 @@ impl Reader {
     }
 }
 
-/// How a pod has ended, if it has: it takes no CPUs any more.
+/// The phase of a pod that has ended; it needs no CPUs any more.
 fn ended(status: Option<&Value>) -> Option<&str> {
     let phase = status?.get("phase")?.as_str()?;
     ["Succeeded", "Failed"].contains(&phase).then_some(phase)
@@ -227,13 +226,13 @@ fn pod(
     Ok(PodSpec { namespace, name, qos, wishes, containers, arrive: 0, depart: None })
 }
 
-/// The annotations that are meant for the plugin.
+/// The annotations for the plugin.
 fn wishes(annotations: Option<BTreeMap<String, String>>) -> Vec<(String, String)> {
     annotations.into_iter().flatten().filter(|(name, _)| is_wish(name)).collect()
 }
 
-/// What a container asks for; a limit without a request is the request too, as the API server has
-/// it.
+/// A container's requests and limits. A limit without a request is the request too, as in the API
+/// server.
 fn asked(place: &str, one: &One) -> Result<Amounts, WorkloadError> {
     let read = |of: &Option<BTreeMap<String, Scalar>>, what: &str| {
         let Some(scalar) = of.as_ref().and_then(|map| map.get(what)) else { return Ok(None) };

@@ -1,22 +1,20 @@
-//! What would happen: the same ledger as on a node, over a described workload on a described
-//! machine.
+//! Simulation: a node's ledger with a described workload on a described machine.
 //!
 //! ```text
-//!   pods' YAML ── manifests ─┐
-//!   CSV ───────── table ─────┴─► Workload ── engine ── Event ──► ledger ── Decision ──► Recorder ──► Report
-//!                                   (arrivals, departures)                                (figures, picture)
+//! YAML ── manifests ─┐
+//! CSV ─── table ─────┴─► Workload ── engine ── Event ──► ledger ── Decision ──► Recorder ─► Report
 //! ```
 //!
-//! [`engine`] tells the ledger what a kubelet and a runtime would, in their words and order, so a
-//! decision here is the decision on a node with the same events (`tests/simulate_live.rs` compares
-//! them). Nothing here reads a file or a clock.
+//! [`engine`] sends the ledger the events of a kubelet and a runtime in their order, so a decision
+//! here is the decision on a node with the same events (`tests/simulate_live.rs` compares them).
+//! This room reads no file and no clock.
 
 pub mod engine;
 pub mod manifests;
-pub mod record;
-pub mod report;
+mod record;
+pub(crate) mod report;
 pub mod table;
-pub mod workload;
+mod workload;
 
 pub use engine::{Happening, Observer, Waiting};
 pub use record::Recorder;

@@ -1,4 +1,4 @@
-//! [`Recorder`]: the figures of a simulation, added up while it runs.
+//! [`Recorder`]: sums up the figures of a simulation.
 
 use super::engine::{Happening, OUT_OF_CPU, Observer};
 use super::workload::Time;
@@ -8,73 +8,67 @@ use crate::observe::fragmentation::fragmentation;
 use crate::topology::{Tally, Topology};
 use std::collections::BTreeMap;
 
-/// How many samples of the course of time are kept.
-pub const SAMPLES: usize = 60;
+/// The number of samples over time.
+const SAMPLES: usize = 60;
 
-/// What is counted, and integrated over time.
+/// The sums, some of them over time.
 #[derive(Debug)]
 pub struct Recorder {
-    /// Pods that were not let onto the node, and containers that were not let in, by reason; again
-    /// and again counts once.
+    /// Refused pods and containers, by reason; each counts once.
     pub refused: BTreeMap<&'static str, usize>,
-    /// How often a container that had been refused was refused again.
+    /// Further refusals of containers that had been refused.
     pub refused_again: usize,
-    /// Pods all of whose containers were let in.
+    /// Pods with all containers admitted.
     pub complete: usize,
-    /// Pods of those that had to wait.
+    /// The complete pods that had to wait.
     pub waited: Waited,
-    /// Containers without exclusive CPUs that were let in.
+    /// Admitted containers without exclusive CPUs.
     pub shared: usize,
-    /// How exclusive CPUs lay when they were given.
+    /// The alignment of exclusive CPUs at their assignment.
     pub alignment: Alignment,
-    /// Changes for containers that existed already.
+    /// Changes of existing containers.
     pub updates: usize,
-    /// Exclusive CPUs over time.
+    /// The number of exclusive CPUs over time.
     pub exclusive: Course,
     /// Fragmentation of free CPUs by uncore cache over time.
     pub by_cache: Course,
     /// The same by NUMA node.
     pub by_node: Course,
-    /// CPUs that may be exclusive at all.
+    /// CPUs that may be exclusive.
     assignable: Tally,
     /// The time between two samples.
     step: Time,
 }
 
-/// Pods that got in later than they came.
+/// Pods that waited for their admission.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waited {
-    /// How many.
     pub pods: usize,
-    /// For how long, all together.
+    /// The sum of all waits.
     pub sum: Time,
-    /// The longest.
+    /// The longest wait.
     pub most: Time,
 }
 
-/// Exclusive sets counted: how many there were, and how many lay in as few domains as sets of their
-/// size can.
+/// The number of exclusive sets, and of those in as few domains as sets of their size can be in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Alignment {
     /// Containers that got exclusive CPUs.
     pub containers: usize,
-    /// In as few sockets as so many CPUs need.
+    /// Sets in as few sockets as so many CPUs need.
     pub sockets: usize,
-    /// In as few NUMA nodes.
     pub numa_nodes: usize,
-    /// In as few uncore caches.
     pub uncore_caches: usize,
-    /// Of whole cores.
     pub whole_cores: usize,
 }
 
 /// A value over time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Course {
-    /// The value times the time it lasted.
+    /// The sum of each value times its duration.
     sum: f64,
     time: Time,
-    /// The largest value that lasted.
+    /// The largest value with a duration above zero.
     pub most: f64,
     /// The value at regular moments, the first of them at the beginning.
     pub samples: Vec<f64>,
@@ -90,7 +84,7 @@ impl Course {
         self.sum += value * (to - from) as f64;
         self.time += to - from;
         self.most = self.most.max(value);
-        // Samples are at multiples of the step, up to where this value ends.
+        // Samples are at multiples of the step, up to the end of this value.
         while self.samples.len() < SAMPLES && self.samples.len() as Time * step < to {
             self.samples.push(value);
         }
@@ -121,7 +115,7 @@ impl Alignment {
 }
 
 impl Recorder {
-    /// For a simulation of the ledger that lasts so long.
+    /// For a simulation until `end`.
     pub fn new(ledger: &Ledger, end: Time) -> Recorder {
         let topology = ledger.topology();
         let assignable = topology.online() - ledger.settings().placement.reserved;
@@ -141,7 +135,7 @@ impl Recorder {
         }
     }
 
-    /// How scattered the free CPUs are now: by uncore cache, and by NUMA node.
+    /// The fragmentation of free CPUs now, by uncore cache and by NUMA node.
     pub fn scattered(&self, ledger: &Ledger) -> (f64, f64) {
         let free = ledger.topology().tally(&ledger.free());
         let scattered = |all: &[usize], free: &[usize]| {

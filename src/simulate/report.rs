@@ -1,5 +1,5 @@
-//! [`Report`]: what a simulation found, for people and programs. The names are a promise to scripts; docs/simulate.md is the
-//! reference.
+//! [`Report`]: the result of simulations, for people and programs. The names are a promise to
+//! scripts; docs/simulate.md is the reference.
 
 use super::record::{Course, Recorder};
 use super::workload::{Time, Workload};
@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 
 /// The version of the form. It changes when something is taken away or means something else, not
 /// when something is added.
-pub const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
-/// What simulations of one workload found, one for each configuration.
+/// The results of one workload, one for each configuration.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// See [`VERSION`].
+    /// The version of this form.
     pub version: u32,
-    /// What the machine was called.
+    /// The name of the machine on the command line.
     pub machine: String,
     /// Its online CPUs.
     pub cpus: usize,
@@ -27,81 +27,73 @@ pub struct Report {
     pub uncore_caches: usize,
     /// Its NUMA nodes with CPUs.
     pub numa_nodes: usize,
-    /// What the workload was called.
+    /// The file of the workload.
     pub workload: String,
     /// The simulations.
     pub runs: Vec<RunReport>,
 }
 
-/// What one simulation found.
+/// The result of one simulation.
 #[derive(Debug, Serialize)]
 pub struct RunReport {
-    /// What the configuration was called.
+    /// The file of the configuration.
     pub config: String,
     /// The settings in force, in a line.
     pub settings: String,
-    /// On which lines of it the entries of `nodes` begin that are in force, the most specific last.
+    /// The first lines of the applied entries of `nodes`, the most specific last.
     pub overrides: Vec<usize>,
-    /// When it ended, in seconds.
+    /// The end, in seconds.
     pub end: f64,
-    /// Pods.
+    /// The pods that arrived.
     pub pods: Pods,
-    /// Pods and containers that were not let in at once, by reason.
+    /// Refused pods and containers, by reason; each counts once.
     pub refused: BTreeMap<&'static str, usize>,
-    /// How often a container that had been refused was refused again.
+    /// Further refusals of containers that had been refused.
     pub refused_again: usize,
-    /// Containers that were let in without CPUs for themselves.
+    /// Admitted containers without exclusive CPUs.
     pub shared: usize,
-    /// Containers that got CPUs for themselves, and how these lay.
+    /// Containers with exclusive CPUs, and their alignment.
     pub exclusive: Exclusive,
-    /// Changes for containers that were there already.
+    /// Changes of existing containers.
     pub updates: usize,
-    /// Exclusive CPUs over time, and at the end.
+    /// The number of exclusive CPUs over time, and at the end.
     pub exclusive_cpus: Values,
     /// Fragmentation of free CPUs, 0 best, by boundary: `numa_node`, `uncore_cache`.
     pub fragmentation: BTreeMap<&'static str, Values>,
-    /// Who is there at the end.
+    /// The containers at the end.
     pub placements: Vec<Placement>,
 }
 
-/// Pods counted.
+/// Numbers of pods.
 #[derive(Debug, Serialize)]
 pub struct Pods {
-    /// How many came.
     pub arrived: usize,
-    /// How many of them had all their containers let in, at some time.
+    /// The pods with all containers admitted at some time.
     pub complete: usize,
-    /// Of these, how many had to wait.
+    /// The complete pods that had to wait.
     pub waited: usize,
-    /// How long these waited on average, in seconds.
+    /// Their mean wait, in seconds.
     pub mean_wait: f64,
     /// The longest wait, in seconds.
     pub longest_wait: f64,
 }
 
-/// Exclusive sets counted: all, and those that lay as well as sets of their size can.
+/// Numbers of exclusive sets: all, and those in as few domains as sets of their size can be in.
 #[derive(Debug, Serialize)]
 pub struct Exclusive {
-    /// All.
     pub containers: usize,
-    /// Those in as few uncore caches as so many CPUs need.
+
     pub fewest_uncore_caches: usize,
-    /// Those in as few NUMA nodes.
     pub fewest_numa_nodes: usize,
-    /// Those in as few sockets.
     pub fewest_sockets: usize,
-    /// Those of whole cores.
     pub whole_cores: usize,
 }
 
 /// A value over time.
 #[derive(Debug, Serialize)]
 pub struct Values {
-    /// Its mean.
     pub mean: f64,
-    /// The largest.
     pub most: f64,
-    /// At the end.
     pub last: f64,
     /// At regular moments, from the beginning to the end.
     pub samples: Vec<f64>,
@@ -110,30 +102,24 @@ pub struct Values {
 /// A container at the end.
 #[derive(Debug, Serialize)]
 pub struct Placement {
-    /// Its letters in the picture, if it has CPUs for itself.
+    /// Its letters in the picture, if it has exclusive CPUs.
     pub badge: Option<String>,
-    /// Its pod's namespace.
     pub namespace: String,
-    /// Its pod.
     pub pod: String,
-    /// Its name.
     pub container: String,
-    /// Whether it has CPUs for itself.
     pub exclusive: bool,
     /// Where it runs.
     pub cpus: String,
-    /// The NUMA nodes of its exclusive CPUs.
     pub numa_nodes: Vec<usize>,
-    /// The uncore caches of its exclusive CPUs.
     pub uncore_caches: Vec<usize>,
-    /// Whether its exclusive CPUs are whole cores.
     pub whole_cores: bool,
 }
 
 impl RunReport {
-    /// Writes down what was recorded, and what is there at the end.
+    /// The result from the figures and from the ledger at the end.
     pub fn of(
         config: &str,
+        settings: String,
         overrides: Vec<usize>,
         workload: &Workload,
         end: Time,
@@ -152,7 +138,7 @@ impl RunReport {
         let alignment = record.alignment;
         RunReport {
             config: config.to_owned(),
-            settings: ledger.settings().to_string(),
+            settings,
             overrides,
             end: seconds(end),
             pods: Pods {
@@ -183,8 +169,8 @@ impl RunReport {
     }
 }
 
-/// The node as it is.
-pub fn picture(ledger: &Ledger) -> Picture {
+/// The node in its present state.
+pub(crate) fn picture(ledger: &Ledger) -> Picture {
     let view = ledger.view();
     let (topology, badges) = (&view.topology, badges(&view));
     let tenants = view.containers.iter().filter_map(|seen| {
@@ -222,13 +208,8 @@ fn placements(ledger: &Ledger) -> Vec<Placement> {
     let mut placements: Vec<Placement> = alive
         .map(|seen| placement(topology, seen, badges.of(seen).map(|badge| badge.to_string())))
         .collect();
-    placements.sort_by(|one, other| {
-        (&one.namespace, &one.pod, &one.container).cmp(&(
-            &other.namespace,
-            &other.pod,
-            &other.container,
-        ))
-    });
+    placements
+        .sort_by_cached_key(|one| (one.namespace.clone(), one.pod.clone(), one.container.clone()));
     placements
 }
 

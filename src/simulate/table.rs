@@ -1,7 +1,7 @@
-//! Pods as a table: CSV with a line a container, and when its pod comes and goes.
+//! Pods from a table: CSV with a line per container, with its pod's arrival and departure.
 //!
-//! The first line names the columns, in any order. `pod`, `cpu` and `arrive` have to be there;
-//! `namespace`, `container`, `kind`, `limit`, `qos` and `depart` may be.
+//! The first line names the columns, in any order. `pod`, `cpu` and `arrive` are required;
+//! `namespace`, `container`, `kind`, `limit`, `qos` and `depart` are optional.
 
 use super::workload::{Amounts, ContainerSpec, PodSpec, Time, Workload, WorkloadError, qos};
 use crate::ledger::{ContainerKind, Qos};
@@ -9,7 +9,6 @@ use crate::quantity::Quantity;
 use serde::Deserialize;
 use std::collections::HashMap;
 
-/// A line.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -30,17 +29,16 @@ struct Line {
     depart: String,
 }
 
-/// A pod while its lines are collected.
+/// A pod from the lines so far.
 struct Collected {
     pod: PodSpec,
     amounts: Vec<Amounts>,
-    /// The class it is said to have.
+    /// The class in the table.
     qos: Option<Qos>,
-    /// Where it is first spoken of.
+    /// Its first line.
     place: String,
 }
 
-/// Reads a table.
 ///
 /// # Errors
 /// If a line cannot be read, two lines of a pod contradict each other, or there is no pod.
@@ -50,7 +48,7 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
         .comment(Some(b'#'))
         .from_reader(text.as_bytes());
     let mut pods: Vec<Collected> = Vec::new();
-    // A name may come again later: it is another pod then.
+    // The same name with another arrival is another pod.
     let mut known: HashMap<(String, String, Time), usize> = HashMap::new();
     let header = reader.headers().map_err(|error| form("line 1", error))?.clone();
     let limited = header.iter().any(|column| column == "limit");
@@ -112,7 +110,7 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
     Workload::new(pods.into_iter().map(finish).collect(), Vec::new())
 }
 
-/// A name may come again, but not before its last one has gone.
+/// A name may come again only after the departure of its last pod.
 fn one_at_a_time(pods: &[Collected]) -> Result<(), WorkloadError> {
     let mut until: HashMap<(&str, &str), Option<Time>> = HashMap::new();
     let mut ordered: Vec<&Collected> = pods.iter().collect();
@@ -126,7 +124,7 @@ fn one_at_a_time(pods: &[Collected]) -> Result<(), WorkloadError> {
     Ok(())
 }
 
-/// The container of a line. Memory is as CPU, since a table does not speak of it: a pod is
+/// The container of a line. A table has no memory, which counts as equal to CPU: a pod is
 /// Guaranteed if its CPU makes it so.
 fn container(place: &str, line: &Line) -> Result<(ContainerSpec, Amounts), WorkloadError> {
     let quantity = |what: &str, text: &str| match text {
@@ -165,7 +163,7 @@ fn class(place: &str, text: &str) -> Result<Option<Qos>, WorkloadError> {
     }))
 }
 
-/// A moment in seconds, with at most three digits after the point.
+/// Reads a moment in seconds, with at most three digits after the point.
 ///
 /// # Errors
 /// What was expected instead.

@@ -1,4 +1,5 @@
-//! [`Workload`]: pods that come and go, as their authors describe them, and as a runtime tells of them.
+//! [`Workload`]: pods that arrive and depart, as their authors describe them and as a runtime
+//! reports them.
 
 use crate::ledger::{
     Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId,
@@ -8,38 +9,33 @@ use crate::quantity::Quantity;
 /// A moment of a workload, in milliseconds.
 pub type Time = u64;
 
-/// Pods in the order in which they come.
+/// Pods in the order of their arrival.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Workload {
-    /// The pods.
+    /// The pods, sorted.
     pub pods: Vec<PodSpec>,
-    /// What was read and does not matter here, for people.
+    /// Ignored parts of the text, for people.
     pub ignored: Vec<String>,
 }
 
-/// A pod, as far as it matters for CPUs.
+/// The facts of a pod that matter for CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodSpec {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its quality of service class.
     pub qos: Qos,
-    /// Its annotations that are meant for the plugin, see [`wishes`](crate::ledger::wish).
+    /// Its annotations for the plugin, see [`wishes`](crate::ledger::wish).
     pub wishes: Vec<(String, String)>,
-    /// Its containers, in the order in which they are started.
+    /// Its containers in the order of their start.
     pub containers: Vec<ContainerSpec>,
-    /// When it comes.
     pub arrive: Time,
-    /// When it goes; `None` if it stays.
+    /// `None` if it stays.
     pub depart: Option<Time>,
 }
 
-/// A container, as far as it matters for CPUs.
+/// The facts of a container that matter for CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerSpec {
-    /// Its name.
     pub name: String,
     /// Its kind; never unknown.
     pub kind: ContainerKind,
@@ -49,13 +45,13 @@ pub struct ContainerSpec {
     pub limit: u64,
 }
 
-/// Why something is no workload.
+/// Why a text is not a workload.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
-    /// What stands there cannot be read.
+    /// A part of the text has a mistake.
     #[error("{place}: {why}")]
     Form {
-        /// Where: a line, a document, an object.
+        /// The line, document or object.
         place: String,
         /// What is wrong, and what to do.
         why: String,
@@ -65,7 +61,7 @@ pub enum WorkloadError {
     Empty(Vec<String>),
 }
 
-/// What there is instead of a pod, as far as a line holds it.
+/// The first ignored parts of a text without pods.
 fn instead(ignored: &[String]) -> String {
     const NAMED: usize = 5;
     let named: Vec<&str> = ignored.iter().take(NAMED).map(String::as_str).collect();
@@ -78,19 +74,19 @@ fn instead(ignored: &[String]) -> String {
 
 /// Requests and limits of one container, for its pod's class.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Amounts {
+pub(super) struct Amounts {
     /// CPU: request and limit.
-    pub cpu: (Quantity, Quantity),
+    pub(super) cpu: (Quantity, Quantity),
     /// Memory: request and limit.
-    pub memory: (Quantity, Quantity),
+    pub(super) memory: (Quantity, Quantity),
 }
 
 impl Amounts {
-    /// Whether Kubernetes would take them.
+    /// Checks them as Kubernetes does.
     ///
     /// # Errors
-    /// What it would object to.
-    pub fn check(&self) -> Result<(), String> {
+    /// The mistake.
+    pub(super) fn check(&self) -> Result<(), String> {
         for (what, (request, limit)) in [("cpu", self.cpu), ("memory", self.memory)] {
             if !limit.is_zero() && request > limit {
                 return Err(format!("{what}: more is requested than the limit allows"));
@@ -101,7 +97,7 @@ impl Amounts {
 }
 
 impl Workload {
-    /// Puts pods into the order in which they come; those of one moment stay as they stand.
+    /// Sorts the pods by their arrival; those of one moment keep their order.
     ///
     /// # Errors
     /// If there are none.
@@ -110,7 +106,7 @@ impl Workload {
             return Err(WorkloadError::Empty(ignored));
         }
         pods.sort_by_key(|pod| pod.arrive);
-        // Containers that come before others: the kubelet starts init containers first.
+        // The kubelet starts init containers first.
         for pod in &mut pods {
             pod.containers.sort_by_key(|one| one.kind == ContainerKind::App);
         }
@@ -121,7 +117,7 @@ impl Workload {
 /// A pod's class by Kubernetes' rule: Guaranteed if every container limits CPU and memory, and no
 /// request in it differs from its limit; BestEffort if nothing is requested or limited; Burstable
 /// else.
-pub fn qos(containers: &[Amounts]) -> Qos {
+pub(super) fn qos(containers: &[Amounts]) -> Qos {
     let pairs = |one: &Amounts| [one.cpu, one.memory];
     let nothing = |(request, limit): &(Quantity, Quantity)| request.is_zero() && limit.is_zero();
     if containers.iter().flat_map(pairs).all(|pair| nothing(&pair)) {
@@ -141,14 +137,14 @@ pub fn qos(containers: &[Amounts]) -> Qos {
 }
 
 impl PodSpec {
-    /// What the scheduler counts for it, in thousandths of a CPU: all that run at the same time, at
-    /// the worst moment.
+    /// Its request for the scheduler, in thousandths of a CPU: the largest sum of containers that
+    /// run at the same time.
     pub fn request(&self) -> u64 {
         self.peak(|one| one.request)
     }
 
-    /// The most that containers ask for at a time: init containers come one after the other, beside
-    /// the sidecars that were started before them; then all others, beside all sidecars.
+    /// The largest sum at a time: init containers run one after the other beside the sidecars that
+    /// started before them. Then all others run beside all sidecars.
     fn peak(&self, of: impl Fn(&ContainerSpec) -> u64) -> u64 {
         let (mut sidecars, mut peak, mut apps) = (0u64, 0u64, 0u64);
         for one in &self.containers {
@@ -161,15 +157,15 @@ impl PodSpec {
         peak.max(sidecars.saturating_add(apps))
     }
 
-    /// The pod, as a runtime tells of it: its budget by way of CFS quota and shares.
-    pub fn told(&self, number: usize) -> Pod {
+    /// The pod as a runtime reports it: with its budget from CFS quota and shares.
+    pub fn as_reported(&self, number: usize) -> Pod {
         Pod {
             sandbox: SandboxId(format!("sandbox-{number}")),
             uid: PodUid(format!("uid-{number}")),
             namespace: self.namespace.clone(),
             name: self.name.clone(),
             qos: self.qos,
-            budget: told(self.request(), self.peak(|one| one.limit)).budget(),
+            budget: as_reported(self.request(), self.peak(|one| one.limit)).budget(),
             annotations: self.wishes.clone(),
             cgroup: None,
         }
@@ -177,15 +173,15 @@ impl PodSpec {
 }
 
 impl ContainerSpec {
-    /// The container, as a runtime tells of the instance `id`: it does not know its kind.
-    pub fn told(&self, id: ContainerId, sandbox: SandboxId) -> Container {
-        Container::new(id, sandbox, self.name.clone(), told(self.request, self.limit))
+    /// The container as a runtime reports it: without its kind.
+    pub fn as_reported(&self, id: ContainerId, sandbox: SandboxId) -> Container {
+        Container::new(id, sandbox, self.name.clone(), as_reported(self.request, self.limit))
     }
 }
 
-/// What is left of request and limit when the kubelet has written them as `cpu.shares` and a quota
-/// in periods of 100 ms, and a plugin reads them back.
-fn told(request: u64, limit: u64) -> CpuRequest {
+/// Request and limit after the kubelet has converted them into `cpu.shares` and a quota in periods
+/// of 100 ms, and a plugin has converted them back.
+fn as_reported(request: u64, limit: u64) -> CpuRequest {
     const PERIOD: u64 = 100_000;
     const LEAST_QUOTA: u64 = 1000;
     let shares = (u128::from(request) * 1024 / 1000).clamp(2, 262_144);
@@ -230,11 +226,11 @@ mod tests {
     #[test]
     fn what_a_runtime_tells() {
         let milli = |cpu: CpuRequest| (cpu.request.map(|one| one.0), cpu.limit.map(|one| one.0));
-        assert_eq!(milli(told(0, 0)), (None, None));
-        assert_eq!(milli(told(4000, 4000)), (Some(4000), Some(4000)));
-        assert_eq!(milli(told(300_000, 300_000)), (None, Some(300_000)));
-        assert_eq!(milli(told(250, 0)), (Some(250), None));
-        assert_eq!(milli(told(1, 1)), (None, Some(10)));
+        assert_eq!(milli(as_reported(0, 0)), (None, None));
+        assert_eq!(milli(as_reported(4000, 4000)), (Some(4000), Some(4000)));
+        assert_eq!(milli(as_reported(300_000, 300_000)), (None, Some(300_000)));
+        assert_eq!(milli(as_reported(250, 0)), (Some(250), None));
+        assert_eq!(milli(as_reported(1, 1)), (None, Some(10)));
     }
 
     #[test]

@@ -1,13 +1,11 @@
-//! What the machine looks like: CPUs, cores, uncore caches, NUMA nodes, sockets and the distances
-//! between nodes.
+//! The machine: CPUs, cores, uncore caches, NUMA nodes, sockets and the distances between nodes.
 //!
 //! Three ways lead to a [`Topology`]: [`sysfs`] reads a real machine (or a copy of its `/sys`),
 //! [`synthetic`] builds a described one ([`presets`] have names), and tests write [`Facts`] by
 //! hand. [`picture`] draws one for people.
 //!
-//! [`model`], [`sizes`], [`synthetic`], [`presets`] and [`picture`] are pure; only [`sysfs`] reads
-//! files, and it logs nothing: what it could not believe comes back as [`sysfs::Warning`]s.
-//! [`model`] is pure and knows no files; readers and builders make its [`Facts`].
+//! All but [`sysfs`] are pure. [`sysfs`] reads files, but logs nothing: it returns doubtful facts
+//! as [`sysfs::Warning`]s.
 
 pub mod model;
 pub mod picture;

@@ -1,7 +1,7 @@
 //! The machine as placement sees it: flat lists of domains, each with the set of its CPUs.
 //!
-//! Only online CPUs are in domains. Numbers (`id`) are labels: they order domains and are shown to
-//! people, but nothing else follows from them; they may be sparse, and on some machines they are
+//! Only online CPUs are in domains. Numbers (`id`) are labels: they order domains and name them to
+//! people, but nothing else follows from them. They may be sparse, and on some machines they are
 //! shuffled.
 
 use super::place::Place;
@@ -9,7 +9,7 @@ use super::tally::Tally;
 use crate::cpuset::CpuSet;
 use std::collections::BTreeMap;
 
-/// What a reader or builder found out about a machine, not yet checked.
+/// The unchecked facts about a machine, from a reader or builder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
     /// The online CPUs, in any order.
@@ -48,9 +48,9 @@ pub struct Cpu {
     pub numa: usize,
     /// The socket's (physical package's) number.
     pub socket: usize,
-    /// The die's number within the socket, where the kernel tells.
+    /// The die's number within the socket, if known.
     pub die: Option<usize>,
-    /// Fast or efficient core, where the kernel tells.
+    /// The kind of its core, if known.
     pub kind: Option<CoreKind>,
 }
 
@@ -68,9 +68,9 @@ pub enum CoreKind {
 pub struct OfflineCpu {
     /// The kernel's number.
     pub id: usize,
-    /// The NUMA node's number, where the kernel still tells.
+    /// The NUMA node's number, if still known.
     pub numa: Option<usize>,
-    /// The socket's number, where the kernel still tells.
+    /// The socket's number, if still known.
     pub socket: Option<usize>,
 }
 
@@ -100,7 +100,7 @@ pub struct NumaNode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
     cpus: Vec<Cpu>,
-    /// By CPU number; offline CPUs have none.
+    /// By CPU number; `None` for offline CPUs.
     places: Vec<Option<Place>>,
     sizes: Tally,
     offline: Vec<OfflineCpu>,
@@ -112,7 +112,7 @@ pub struct Topology {
     isolated: CpuSet,
 }
 
-/// Facts that make no machine.
+/// Why facts do not describe a machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
     /// There is no online CPU.
@@ -153,7 +153,7 @@ impl Topology {
             seen.insert(id)?;
         }
         let numa = group(&cpus, |cpu| cpu.numa)?;
-        // A node that only a CPU names exists as well.
+        // A node may have no facts but a CPU that names it.
         let named = numa.iter().map(|node| NodeFacts { id: node.id, ..NodeFacts::default() });
         let known: BTreeMap<usize, NodeFacts> =
             named.chain(nodes).map(|node| (node.id, node)).collect();
@@ -211,12 +211,12 @@ impl Topology {
         self.cpus.binary_search_by_key(&id, |cpu| cpu.id).ok().and_then(|at| self.cpus.get(at))
     }
 
-    /// Where the online CPU with this number is, in constant time.
+    /// The domains of the online CPU with this number, in constant time.
     pub fn place(&self, id: usize) -> Option<Place> {
         self.places.get(id).copied().flatten()
     }
 
-    /// How many CPUs of `set` are online in each domain.
+    /// The number of online CPUs of `set` in each domain.
     pub fn tally(&self, set: &CpuSet) -> Tally {
         let mut tally = Tally {
             cores: vec![0; self.cores.len()],
@@ -228,7 +228,7 @@ impl Topology {
         tally
     }
 
-    /// How many online CPUs each domain has.
+    /// The number of online CPUs in each domain.
     pub fn sizes(&self) -> &Tally {
         &self.sizes
     }
@@ -291,8 +291,8 @@ impl Topology {
         self.cpus.len() / self.sockets.len().max(1)
     }
 
-    /// The same machine with one CPU of each core only, as if it had no SMT: one of `preferred` if
-    /// the core has any, its lowest else.
+    /// The same machine with only one CPU of each core, as if it had no SMT: the lowest of
+    /// `preferred`, or the core's lowest if it has none of these.
     pub fn with_one_cpu_a_core(&self, preferred: &CpuSet) -> Topology {
         let one = |core: &Domain| match core.cpus & *preferred {
             none if none.is_empty() => core.cpus.lowest(1),
@@ -310,18 +310,18 @@ impl Topology {
             nodes: self.nodes.iter().map(node).collect(),
             isolated: self.isolated & kept,
         };
-        // A part of a machine is one; it could fail only if there were no core.
+        // This could fail only on a machine without cores.
         Topology::build(facts).unwrap_or_else(|_| self.clone())
     }
 
-    /// How many NUMA nodes have CPUs; memory-only ones are left out.
+    /// The number of NUMA nodes with CPUs.
     pub fn cpu_nodes(&self) -> usize {
         self.sizes.nodes.iter().filter(|&&cpus| cpus > 0).count()
     }
 }
 
-/// A position found, small enough to store: there are no more domains than CPUs, and no more CPUs
-/// than [`MAX_CPUS`].
+/// The position as a small number: there are no more domains than CPUs, and no more CPUs than
+/// [`MAX_CPUS`].
 ///
 /// [`MAX_CPUS`]: crate::cpuset::MAX_CPUS
 fn position(found: Result<usize, usize>) -> u16 {

@@ -1,7 +1,7 @@
-//! [`Place`]: which domains a CPU is in.
+//! [`Place`]: the domains of a CPU.
 
-/// Where an online CPU is, as positions in the lists of its [`Topology`](super::Topology) (not as
-/// the kernel's numbers).
+/// The domains of an online CPU, as positions in the lists of its [`Topology`](super::Topology)
+/// (not the kernel's numbers).
 ///
 /// Positions are dense and in the order of the numbers, so a count per domain is a plain vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,26 +1,25 @@
-//! Machines by name: those that the KEPs reason with or were measured on, as far as placement can
-//! tell them apart, and shapes that are hard for it. What is public of their makers' processors,
-//! nothing else.
+//! Machines by name: examples of the KEPs and processors with public specifications, in the facts
+//! that matter to placement, and shapes that are hard for it.
 
 use super::synthetic::{Machine, Numbering};
 
 /// A machine with a name.
 #[derive(Debug, Clone)]
 pub struct Preset {
-    /// Its name.
+    /// The name on the command line.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// A description in a line.
     pub about: &'static str,
     /// The machine.
     pub machine: Machine,
 }
 
-/// The machine of a name.
+/// The machine with this name.
 pub fn preset(name: &str) -> Option<Machine> {
     presets().into_iter().find(|preset| preset.name == name).map(|preset| preset.machine)
 }
 
-/// All of them.
+/// All presets.
 pub fn presets() -> Vec<Preset> {
     let one = || Machine { numbering: Numbering::Interleaved, threads: 2, ..Machine::default() };
     let intel = || Machine { near: 12, far: 21, ..one() };

@@ -1,8 +1,8 @@
-//! How large caches and memories are: shown to people, of no weight in placement.
+//! The sizes of caches and memories, for people; placement ignores them.
 
 use std::collections::BTreeMap;
 
-/// The sizes found on a machine. What the kernel does not tell is absent.
+/// The known sizes of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sizes {
     /// The uncore caches, by their number (see [`Cpu::uncore`](super::Cpu::uncore)).
@@ -11,11 +11,11 @@ pub struct Sizes {
     pub memory: BTreeMap<usize, u64>,
 }
 
-/// What is known of one uncore cache.
+/// Level and size of an uncore cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheSize {
     /// Its level: 3 for an L3.
     pub level: u32,
-    /// Its capacity in bytes.
+    /// Its capacity in bytes, if known.
     pub bytes: Option<u64>,
 }

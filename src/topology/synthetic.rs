@@ -1,4 +1,4 @@
-//! Machines that are described, not read: for tests, for the simulator, and to ask "what if".
+//! Machines from a description: for tests and for the simulator.
 
 use super::model::{CoreKind, Cpu, Facts, NodeFacts, OfflineCpu, Topology, TopologyError};
 use crate::cpuset::{CpuSet, MAX_CPUS};
@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// Distance of a node to itself, by the definition of ACPI's SLIT.
 const LOCAL: u32 = 10;
 
-/// The description of a machine whose sockets are all alike.
+/// The description of a machine with equal sockets.
 ///
 /// `dies`, `nodes` and `caches` cut the cores of a socket into that many consecutive parts, each on
 /// its own: a NUMA node may be smaller than an uncore cache as well as larger. Where cores do not
@@ -17,9 +17,10 @@ const LOCAL: u32 = 10;
 ///
 /// ```
 /// use nri_cpu_manager::topology::synthetic::Machine;
-/// let machine = Machine { sockets: 2, nodes: 2, caches: 4, cores: 16, threads: 2, ..Machine::default() };
+/// let one = Machine::default();
+/// let machine = Machine { sockets: 2, nodes: 2, caches: 4, cores: 16, threads: 2, ..one };
 /// let topology = machine.topology().unwrap();
-/// assert_eq!((topology.cpus().len(), topology.uncores().len(), topology.nodes().len()), (64, 8, 4));
+/// assert_eq!((topology.cpus().len(), topology.uncores().len()), (64, 8));
 ///
 /// let same: Machine = "pack:2 numa:2 l3:2 core:4 pu:2".parse().unwrap();
 /// assert_eq!(same, machine);
@@ -38,10 +39,10 @@ pub struct Machine {
     pub cores: usize,
     /// Threads of a core.
     pub threads: usize,
-    /// How many of a socket's cores, its last ones, are efficient ones of a single thread. 0 makes
-    /// a machine whose kernel does not speak of kinds.
+    /// The number of efficient cores with a single thread: the last cores of each socket. With 0
+    /// the kinds of cores are unknown.
     pub efficient: usize,
-    /// How CPUs are numbered.
+    /// The order of the CPUs' numbers.
     pub numbering: Numbering,
     /// Distance between nodes of one socket (ACPI SLIT: 10 is local).
     pub near: u32,
@@ -58,17 +59,17 @@ pub struct Machine {
 /// How firmware and kernel number CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Numbering {
-    /// Threads of a core follow each other: 0+1 2+3. Virtual machines, POWER, hybrid machines.
+    /// Threads of a core follow each other, 0+1 2+3: virtual machines, POWER, hybrid machines.
     #[default]
     Adjacent,
-    /// First threads of all cores, socket by socket, then all second ones: 0+4 1+5. Most servers.
+    /// First threads of all cores, socket by socket, then all second ones, 0+4 1+5: most servers.
     Interleaved,
     /// As [`Interleaved`](Numbering::Interleaved), but each CPU is in another socket than the one
     /// before: some vendors' servers.
     RoundRobin,
 }
 
-/// Why a description makes no machine.
+/// Why a description is not of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptionError {
     /// A machine has at least one of these.
@@ -87,7 +88,7 @@ pub enum DescriptionError {
     /// More CPUs than can be handled.
     #[error("the machine described has more than {MAX_CPUS} CPUs")]
     TooLarge,
-    /// CPUs are to be offline that the machine does not have: their list.
+    /// The machine lacks these CPUs of `offline`.
     #[error(
         "{} {} described as offline, but the machine has no such {}",
         wording::cpus(.0), wording::agree(.0, "is", "are"), wording::agree(.0, "CPU", "CPUs")
@@ -110,7 +111,7 @@ pub enum DescriptionError {
 }
 
 impl Default for Machine {
-    /// One of everything, a single CPU; distances as on common servers.
+    /// A single CPU, with the distances of common servers.
     fn default() -> Machine {
         Machine {
             sockets: 1,
@@ -139,9 +140,8 @@ impl Machine {
         Ok(Topology::build(self.facts()?)?)
     }
 
-    /// What a reader of this machine would find.
-    ///
-    /// Offline CPUs are still known in their NUMA node, but in nothing else, as under Linux.
+    /// The facts that a reader of this machine would find. Of offline CPUs only the NUMA node is
+    /// known, as under Linux.
     ///
     /// # Errors
     /// If the description contradicts itself or is too large.
@@ -153,7 +153,7 @@ impl Machine {
             return Err(DescriptionError::NoSuchCpus((self.offline - all).to_string()));
         }
         let nodes = |place: &Thread| place.socket * self.nodes + self.part(place.core, self.nodes);
-        // Cores and caches are called by their lowest online CPU, and CPUs come in ascending order.
+        // The lowest online CPU names cores and caches, and CPUs come in ascending order.
         let mut lowest_of_core = BTreeMap::new();
         let mut lowest_of_cache = BTreeMap::new();
         let mut facts = Facts { isolated: self.isolated, ..Facts::default() };
@@ -200,7 +200,7 @@ impl Machine {
                 return Err(DescriptionError::Cut { what, parts, cores: self.cores });
             }
         }
-        // Nodes without CPUs are counted in, so that their distances stay within reason as well.
+        // The limit includes nodes without CPUs: it bounds the table of distances.
         let cpus = self.sockets.checked_mul(self.cores).and_then(|n| n.checked_mul(self.threads));
         match cpus.and_then(|cpus| cpus.checked_add(self.memory_only)) {
             Some(..=MAX_CPUS) => Ok(()),
@@ -208,7 +208,6 @@ impl Machine {
         }
     }
 
-    /// Where each CPU is, by its number.
     fn places(&self) -> Vec<Thread> {
         let (sockets, cores, threads) = (0..self.sockets, 0..self.cores, 0..self.threads);
         let mut places: Vec<Thread> = sockets
@@ -230,7 +229,7 @@ impl Machine {
         places
     }
 
-    /// Which of `parts` equal parts of its socket a core is in.
+    /// The number of the part that a core is in, of `parts` equal parts of its socket.
     fn part(&self, core: usize, parts: usize) -> usize {
         core * parts / self.cores
     }
@@ -262,7 +261,7 @@ impl Machine {
     }
 }
 
-/// Where a CPU is: its core counts from 0 in each socket, its thread in each core.
+/// A CPU: its core counts from 0 in each socket, its thread in each core.
 #[derive(Debug, Clone, Copy)]
 struct Thread {
     socket: usize,
@@ -273,16 +272,15 @@ struct Thread {
 impl FromStr for Machine {
     type Err = DescriptionError;
 
-    /// Reads the notation that hwloc made known: words from the outside in, each with how many of
-    /// it the word before has.
+    /// Reads hwloc's notation: words from the outside in, each with its number in the word before.
     ///
-    /// `pack:2 numa:4 l3:2 core:8 pu:2` has 2 sockets of 4 NUMA nodes of 2 uncore caches each; `l3`
-    /// before `numa` makes caches that several nodes share. A socket has one of what is left out
+    /// `pack:2 numa:4 l3:2 core:8 pu:2` has 2 sockets of 4 NUMA nodes of 2 uncore caches each. With
+    /// `l3` before `numa`, nodes share a cache. A socket has one of each word that is missing
     /// between `pack` and `core`.
     fn from_str(text: &str) -> Result<Machine, DescriptionError> {
         let mut machine = Machine::default();
         let mut per_socket = 1usize;
-        // How far in the last word was: sockets, parts of them, cores, threads.
+        // The level of the last word: sockets, parts of them, cores, threads.
         let mut depth = 0;
         for word in text.split_whitespace() {
             let bad =

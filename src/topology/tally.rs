@@ -1,11 +1,11 @@
-//! [`Tally`]: how many CPUs of a set are in each domain of a machine.
+//! [`Tally`]: the number of CPUs of a set in each domain of a machine.
 
 use super::place::Place;
 
 /// CPUs counted by domain, each list by position in the list of its [`Topology`](super::Topology).
 ///
-/// Counting every domain takes one pass over the set, and moving a CPU in or out four additions:
-/// far cheaper than intersecting the set with each domain.
+/// A count of all domains takes one pass over the set, and a change of one CPU four additions: far
+/// cheaper than intersections of the set with each domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
     /// By position in [`Topology::cores`](super::Topology::cores).
@@ -19,12 +19,12 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts one CPU more.
+    /// Adds one CPU.
     pub fn add(&mut self, place: Place) {
         self.each(place, |count| *count += 1);
     }
 
-    /// Counts one CPU less.
+    /// Removes one CPU.
     pub fn remove(&mut self, place: Place) {
         self.each(place, |count| *count = count.saturating_sub(1));
     }

@@ -7,6 +7,7 @@ use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::{CpuSet, MAX_CPUS};
 use nri_cpu_manager::kubelet::{StateFile, StateFileError};
 use nri_cpu_manager::ledger::{Claim, Event, Ledger, Named, Stance};
+use nri_cpu_manager::observe::report::{ConfigStatus, OwnSettings};
 use std::str;
 
 /// The kernel's list format: what is read is written back, and read as the same.
@@ -39,7 +40,8 @@ pub fn masks(bytes: &[u8]) {
     }
 }
 
-/// A state file: whatever is in it, adopting a running node with it is legal and moves nobody.
+/// A state file: whatever is in it, adopting a running node with it is legal and moves no
+/// container.
 ///
 /// Few bytes have the right checksum by chance, so they are also tried as the content of a file
 /// that has.
@@ -83,7 +85,7 @@ fn adopt_with(mut ledger: Ledger) {
 }
 
 /// The kubelet's state file: what is read is written back, and taking over a node with it is legal
-/// and moves nobody.
+/// and moves no container.
 ///
 /// Few bytes have the right checksum by chance, so it is put right where it is all that is wrong.
 pub fn kubelet(bytes: &[u8]) {
@@ -119,12 +121,15 @@ pub fn config(bytes: &[u8]) {
     let topology = node::topology();
     let labels = "pool=gpu".parse().ok();
     let this = NodeIdentity { name: Some("node".to_owned()), labels };
-    match Config::parse("config.yaml", text)
-        .and_then(|config| config.for_node(&this)?.resolve(topology))
-    {
-        Ok(settings) => {
+    let resolved = Config::parse("config.yaml", text).and_then(|config| {
+        let config = config.for_node(&this)?;
+        Ok((config.resolve(topology)?, config))
+    });
+    match resolved {
+        Ok((settings, config)) => {
             assert!(settings.placement.reserved.is_subset(&topology.online()));
-            assert!(!settings.to_string().is_empty());
+            let own = OwnSettings::of(&settings, config.partition(), config.on_active_kubelet());
+            assert!(!ConfigStatus::log_line(&settings, config.strict(), own).is_empty());
         }
         Err(error) => {
             let error = error.to_string();

@@ -200,7 +200,7 @@ impl Replay {
 
     /// The story, with what is kept after it.
     async fn end(mut self) -> String {
-        // What nobody waits for is on disk then.
+        // Writes that no answer waits for are on disk then.
         let silence = timeout(Duration::from_secs(60), self.node.runtime.message()).await;
         let unsolicited = &self.node.runtime.unsolicited;
         assert!(silence.is_err() && unsolicited.is_empty(), "a change without an event");

@@ -134,7 +134,7 @@ async fn tell(node: &mut Node, op: &Op) -> Outcome {
     }
 }
 
-/// An event without an answer: it has happened whether it was told or not.
+/// An event without an answer: it has happened whether it was reported or not.
 fn plain(world: World) -> Outcome {
     Outcome { unheard: vec![world.clone()], heard: vec![world] }
 }

@@ -245,7 +245,7 @@ async fn refusals() {
     }
 }
 
-/// An owner who takes too long: the runtime gets an answer in time all the same, and the owner
+/// An owner that takes too long: the runtime gets an answer in time all the same, and the owner
 /// learns that it was late.
 #[tokio::test(start_paused = true)]
 async fn late_decisions() {
@@ -278,7 +278,7 @@ async fn late_decisions() {
     runtime.tell(Kind::RUN_POD_SANDBOX, &pod, None).await.unwrap();
 }
 
-/// The time limit is the least of what the runtime told at first and what it says with the call.
+/// The time limit is the least of the handshake's and the call's.
 #[tokio::test(start_paused = true)]
 async fn time_limits() {
     for (generation, told, with_call, expected) in [
@@ -317,8 +317,8 @@ async fn time_limits() {
     }
 }
 
-/// The runtime gives up on a call and makes the next: both events are told, in order, and each
-/// answer goes to its call.
+/// The runtime gives up on a call and makes the next: both events arrive, in order, and each answer
+/// goes to its call.
 #[tokio::test(start_paused = true)]
 async fn cancelled_calls() {
     let slow = |event: &Event| match event {

@@ -131,8 +131,8 @@ async fn neither_connection_holds_up_the_other() {
     assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
 }
 
-/// Bytes of both connections in any frames, among frames for nobody, over a pipe of any width:
-/// every call is answered.
+/// Bytes of both connections in any frames, among frames for unknown connections, over a pipe of
+/// any width: every call is answered.
 #[derive(Debug, Clone)]
 struct Cut {
     sizes: Vec<usize>,
@@ -166,7 +166,7 @@ proptest! {
             while !rest.is_empty() {
                 let size = cut.sizes[step % cut.sizes.len()].min(rest.len());
                 let (conn, length) = cut.strangers[step % cut.strangers.len()];
-                // Frames without payload are legal everywhere, others only where nobody listens.
+                // Frames without payload are legal everywhere, others only on unknown connections.
                 let length = if conn == PLUGIN || conn == RUNTIME { 0 } else { length };
                 runtime.raw(&frame(conn, &vec![0xff; length])).await;
                 let (now, later) = rest.split_at(size);

@@ -51,8 +51,8 @@ impl Reader {
         Some(u32::from_be_bytes(header[..4].try_into().unwrap()) as usize)
     }
 
-    /// Reads a frame, as it would be read by someone who has been waiting for it; gives the
-    /// messages completed by it.
+    /// Reads a frame as a reader does that has been waiting for it; gives the messages completed by
+    /// it.
     pub(crate) fn frame(&mut self, frame: &[u8]) -> Vec<Message> {
         self.frames.push(frame.len());
         assert!(!frame.is_empty(), "an empty frame means the end of the stream to the reader");

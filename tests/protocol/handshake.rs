@@ -106,7 +106,7 @@ async fn lists_in_parts() {
     let mut pods: Vec<_> = (0..3).map(|index| pod(&index.to_string(), 1000)).collect();
     let mut containers: Vec<_> =
         (0..20).map(|index| container(&format!("c{index}"), "2", 1000)).collect();
-    // Who has no id is left out: nothing could be told to it.
+    // One without an id is left out: no update could name it.
     pods.push(wire::PodSandbox::new());
     containers.push(wire::Container::new());
     let updates = runtime.synchronize(&pods, &containers, 3).await;
@@ -173,7 +173,7 @@ async fn endless_lists_are_refused() {
     assert!(plugin.log.events().is_empty());
 }
 
-/// The runtime goes away at every point of the handshake: always an orderly end, always told.
+/// The runtime goes away at every point of the handshake: always an orderly end, always reported.
 #[tokio::test(start_paused = true)]
 async fn ends_at_every_point() {
     for steps in 0..7 {
@@ -267,7 +267,7 @@ async fn a_list_that_comes_after_hours() {
     assert_eq!(plugin.log.events().len(), 1);
 }
 
-/// Told to stop: answers under way are given, then the connection is closed.
+/// A stop: answers under way go out, then the connection closes.
 #[tokio::test(start_paused = true)]
 async fn stops_after_the_answers_under_way() {
     let slow = |event: &Event| match event {

@@ -49,7 +49,7 @@ async fn broken_frames() {
     }
 }
 
-/// The end of the stream inside of a frame is told from an orderly one.
+/// The end of the stream inside of a frame differs from an orderly one.
 #[tokio::test(start_paused = true)]
 async fn cut_short() {
     for (bytes, orderly) in [
@@ -127,7 +127,7 @@ async fn broken_messages() {
     assert_eq!(plugin.log.events().len(), 2);
 }
 
-/// Messages that are no calls, and answers to calls that nobody made.
+/// Messages that are no calls, and answers without a call.
 #[tokio::test(start_paused = true)]
 async fn messages_that_mean_nothing() {
     let (mut runtime, _plugin) = connect(Generation::V0_8, content);

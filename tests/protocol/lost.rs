@@ -101,7 +101,7 @@ async fn containers_that_only_a_later_event_tells_of() {
     }
 }
 
-/// Stop and removal of such a container, and the end of a pod that was never told of, are no news.
+/// Stop and removal of such a container, and the end of an unknown pod, change nothing.
 #[tokio::test(start_paused = true)]
 async fn ends_of_what_was_never_seen() {
     for generation in ALL {
@@ -138,7 +138,7 @@ async fn a_container_that_never_starts() {
     }
 }
 
-/// A container's process ends, and is told of only after its successor was created.
+/// A container's process ends, and its event comes only after the creation of its successor.
 #[tokio::test(start_paused = true)]
 async fn a_late_stop_of_the_instance_before() {
     for generation in ALL {
@@ -215,7 +215,7 @@ async fn what_ended_while_the_runtime_was_away() {
     }
 }
 
-/// Nothing is told while the plugin is away: what was made meanwhile is pinned, and what ended is
+/// No events arrive while the plugin is away: what was made meanwhile is pinned, and what ended is
 /// free.
 #[tokio::test(start_paused = true)]
 async fn what_happened_while_the_plugin_was_away() {
@@ -239,8 +239,8 @@ async fn what_happened_while_the_plugin_was_away() {
     }
 }
 
-/// A pod is deleted while its container is being created: only the pod's end is told, or also the
-/// container's.
+/// A pod is deleted while its container is being created: only the pod's end is reported, or also
+/// the container's.
 #[tokio::test(start_paused = true)]
 async fn evicted_while_being_created() {
     for generation in ALL {

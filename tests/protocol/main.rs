@@ -30,7 +30,7 @@
 //! | created, never started, created anew; then the late stop | `L::a_container_that_never_starts`, `L::a_late_stop_of_the_instance_before` |
 //! | stops of unknown ids, removals without a stop, pods' ends without their containers', unknown pods | `L::ends_of_what_was_never_seen`, `L::ends_that_leave_steps_out` |
 //! | the kubelet's own CPUs in an update are overridden with the container's id; a resize is refused | `unkind::updates_by_the_kubelet`, `events::updates_are_told_and_overridden` |
-//! | a list's answer: may fail, never empty, nobody twice | every test with a `node`; `handshake::lists_in_parts` |
+//! | a list's answer: may fail, never empty, no container twice | every test with a `node`; `handshake::lists_in_parts` |
 //! | shares and quotas read back, saturated values, absent wrappers | unit tests of `ledger::model` and `nri::incoming` |
 //! | classes of service from every shape of cgroup | unit test of `nri::qos` |
 //! | real peers | `lab/tests/containerd.rs` for 1.7 and 2.1; `captures` for what containerd 2.1 and 2.4 and CRI-O 1.36 sent, with every answer |

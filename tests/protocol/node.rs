@@ -216,7 +216,7 @@ impl Node {
         self.runtime.tell(Kind::POST_START_CONTAINER, &pod, Some(&wire)).await.unwrap();
     }
 
-    /// The process has ended, and the plugin is told.
+    /// The process has ended, and the plugin gets the event.
     pub(crate) async fn stop(&mut self, id: &str) {
         self.containers.get_mut(id).unwrap().alive = false;
         let Container { pod, wire, .. } = self.containers[id].clone();
@@ -307,7 +307,7 @@ impl Node {
         checkpoint::decode(&bytes).unwrap()
     }
 
-    /// How many CPUs are exclusive to somebody, in the plugin's own books.
+    /// The number of exclusive CPUs in the plugin's own books.
     pub(crate) fn held(&self) -> usize {
         self.on_disk().iter().map(|claim| claim.cpus.len()).sum()
     }

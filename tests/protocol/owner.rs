@@ -12,7 +12,7 @@ use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// What the owner was told, in order.
+/// The owner's messages, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Told {
     Configure { session: Session, runtime: String, config: String, updater: bool },
@@ -21,7 +21,7 @@ pub(crate) enum Told {
     Disconnected(Session),
 }
 
-/// What is known to a test about what the owner was told.
+/// A test's access to the owner's messages.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<Told>>>, Arc<Mutex<Option<Updater>>>);
 
@@ -60,7 +60,7 @@ impl Log {
 /// What the owner does about an event: its answer, after so long.
 pub(crate) type Answer = (Duration, Result<Decision, Refusal>);
 
-/// Starts an owner who does what `script` says.
+/// Starts an owner that follows `script`.
 pub(crate) fn owner(
     mut script: impl FnMut(&Event) -> Answer + Send + 'static,
 ) -> (DaemonSender, Log) {
@@ -159,7 +159,7 @@ impl Plugin {
     /// How it ended; fails when it does not end.
     pub(crate) async fn ended(self) -> (Log, Result<Ended, SessionError>) {
         let ended = tokio::time::timeout(Duration::from_secs(3600), self.ended).await;
-        // What the owner was told last has been sent; let it read.
+        // The last message has been sent; let the owner read.
         tokio::time::sleep(Duration::from_secs(60)).await;
         (self.log, ended.expect("an end").expect("no panic"))
     }

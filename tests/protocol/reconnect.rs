@@ -107,7 +107,7 @@ async fn a_runtime_that_is_away_for_long() {
     assert!(!daemon.ended.is_finished());
 }
 
-/// A decision that comes when its connection has ended reaches nobody, least of all the next
+/// A decision that comes after the end of its connection goes nowhere, least of all to the next
 /// connection.
 #[tokio::test]
 async fn decisions_die_with_their_connection() {
@@ -159,7 +159,7 @@ async fn a_socket_that_comes_late() {
     accept(&listener).await.handshake().await;
 }
 
-/// Told to stop while nobody is there.
+/// A stop without a runtime.
 #[tokio::test]
 async fn stops_between_connections() {
     let (_directory, path) = socket();

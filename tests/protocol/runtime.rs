@@ -74,7 +74,7 @@ pub(crate) struct Runtime<T> {
     pub(crate) generation: Generation,
     pub(crate) framing: Framing,
     pub(crate) readers: HashMap<u32, Reader>,
-    /// Messages that have come and that nobody asked for yet.
+    /// Messages that have come and that no test step has taken yet.
     arrived: VecDeque<(u32, Message)>,
     next_stream: u32,
     /// How often a call was not implemented and had to be made by `StateChange`.

@@ -124,7 +124,7 @@ async fn an_answer_that_was_lost() {
     assert_eq!(node.create(&a, "c", "2", 4000).await.unwrap(), "2-5");
 }
 
-/// Who does not answer in time has not approved.
+/// A late answer is no approval.
 #[tokio::test(start_paused = true)]
 async fn no_answer_is_no_approval() {
     let slow = |event: &Event| match event {

@@ -130,7 +130,7 @@ async fn on_disk_before_it_is_told_and_one_after_the_other() {
     let (first, told) = told(&mut node.runtime).await;
     assert_eq!(told, ["s 0-15"]);
     assert!(checkpoint.exists(), "told before it was written down");
-    // One at a time: what no answer carries meanwhile is told when the runtime has answered.
+    // One at a time: what no answer carries meanwhile goes out when the runtime has answered.
     let a = node.run_pod("a", 4000).await;
     node.create(&a, "c", "a", 4000).await.unwrap();
     assert_eq!(node.cpus("s"), "0-1,6-15");

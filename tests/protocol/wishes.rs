@@ -1,5 +1,5 @@
-//! What pods wish for, what containers are told, and where their devices are: over the wire, with
-//! the plugin as it ships.
+//! What pods wish for, the containers' environment, and where their devices are: over the wire,
+//! with the plugin as it ships.
 
 use crate::node::Node;
 use crate::runtime::{self, ALL, Generation};

@@ -3,8 +3,8 @@
 use super::*;
 
 impl Node {
-    /// Who loses no CPU, and lacks none, is not moved; who loses some keeps the others, but for
-    /// halves of cores.
+    /// A container that loses no CPU, and lacks none, does not move; one that loses some keeps the
+    /// others, but for halves of cores.
     pub(super) fn hotplug(&mut self, cpu: usize) {
         let all: Vec<usize> = self.whole.online().iter().collect();
         let mut online = self.topology.online();

@@ -77,8 +77,7 @@ pub(super) fn change() -> impl Strategy<Value = Change> {
 }
 
 impl Change {
-    /// The settings on this machine; who keeps exclusivity stays. `None` if they make no sense
-    /// there.
+    /// The settings on this machine; `exclusivity` stays. `None` if they make no sense there.
     pub(super) fn settings(&self, topology: &Topology, now: &Settings) -> Option<Settings> {
         let Change { policy, mut options, topology_manager, reserved, wishes, mems_follow_cpus } =
             self.clone();

@@ -7,15 +7,15 @@ use nri_cpu_manager::ledger::model::ContainerId;
 use nri_cpu_manager::ledger::{Adjustment, Decision, Event, MilliCpu, Policy, Qos, Stance};
 
 impl Node {
-    /// While the kubelet assigns, nothing is told to anybody; when it is gone, nobody is moved who
-    /// has CPUs of his own.
+    /// While the kubelet assigns, there are no updates. When it no longer does, no container with
+    /// exclusive CPUs moves.
     pub(super) fn kubelet(&mut self, observe: bool, creates: &[(usize, usize)]) {
         let stance = if observe { Stance::Observe } else { Stance::Refuse };
         self.event(Event::Kubelet { stance, claims: Vec::new() });
         for &(pod, container) in creates {
             let Some(mut instance) = self.instance(pod, container) else { continue };
             let n = instance.container.cpu.limit.and_then(MilliCpu::whole_cpus);
-            // A kubelet knows nothing of wishes; who wished to share shares when it is gone.
+            // A kubelet knows nothing of wishes; a pod that wished to share shares when it is gone.
             if opts_out(&instance.pod) {
                 continue;
             }

@@ -3,8 +3,8 @@
 use super::*;
 
 impl Node {
-    /// Growth keeps every CPU, shrinking adds none, nobody else's exclusive CPUs change, and a
-    /// refusal changes nothing.
+    /// Growth keeps every CPU, shrinking adds none, no other container's exclusive CPUs change, and
+    /// a refusal changes nothing.
     pub(super) fn resize(&mut self, container: usize, halves: u8, tells_pod: bool) {
         let Some(id) = self.pick(container).filter(|id| !self.instances[id].stopped) else {
             return;
@@ -25,7 +25,7 @@ impl Node {
         }
         let resized = self.instances.get_mut(&id).unwrap();
         resized.container.cpu = cpu;
-        // It need not be told if it shares just the CPUs that were its own.
+        // It needs no update if it shares just the CPUs that were its own.
         if amount.and_then(MilliCpu::whole_cpus).is_none() {
             resized.adjustment =
                 resized.adjustment.and_then(|adjustment| Adjustment::shared(adjustment.cpus()));

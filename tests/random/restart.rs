@@ -10,7 +10,7 @@ use nri_cpu_manager::ledger::{
 use std::collections::BTreeMap;
 
 impl Node {
-    /// With its checkpoint, without one, or with an old one. Nobody is moved by it.
+    /// With its checkpoint, without one, or with an old one. It moves no container.
     pub(super) fn restart(&mut self, memory: u8) {
         // Where the rules of today give nobody such CPUs, only the memory tells that they are
         // exclusive.

@@ -5,7 +5,7 @@ use super::*;
 use std::collections::BTreeSet;
 
 impl Node {
-    /// Nobody is moved whose exclusive CPUs are legal, and nobody is told who is not moved.
+    /// No container with legal exclusive CPUs moves, and only moved ones get an update.
     pub(super) fn reconfigure(&mut self, change: &Change) {
         let Some(settings) = change.settings(&self.topology, &self.settings) else { return };
         let reserved = settings.placement.reserved;
@@ -26,8 +26,8 @@ impl Node {
         }
     }
 
-    /// Who has no exclusive CPUs any more need not be told, if it shares just the CPUs that were
-    /// its own.
+    /// A container that lost its exclusive CPUs needs no update if it shares just the CPUs that
+    /// were its own.
     pub(super) fn unclaimed_share(&mut self) {
         let holders: BTreeSet<String> = self.claims().into_iter().map(|claim| claim.id.0).collect();
         for (_, instance) in self.instances.iter_mut().filter(|(id, _)| !holders.contains(*id)) {

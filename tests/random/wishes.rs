@@ -24,9 +24,11 @@ pub(super) fn annotations(wishes: [u8; 4]) -> Vec<(String, String)> {
     let chosen =
         VALUES.iter().zip(wishes).map(|((key, values), at)| (*key, values[usize::from(at)]));
     let chosen = chosen.filter(|(_, value)| !value.is_empty());
-    let whom = |key| if key == "smt" { "container.c0" } else { "pod" };
+    let subject = |key| if key == "smt" { "container.c0" } else { "pod" };
     chosen
-        .map(|(key, value)| (format!("{key}.cpu-manager.nri.io/{}", whom(key)), value.to_owned()))
+        .map(|(key, value)| {
+            (format!("{key}.cpu-manager.nri.io/{}", subject(key)), value.to_owned())
+        })
         .collect()
 }
 
@@ -44,8 +46,8 @@ pub(super) fn opts_out(pod: &Pod) -> bool {
 }
 
 impl Node {
-    /// Siblings that stay idle for somebody who runs are given to nobody else, neither exclusive
-    /// nor shared.
+    /// Siblings that stay idle for a running container go to no other one, neither exclusive nor
+    /// shared.
     pub(super) fn check_idle(&self) {
         let runs = |id: &str| self.instances.get(id).is_some_and(|instance| !instance.stopped);
         for claim in self.ledger.claims().filter(|claim| claim.isolated && runs(&claim.id.0)) {

@@ -28,7 +28,7 @@ pub(crate) fn files(facts: &Facts) -> Files {
     {
         put(format!("{system}/cpu/{name}"), cpus.to_string());
     }
-    // What a kernel with room for many more CPUs prints; nobody should believe it.
+    // What a kernel with room for many more CPUs prints; the reader must ignore it.
     put(format!("{system}/cpu/offline"), format!("{offline},4096-8191"));
     for cpu in &facts.cpus {
         let dir = format!("{system}/cpu/cpu{}", cpu.id);

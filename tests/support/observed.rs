@@ -28,7 +28,7 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    /// Nobody has connected to it yet; to be called in a `LocalSet`.
+    /// No runtime has connected to it yet; to be called in a `LocalSet`.
     pub(crate) fn start(config: &str) -> Observed {
         let machine = Machine { nodes: 2, caches: 2, cores: 16, ..Machine::default() };
         Observed::start_on(&machine, config)

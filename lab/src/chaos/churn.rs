@@ -267,7 +267,7 @@ impl Worker<'_> {
     }
 }
 
-/// What the one says that an error comes from, behind all who passed it on by gRPC.
+/// The original message of an error, without the texts of the gRPC layers above.
 fn reason(error: &anyhow::Error) -> String {
     format!("{error:#}").rsplit("desc = ").next().unwrap_or_default().to_owned()
 }

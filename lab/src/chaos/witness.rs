@@ -14,8 +14,8 @@ use super::story::{Stories, now, short};
 use super::summary::Summary;
 use crate::process;
 
-/// Findings that are told in words.
-const TOLD: usize = 20;
+/// The most findings in words.
+const SHOWN: usize = 20;
 /// How long shared containers may take to leave CPUs after all has come to rest.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long nothing happens then.
@@ -144,8 +144,8 @@ impl Witness {
         }
     }
 
-    /// Looks at everybody when only `nudge` makes something happen, and the plugin has caught up:
-    /// nobody at all may be on exclusive CPUs of others, and who had some must have them again.
+    /// Looks at all containers when only `nudge` makes something happen, and the plugin has caught
+    /// up: none may be on exclusive CPUs of others, and those that had some must have them again.
     /// Whether that is so.
     ///
     /// containerd swallows changes for containers that it is just starting. The plugin sees that
@@ -195,7 +195,7 @@ impl Witness {
         found
     }
 
-    /// Who runs on shared CPUs, and had some for itself before it was restarted.
+    /// Containers on shared CPUs that had exclusive ones before their restart.
     fn deprived(&self) -> Vec<(String, CpuSet)> {
         let (running, held) = {
             let seen = self.seen();
@@ -211,7 +211,7 @@ impl Witness {
     /// Something worth telling that is no broken promise.
     pub(super) fn note(&self, what: &str) {
         let mut seen = self.seen();
-        if seen.notes.len() < TOLD {
+        if seen.notes.len() < SHOWN {
             seen.notes.push(format!("{} {what}", now()));
         }
     }
@@ -263,7 +263,7 @@ impl Seen {
 
     /// `names` are the containers that it is about.
     fn find(&mut self, what: &str, names: &[&str]) {
-        if self.findings.len() < TOLD {
+        if self.findings.len() < SHOWN {
             let after = self.killed.as_ref();
             let after = after.map(|(kill, when)| format!(" (after kill {kill} at {when})"));
             let stories = self.stories.of(names);

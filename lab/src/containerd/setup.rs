@@ -25,7 +25,7 @@ pub struct Setup {
     pub root: PathBuf,
     /// Which snapshotter: `overlayfs`, or `native` where overlays cannot be stacked.
     pub snapshotter: &'static str,
-    /// How it is told to make cgroups.
+    /// Its driver of control groups.
     pub driver: Driver,
     /// Whether this machine may not lower OOM scores (a container or virtual machine without
     /// CAP_SYS_RESOURCE).

@@ -73,7 +73,7 @@ fn writable(line: &str) -> Option<String> {
 }
 
 /// Whether nothing can be made in a directory that a process sees, because its file system is
-/// read-only there. This is tried by somebody whom only that can stop.
+/// read-only there. The test tries it with all other rights.
 ///
 /// # Errors
 /// When it fails for another reason.

@@ -209,7 +209,7 @@ impl Instance for DaemonPod {
         Ok(())
     }
 
-    /// Who kills it does not ask whether the runtime knows already.
+    /// The runtime need not know the container's end already.
     fn end(&mut self, node: &mut Node, signal: Signal) -> Result<()> {
         let container = self.container()?;
         if signal == Signal::SIGKILL {

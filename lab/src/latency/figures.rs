@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Who keeps exclusivity: values of the plugin's configuration. Without the plugin nothing does,
+/// What keeps exclusivity: values of the plugin's configuration. Without the plugin nothing does,
 /// and what grows then is the runtime's and the machine's own share.
 pub(super) const MODES: [Option<&str>; 3] = [None, Some("runtime"), Some("kernel")];
 

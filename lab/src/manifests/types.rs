@@ -51,7 +51,7 @@ api! {
         data: BTreeMap<String, String>,
     }
 
-    /// Who a resource is.
+    /// The identity of a resource.
     Metadata {
         name: String,
         namespace: Option<String>,
@@ -183,7 +183,7 @@ api! {
         limits: Amounts,
     }
 
-    /// How a container is confined. Who it runs as has to be said: the lab's kubelet does not look
+    /// The confinement of a container. It has to name the user: the lab's kubelet does not look
     /// into images.
     SecurityContext {
         run_as_user: i64,

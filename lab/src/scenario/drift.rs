@@ -30,8 +30,7 @@ pub(super) fn by_hand(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// containerd loses what it is told of a container that it is starting; nothing else happens after
-/// that.
+/// containerd loses updates of a container that it is starting; nothing else happens after that.
 pub(super) fn lost_update(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));

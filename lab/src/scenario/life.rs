@@ -136,7 +136,7 @@ pub(super) fn runtime_restart(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// The bare program with its defaults. Launched again with NRI 0.6 it is told nothing of what runs,
+/// The bare program with its defaults. Launched again with NRI 0.6 it gets no list of what runs,
 /// and containerd 1.7 tells it of no end of that either: shared containers of before would not make
 /// room, and no CPUs of before come back.
 pub(super) fn launched(shape: &Shape) -> Option<Script> {

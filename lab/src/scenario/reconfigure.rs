@@ -115,7 +115,7 @@ pub(super) fn reserved(shape: &Shape) -> Option<Script> {
     script.watches(vec![
         Step::SwapConfig(wide.config("")),
         Step::WaitFor(CHANGED.to_owned(), 2),
-        // Some runtimes can be told of it only when they ask next.
+        // Some runtimes get the change only with their next call.
         Step::Run(super::shared("late")),
         Step::Settle(FOLLOWED),
     ]);

@@ -88,7 +88,7 @@ impl Rehearsal {
     fn run(&mut self, pod: &Pod) -> Result<(), String> {
         let [only] = &pod.containers[..] else { return Err("several containers".to_owned()) };
         let milli = |amount: i64| Some(MilliCpu(u64::try_from(amount).unwrap()));
-        let told = ledger::Pod {
+        let reported = ledger::Pod {
             sandbox: SandboxId(pod.name.clone()),
             uid: PodUid(pod.uid.clone()),
             namespace: pod.namespace.clone(),
@@ -107,12 +107,12 @@ impl Rehearsal {
             limit: milli(only.cpu_limit).filter(|limit| limit.0 > 0),
         };
         let id = ContainerId(pod.name.clone());
-        let container = ledger::Container::new(id, told.sandbox.clone(), &only.name, cpu);
-        self.tell(Event::RunPod(told.clone()))?;
-        let create = Event::Create { pod: told.clone(), container: container.clone() };
+        let container = ledger::Container::new(id, reported.sandbox.clone(), &only.name, cpu);
+        self.tell(Event::RunPod(reported.clone()))?;
+        let create = Event::Create { pod: reported.clone(), container: container.clone() };
         let adjustment = self.tell(create)?.adjustment.unwrap();
         self.cpus.insert(pod.name.clone(), adjustment.cpus());
-        self.tell(Event::Started { pod: told, container }).map(|_| ())
+        self.tell(Event::Started { pod: reported, container }).map(|_| ())
     }
 
     fn view(&self) -> View {
@@ -128,7 +128,7 @@ impl Rehearsal {
             quota: None,
             decided: claims.get(&pod.name).map(ToString::to_string),
             mems: String::new(),
-            told: Vec::new(),
+            environment: Vec::new(),
         };
         let hardware = Hardware::of(&self.shape.topology);
         View {

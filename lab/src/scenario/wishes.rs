@@ -74,13 +74,13 @@ fn as_wished(shape: &Shape, view: &View, pod: &str) -> Result<(), String> {
     let nodes = shape.topology.nodes();
     let used = nodes.iter().filter(|node| !node.cpus.is_disjoint(&cpus));
     let used: CpuSet = used.filter_map(|node| CpuSet::of(node.id).ok()).collect();
-    let told = [
+    let expected = [
         format!("NRI_CPU_MANAGER_CPUS={cpus}"),
         format!("NRI_CPU_MANAGER_NUMA_NODES={used}"),
         format!("NRI_CPU_MANAGER_UNCORE_CACHES={}", caches.join(";")),
     ];
-    if container.told != told {
-        return Err(format!("{pod} knows {:?}, expected was {told:?}", container.told));
+    if container.environment != expected {
+        return Err(format!("{pod} knows {:?}, expected was {expected:?}", container.environment));
     }
     // Which nodes without CPUs go with which is the machine's own business.
     let bare = nodes.iter().any(|node| node.cpus.is_empty());

@@ -22,7 +22,7 @@ pub(super) fn machine(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-fn same(who: &str, found: &Hardware, described: &Hardware) -> Result<(), String> {
+fn same(machine: &str, found: &Hardware, described: &Hardware) -> Result<(), String> {
     let parts = |hardware: &Hardware| {
         let Hardware { online, cores, sockets, caches, nodes } = hardware;
         [
@@ -35,7 +35,7 @@ fn same(who: &str, found: &Hardware, described: &Hardware) -> Result<(), String>
     };
     for ((what, found), (_, described)) in parts(found).into_iter().zip(parts(described)) {
         if found != described {
-            return Err(format!("{who} has the {what} {found}, described are {described}"));
+            return Err(format!("{machine} has the {what} {found}, described are {described}"));
         }
     }
     Ok(())

@@ -140,7 +140,7 @@ fn commit() -> Result<String> {
     let text = command::run(
         command("git", ["describe", "--always", "--dirty"]).current_dir(cache::repository()),
     )
-    .context("a full run is told with the commit that it is of")?;
+    .context("a full run is reported with its commit")?;
     Ok(text.trim().to_owned())
 }
 

@@ -17,7 +17,7 @@ use lab::debian::Debian;
 use lab::plugin::Setup;
 use nri_cpu_manager::wording;
 
-/// Where the plugin listens unless told otherwise.
+/// The plugin's default address.
 const ADDRESS: &str = "127.0.0.1:9479";
 
 fn promtool() -> PathBuf {

@@ -55,7 +55,7 @@ pub(crate) fn play(machine: &Machine, software: impl Into<Software>, parts: &[Pa
             Ok(Ok(())) => {
                 println!("passed: {}, {name} ({:.1} s)", machine.name, time.as_secs_f64())
             }
-            // The panic has told why.
+            // The panic's message has the reason.
             Ok(Err(_)) => failed.push(name.clone()),
             Err(why) => failed.push(format!("{name}: {why}")),
         }

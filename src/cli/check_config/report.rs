@@ -1,4 +1,4 @@
-//! What was found, for people and for programs.
+//! The result of a check, for people and for programs.
 
 use crate::cli::node::overrides;
 use crate::config::{Config, Override};
@@ -15,29 +15,28 @@ use std::fmt::{self, Display, Formatter};
 pub struct Report {
     /// The file.
     pub file: String,
-    /// What the machine was called that it was checked against; `null` if it is this one.
+    /// The name of another machine that the check was about; `null` for this one.
     pub machine: Option<String>,
-    /// The node's name; `null` if it was not told.
+    /// The node's name; `null` if it is unknown.
     pub node: Option<String>,
-    /// Whether nothing was told of it, its labels neither.
+    /// Whether name and labels are unknown.
     #[serde(skip)]
     pub unknown: bool,
-    /// What would be in force on this node; if nothing was told of it, on one that no override
-    /// matches.
+    /// What would be in force on this node; on an unknown node, without overrides.
     pub settings: SettingsReport,
-    /// Which of `overrides`, counted from 0, are in that, the most specific last.
+    /// The positions in `overrides`, from 0, of those that apply, the most specific last.
     pub applied: Vec<usize>,
     /// The entries of `nodes`.
     pub overrides: Vec<OverrideReport>,
-    /// What would change for containers; `null` if no state was named.
+    /// What would change for containers; `null` without `--state-dir`.
     pub outlook: Option<Outlook>,
 }
 
-/// Settings in the configuration's own words. Whether the kernel can keep exclusivity is seen only
+/// Settings in the configuration's own words. Whether the kernel can keep exclusivity shows only
 /// where the plugin runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SettingsReport {
-    /// What the status tells of a running plugin, too.
+    /// The settings that the status of a running plugin has too.
     #[serde(flatten)]
     pub config: ConfigStatus,
     /// Never exclusive.
@@ -55,25 +54,25 @@ pub struct OverrideReport {
     pub labels: Vec<String>,
     /// Whether it is for this node.
     pub matches: bool,
-    /// What would be in force on this machine if it alone matched; `null` if it alone cannot be.
+    /// The settings on this machine if it alone matched; `null` if they are not valid.
     pub settings: Option<SettingsReport>,
-    /// Why it alone cannot be in force on this machine: it may be for another one, or for nodes
-    /// that others match too.
+    /// Why these settings are not valid on this machine: the override may be for another one, or
+    /// for nodes that other overrides match too.
     pub error: Option<String>,
 }
 
 /// What would change for containers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outlook {
-    /// Exclusive CPUs that are assigned now.
+    /// The exclusive CPUs now.
     pub assignments: Vec<AssignmentReport>,
-    /// The shared pool now; `null` if no plugin runs that could tell.
+    /// The shared pool now; `null` if no plugin runs.
     pub shared_now: Option<String>,
     /// The shared pool then.
     pub shared_then: String,
 }
 
-/// A container's exclusive CPUs, and what would become of them.
+/// A container's exclusive CPUs, and the effect on them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AssignmentReport {
     /// The pod's namespace.
@@ -84,25 +83,25 @@ pub struct AssignmentReport {
     pub container: String,
     /// Its CPUs now.
     pub cpus: String,
-    /// What would become of them.
+    /// The effect of the configuration.
     #[serde(flatten)]
     pub effect: Effect,
 }
 
-/// What would become of exclusive CPUs.
+/// The effect of a configuration on a container's exclusive CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "effect", rename_all = "snake_case")]
 pub enum Effect {
     /// The container keeps them.
     Stays,
-    /// It has to have others.
+    /// It gets others.
     Moves {
-        /// Which, if nothing else happens before.
+        /// The new CPUs, if nothing else happens before.
         to: String,
         /// Why.
         why: String,
     },
-    /// It shares CPUs with others.
+    /// It loses them and runs in the shared pool.
     Shares {
         /// Why.
         why: String,
@@ -110,7 +109,7 @@ pub enum Effect {
 }
 
 impl SettingsReport {
-    /// Of a configuration and what it means on a machine.
+    /// `settings` are those of `config` on a machine.
     pub fn of(config: &Config, settings: &Settings) -> SettingsReport {
         let own = OwnSettings::of(settings, config.partition(), config.on_active_kubelet());
         let exclusivity = config.exclusivity().name();
@@ -122,7 +121,7 @@ impl SettingsReport {
 }
 
 impl OverrideReport {
-    /// Of an entry, and of the configuration with it alone.
+    /// `yields` is the configuration with this entry alone.
     pub fn of(
         entry: Override,
         matches: bool,
@@ -149,14 +148,14 @@ impl Display for SettingsReport {
 }
 
 impl OverrideReport {
-    /// Writes it for people; of namespaces only if they are not as `here`.
+    /// Writes it for people, the namespaces only if they differ from `here`.
     fn write(&self, f: &mut Formatter<'_>, here: &[BoundsReport]) -> fmt::Result {
-        let whom = [("names", &self.names), ("labels", &self.labels)];
-        let whom = whom.iter().filter(|(_, list)| !list.is_empty());
-        let whom: Vec<String> =
-            whom.map(|(what, list)| format!("{what} {}", list.join(", "))).collect();
+        let nodes = [("names", &self.names), ("labels", &self.labels)];
+        let nodes = nodes.iter().filter(|(_, list)| !list.is_empty());
+        let nodes: Vec<String> =
+            nodes.map(|(what, list)| format!("{what} {}", list.join(", "))).collect();
         let matches = if self.matches { "matches this node" } else { "not this node" };
-        writeln!(f, "override on line {}: {} ({matches})", self.line, whom.join("; "))?;
+        writeln!(f, "override on line {}: {} ({matches})", self.line, nodes.join("; "))?;
         match (&self.settings, &self.error) {
             (Some(settings), _) => {
                 writeln!(f, "  alone: {settings}")?;
@@ -187,8 +186,6 @@ impl Display for AssignmentReport {
 
 impl Display for Outlook {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let or_none =
-            |list: &str| if list.is_empty() { "none".to_owned() } else { list.to_owned() };
         if self.assignments.is_empty() {
             writeln!(f, "exclusive CPUs are assigned to no container")?;
         }
@@ -196,10 +193,10 @@ impl Display for Outlook {
             writeln!(f, "{one}")?;
         }
         let now = match &self.shared_now {
-            Some(now) => or_none(now),
+            Some(now) => wording::or_none(now),
             None => "not known (no plugin runs with this state)".to_owned(),
         };
-        writeln!(f, "shared pool: {now} -> {}", or_none(&self.shared_then))
+        writeln!(f, "shared pool: {now} -> {}", wording::or_none(&self.shared_then))
     }
 }
 
@@ -209,7 +206,7 @@ impl Display for Report {
         writeln!(f, "{}: no mistakes found{}", self.file, machine.unwrap_or_default())?;
         let lines = self.applied.iter().filter_map(|at| Some(self.overrides.get(*at)?.line));
         let lines: Vec<usize> = lines.collect();
-        let whose = match &self.node {
+        let node = match &self.node {
             None if self.overrides.is_empty() => "every node".to_owned(),
             None if self.unknown => {
                 "a node that no override matches (--node-name was not given)".to_owned()
@@ -217,7 +214,7 @@ impl Display for Report {
             None => format!("a node with these labels{}", overrides(&lines)),
             Some(node) => format!("node {node}{}", overrides(&lines)),
         };
-        writeln!(f, "\nin force on {whose}:\n  {}", self.settings)?;
+        writeln!(f, "\nin force on {node}:\n  {}", self.settings)?;
         let namespaces = &self.settings.config.namespaces;
         write!(f, "{}", Indented(namespaces, "  "))?;
         if !self.overrides.is_empty() {

@@ -1,4 +1,4 @@
-//! What would become of containers: the answer of a ledger that decides for no runtime.
+//! The effect on containers: the answer of a ledger without a runtime.
 
 use super::report::{AssignmentReport, Effect, Outlook};
 use crate::cpuset::CpuSet;
@@ -10,12 +10,12 @@ use crate::ledger::{
 use crate::topology::Topology;
 use std::collections::BTreeMap;
 
-/// What a plugin that follows these settings would make of assignments. Of which sizes and kinds
-/// containers are is not in the state file: each is taken to ask for what it has, and to run.
+/// The effect of these settings on claims. The state file lacks the containers' requests and kinds:
+/// each counts as a running one that asks for the CPUs that it has.
 pub(super) fn after(topology: &Topology, settings: &Settings, claims: Vec<Claim>) -> Outlook {
     let (pods, containers) = claims.iter().map(found_running).unzip();
     let mut ledger = Ledger::new(topology.clone(), settings.clone(), claims.clone());
-    // Never refused.
+    // The ledger never refuses a list.
     let _ = ledger.handle(Event::Synchronize { pods, containers });
     let has: BTreeMap<ContainerId, CpuSet> =
         ledger.claims().map(|claim| (claim.id, claim.cpus)).collect();
@@ -42,7 +42,7 @@ pub(super) fn after(topology: &Topology, settings: &Settings, claims: Vec<Claim>
     }
 }
 
-/// A container that has exclusive CPUs, as the runtime would list it.
+/// A claim's container as the runtime would list it.
 fn found_running(claim: &Claim) -> (Pod, Container) {
     let sandbox = SandboxId(claim.pod_uid.to_string());
     let amount = u64::try_from(claim.cpus.len()).ok().map(|cpus| MilliCpu(cpus * 1000));
@@ -53,7 +53,7 @@ fn found_running(claim: &Claim) -> (Pod, Container) {
         name: claim.pod.clone(),
         qos: Qos::Guaranteed,
         budget: None,
-        // They are not in the state file either: who runs keeps its CPUs, whatever was wished for.
+        // The state file lacks annotations. A running container keeps its CPUs without them.
         annotations: Default::default(),
         cgroup: None,
     };
@@ -70,8 +70,8 @@ fn found_running(claim: &Claim) -> (Pod, Container) {
 }
 
 fn why(notes: &[Note], claim: &Claim, topology: &Topology) -> String {
-    let told = notes.iter().filter(|note| note.subject.id == claim.id);
-    let mut reason = told.filter_map(|note| match &note.what {
+    let about = notes.iter().filter(|note| note.subject.id == claim.id);
+    let mut reason = about.filter_map(|note| match &note.what {
         What::Moved { why, .. } => Some(why.to_string()),
         What::LeftShared(why) => Some(why.clone()),
         _ => None,

@@ -4,7 +4,7 @@ fn enabled(text: &str) -> String {
     enable(text).unwrap().content.unwrap()
 }
 
-/// What distributions ship, with somebody's comments.
+/// A distribution's file with a user's comments.
 const USUAL: &str = r#"version = 2
 # Ours.
 root = "/data/containerd"   # a larger disk

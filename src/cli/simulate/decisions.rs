@@ -8,16 +8,16 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
-/// Records, and writes decisions down.
+/// Records the figures, and writes decisions to a file.
 pub(super) struct Watched {
     recorder: Recorder,
     table: Option<(csv::Writer<File>, PathBuf)>,
-    /// The first thing that could not be written.
+    /// The first failed write.
     failed: Option<csv::Error>,
 }
 
 impl Watched {
-    /// Writes to `file`, if there is one.
+    /// Writes to `file`, if it is given.
     pub(super) fn new(
         recorder: Recorder,
         file: Option<&PathBuf>,
@@ -31,7 +31,7 @@ impl Watched {
         Ok(watched)
     }
 
-    /// What was recorded, when everything is written.
+    /// Writes the rest and returns the figures.
     pub(super) fn finish(self) -> Result<Recorder, SimulateError> {
         let Some((mut table, path)) = self.table else { return Ok(self.recorder) };
         let flushed = table.flush();

@@ -1,4 +1,4 @@
-//! What a simulation found, for people: configurations side by side, and the node at the end.
+//! The result for people: configurations side by side, and the node at the end.
 
 use crate::cli::client::table;
 use crate::cli::node::overrides;
@@ -9,7 +9,7 @@ use crate::wording::count;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// At most so many containers are listed; the JSON has all.
+/// The most containers in the list; the JSON has all.
 const LISTED: usize = 40;
 
 /// The report as text.
@@ -93,7 +93,7 @@ fn rows(runs: &[RunReport]) -> Vec<Vec<String>> {
     rows
 }
 
-/// With its percentage, rounded down: 100 % are all.
+/// A count with its percentage, rounded down: only all are 100 %.
 fn part(some: usize, all: usize) -> String {
     let Some(tenths) = (some * 1000).checked_div(all) else { return "0".to_owned() };
     format!("{some} ({}.{} %)", tenths / 10, tenths % 10)

@@ -113,7 +113,7 @@ fn every_drift_is_seen() {
         machine.look(&placed, Some(PartitionType::Isolated)),
         [r#"its group is a cpuset partition "member""#]
     );
-    // The runtime keeps it: a partition is nobody's business.
+    // The runtime keeps exclusivity: a partition does not matter.
     assert_eq!(machine.look(&exclusive("4-7", Exclusivity::Runtime), None), [""; 0]);
     machine.group("4-7", "4-8", "root", "12");
     assert_eq!(
@@ -155,7 +155,7 @@ fn every_drift_is_seen() {
     );
 }
 
-/// Where crun has them, and anybody who manages groups within a container.
+/// In an inner group, as crun and programs with groups of their own have it.
 #[test]
 fn processes_in_groups_within() {
     let machine = Machine::new();
@@ -174,7 +174,7 @@ fn processes_in_groups_within() {
     assert_eq!(machine.look(&placed, Some(PartitionType::Root)).len(), PROCESSES);
 }
 
-/// What the first process has started has its mask as well; another one is somebody's choice.
+/// Children of the first process have its mask as well; another mask is the process's choice.
 #[test]
 fn a_mask_that_was_inherited_is_widened_wherever_it_is() {
     let machine = Machine::new();
@@ -245,8 +245,8 @@ fn the_old_interface() {
     assert_eq!(machine.look(&placed, None), [""; 0]);
 }
 
-/// Some runtimes do not lift it for a container that runs. Whoever keeps exclusivity, it is seen
-/// and can be lifted.
+/// Some runtimes do not lift it for a container that runs. With either kind of exclusivity, it is
+/// seen and can be lifted.
 #[test]
 fn a_quota_of_an_exclusive_container() {
     let machine = Machine::new();

@@ -404,9 +404,9 @@ fn other_settings_move_nobody() {
         next.set = node.set.clone();
         next.event(next.running(&running)).unwrap();
         for id in ["a", "b"] {
-            assert_eq!(next.set[id], node.set[id], "{id} under {}", next.ledger.settings());
+            assert_eq!(next.set[id], node.set[id], "{id} under {:?}", next.ledger.settings());
         }
-        assert_eq!(next.moved(), [], "under {}", next.ledger.settings());
+        assert_eq!(next.moved(), [], "under {:?}", next.ledger.settings());
         assert!(next.ledger.claims().eq(claims.iter().cloned()));
     }
 }

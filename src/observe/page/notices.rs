@@ -1,16 +1,12 @@
-//! What a person should see to, at the top of the page: a word and a sign for each, so that nothing
-//! hangs on its colour.
+//! Notices at the top of the page. Each has a word and a sign, so that none depends on its colour.
 
 use super::super::picture::escaped;
 use super::super::report::{ConfigSourceStatus, NodeStatus, Status};
 use std::fmt::{self, Display, Formatter, Write as _};
 
-/// One of them.
 struct Notice {
     severity: Severity,
-    /// What it is, in two or three words.
     title: &'static str,
-    /// The rest of it.
     text: String,
 }
 
@@ -18,7 +14,7 @@ struct Notice {
 enum Severity {
     /// Containers are not placed as configured.
     Error,
-    /// They are, and an administrator should look all the same.
+    /// They are, and an administrator should look at the node.
     Warning,
 }
 
@@ -51,7 +47,6 @@ impl Display for Notice {
     }
 }
 
-/// All there are, as a list; nothing if there are none.
 pub(super) fn write(html: &mut String, status: &Status) -> fmt::Result {
     let obstacles = status.obstacles.iter().map(|obstacle| Notice {
         severity: Severity::Error,
@@ -81,23 +76,23 @@ fn of_node(node: &NodeStatus) -> impl Iterator<Item = Notice> {
             format!("the change of {fields} is followed only after a restart of the plugin"),
         )
     });
-    // That it refuses is among what keeps it from being ready.
+    // The stance to refuse is among the obstacles.
     let stance = (node.stance == "observe").then(|| {
         let text = "the kubelet's own CPU manager is active: nothing is pinned, what would be done is logged";
         warning("Observing only", text.to_owned())
     });
     let drift = (node.drifting > 0).then(|| {
-        let who = match node.drifting {
+        let containers = match node.drifting {
             1 => "1 container does".to_owned(),
             n => format!("{n} containers do"),
         };
-        warning("Drift", format!("{who} not run where it was decided, in spite of repairs"))
+        warning("Drift", format!("{containers} not run where it was decided, in spite of repairs"))
     });
     let groups = node.cgroups_error.clone().map(|error| warning("Control groups", error));
     [rejected, restart, stance, drift, groups].into_iter().flatten()
 }
 
-/// What is wrong with the file. A reader who may not know the pods' names gets the line only: the
+/// What is wrong with the file. A client that may not see the pods' names gets the line only: the
 /// text may quote names.
 fn rejection(from: &ConfigSourceStatus) -> String {
     let follows = "the last good one stays in force";
@@ -105,7 +100,7 @@ fn rejection(from: &ConfigSourceStatus) -> String {
     match &from.error {
         Some(error) => format!("{follows}. {error}"),
         None => format!(
-            "the file cannot be used{line}; {follows}. What is wrong is told on the node, by nri-cpu-manager status"
+            "the file cannot be used{line}; {follows}. On the node, nri-cpu-manager status shows what is wrong"
         ),
     }
 }

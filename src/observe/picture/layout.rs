@@ -1,4 +1,4 @@
-//! Where everything is in a picture of pixels.
+//! The places of frames and cores in a picture of pixels.
 
 use super::{Core, Frame, Inside};
 
@@ -38,8 +38,8 @@ pub(super) fn side(cpus: usize) -> f64 {
     }
 }
 
-/// Puts frames side by side and below each other within a width, as evenly as can be; and their
-/// size all together.
+/// Puts frames side by side and below each other within the width `room`, in lines of about the
+/// same length. Returns them with their total width and height.
 pub(super) fn flow(frames: &[Frame], side: f64, room: f64) -> (Vec<Placed<'_>>, f64, f64) {
     let mut placed: Vec<Placed<'_>> = frames.iter().map(|frame| place(frame, side, room)).collect();
     let widest = placed.iter().map(|one| one.width).fold(0.0, f64::max);

@@ -1,12 +1,12 @@
-//! The node drawn: sockets, NUMA nodes, uncore caches, cores and threads, and who has each CPU.
+//! The node drawn: sockets, NUMA nodes, uncore caches, cores and threads, and the use of each CPU.
 //!
 //! ```text
-//!   a machine, and who has which CPUs ──► Picture: frames in frames, cores, cells ──► text   (a terminal)
-//!                                                                                 └─► svg    (a file, a page)
+//!   Topology, Occupancy ──► Picture: frames in frames, cores, cells ──► text   (a terminal)
+//!                                                                   └─► svg    (a file, a page)
 //! ```
 //!
-//! [`Picture`] decides what is drawn and in which order, [`text`] and [`svg`] only how. Nothing
-//! depends on colour alone: a container has a letter, a colour and a texture, see [`Badge`].
+//! [`Picture`] decides on content and order, [`text`] and [`svg`] on the form. Nothing depends on
+//! colour alone: a container has a letter, a colour and a texture, see [`Badge`].
 
 mod layout;
 pub mod names;
@@ -23,29 +23,29 @@ use crate::snapshot::SnapshotError;
 use crate::topology::{CoreKind, Domain, Topology};
 use crate::wording;
 
-/// Who has CPUs for itself.
+/// A container with exclusive CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
     /// How it is distinguished from others.
     pub badge: Badge,
-    /// Its name for people; empty if it is not to be told.
+    /// Its name for people; empty if the reader may not see it.
     pub name: String,
     /// Its exclusive CPUs.
     pub cpus: CpuSet,
     /// SMT siblings of these that stay idle for it.
     pub idle: CpuSet,
-    /// What is said beside its name: how its CPUs lie.
+    /// A remark beside its name: how its CPUs lie.
     pub remark: String,
 }
 
 /// How the CPUs of a machine are used.
 #[derive(Debug, Clone, Default)]
 pub struct Occupancy {
-    /// Who has CPUs for itself.
+    /// The containers with exclusive CPUs.
     pub tenants: Vec<Tenant>,
     /// CPUs that are never exclusive.
     pub reserved: CpuSet,
-    /// CPUs that containers without CPUs of their own use.
+    /// CPUs of containers without exclusive ones.
     pub shared: CpuSet,
 }
 
@@ -54,7 +54,7 @@ pub struct Occupancy {
 pub struct Picture {
     /// The outermost frames.
     pub frames: Vec<Frame>,
-    /// Who has CPUs, by badge.
+    /// The containers with exclusive CPUs, by badge.
     pub tenants: Vec<Tenant>,
 }
 
@@ -65,7 +65,7 @@ pub struct Frame {
     pub title: String,
     /// Its CPUs.
     pub cpus: CpuSet,
-    /// What is in it.
+    /// Smaller frames, or cores.
     pub inside: Inside,
 }
 
@@ -78,43 +78,43 @@ pub enum Inside {
     Cores(Vec<Core>),
 }
 
-/// A core.
+/// A core and its threads.
 #[derive(Debug, Clone)]
 pub struct Core {
     /// Its sort, on machines with two of them.
     pub kind: Option<CoreKind>,
-    /// Its threads.
+    /// Its threads, in the order of their numbers.
     pub cells: Vec<Cell>,
 }
 
 /// A CPU.
 #[derive(Debug, Clone, Copy)]
 pub struct Cell {
-    /// Its number.
+    /// The kernel's number.
     pub cpu: usize,
-    /// Who has it.
+    /// Its use.
     pub usage: Usage,
 }
 
-/// Who has a CPU.
+/// The use of a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Usage {
-    /// A container alone: its place in [`Picture::tenants`].
+    /// Exclusive to a container, given by its place in [`Picture::tenants`].
     Held(usize),
-    /// All containers that have none alone.
+    /// All containers without exclusive CPUs run on it.
     Shared,
-    /// The same, or no container; it is never exclusive.
+    /// Never exclusive; shared containers may run on it.
     Reserved,
-    /// No container: it is the SMT sibling of a CPU whose container wishes for that.
+    /// Kept idle: a container with `smt: isolate` has its SMT sibling.
     Idle,
-    /// No container for the time being.
+    /// No container runs on it for the time being.
     Unused,
-    /// No container can, it is offline.
+    /// No container can run on it.
     Offline,
 }
 
 impl Usage {
-    /// The sign of a CPU that no container has alone.
+    /// The sign in a cell; a CPU that is exclusive has its container's letters instead.
     pub fn sign(self) -> &'static str {
         match self {
             Usage::Held(_) => "?",
@@ -126,7 +126,7 @@ impl Usage {
         }
     }
 
-    /// What the sign says.
+    /// The meaning of the sign.
     pub fn meaning(self) -> &'static str {
         match self {
             Usage::Held(_) => "exclusive",
@@ -171,15 +171,15 @@ impl Picture {
         Picture { frames, tenants }
     }
 
-    /// Draws the node that a status speaks of; `None` if it is another version's and does not tell
-    /// of the machine.
+    /// Draws the node of a status; `None` if the status is from a version that does not describe
+    /// the machine.
     ///
     /// # Errors
-    /// If what it tells makes no machine.
+    /// If the description is not of a machine.
     pub fn of_status(node: &NodeStatus) -> Result<Option<Picture>, SnapshotError> {
         let Some(machine) = &node.machine else { return Ok(None) };
         let (topology, _) = machine.read()?;
-        // A list that is none, by another version's doing, is shown as empty.
+        // A list in another version's form counts as empty.
         let set = |list: &str| list.parse::<CpuSet>().unwrap_or_default();
         let tenants = node.containers.iter().filter_map(|one| {
             let badge = one.badge.as_deref()?.parse().ok()?;
@@ -195,7 +195,7 @@ impl Picture {
         Ok(Some(Picture::of(&topology, occupancy)))
     }
 
-    /// All cells.
+    /// All cells, in the order of the drawing.
     pub fn cells(&self) -> Vec<Cell> {
         fn collect(frames: &[Frame], into: &mut Vec<Cell>) {
             for frame in frames {
@@ -212,7 +212,7 @@ impl Picture {
         cells
     }
 
-    /// The signs in use and what they say, for CPUs that no container has alone.
+    /// The uses in this picture that have a sign of their own, for a legend.
     pub fn signs(&self) -> Vec<Usage> {
         let mut signs: Vec<Usage> = self.cells().iter().map(|cell| cell.usage).collect();
         signs.retain(|usage| !matches!(usage, Usage::Held(_)));
@@ -221,7 +221,7 @@ impl Picture {
         signs
     }
 
-    /// One sentence for those who cannot see it.
+    /// The picture in one sentence, for screen readers.
     pub fn sentence(&self) -> String {
         let cells = self.cells();
         let count =
@@ -246,8 +246,8 @@ struct Draw<'a> {
 }
 
 impl Draw<'_> {
-    /// What is drawn in what. Caches are in nodes, or nodes in caches where these are larger
-    /// (sub-NUMA clustering); where every core has a cache of its own, these are left out.
+    /// The levels of frames. Nodes contain caches, or caches contain nodes where these are smaller
+    /// (sub-NUMA clustering). Where every core has a cache of its own, there is no level of caches.
     fn levels(&self) -> Vec<Level> {
         let topology = self.topology;
         let crosses = |one: &CpuSet, others: &[CpuSet]| {

@@ -1,9 +1,9 @@
-//! Names and facts of containers as words. What a pod is called is its author's choice, or a
-//! hostile runtime's.
+//! Names and facts of containers as words. The author of a pod, or a hostile runtime, chooses its
+//! name.
 
 use super::super::report::ContainerStatus;
 
-/// A container's full name; empty if it is not told.
+/// A container's full name; empty if the status has no names.
 pub fn container(one: &ContainerStatus) -> String {
     if one.pod.is_empty() && one.container.is_empty() {
         return String::new();
@@ -11,7 +11,7 @@ pub fn container(one: &ContainerStatus) -> String {
     printable(&format!("{}/{}/{}", one.namespace, one.pod, one.container))
 }
 
-/// The text without what could command a terminal or turn the direction of writing.
+/// The text without control characters and without marks that change the direction of writing.
 pub fn printable(text: &str) -> String {
     let commands = |c: char| {
         c.is_control()
@@ -20,7 +20,7 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|c| if commands(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// At most so many characters, the last of them `…` if there were more.
+/// At most `most` characters; the last one is `…` if the text had more.
 pub fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

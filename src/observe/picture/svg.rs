@@ -1,6 +1,6 @@
-//! The picture as SVG: one document that needs nothing else, light or dark as its reader prefers.
+//! The picture as SVG: one document without references, light or dark as the reader prefers.
 
-use super::super::badge::{Badge, COLOURS, TEXTURES};
+use super::super::badge::Badge;
 use super::layout::{self, LIST, Placed, TITLE};
 use super::names::cut;
 use super::xml::Xml;
@@ -10,8 +10,8 @@ use crate::wording;
 
 /// The most pixels that frames lie side by side in.
 const WIDTH: f64 = 1180.0;
-/// Around everything in a file, and in a page that has margins of its own: half of what draws the
-/// frames.
+/// The margin of a file. A page has margins of its own: there it is half the width of a frame's
+/// line.
 const MARGIN: f64 = 12.0;
 const NO_MARGIN: f64 = 1.0;
 /// The width of a column of the legend, and the height of its lines.
@@ -24,7 +24,7 @@ const REMARK: usize = 52;
 /// The style sheet; a page that has pictures in it needs it once.
 pub const STYLE: &str = include_str!("style.css");
 
-/// How to draw.
+/// Whether the drawing stands alone.
 #[derive(Debug, Clone, Copy)]
 pub enum Form<'a> {
     /// A file of its own, with this line above it and a legend below it.
@@ -33,7 +33,7 @@ pub enum Form<'a> {
     Part,
 }
 
-/// Draws.
+/// Draws a picture as an `svg` element.
 pub fn draw(picture: &Picture, form: Form<'_>) -> String {
     let side = layout::side(picture.cells().len());
     let (placed, width, height) = layout::flow(&picture.frames, side, WIDTH);
@@ -49,7 +49,7 @@ pub fn draw(picture: &Picture, form: Form<'_>) -> String {
     let mut xml = Xml::default();
     let title = match form {
         Form::File(title) => title,
-        Form::Part => "Who has which CPUs",
+        Form::Part => "CPUs and their containers",
     };
     xml.element(
         "svg",
@@ -102,7 +102,7 @@ pub fn swatch(badge: Badge) -> String {
     xml.finish()
 }
 
-/// What lies over a colour, by texture; the first one is nothing.
+/// Patterns over a colour, by texture; texture 0 has none.
 const TEXTURE_DEFINITIONS: &str = concat!(
     r#"<defs>"#,
     r#"<pattern id="texture1" width="6" height="6" patternUnits="userSpaceOnUse"><path class="ink" d="M-1 1l2-2M0 6l6-6M5 7l2-2"/></pattern>"#,
@@ -122,12 +122,11 @@ impl Pen<'_> {
         let at = format!("translate({} {})", placed.x, placed.y);
         let frame = placed.frame;
         xml.element("g", &[("transform", &at)], |xml| {
-            let size: [(&'static str, &dyn std::fmt::Display); 3] =
-                [("width", &placed.width), ("height", &placed.height), ("rx", &6)];
             let class = if placed.inner.is_empty() { "frame inner" } else { "frame" };
+            let (width, height) = (placed.width, placed.height);
             xml.empty(
                 "rect",
-                &[[("class", &class as &dyn std::fmt::Display)].as_slice(), &size].concat(),
+                &[("class", &class), ("width", &width), ("height", &height), ("rx", &6)],
             );
             xml.element("text", &[("class", &"label"), ("x", &10), ("y", &(TITLE - 8.0))], |xml| {
                 xml.text("tspan", &[], &frame.title);
@@ -172,13 +171,13 @@ impl Pen<'_> {
             Some(CoreKind::Performance) => ", performance core",
             Some(CoreKind::Efficient) => ", efficient core",
         };
-        let who = match tenant {
+        let user = match tenant {
             Some(Tenant { badge, name, .. }) if name.is_empty() => badge.to_string(),
             Some(Tenant { badge, name, .. }) => format!("{badge} {name}"),
             None => cell.usage.meaning().to_owned(),
         };
         xml.element("g", &[], |xml| {
-            xml.text("title", &[], &format!("CPU {}{kind}: {who}", cell.cpu));
+            xml.text("title", &[], &format!("CPU {}{kind}: {user}", cell.cpu));
             match tenant {
                 Some(tenant) => held(xml, tenant.badge, at, self.side),
                 None => unheld(xml, cell.usage, at, self.side),
@@ -194,7 +193,7 @@ impl Pen<'_> {
 }
 
 fn held(xml: &mut Xml, badge: Badge, (x, y): (f64, f64), side: f64) {
-    let (colour, texture) = (badge.colour() % COLOURS, badge.texture() % TEXTURES);
+    let (colour, texture) = (badge.colour(), badge.texture());
     let square = |xml: &mut Xml, class: &str| {
         xml.empty(
             "rect",
@@ -229,7 +228,7 @@ fn sign(xml: &mut Xml, class: &str, text: &str, (x, y): (f64, f64), side: f64) {
         2 => side * 0.5,
         _ => side * 0.36,
     };
-    // Where CPUs' numbers are below, the letter is a little higher.
+    // The letter is a little higher where the CPU's number is below it.
     let middle = if side > 30.0 { 0.56 } else { 0.7 };
     xml.text(
         "text",
@@ -263,16 +262,14 @@ fn legend(xml: &mut Xml, picture: &Picture, top: f64, width: f64) {
     }
     let y = top + picture.tenants.len().div_ceil(columns) as f64 * LINE;
     let mut x = MARGIN;
-    // Where everything is the same there is nothing to explain.
+    // A picture of one use only needs no legend.
     let signs = picture.signs();
     let signs = if picture.tenants.is_empty() && signs.len() == 1 { Vec::new() } else { signs };
     for usage in signs {
         unheld(xml, usage, (x, y), size);
-        let at: [(&'static str, &dyn std::fmt::Display); 2] =
-            [("x", &(x + size + 8.0)), ("y", &(y + 17.0))];
         xml.text(
             "text",
-            &[[("class", &"label" as &dyn std::fmt::Display)].as_slice(), &at].concat(),
+            &[("class", &"label"), ("x", &(x + size + 8.0)), ("y", &(y + 17.0))],
             usage.meaning(),
         );
         x += size + 30.0 + usage.meaning().chars().count() as f64 * 6.8;

@@ -1,24 +1,24 @@
-//! The picture in a terminal: boxes of letters, one column a core, one line a thread.
+//! The picture in a terminal: boxes of letters, one column per core, one line per thread.
 
 use super::super::badge::Badge;
 use super::names::cut;
 use super::{Cell, Core, Frame, Inside, Picture, Usage};
 use std::fmt::Write as _;
 
-/// How to draw.
+/// How to draw in a terminal.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
-    /// Columns that may be used.
+    /// The width of the terminal in columns.
     pub width: usize,
     /// Whether to add colour.
     pub colour: bool,
 }
 
-/// Columns of a terminal that does not tell.
+/// The width of a terminal that does not report it, in columns.
 pub const WIDTH: usize = 100;
-/// Fewer columns than this are not believed.
+/// The least width; a narrower one counts as this.
 const NARROWEST: usize = 20;
-/// More cores than this are not drawn in a line.
+/// The most cores in a line.
 const CORES_IN_LINE: usize = 16;
 /// Background and foreground, of the 256 colours that terminals know, by colour of a badge.
 const COLOURS: [(u8, u8); 7] =
@@ -51,7 +51,7 @@ pub fn painted(badge: Badge, colour: bool) -> String {
 fn paint(badge: Badge, text: &str, colour: bool) -> String {
     let pair = COLOURS.get(usize::from(badge.colour()));
     match pair.filter(|_| colour) {
-        // Weight stands for texture, as far as a terminal can.
+        // Weight and style of the letters stand for the texture.
         Some((back, front)) => {
             let weight = ["", "1;", "4;", "1;4;", "3;"];
             let weight = weight.get(usize::from(badge.texture())).copied().unwrap_or_default();
@@ -82,7 +82,7 @@ impl Pen<'_> {
             match run {
                 [Frame { title, inside: Inside::Frames(inner), .. }] => {
                     let _ = writeln!(text, "{:indent$}{title}", "");
-                    // Only what is in frames has to be seen to be: the innermost frames are boxes.
+                    // Only the innermost frames are boxes; an indent shows the others.
                     self.frames(text, inner, indent + 1);
                 }
                 leaves => self.flow(text, leaves, indent),
@@ -90,7 +90,7 @@ impl Pen<'_> {
         }
     }
 
-    /// Boxes side by side, as many as there is room for.
+    /// Boxes side by side, as many as fit.
     fn flow(&self, text: &mut String, leaves: &[Frame], indent: usize) {
         let room = self.width.saturating_sub(indent).max(NARROWEST);
         let (boxes, empty): (Vec<_>, Vec<_>) =
@@ -113,11 +113,10 @@ impl Pen<'_> {
         }
     }
 
-    /// How many cores are in a line of this frame.
     fn in_line(&self, frame: &Frame, room: usize) -> usize {
         let Inside::Cores(cores) = &frame.inside else { return 1 };
         let most = (room.saturating_sub(3) / (self.cell + 1)).clamp(1, CORES_IN_LINE);
-        // As even as can be.
+        // Lines of a multiple of eight cores, so that all but the last are equal.
         let lines = cores.len().div_ceil(most).max(1);
         if lines == 1 {
             cores.len().max(1)
@@ -161,7 +160,7 @@ impl Pen<'_> {
         Block { lines, width: inner + 2 }
     }
 
-    /// A blank, and the sign of this thread of the core; blanks if it has fewer.
+    /// A blank and the sign of this thread of the core; blanks if the core has fewer threads.
     fn cell(&self, core: &Core, thread: usize) -> String {
         let width = self.cell;
         let Some(Cell { usage, .. }) = core.cells.get(thread) else { return " ".repeat(width + 1) };

@@ -1,4 +1,4 @@
-//! XML written piece by piece: whatever a text says, it stays text.
+//! XML written piece by piece; texts and attributes are escaped.
 
 use super::names::printable;
 use std::fmt::Display;
@@ -6,7 +6,6 @@ use std::fmt::Display;
 /// An attribute's name and value.
 pub(super) type Attribute<'a> = (&'static str, &'a dyn Display);
 
-/// A document, or a part of one.
 #[derive(Debug, Default)]
 pub(super) struct Xml(String);
 
@@ -26,7 +25,6 @@ impl Xml {
         self.0.push('>');
     }
 
-    /// An element with nothing in it.
     pub(super) fn empty(&mut self, name: &str, attributes: &[Attribute<'_>]) {
         self.start(name, attributes);
         self.0.push_str("/>");
@@ -37,12 +35,11 @@ impl Xml {
         self.element(name, attributes, |xml| xml.0.push_str(&escaped(text)));
     }
 
-    /// What is XML already, such as a style sheet of our own.
+    /// Adds text that is XML already, such as the style sheet.
     pub(super) fn raw(&mut self, xml: &str) {
         self.0.push_str(xml);
     }
 
-    /// All that was written.
     pub(super) fn finish(self) -> String {
         self.0
     }
@@ -56,7 +53,7 @@ impl Xml {
     }
 }
 
-/// The text as it may stand in XML and HTML, between tags and in quoted attributes.
+/// The text for XML and HTML, between tags and in quoted attributes.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in printable(text).chars() {

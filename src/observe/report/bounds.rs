@@ -5,7 +5,7 @@ use crate::ledger::{Bounds, Namespaces, Policy};
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
 
-/// What holds in a namespace, or in all that a pattern means.
+/// The rules of a namespace, or of all that a pattern matches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoundsReport {
     /// The namespace's name, or the pattern.
@@ -14,13 +14,13 @@ pub struct BoundsReport {
     pub cpu_manager_policy: String,
     /// What pods there may wish for, as `WISH: VALUE`.
     pub allow: Vec<String>,
-    /// What holds for pods there that say nothing, likewise.
+    /// The wishes of pods there without annotations, likewise.
     pub defaults: Vec<String>,
 }
 
 impl BoundsReport {
-    /// Of all namespaces on a node with this policy, the most specific first: the first that means
-    /// a namespace counts.
+    /// The rules of all namespaces on a node with this policy, the most specific first: the first
+    /// that matches a namespace counts.
     pub fn of(namespaces: &Namespaces, node: Policy) -> Vec<BoundsReport> {
         let named = namespaces.by_closeness().into_iter();
         named.map(|(name, bounds)| BoundsReport::one(name, bounds, node)).collect()
@@ -54,7 +54,7 @@ impl Display for BoundsReport {
     }
 }
 
-/// Namespaces for people, a line each, indented by the text beside them; nothing if none is named.
+/// Namespaces for people, a line each with this indent; no text without namespaces.
 #[derive(Debug, Clone, Copy)]
 pub struct Indented<'a>(pub &'a [BoundsReport], pub &'a str);
 

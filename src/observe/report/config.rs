@@ -7,7 +7,7 @@ use crate::ledger::Settings;
 use crate::wording;
 use serde::{Deserialize, Serialize};
 
-/// The configuration in force, in its own words.
+/// The settings in force, in the configuration's own words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConfigStatus {
     /// `none` or `static`.
@@ -23,9 +23,9 @@ pub struct ConfigStatus {
     pub topology_manager_scope: String,
     /// `runtime` or `kernel` where the plugin runs; of a file also `auto`.
     pub exclusivity: String,
-    /// Whether no container may run otherwise than decided.
+    /// Whether the plugin refuses containers that do not run as decided.
     pub strict: bool,
-    /// What few change.
+    /// The plugin's own settings.
     #[serde(flatten)]
     pub own: OwnSettings,
     /// What pods may wish for, the most specific namespace or pattern first. In all others they may
@@ -37,20 +37,20 @@ pub struct ConfigStatus {
 /// Where the configuration comes from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConfigSourceStatus {
-    /// The file, or who handed it over.
+    /// The file, or a name for the runtime if the configuration came from there.
     pub source: String,
-    /// `in-force`; `rejected` if what is there cannot be used and the last good one is in force;
-    /// `restart-needed` if some fields of it are followed only after a restart.
+    /// `in-force`; `rejected` if the file cannot be used and the last good one is in force;
+    /// `restart-needed` if the plugin follows some of its fields only after a restart.
     pub state: String,
     /// The lines of the overrides for this node that are in force, the most specific last.
     pub overrides: Vec<usize>,
-    /// When what is in force was read.
+    /// When the plugin read the configuration in force.
     pub loaded: String,
-    /// What is wrong with what is there; `null` if nothing.
+    /// What is wrong with the file; `null` if nothing.
     pub error: Option<String>,
     /// The line at fault, counted from 1.
     pub error_line: Option<usize>,
-    /// Fields that are followed only after a restart.
+    /// Fields that the plugin follows only after a restart.
     pub waiting_for_restart: Vec<String>,
 }
 
@@ -62,8 +62,8 @@ impl ConfigStatus {
         ConfigStatus::of(settings, &settings.exclusivity.to_string(), figures.strict, own)
     }
 
-    /// Settings of the ledger, with what is no matter of the ledger's. This is the one description
-    /// of settings: the status, metrics and `check-config` tell what is in it.
+    /// The settings of the ledger and of the daemon. The log, the status, the metrics,
+    /// `check-config` and `simulate` describe settings by this type alone.
     pub fn of(
         settings: &Settings,
         exclusivity: &str,
@@ -84,7 +84,18 @@ impl ConfigStatus {
         }
     }
 
-    /// One line for people; `reserved` are the reserved CPUs, where they belong into it.
+    /// The settings in force as a line for the log.
+    pub fn log_line(settings: &Settings, strict: bool, own: OwnSettings) -> String {
+        let config = ConfigStatus::of(settings, &settings.exclusivity.to_string(), strict, own);
+        let line = config.line(Some(&settings.placement.reserved.to_string()));
+        match settings.namespaces.len() {
+            0 => line,
+            1 => format!("{line}, namespaces with 1 entry"),
+            entries => format!("{line}, namespaces with {entries} entries"),
+        }
+    }
+
+    /// One line for people, with the reserved CPUs if they are given.
     pub fn line(&self, reserved: Option<&str>) -> String {
         let reserved = match reserved {
             None => String::new(),

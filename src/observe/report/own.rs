@@ -1,4 +1,4 @@
-//! The plugin's own settings, which the kubelet has no names for and few change.
+//! The plugin's own settings, for which the kubelet has no names.
 
 use crate::ledger::{Settings, Stance};
 use crate::partition::PartitionType;
@@ -9,9 +9,9 @@ use std::fmt::{self, Display, Formatter};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OwnSettings {
-    /// `root` or `isolated`: what the kernel makes of exclusive CPUs that it keeps others off.
+    /// `root` or `isolated`: the type of the cpuset partitions under `exclusivity: kernel`.
     pub cpuset_partition: String,
-    /// `refuse` or `observe`: what happens while a kubelet assigns CPUs itself.
+    /// `refuse` or `observe`: the plugin's behaviour while a kubelet assigns CPUs itself.
     pub on_active_kubelet: String,
     /// Whether containers get their exclusive CPUs in environment variables.
     pub expose_cpus: bool,
@@ -20,7 +20,7 @@ pub struct OwnSettings {
 }
 
 impl OwnSettings {
-    /// Of what is in force on a machine, and of what is no matter of the ledger's.
+    /// The ledger's settings together with the daemon's.
     pub fn of(
         settings: &Settings,
         partition: PartitionType,
@@ -47,7 +47,8 @@ impl Default for OwnSettings {
 }
 
 impl Display for OwnSettings {
-    /// What is not the default, for the end of a line: `, cpusetPartition isolated`.
+    /// All settings that differ from the defaults, for the end of a line: `, cpusetPartition
+    /// isolated`.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let OwnSettings { cpuset_partition, on_active_kubelet, expose_cpus, exclusive_mems } = self;
         let usual = OwnSettings::default();

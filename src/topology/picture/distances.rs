@@ -4,10 +4,10 @@ use crate::topology::NumaNode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// More nodes than this, and the distances are grouped instead of drawn as a table.
+/// The most nodes in a table; distances of more are grouped.
 const LARGEST_TABLE: usize = 16;
 
-/// Draws the distances: in a line where all nodes are alike, else as a table, or in groups for many
+/// Draws the distances: in a line if all nodes are alike, else as a table, or in groups for many
 /// nodes.
 pub(super) fn draw(f: &mut fmt::Formatter<'_>, nodes: &[NumaNode]) -> fmt::Result {
     if nodes.iter().all(|node| node.distances.is_empty()) {
@@ -52,7 +52,7 @@ fn table(f: &mut fmt::Formatter<'_>, nodes: &[NumaNode]) -> fmt::Result {
     Ok(())
 }
 
-/// For many nodes: which nodes are at which distance.
+/// For each node, the other nodes by distance.
 fn grouped(f: &mut fmt::Formatter<'_>, nodes: &[NumaNode]) -> fmt::Result {
     writeln!(f, "NUMA distances")?;
     for node in nodes {

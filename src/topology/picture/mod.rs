@@ -1,7 +1,7 @@
-//! The machine drawn as text: what an operator wants to see at a glance.
+//! The machine as text.
 //!
-//! One row a socket, NUMA node and uncore cache, then the distances and what is special. Threads of
-//! one core are joined by `+`, and regular numbers are drawn as runs, so that 512 CPUs fit on a
+//! One row per socket, NUMA node and uncore cache, then the distances, isolated and offline CPUs.
+//! `+` joins the threads of one core, and regular numbers become runs, so that 512 CPUs fit on a
 //! page.
 
 mod distances;
@@ -10,7 +10,7 @@ mod runs;
 use super::model::{CoreKind, Domain, NumaNode, Topology};
 use super::sizes::Sizes;
 use crate::cpuset::CpuSet;
-use crate::wording::count;
+use crate::wording::{count, or_none};
 use runs::{joined, list, runs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,7 +20,7 @@ use std::fmt;
 pub struct Picture<'a> {
     /// The machine.
     pub topology: &'a Topology,
-    /// What is known of its sizes; the default if nothing is.
+    /// The known sizes of its parts.
     pub sizes: &'a Sizes,
 }
 
@@ -43,13 +43,12 @@ impl fmt::Display for Picture<'_> {
         }
         let offline: CpuSet =
             topology.offline().iter().flat_map(|cpu| CpuSet::of(cpu.id)).collect();
-        writeln!(f, "\nisolated CPUs: {}", or_none(&topology.isolated()))?;
-        writeln!(f, "offline CPUs:  {}", or_none(&offline))
+        writeln!(f, "\nisolated CPUs: {}", or_none(list(&topology.isolated())))?;
+        writeln!(f, "offline CPUs:  {}", or_none(list(&offline)))
     }
 }
 
 impl Picture<'_> {
-    /// How many there are of everything.
     fn summary(&self) -> String {
         let topology = self.topology;
         let dies: BTreeSet<(usize, usize)> =
@@ -144,7 +143,7 @@ impl Picture<'_> {
         };
         let bytes = |id| size(id).and_then(|size| size.bytes).map(bytes).unwrap_or_default();
         let cores = self.cores(cpus);
-        // Machines without a shared cache: a row for each core would bury the rest.
+        // On a machine without shared caches one row stands for all.
         if let [first, _, ..] = uncores.as_slice()
             && uncores.len() == cores.len()
             && uncores.iter().all(|uncore| uncore.cpus.is_subset(cpus))
@@ -176,13 +175,13 @@ impl Picture<'_> {
             .collect()
     }
 
-    /// The cores that have CPUs among these, each with those CPUs.
+    /// The parts of cores that are among these CPUs.
     fn cores(&self, cpus: &CpuSet) -> Vec<CpuSet> {
         let cores = self.topology.cores().iter();
         cores.map(|core| core.cpus & *cpus).filter(|core| !core.is_empty()).collect()
     }
 
-    /// Cores as runs, by kind where there are kinds.
+    /// Cores as runs, by kind on hybrid machines.
     fn drawn(&self, cores: &[CpuSet]) -> String {
         let mut by_kind: BTreeMap<Option<CoreKind>, Vec<CpuSet>> = BTreeMap::new();
         for core in cores {
@@ -209,10 +208,6 @@ const PART: &str = "(part)";
 
 fn part(here: &CpuSet, whole: &CpuSet) -> String {
     if here == whole { String::new() } else { format!(" {PART}") }
-}
-
-fn or_none(cpus: &CpuSet) -> String {
-    if cpus.is_empty() { "none".to_owned() } else { list(cpus) }
 }
 
 /// A number of bytes in the largest binary unit that keeps it above 1, rounded: `1.5 GiB`, `126

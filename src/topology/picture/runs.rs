@@ -1,11 +1,11 @@
-//! Cores and CPUs in few characters.
+//! Short lists of cores and CPUs.
 
 use crate::cpuset::CpuSet;
 
-/// A CPU list longer than this is drawn as runs.
+/// The most characters of a CPU list; a longer one becomes runs.
 const LONGEST_LIST: usize = 64;
 
-/// The kernel's list; as runs where every second CPU would make it endless.
+/// The kernel's list, or runs if these are shorter than a long list.
 pub(super) fn list(cpus: &CpuSet) -> String {
     let list = cpus.to_string();
     if list.len() <= LONGEST_LIST {
@@ -24,8 +24,8 @@ pub(super) fn runs(cores: &[CpuSet]) -> String {
     joined_runs(cores)
 }
 
-/// `0+8..3+11` for four cores whose threads' numbers all grow by one, `0+1 2+3..6+7` if they grow
-/// by more.
+/// `0+8..3+11` for four cores if all numbers grow by one from core to core, `0+1 2+3..6+7` if they
+/// grow by more.
 fn joined_runs(cores: &[CpuSet]) -> String {
     let mut words = Vec::new();
     let mut rest = cores;
@@ -43,7 +43,7 @@ fn joined_runs(cores: &[CpuSet]) -> String {
         let (shown, dotted) = match (length, step) {
             (3.., Some(1)) => (1, true),
             (4.., _) => (2, true),
-            // A pair is no run: its second core may start one.
+            // The second core of a pair may start a run.
             _ => (1, false),
         };
         let mut word: Vec<String> = rest.iter().take(shown).map(joined).collect();
@@ -56,7 +56,7 @@ fn joined_runs(cores: &[CpuSet]) -> String {
     words.join(" ")
 }
 
-/// By how much the numbers of all threads grow from one core to the next, if by the same.
+/// The growth of the numbers from one core to the next, if it is the same for all threads.
 fn step(a: &CpuSet, b: &CpuSet) -> Option<usize> {
     let mut steps = a.iter().zip(b).map(|(a, b)| b.checked_sub(a));
     let first = steps.next()??;

@@ -10,26 +10,23 @@ use std::collections::BTreeMap;
 /// The socket and NUMA node of a CPU.
 pub(super) type SocketAndNode = (usize, usize);
 
-/// The level that counts as uncore where it exists. What lies behind it (an L4 in front of the
-/// memory) is shared by so much of the machine that it separates nothing.
+/// The level that counts as uncore where it exists. So much of the machine shares an L4 in front of
+/// the memory that it separates nothing.
 const UNCORE_LEVEL: u32 = 3;
 
-/// Who shares which cache.
+/// The uncore caches.
 pub(super) struct Caches {
     /// The uncore cache of each CPU, by the lowest online CPU that shares it.
     pub(super) of: BTreeMap<usize, usize>,
-    /// What is known of each.
     pub(super) sizes: BTreeMap<usize, CacheSize>,
 }
 
-/// What a CPU's directory says of its uncore cache.
+/// The uncore cache in a CPU's directory.
 struct CacheEntry {
     shared: CpuSet,
     size: CacheSize,
 }
 
-/// Finds the uncore cache of each CPU that has a place.
-///
 /// The CPUs that share a cache identify it: the `id` files are optional, and unique only in one
 /// level.
 pub(super) fn read(
@@ -47,7 +44,7 @@ pub(super) fn read(
                 claims.insert(cpu, claim.shared & online);
                 sizes.insert(cpu, claim.size);
             }
-            // It came out of a set, so it fits one.
+            // A number out of a set fits into one.
             None => silent.insert(cpu).unwrap_or_default(),
         }
     }
@@ -64,7 +61,7 @@ pub(super) fn read(
     Caches { of: of.groups, sizes }
 }
 
-/// The size of each group's cache, as its lowest CPU that tells one says.
+/// The size of each group's cache, from the lowest CPU with a size.
 fn sizes_of_groups(
     groups: &BTreeMap<usize, usize>,
     sizes: &BTreeMap<usize, CacheSize>,
@@ -113,7 +110,7 @@ fn claim(tree: &Tree, cpu: usize, notes: &mut Notes) -> Option<CacheEntry> {
     Some(CacheEntry { shared, size: CacheSize { level, bytes } })
 }
 
-/// Reads a cache's `size`, `32768K`; the kernel always writes KiB.
+/// Reads a cache's `size` like `32768K`; the kernel always writes KiB.
 fn bytes(text: &str) -> Option<u64> {
     text.strip_suffix('K')?.parse::<u64>().ok()?.checked_mul(1024)
 }

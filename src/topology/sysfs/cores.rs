@@ -7,8 +7,8 @@ use crate::cpuset::CpuSet;
 use crate::topology::CoreKind;
 use std::collections::BTreeMap;
 
-/// Who tells the threads of a core, the best file first. The `thread_siblings` names are older than
-/// Linux 5.3.
+/// The files with the threads of a core, the best one first. Linux before 5.3 has only the
+/// `thread_siblings` names.
 const SIBLINGS: [(&str, Format); 4] = [
     ("core_cpus_list", Format::List),
     ("thread_siblings_list", Format::List),
@@ -22,8 +22,7 @@ fn topology_dir(cpu: usize) -> String {
 
 /// The core of each online CPU, by the core's lowest online CPU.
 ///
-/// From sibling lists only: the kernel's `core_id` repeats from die to die and from socket to
-/// socket.
+/// It uses the lists of siblings only: the kernel's `core_id` repeats in every die and socket.
 pub(super) fn read(tree: &Tree, online: CpuSet, notes: &mut Notes) -> BTreeMap<usize, usize> {
     let mut claims = BTreeMap::new();
     let mut silent = CpuSet::EMPTY;
@@ -36,7 +35,7 @@ pub(super) fn read(tree: &Tree, online: CpuSet, notes: &mut Notes) -> BTreeMap<u
             Some(siblings) => {
                 claims.insert(cpu, siblings & online);
             }
-            // It came out of a set, so it fits one.
+            // A number out of a set fits into one.
             None => silent.insert(cpu).unwrap_or_default(),
         }
     }
@@ -52,18 +51,17 @@ pub(super) fn read(tree: &Tree, online: CpuSet, notes: &mut Notes) -> BTreeMap<u
     cores
 }
 
-/// The number of a CPU's socket. The kernel writes -1 where firmware does not tell.
+/// The number of a CPU's socket. The kernel writes -1 if the firmware does not report it.
 pub(super) fn package(tree: &Tree, cpu: usize) -> Found<usize> {
     tree.number(&format!("{}/physical_package_id", topology_dir(cpu)))
 }
 
-/// The number of a CPU's die in its socket, where the kernel tells (since Linux 5.3, and not on all
+/// The number of a CPU's die in its socket, if the kernel has it (since Linux 5.3, and not on all
 /// architectures).
 pub(super) fn die(tree: &Tree, cpu: usize) -> Option<usize> {
     tree.number(&format!("{}/die_id", topology_dir(cpu))).value
 }
 
-/// The socket of each online CPU.
 pub(super) fn sockets(
     tree: &Tree,
     online: CpuSet,
@@ -84,7 +82,7 @@ pub(super) fn sockets(
     }
     let mut sockets = known.clone();
     for cpu in unknown {
-        // The socket of the lowest known CPU that shares the CPU's place on `map`.
+        // The socket of the lowest CPU with a known one that has the same entry in `map`.
         let beside = |map: &BTreeMap<usize, usize>| {
             let place = map.get(&cpu)?;
             known.iter().find(|(other, _)| map.get(other) == Some(place)).map(|(_, &socket)| socket)
@@ -98,7 +96,7 @@ pub(super) fn sockets(
     sockets
 }
 
-/// The CPUs of each kind, on machines whose kernel tells.
+/// The CPUs of each kind, on hybrid machines.
 #[derive(Debug, Default)]
 pub(super) struct Kinds {
     performance: CpuSet,
@@ -115,8 +113,7 @@ impl Kinds {
     }
 }
 
-/// Reads the kinds of cores: hybrid machines have one performance monitoring unit a kind, which
-/// lists its CPUs.
+/// Hybrid machines have a performance monitoring unit for each kind of core, which lists its CPUs.
 pub(super) fn kinds(tree: &Tree, notes: &mut Notes) -> Kinds {
     let mut unit = |name: &str| {
         let found = tree.cpus(&format!("devices/{name}"), &[("cpus", Format::List)]);
@@ -126,7 +123,7 @@ pub(super) fn kinds(tree: &Tree, notes: &mut Notes) -> Kinds {
         found.value.unwrap_or_default()
     };
     let performance = unit("cpu_core");
-    // Some machines have a second, still slower sort, which has a unit of its own.
+    // Some machines have a third, still slower kind with a unit of its own.
     let efficient = unit("cpu_atom") | unit("cpu_lowpower");
     let both = performance & efficient;
     if !both.is_empty() {

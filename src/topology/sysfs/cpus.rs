@@ -1,4 +1,4 @@
-//! Which CPUs there are.
+//! The CPUs of the machine.
 
 use super::error::ReadError;
 use super::tree::{Format, Found, Tree};
@@ -7,13 +7,11 @@ use crate::cpuset::{CpuSet, ParseError};
 
 const DIR: &str = "devices/system/cpu";
 
-/// The CPUs of a machine.
 pub(super) struct Population {
     pub(super) online: CpuSet,
-    /// Present, but not online. Not the kernel's own file `offline`: that one also counts CPUs that
-    /// could be plugged in one day, and numbers past any the machine can have.
+    /// Present, but not online. The kernel's own file `offline` also has CPUs that could be plugged
+    /// in one day, and numbers past any that the machine can have.
     pub(super) offline: CpuSet,
-    /// As the kernel lists them.
     pub(super) isolated: CpuSet,
 }
 
@@ -50,8 +48,8 @@ pub(super) fn read(tree: &Tree, notes: &mut Notes) -> Result<Population, ReadErr
     })
 }
 
-/// A list the machine stands on: unlike elsewhere, a CPU past the limit is an error here, since
-/// leaving it out would hide a part of the machine.
+/// A list that defines the machine. A CPU past the limit is an error here, as a list without it
+/// would hide a part of the machine.
 fn list(tree: &Tree, file: &str) -> Result<Found<CpuSet>, ReadError> {
     let path = format!("{DIR}/{file}");
     let Found { value, trouble } = tree.text(&path);
@@ -74,8 +72,8 @@ fn directories(tree: &Tree) -> Result<CpuSet, ReadError> {
     Ok(set)
 }
 
-/// The CPUs that have a directory whose `online` does not say 0. CPUs that cannot go offline have
-/// no such file.
+/// The CPUs with a directory, but for those with a 0 in its file `online`. CPUs that cannot go
+/// offline have no such file.
 fn online_by_directory(tree: &Tree) -> Result<CpuSet, ReadError> {
     let mut set = directories(tree)?;
     for cpu in &set.clone() {

@@ -1,4 +1,4 @@
-//! Which NUMA node a device is on, by its number.
+//! The NUMA node of a device.
 //!
 //! `/sys/dev/char/MAJOR:MINOR` and `/sys/dev/block/MAJOR:MINOR`
 //! (Documentation/ABI/testing/sysfs-dev) are links to the device's directory; the nearest directory
@@ -9,11 +9,11 @@ use super::tree::Tree;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A path in sysfs has fewer parts below the root.
+/// The most directories to look at; a path in sysfs has fewer.
 const DEEPEST: usize = 40;
 
-/// The NUMA node of a device; `None` if the kernel does not say, as for those that are not real
-/// (`/dev/null`).
+/// The NUMA node of the device with these numbers; `None` if the kernel does not know it, as for
+/// `/dev/null`.
 pub fn device_node(root: &Path, block: bool, major: i64, minor: i64) -> Option<usize> {
     let kind = if block { "block" } else { "char" };
     let link = root.join(format!("dev/{kind}/{major}:{minor}"));
@@ -22,18 +22,18 @@ pub fn device_node(root: &Path, block: bool, major: i64, minor: i64) -> Option<u
     node_above(&root, &device).or_else(|| group_node(&root, &device))
 }
 
-/// The node of the nearest directory, from this one up, that has one.
+/// The node of the nearest directory with one, from this one up.
 fn node_above(root: &Path, device: &Path) -> Option<usize> {
     let above = device.ancestors().take(DEEPEST).take_while(|dir| dir.starts_with(root));
     above.into_iter().find_map(node_of)
 }
 
-/// What a device's own file says. -1 stands for unknown.
+/// The node in a device's own file; -1 stands for unknown.
 fn node_of(dir: &Path) -> Option<usize> {
     Tree::at(dir.to_owned()).number("numa_node").value
 }
 
-/// The node of the functions behind a VFIO group, if they are on one.
+/// The node of the functions behind a VFIO group, if all are on one node.
 fn group_node(root: &Path, device: &Path) -> Option<usize> {
     let is_group = device.parent().is_some_and(|dir| dir.ends_with("devices/virtual/vfio"));
     let group = device.file_name().filter(|_| is_group)?;

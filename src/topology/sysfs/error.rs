@@ -1,4 +1,4 @@
-//! [`ReadError`]: what leaves nothing to work with.
+//! [`ReadError`]: why there is no machine.
 
 use crate::cpuset::PastLimit;
 use std::io;
@@ -14,10 +14,10 @@ pub enum ReadError {
         root = root.display()
     )]
     NoMachine {
-        /// The directory that was given.
+        /// The directory from the user.
         root: PathBuf,
     },
-    /// A directory cannot be looked into.
+    /// A directory cannot be read.
     #[error(
         "cannot read {path}: {source}; it must be readable for the user this runs as",
         path = path.display()
@@ -25,10 +25,10 @@ pub enum ReadError {
     Unreadable {
         /// The directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// No CPU is online as far as files tell.
+    /// The files name no online CPU.
     #[error(
         "no online CPU in {path}: neither its file online nor directories cpuN name one; \
          is the directory a complete copy of /sys?",

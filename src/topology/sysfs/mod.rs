@@ -1,6 +1,6 @@
 //! Reads a machine from sysfs, or from a copy of it.
 //!
-//! What is read, all below `/sys`, with the kernel document that describes it:
+//! The files below `/sys`, with the kernel documents that describe them:
 //!
 //! ```text
 //! devices/
@@ -9,7 +9,7 @@
 //!     cpuN/online                       only if the list of online CPUs is missing
 //!     cpuN/nodeM                        a link; only for CPUs that no node lists (offline ones)
 //!     cpuN/topology/                  Documentation/admin-guide/cputopology.rst
-//!       core_cpus_list                  threads of the core; before Linux 5.3 thread_siblings_list; or masks
+//!       core_cpus_list                  or thread_siblings_list, before Linux 5.3; or masks
 //!       physical_package_id  die_id     -1 where the kernel does not know
 //!     cpuN/cache/indexK/              Documentation/ABI/testing/sysfs-devices-system-cpu
 //!       level  type  size               K says nothing about the level
@@ -21,12 +21,12 @@
 //!   cpu_core/cpus  cpu_atom/cpus      core kinds of hybrid machines (the kernel's perf units)
 //! ```
 //!
-//! Real machines get much of this wrong: firmware lies, virtual machines invent, old kernels lack
-//! files. So only what leaves nothing to work with is a [`ReadError`]. Everything else is replaced
-//! by the most careful assumption, once, and comes back as a [`Warning`].
+//! Much of this is wrong on real machines: firmware and virtual machines report false facts, old
+//! kernels lack files. A [`ReadError`] means that there is no machine at all. In all other cases
+//! the reader replaces the fact by the most careful assumption and returns a [`Warning`].
 //!
-//! An uncore cache is what the kernel says: the CPUs that share the L3, or the last level where
-//! there is no L3. It may be smaller or larger than a NUMA node.
+//! An uncore cache is the set of CPUs that share the L3, or the last level where there is no L3. It
+//! may be smaller or larger than a NUMA node.
 
 mod caches;
 mod cores;
@@ -51,22 +51,22 @@ use std::path::{Path, PathBuf};
 use tree::Tree;
 use warning::Notes;
 
-/// What was read.
+/// A machine from its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
     /// The machine, fit for [`Topology::build`](super::Topology::build).
     pub facts: Facts,
     /// Sizes of caches and memories, for people.
     pub sizes: Sizes,
-    /// What could not be believed, by fact; empty on a sane machine.
+    /// The doubtful facts; empty on a sane machine.
     pub warnings: Vec<Warning>,
 }
 
-/// Reads the machine whose `/sys` is `root`, or `root/sys`.
+/// Reads the machine; `/sys` is `root` or `root/sys`.
 ///
 /// # Errors
 /// If `root` is no such directory, cannot be read, names no online CPU, or names one past
-/// [`MAX_CPUS`](crate::cpuset::MAX_CPUS). Never for anything else that is wrong with it.
+/// [`MAX_CPUS`](crate::cpuset::MAX_CPUS).
 pub fn read(root: &Path) -> Result<Reading, ReadError> {
     let tree = Tree::at(find_sys(root)?);
     let mut notes = Notes::default();
@@ -111,17 +111,15 @@ pub fn read(root: &Path) -> Result<Reading, ReadError> {
     })
 }
 
-/// The online CPUs by the kernel's own list alone: cheap enough to be asked for again and again.
-///
-/// `None` if it cannot be read: what [`read`] concludes then takes more than a look.
+/// The online CPUs by the kernel's own list alone, which is cheap enough to poll. `None` if it
+/// cannot be read; [`read`] has other sources then.
 pub fn online(root: &Path) -> Option<CpuSet> {
     let tree = Tree::at(root.to_owned());
     let listed = tree.cpus("devices/system/cpu", &[("online", tree::Format::List)]);
     listed.value.filter(|online| !online.is_empty())
 }
 
-/// The directory that stands for `/sys`: `root` itself or `root/sys`, as copies of whole machines
-/// have it.
+/// The directory that stands for `/sys`: `root` itself, or `root/sys` in a copy of a whole machine.
 fn find_sys(root: &Path) -> Result<PathBuf, ReadError> {
     for candidate in [root.to_owned(), root.join("sys")] {
         let path = candidate.join("devices/system/cpu");
@@ -138,7 +136,7 @@ fn find_sys(root: &Path) -> Result<PathBuf, ReadError> {
     Err(ReadError::NoMachine { root: root.to_owned() })
 }
 
-/// Notes cores that are in two uncore caches, nodes or sockets: hypervisors report such things.
+/// Notes cores in two uncore caches, nodes or sockets, which some hypervisors report.
 fn note_spanning_cores(cpus: &[Cpu], notes: &mut Notes) {
     let by_id: BTreeMap<usize, &Cpu> = cpus.iter().map(|cpu| (cpu.id, cpu)).collect();
     for cpu in cpus {

@@ -11,9 +11,8 @@ const DIR: &str = "devices/system/node";
 /// The distance of a node to itself, by the definition of ACPI's SLIT.
 const LOCAL: u32 = 10;
 
-/// The NUMA side of a machine.
 pub(super) struct Nodes {
-    /// The node of each online CPU, and of those offline ones that are still known in a node.
+    /// The node of each online CPU, and of offline CPUs if it is still known.
     pub(super) of: BTreeMap<usize, usize>,
     /// All nodes, ascending.
     pub(super) nodes: Vec<NodeFacts>,
@@ -28,7 +27,7 @@ pub(super) fn read(tree: &Tree, present: CpuSet, online: CpuSet, notes: &mut Not
     }
     let ids = found.value.unwrap_or_default();
     if ids.is_empty() {
-        // A kernel built without NUMA has no such directory: its one node needs no file.
+        // A kernel without NUMA has no such directory. It has one node.
         return Nodes {
             of: online.iter().map(|cpu| (cpu, 0)).collect(),
             nodes: vec![NodeFacts { id: 0, distances: vec![LOCAL], memoryless: false }],
@@ -38,8 +37,7 @@ pub(super) fn read(tree: &Tree, present: CpuSet, online: CpuSet, notes: &mut Not
     let of = members(tree, &ids, present, online, notes);
     let memory: BTreeMap<usize, u64> =
         ids.iter().filter_map(|&id| Some((id, memory(tree, id)?))).collect();
-    // The kernel's own list, which is what it allows in a cpuset. Before Linux 2.6.24 there was
-    // none.
+    // The kernel allows the nodes of this list in a cpuset. Linux before 2.6.24 has no such list.
     let listed = tree.cpus(DIR, &[("has_memory", Format::List)]).value;
     let memoryless = |id| match listed {
         Some(listed) => !listed.contains(id),
@@ -56,7 +54,6 @@ pub(super) fn read(tree: &Tree, present: CpuSet, online: CpuSet, notes: &mut Not
     Nodes { of, nodes, memory }
 }
 
-/// The node of each CPU.
 fn members(
     tree: &Tree,
     ids: &[usize],
@@ -92,8 +89,8 @@ fn members(
         if of.contains_key(&cpu) {
             continue;
         }
-        // The kernel takes a CPU that goes offline out of its node's list, but leaves the link in
-        // its directory.
+        // The kernel removes an offline CPU from its node's list, but keeps the link in the CPU's
+        // directory.
         let dir = format!("devices/system/cpu/cpu{cpu}");
         let links = tree.numbered(&dir, "node").value.unwrap_or_default();
         let link = links.into_iter().find(|link| ids.contains(link));
@@ -108,8 +105,7 @@ fn members(
     of
 }
 
-/// The distances from one node to all, in ascending order of their numbers; empty if they cannot be
-/// known.
+/// The distances from one node to all, in ascending order of their numbers; empty if unknown.
 fn distances(tree: &Tree, id: usize, ids: &[usize], notes: &mut Notes) -> Vec<u32> {
     let path = format!("{DIR}/node{id}/distance");
     let found = tree.parsed(&path, |text| {
@@ -124,7 +120,7 @@ fn distances(tree: &Tree, id: usize, ids: &[usize], notes: &mut Notes) -> Vec<u3
         Ok(distances)
     });
     if found.value.is_none() && found.trouble.is_none() && ids.len() == 1 {
-        // One node needs no file to know its own distance.
+        // The distance of a single node to itself needs no file.
         return vec![LOCAL];
     }
     let absent = || format!("{path}: no such file");

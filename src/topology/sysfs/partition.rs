@@ -1,4 +1,4 @@
-//! Who is together with whom, when every CPU has its own opinion.
+//! Groups of CPUs from the CPUs' own, possibly contradictory lists.
 
 use crate::cpuset::CpuSet;
 use std::collections::BTreeMap;
@@ -8,14 +8,13 @@ use std::collections::BTreeMap;
 pub(super) struct Partition {
     /// Each CPU's group, by the group's lowest CPU.
     pub(super) groups: BTreeMap<usize, usize>,
-    /// The CPUs whose claims contradict those of others.
+    /// The CPUs with claims that contradict those of others.
     pub(super) conflicting: CpuSet,
     /// The first contradiction, in words.
     pub(super) example: Option<String>,
 }
 
-/// Gives a CPU that claims nothing the claim of the lowest CPU that names it; one that no CPU names
-/// is left without.
+/// Gives each silent CPU the claim of the lowest CPU that names it, if any does.
 pub(super) fn adopt(claims: &mut BTreeMap<usize, CpuSet>, silent: &CpuSet) {
     let named_by = |cpu: usize| claims.values().find(|claim| claim.contains(cpu)).copied();
     let adopted: Vec<(usize, CpuSet)> =
@@ -23,12 +22,11 @@ pub(super) fn adopt(claims: &mut BTreeMap<usize, CpuSet>, silent: &CpuSet) {
     claims.extend(adopted);
 }
 
-/// Cuts CPUs into groups by what each one claims.
+/// Cuts CPUs into groups by their claims.
 ///
-/// A CPU's claim is the set of CPUs it says it is together with, itself among them. On a sane
-/// machine all members of a group claim the same. Where they do not, two CPUs are together only if
-/// each names the other, and lower CPUs choose first: a CPU that wrongly lists half the machine
-/// does not draw it into its group.
+/// A CPU's claim is its own list of its group, itself included. On a sane machine all members of a
+/// group have the same claim. Elsewhere two CPUs are in one group only if each names the other, and
+/// lower CPUs choose first: a CPU that wrongly lists half the machine does not get it as its group.
 pub(super) fn partition(claims: &BTreeMap<usize, CpuSet>) -> Partition {
     let mut groups = BTreeMap::new();
     let mut conflicting = CpuSet::EMPTY;
@@ -36,7 +34,7 @@ pub(super) fn partition(claims: &BTreeMap<usize, CpuSet>) -> Partition {
     for (&cpu, claim) in claims {
         for (other, others_claim) in claims_of(claim, claims) {
             if others_claim != claim {
-                // Numbers of claimed CPUs came out of a set, so they fit one.
+                // Numbers out of a set fit into one.
                 let _ = conflicting.insert(cpu);
                 let _ = conflicting.insert(other);
                 example.get_or_insert_with(|| {
@@ -61,7 +59,7 @@ pub(super) fn partition(claims: &BTreeMap<usize, CpuSet>) -> Partition {
     Partition { groups, conflicting, example }
 }
 
-/// The claims of all CPUs in a set that made one.
+/// The claims of the CPUs in a set.
 fn claims_of<'a>(
     set: &CpuSet,
     claims: &'a BTreeMap<usize, CpuSet>,

@@ -5,8 +5,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// No file read here is longer in a kernel; a longer one is something else and not worth its
-/// memory.
+/// The most bytes to read; the kernel's files are shorter.
 const LONGEST: u64 = 64 * 1024;
 
 /// A directory that stands for `/sys`. Paths given to its methods are relative to it.
@@ -15,12 +14,12 @@ pub(super) struct Tree {
     root: PathBuf,
 }
 
-/// What was asked of one or several files.
+/// A value from one of several files.
 #[derive(Debug)]
 pub(super) struct Found<T> {
-    /// The answer, if a file has it.
+    /// The value, if a file has it.
     pub(super) value: Option<T>,
-    /// The first file that exists but could not be used, and why.
+    /// The first file that exists but is not usable, and why.
     pub(super) trouble: Option<String>,
 }
 
@@ -30,7 +29,7 @@ impl<T> Found<T> {
     }
 }
 
-/// How a file writes down a CPU set.
+/// The format of a CPU set.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Format {
     /// `0-3,8`
@@ -57,7 +56,7 @@ impl Tree {
         }
     }
 
-    /// A file's text, understood by `parse`; what `parse` refuses is trouble.
+    /// A file's text through `parse`; an error of `parse` is trouble.
     pub(super) fn parsed<T>(
         &self,
         path: &str,
@@ -80,7 +79,7 @@ impl Tree {
         })
     }
 
-    /// A CPU set from the first of `files` in directory `dir` that can be read and understood.
+    /// A CPU set from the first usable one of `files` in directory `dir`.
     pub(super) fn cpus(&self, dir: &str, files: &[(&str, Format)]) -> Found<CpuSet> {
         let mut trouble = None;
         for (file, format) in files {
@@ -99,7 +98,7 @@ impl Tree {
         Found { value: None, trouble }
     }
 
-    /// The numbers `N` of the entries of directory `dir` that are called `<prefix>N`, ascending.
+    /// The numbers `N` of the entries `<prefix>N` of directory `dir`, ascending.
     pub(super) fn numbered(&self, dir: &str, prefix: &str) -> Found<Vec<usize>> {
         let entries = match fs::read_dir(self.path(dir)) {
             Ok(entries) => entries,
@@ -117,20 +116,19 @@ impl Tree {
             })
             .collect();
         numbers.sort_unstable();
-        // `cpu01` beside `cpu1`: no kernel has it, but then the second one is no other CPU.
+        // A copy may have `cpu01` beside `cpu1`.
         numbers.dedup();
         Found { value: Some(numbers), trouble: None }
     }
 }
 
-/// Whether an error says that there is no such file, rather than that it cannot be read.
+/// Whether there is no such file, rather than one that cannot be read.
 fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 fn read_small(path: &Path) -> io::Result<String> {
-    // Opening a named pipe would wait for a writer; a real sysfs has none, a copied directory
-    // might.
+    // Opening a named pipe would wait for a writer. A copied directory might have one.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }

@@ -1,26 +1,24 @@
-//! [`Warning`]: what the kernel tells wrongly or not at all, and what is assumed instead.
+//! [`Warning`]: a fact that the kernel reports wrongly or not at all, and the assumption instead.
 
 use super::tree::Found;
 use crate::cpuset::CpuSet;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// One thing that could not be believed. There is one warning for a fact and a problem, however
-/// many CPUs have it.
+/// A doubtful fact. There is one warning per fact and problem, however many CPUs it concerns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// What is in doubt.
+    /// The doubtful fact.
     pub fact: Fact,
     /// What is wrong with it.
     pub problem: Problem,
-    /// The CPUs concerned, or the nodes for facts about nodes; empty where the fact is the whole
-    /// machine's.
+    /// The CPUs, or the nodes for facts about nodes; empty for facts about the whole machine.
     pub ids: CpuSet,
-    /// The first case: a file and what was found in it, or the contradiction in words.
+    /// The first case: a file and its content, or the contradiction in words.
     pub example: String,
 }
 
-/// What the reader wants to know.
+/// A fact about the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fact {
     /// Which CPUs are online.
@@ -46,9 +44,9 @@ pub enum Fact {
 /// What can be wrong with a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Problem {
-    /// No file tells it, or none that can be read and understood.
+    /// No usable file has it.
     Missing,
-    /// A file that should tell it cannot be read or understood, but another one tells it as well.
+    /// A file is not usable, but another one has the fact as well.
     Garbled,
     /// Files contradict each other.
     Conflicting,
@@ -78,12 +76,12 @@ impl Fact {
 }
 
 impl Warning {
-    /// What the reader does instead of believing the file.
+    /// The assumption of the reader.
     pub fn assumed(&self) -> &'static str {
         match (self.fact, self.problem) {
-            (_, Problem::Spanning) => "it is kept as the kernel tells it",
-            (_, Problem::Garbled) => "another file that tells it is believed",
-            (Fact::Online, _) => "every CPU whose own online file does not say 0 counts as online",
+            (_, Problem::Spanning) => "it is kept as the kernel reports it",
+            (_, Problem::Garbled) => "another file that has it is believed",
+            (Fact::Online, _) => "every CPU counts as online unless its own online file says 0",
             (Fact::Present, _) => "every CPU with a directory counts as present",
             (Fact::Isolated, _) => "no CPU counts as isolated",
             (Fact::Cores, Problem::Conflicting) => {
@@ -96,15 +94,15 @@ impl Warning {
                 "only CPUs that name each other are put under one cache"
             }
             (Fact::Caches, _) => {
-                "such a CPU is put with the CPUs that name it; such CPUs that nobody names are taken to share \
+                "such a CPU is put with the CPUs that name it; if none names it, such CPUs are taken to share \
                  one cache in each NUMA node and socket"
             }
             (Fact::Nodes, Problem::Conflicting) => "the lowest node that lists a CPU has it",
             (Fact::Nodes, _) => {
                 "a CPU that no node lists is put in the node its own directory names, else in the lowest \
-                 node whose list is unknown, else in the lowest node"
+                 node with an unknown list, else in the lowest node"
             }
-            (Fact::Distances, Problem::Conflicting) => "they are kept as the kernel tells them",
+            (Fact::Distances, Problem::Conflicting) => "they are kept as the kernel reports them",
             (Fact::Distances, _) => "they count as unknown",
             (Fact::Sockets, _) => {
                 "such a CPU is put in the socket of its core, else of its NUMA node, else in the lowest there is"
@@ -134,13 +132,12 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// Adds a case of one CPU or node; only the first one's example is kept.
+    /// Adds a case of one CPU or node. The warning keeps the first example only.
     pub(super) fn of(&mut self, id: usize, fact: Fact, problem: Problem, example: String) {
-        // A node's number may be past the limit of a set: the example still names it.
+        // A node's number may be past the limit of a set. The example still has it.
         let _ = self.entry(fact, problem, example).ids.insert(id);
     }
 
-    /// Adds a case of several CPUs.
     pub(super) fn of_all(&mut self, ids: CpuSet, fact: Fact, problem: Problem, example: String) {
         self.entry(fact, problem, example).ids |= ids;
     }
@@ -150,8 +147,8 @@ impl Notes {
         self.entry(fact, problem, example);
     }
 
-    /// Takes a fact about one CPU or node as found, and notes what is wrong with it; `absent` says
-    /// what is missing.
+    /// The fact about one CPU or node, with a note if there is trouble with it; `absent` is the
+    /// example if there is no file.
     pub(super) fn judge<T>(
         &mut self,
         id: usize,
@@ -169,7 +166,6 @@ impl Notes {
         found.value
     }
 
-    /// The warnings, by fact.
     pub(super) fn into_warnings(self) -> Vec<Warning> {
         self.warnings.into_values().collect()
     }

@@ -29,8 +29,8 @@ pub(super) fn told(event: &Event) -> String {
         Event::Lull => "lull".to_owned(),
         Event::Kubelet { stance, .. } => format!("kubelet {stance:?}"),
         Event::Machine(machine) => format!("online  {}", machine.online()),
-        Event::Settings(settings) => format!("settings {settings}"),
-        Event::Deliver(_)
+        Event::Settings(_)
+        | Event::Deliver(_)
         | Event::Undelivered(_)
         | Event::Revoked { .. }
         | Event::PartitionRefused(_)

@@ -74,7 +74,7 @@ fn who_had_cpus_and_shares_at_rest_has_lost_them() {
     assert_eq!(witness.seen().moved, 1);
     // It counts once.
     assert_eq!(witness.deprived(), []);
-    // Others never had any, and who has ended has nothing to lose.
+    // Others never had any, and an ended container has nothing to lose.
     witness.watch("another", "pod", "c1", std::process::id());
     witness.seen().held.insert("pod/c2".to_owned(), cpus("3"));
     assert_eq!(witness.deprived(), []);

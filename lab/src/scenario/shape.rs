@@ -13,6 +13,8 @@ pub struct Shape {
     pub topology: Topology,
     /// CPUs that are never exclusive: the first core's.
     pub reserved: CpuSet,
+    /// What keeps others off exclusive CPUs, where a scenario does not say; empty for the default.
+    pub exclusivity: String,
 }
 
 impl Shape {
@@ -23,7 +25,7 @@ impl Shape {
     pub fn of(machine: &Machine) -> Result<Self> {
         let topology = machine.topology()?;
         let reserved = topology.cores().first().map(|core| core.cpus).unwrap_or_default();
-        Ok(Self { topology, reserved })
+        Ok(Self { topology, reserved, exclusivity: String::new() })
     }
 
     /// All online CPUs.
@@ -97,6 +99,13 @@ impl Shape {
     #[must_use]
     pub fn config(&self, more: &str) -> String {
         let reserved = self.reserved;
-        format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\n{more}\n")
+        let exclusivity = match self.exclusivity.as_str() {
+            "" => String::new(),
+            _ if more.contains("exclusivity:") => String::new(),
+            exclusivity => format!("exclusivity: {exclusivity}\n"),
+        };
+        format!(
+            "cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\n{exclusivity}{more}\n"
+        )
     }
 }

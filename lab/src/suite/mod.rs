@@ -42,6 +42,9 @@ pub struct Run {
     /// Another plugin than the one built here.
     #[arg(long)]
     pub plugin: Option<PathBuf>,
+    /// What keeps others off exclusive CPUs, as in the configuration: `groups`, for one.
+    #[arg(long, default_value = "")]
+    pub exclusivity: String,
     /// How often each scenario is played.
     #[arg(long, default_value_t = 1)]
     pub times: usize,
@@ -89,7 +92,8 @@ pub fn run(options: &Run) -> Result<()> {
         scenarios.into_iter().flat_map(|one| repeat_n(one, options.times)).collect();
     let mut rows = Vec::new();
     for machine in machines(&options.machine)? {
-        rows.extend(on_machine(&machine, &options.software, &scenarios, &binaries)?);
+        let shape = Shape { exclusivity: options.exclusivity.clone(), ..Shape::of(&machine)? };
+        rows.extend(on_machine(&machine, &shape, &options.software, &scenarios, &binaries)?);
     }
     finish(&rows)
 }
@@ -112,7 +116,9 @@ pub fn all(options: &All) -> Result<()> {
                 continue;
             }
             let start = Instant::now();
-            let rows = on_machine(&machine, &usual(version), &catalogue::all(), &binaries)?;
+            let shape = Shape::of(&machine)?;
+            let scenarios = catalogue::all();
+            let rows = on_machine(&machine, &shape, &usual(version), &scenarios, &binaries)?;
             servers.add(&machine.name, version, rows, start.elapsed())?;
         }
     }
@@ -151,14 +157,14 @@ fn commit() -> Result<String> {
 /// When there are no images to boot from, or the machine's file is wrong.
 pub fn on_machine(
     machine: &Machine,
+    shape: &Shape,
     software: &Software,
     scenarios: &[Scenario],
     binaries: &Binaries,
 ) -> Result<Vec<Row>> {
-    let shape = Shape::of(machine)?;
     let fitting: Vec<(Scenario, Script)> = scenarios
         .iter()
-        .filter_map(|scenario| Some((*scenario, scenario.script(&shape)?)))
+        .filter_map(|scenario| Some((*scenario, scenario.script(shape)?)))
         .collect();
     let parts: Vec<_> = fitting.iter().map(|(_, script)| script.steps()).collect();
     let mut rows = Vec::new();

@@ -60,7 +60,6 @@ pub(super) struct Delivery {
     owing: bool,
     /// Containers whose updates the daemon sends again when all drifts are repaired.
     again: Vec<ContainerId>,
-    /// Which updates are under way.
     pub(super) pace: Pace,
     pub(super) groups: GroupWriter,
     /// Knows which CPUs of partitions the kernel has not given back yet.
@@ -80,7 +79,6 @@ impl Delivery {
         }
     }
 
-    /// A runtime has connected.
     pub(super) fn connected(&mut self, updater: Option<Updater>) {
         self.updater = updater;
         self.pace.reconnected();

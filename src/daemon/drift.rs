@@ -18,13 +18,11 @@ use tokio::time::Instant;
 
 #[derive(Debug)]
 pub(super) struct DriftWatcher {
-    /// The findings of the last look.
     pub(super) suspects: Suspects,
     /// Drifts to repair, one after the other, as the kernel can be slow.
     confirmed: VecDeque<Finding>,
     /// Confirmed drifts since the start, by kind.
     pub(super) drifts: BTreeMap<&'static str, u64>,
-    /// Repairs, by kind and action.
     pub(super) repairs: BTreeMap<(&'static str, &'static str), u64>,
 }
 

@@ -15,7 +15,6 @@ pub(super) struct GroupWriter {
 }
 
 impl GroupWriter {
-    /// Probes whether groups are writable.
     pub(super) fn open(cgroup_root: &Path, partition: PartitionType) -> GroupWriter {
         let hierarchy = writable(cgroup_root);
         let enforcer = hierarchy.map(|hierarchy| Enforcer::new(hierarchy, partition));
@@ -34,12 +33,10 @@ impl GroupWriter {
         self.enforcer.as_ref().err()
     }
 
-    /// Failed writes since the start.
     pub(super) fn errors(&self) -> u64 {
         self.errors
     }
 
-    /// Counts writes that failed elsewhere.
     pub(super) fn count_errors(&mut self, errors: u64) {
         self.errors += errors;
     }

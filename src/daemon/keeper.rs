@@ -34,7 +34,6 @@ impl Keeper {
         self.log_notes();
     }
 
-    /// Takes the updates that this channel delivers now.
     pub(super) fn deliver(&mut self, channel: Channel) -> Vec<Update> {
         // Never refused.
         self.ledger.handle(Event::Deliver(channel)).unwrap_or_default().updates
@@ -53,7 +52,6 @@ impl Keeper {
         self.history().note(now(), note);
     }
 
-    /// Writes the checkpoint if claims have changed.
     pub(super) async fn save(&mut self) -> Result<(), StateError> {
         let result = self.checkpoint.save(&self.ledger).await;
         self.counters.checkpoint_errors += u64::from(result.is_err());

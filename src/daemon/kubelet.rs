@@ -24,7 +24,6 @@ pub(super) struct KubeletWatch {
     said: bool,
 }
 
-/// Polls the state file that the configuration names.
 fn poller(config: &Config) -> Poller<StateFileWatcher, Look> {
     Poller::new(
         config.kubelet_state_dir().map(StateFileWatcher::new),
@@ -54,7 +53,6 @@ impl KubeletWatch {
         }
     }
 
-    /// Follows a change of the configuration.
     pub(super) fn reconfigure(
         &mut self,
         before: &Config,
@@ -71,7 +69,6 @@ impl KubeletWatch {
         }
     }
 
-    /// Records what the state file says now.
     pub(super) fn look(&mut self, look: Look, keeper: &mut Keeper, partitions: &mut Partitions) {
         match &look {
             Look::Missing => {
@@ -150,7 +147,6 @@ impl KubeletWatch {
         (self.reminded, self.said) = (Some(Instant::now()), true);
     }
 
-    /// Whether a reminder is due.
     fn is_time(&self) -> bool {
         self.reminded.is_none_or(|then| then.elapsed() >= REMINDER)
     }

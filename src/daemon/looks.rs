@@ -11,7 +11,6 @@ use tokio::time::{Instant, sleep_until};
 /// What a look found.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    /// Containers that are not as decided.
     pub(super) drifted: Vec<Finding>,
     /// Containers with exclusive CPUs, and whether they are there.
     pub(super) sightings: Vec<Sighting>,

@@ -18,11 +18,9 @@ use tokio::time::Instant;
 /// Everything that wakes the daemon.
 #[derive(Debug)]
 enum Wake {
-    /// The NRI layer has a message.
     Message(Message),
     /// The NRI layer has ended.
     End,
-    /// An observer asks for the node's state.
     Question(Question),
     /// A container's group may have to be written.
     Settle(ContainerId),
@@ -32,9 +30,7 @@ enum Wake {
     Tell,
     /// A container has drifted.
     Repair(Finding),
-    /// The kubelet's state file has changed.
     Kubelet(Look),
-    /// The configuration file has changed.
     Config(Reading),
     /// The next look at the online CPUs is due.
     Machine,
@@ -42,9 +38,7 @@ enum Wake {
     Pool,
     /// See [`Event::Lull`].
     Lull,
-    /// A call of the runtime has ended.
     Sent(Sent),
-    /// A look at the control groups has ended.
     Looked(Findings),
 }
 
@@ -151,12 +145,10 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
     }
 }
 
-/// The loop's state beside the owner.
 struct MainLoop<'a> {
     paths: &'a Paths,
     /// For the socket in the state directory.
     observer: Observer,
-    /// Whether that socket exists.
     listening: bool,
     owner: Option<Owner>,
     /// Why there is no owner.

@@ -29,7 +29,6 @@ pub(super) type Sighting = (Holder, Presence);
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum End {
     Container(ContainerId),
-    /// The whole pod has ended.
     Pod(SandboxId),
 }
 
@@ -37,13 +36,10 @@ enum End {
 pub(super) struct Orphans {
     /// Containers with exclusive CPUs whose groups were seen, and since when they are gone.
     since: HashMap<ContainerId, Option<Instant>>,
-    /// How many ends there were.
     pub(super) ended: u64,
-    /// When the next lull ends.
     lull: Instant,
 }
 
-/// Looks at all of their groups.
 pub(super) fn look(verifier: &Verifier, holders: Vec<Holder>) -> Vec<Sighting> {
     let presence = |holder: Holder| {
         let presence = verifier.presence(&holder);
@@ -88,7 +84,6 @@ impl Orphans {
         }
     }
 
-    /// The ends that follow from a look.
     fn ends(&mut self, sightings: Vec<Sighting>, now: Instant) -> Vec<End> {
         let mut before = std::mem::take(&mut self.since);
         let mut ends = Vec::new();

@@ -46,7 +46,6 @@ pub struct Owner {
     pub(super) looks: Looks,
     pub(super) drift: DriftWatcher,
     pub(super) orphans: Orphans,
-    /// `strict` of the configuration.
     strict: bool,
 }
 

@@ -33,7 +33,6 @@ struct Batch {
     /// Whether the runtime makes its next call as soon as it has made them, so that the call
     /// measures the time.
     prompt: bool,
-    /// When each becomes overdue.
     overdue: HashMap<ContainerId, Instant>,
 }
 
@@ -57,12 +56,10 @@ impl Pace {
         self.measure(done.filter(|batch| batch.prompt), now);
     }
 
-    /// The last answer did not reach the runtime.
     pub(super) fn undelivered(&mut self) {
         self.answer = None;
     }
 
-    /// The daemon calls the runtime with these updates.
     pub(super) fn called(&mut self, changes: &[Update], now: Instant) {
         self.call = self.batch(changes, true, now);
     }

@@ -21,7 +21,6 @@ const KUBEPODS: [&str; 2] = ["kubepods", "kubepods.slice"];
 /// What keeps others off exclusive CPUs.
 #[derive(Debug)]
 enum Way {
-    /// The kernel.
     Kernel(Enforcer),
     /// The runtime. The enforcer ends partitions of an earlier configuration; the error is why it
     /// cannot.
@@ -54,9 +53,7 @@ pub(super) enum Step {
     Start(ContainerId),
     /// Settle this container's group later, in case it did not exist before.
     Started(ContainerId),
-    /// Settle all groups.
     All,
-    /// Tidy up after ended containers.
     Tidy,
 }
 
@@ -140,7 +137,6 @@ impl Partitions {
         }
     }
 
-    /// Whether the kernel keeps exclusivity.
     pub(super) fn is_on(&self) -> bool {
         matches!(self.way, Way::Kernel(_))
     }
@@ -150,7 +146,6 @@ impl Partitions {
         self.tops.iter()
     }
 
-    /// How often the kernel refused a container since the start.
     pub(super) fn refusals(&self) -> u64 {
         self.refusals
     }
@@ -248,7 +243,6 @@ impl Partitions {
         }
     }
 
-    /// The next container whose group is to be settled.
     pub(super) fn next_unsettled(&mut self) -> Option<ContainerId> {
         self.unsettled.pop_front()
     }
@@ -299,7 +293,6 @@ impl Partitions {
         settled
     }
 
-    /// Does `work` for a container, if it exists.
     async fn ask(
         &mut self,
         id: &ContainerId,

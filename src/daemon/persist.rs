@@ -60,7 +60,6 @@ impl Checkpoint {
         result
     }
 
-    /// Why the last write failed.
     pub(super) fn error(&self) -> Option<String> {
         self.error.clone()
     }

@@ -101,7 +101,6 @@ pub(super) fn writes(node: &Node, books: &mut Books, pool: &Pool) -> Vec<Update>
     carry(books, steps, |entry, to| entry.applied.record_written(to))
 }
 
-/// The steps of the containers whose update is due.
 fn steps(
     node: &Node,
     books: &Books,

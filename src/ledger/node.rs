@@ -98,7 +98,6 @@ impl Node {
         remembered.map(|claim| self.with_idle(&claim.cpus, claim.isolated)).collect()
     }
 
-    /// The shared pool.
     pub(super) fn pool(&self, books: &Books) -> Pool {
         let reserved = self.reserved();
         let mut shareable = self.topology.online();

@@ -27,15 +27,12 @@ pub(super) struct Steps {
     pub(super) waiting: Vec<ContainerId>,
 }
 
-/// The update of one container.
 struct Step {
     update: Update,
-    /// Whether it gets the rest of its CPUs later.
     waits: bool,
 }
 
 impl Change<'_> {
-    /// The CPUs that are set now.
     fn before(&self) -> Option<CpuSet> {
         self.entry.applied.cpus()
     }

@@ -13,7 +13,6 @@ use crate::placement::{self, Placement, Rejection, Request, Scope, Wishes};
 /// What a new container gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Grant {
-    /// The shared pool.
     Shared,
     /// The exclusive CPUs that its name had before.
     Kept(CpuSet),

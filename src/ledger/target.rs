@@ -90,7 +90,6 @@ pub(super) fn target(
     })
 }
 
-/// A container with exclusive CPUs whose control group is known.
 pub(super) fn holder(ContainerRef { pod, entry, .. }: ContainerRef<'_>) -> Option<Holder> {
     entry.claim?;
     Some(Holder {

@@ -18,7 +18,6 @@ use std::iter;
 /// The end of the key of this plugin's annotations.
 pub const DOMAIN: &str = ".cpu-manager.nri.io";
 
-/// Between an annotation's key and the name of its container.
 const ADDRESSED: &str = "/container.";
 
 /// Whether an annotation of this name is meant for this plugin.
@@ -33,7 +32,6 @@ pub(super) struct Terms {
     pub(super) cpus: Option<Cpus>,
     /// Whether its pod itself says so: the ledger then refuses what it cannot meet.
     pub(super) insists: bool,
-    /// Which CPUs.
     pub(super) wishes: Wishes,
 }
 
@@ -104,7 +102,6 @@ impl Terms {
         Ok(wished(settings, pod, &container.name)?.with_devices(settings, container))
     }
 
-    /// The terms of a container that runs already.
     pub(super) fn of_running(settings: &Settings, pod: &Pod, container: &Container) -> Terms {
         Terms::standing(settings, pod, &container.name).with_devices(settings, container)
     }
@@ -141,7 +138,6 @@ pub(super) fn opts_out(settings: &Settings, pod: &Pod) -> bool {
         .all(|name| Terms::standing(settings, pod, name).cpus == Some(Cpus::Shared))
 }
 
-/// The terms of the container of this name, by annotations and defaults.
 fn wished(settings: &Settings, pod: &Pod, container: &str) -> Result<Terms, Rejection> {
     let bounds = &settings.namespaces;
     let silent = bounds.is_empty() && pod.annotations.is_empty();

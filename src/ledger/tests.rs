@@ -106,7 +106,7 @@ impl Node {
         self.set.remove(id);
     }
 
-    /// What no answer has carried is told.
+    /// Delivers the due updates to the runtime.
     fn tell(&mut self) {
         for update in deliver(&mut self.ledger, Channel::Runtime) {
             self.set.insert(update.container.0, update.adjustment.cpus());
@@ -377,8 +377,8 @@ fn an_instance_made_meanwhile_gets_the_cpus_of_its_predecessor() {
     next.check("b2", "8-11");
 }
 
-/// Found by a storm of SIGKILLs: one that had come while nobody pinned containers got the CPUs of
-/// one that was between two instances, and that one was refused then.
+/// Found by a storm of SIGKILLs: a container created without the plugin got the CPUs of one between
+/// two instances, which was refused then.
 #[test]
 fn a_container_that_is_being_restarted_keeps_its_cpus_when_others_are_placed() {
     let mut node = Node::new();

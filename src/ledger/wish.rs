@@ -58,7 +58,6 @@ impl Wish {
         Err(unknown(key, &keys))
     }
 
-    /// Its key and value.
     pub(super) fn parts(self) -> (&'static str, &'static str) {
         let found = ALL.iter().find(|(_, _, wish)| *wish == self);
         found.map(|(key, value, _)| (*key, *value)).unwrap_or_default()

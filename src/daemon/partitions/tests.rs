@@ -78,7 +78,8 @@ impl Node {
         self.delivery.hold_back(changes, &mut self.keeper).await;
     }
 
-    /// Gives a container two CPUs more: what the runtime may be told, after the kernel's word.
+    /// Gives a container two more CPUs; returns the updates that the runtime gets after the
+    /// kernel's answer.
     async fn grow(&mut self, id: &str) -> Vec<String> {
         let Event::Create { pod, container } = create(id) else { unreachable!() };
         let amount = Some(MilliCpu(4000));
@@ -167,7 +168,7 @@ async fn cpus_of_somebody_elses_partition_are_not_waited_for() {
 }
 
 /// The runtime would write them beside a partition that is going: the container waits for them with
-/// what it has, whoever asks.
+/// what it has, at every request.
 #[tokio::test]
 async fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
     let mut node = Node::new();
@@ -179,7 +180,7 @@ async fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
         [("", cpus), (".exclusive", cpus), (".effective", cpus), (".partition", state)]
     };
     write(node.root.path(), "kubepods/pod/c", files("1-2", "root"));
-    // Somebody had 3-4, and is gone.
+    // A removed group had 3-4.
     fs::write(&effective, "0,5-7\n").unwrap();
     let (told, id) = (node.grow("c").await, ContainerId("c".to_owned()));
     assert_eq!(told, [""; 0]);

@@ -111,7 +111,7 @@ fn a_change_that_never_comes_is_a_drift_when_its_time_is_over() {
     assert_eq!(watcher.elapsed(), PERIOD + AGAIN + PERIOD);
 }
 
-/// Whoever writes a group by hand while the runtime is busy with others.
+/// Something writes a group while the runtime is busy with others.
 #[test]
 fn a_drift_beside_changes_under_way_is_found_in_time() {
     let mut watcher = Watcher::new();
@@ -139,7 +139,7 @@ fn a_busy_runtime_hides_nothing_for_ever() {
     assert_eq!(watcher.suspects.times_late, 1);
 }
 
-/// What was told once more and has drifted all the same is no news until it has had its time.
+/// A drift that remains after a repair is no news until the runtime has had its time.
 #[test]
 fn a_drift_of_which_the_runtime_was_told_again_stays_one() {
     let mut watcher = Watcher::new();

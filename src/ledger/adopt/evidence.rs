@@ -13,7 +13,6 @@ pub(crate) struct Evidence {
     kubelet: HashMap<Named, Noted>,
     /// What is set for running containers that are entitled to no exclusive CPUs.
     pools: Vec<CpuSet>,
-    /// CPUs that are set for more than one running container.
     common: CpuSet,
 }
 
@@ -89,7 +88,6 @@ impl Evidence {
         ours.is_some_and(|claim| claim.cpus == *set) || kubelet.is_some_and(|n| n.cpus == *set)
     }
 
-    /// The ledger's claim of a container of this name.
     pub(crate) fn ours(&self, uid: &PodUid, container: &Container) -> Option<&Claim> {
         self.of_name(uid, &container.name)
     }
@@ -98,7 +96,6 @@ impl Evidence {
         self.ours.get(&(uid.clone(), name.to_owned()))
     }
 
-    /// The kubelet's claim of a container.
     pub(crate) fn kubelet(&self, uid: &PodUid, container: &Container) -> Option<Noted> {
         let by_name = Named::Container(uid.clone(), container.name.clone());
         let found = self.kubelet.get(&by_name);

@@ -13,7 +13,6 @@ pub(super) struct Followed {
     budgets: HashMap<PodUid, (Option<MilliCpu>, bool)>,
     /// Containers for which the kernel refused a partition.
     fallen_back: HashSet<ContainerId>,
-    /// What containers ask for.
     requests: HashMap<ContainerId, CpuRequest>,
 }
 

@@ -18,16 +18,12 @@ pub(crate) enum ClaimSource {
     /// It is set, and as many CPUs as the container is entitled to. Shared CPUs can be that by
     /// chance.
     Set,
-    /// The checkpoint has it.
     Remembered,
-    /// The kubelet's state file has it.
     Kubelet,
 }
 
 impl ClaimSource {
-    /// What a container runs on.
     pub(super) const SET: &[ClaimSource] = &[ClaimSource::Confirmed, ClaimSource::Set];
-    /// What a container should run on, by a file.
     pub(super) const NOTED: &[ClaimSource] = &[ClaimSource::Remembered, ClaimSource::Kubelet];
 }
 

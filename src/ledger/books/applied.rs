@@ -10,7 +10,6 @@ use crate::nodeset::NodeSet;
 pub(crate) struct Applied {
     /// `None` if no CPUs are set: it runs on all of them.
     cpus: Option<CpuSet>,
-    /// Whether they were exclusive.
     exclusive: bool,
     certainty: Certainty,
     /// The exclusive CPUs that it left with the last change. If that change failed, it still has
@@ -49,7 +48,6 @@ enum CfsQuota {
     Set,
     /// Lifted for exclusive CPUs: an update must restore the limit when the container shares CPUs.
     Lifted,
-    /// An update has restored the limit.
     Restored(MilliCpu),
 }
 
@@ -89,7 +87,6 @@ impl Applied {
         }
     }
 
-    /// Records CPUs that the daemon writes into the container's group.
     pub(crate) fn record_written(&mut self, written: &Adjustment) {
         self.set(written, Certainty::Written);
     }
@@ -131,7 +128,6 @@ impl Applied {
         self.quota = CfsQuota::Lifted;
     }
 
-    /// Records whether the CPUs that are set were exclusive.
     pub(crate) fn set_exclusive(&mut self, exclusive: bool) {
         self.exclusive = exclusive && self.cpus.is_some();
     }

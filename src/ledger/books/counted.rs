@@ -57,7 +57,6 @@ pub(super) struct Exclusive {
     pub(super) held: Held,
     /// Its claims as they were then.
     pub(super) claims: Vec<Claimed>,
-    /// CPUs that the kernel keeps for containers of the pod, whether or not they run.
     pub(super) partitioned: CpuSet,
 }
 
@@ -86,7 +85,6 @@ impl Claimed {
             && (self.isolated, self.cpu) == (entry.isolated, entry.cpu)
     }
 
-    /// Whether its CPUs belong to the same sums.
     pub(super) fn is_held_as(&self, entry: &ContainerEntry) -> bool {
         self.held == (entry.is_lent(), entry.phase, entry.enforced_by)
     }

@@ -33,7 +33,6 @@ pub(crate) struct ContainerEntry {
     pub(crate) updated_early: bool,
     /// Whether an earlier instance has ended: after this one's end the next may come soon.
     pub(crate) restarted: bool,
-    /// The use of its exclusive CPUs while it has ended.
     pub(crate) loan: Loan,
     /// Whether the runtime has removed its last instance, or could not create it. A new one may
     /// come as long as its pod lives.
@@ -43,7 +42,6 @@ pub(crate) struct ContainerEntry {
     /// [`order`](crate::ledger::order).
     pub(crate) waits: bool,
     pub(crate) created_at: Option<i64>,
-    /// What keeps other containers off its exclusive CPUs.
     pub(crate) enforced_by: Exclusivity,
     pub(crate) cgroup: Option<CgroupPath>,
     /// Whether it has fewer CPUs than it asks for since some went offline.
@@ -89,7 +87,6 @@ pub(crate) enum Loan {
 }
 
 impl ContainerEntry {
-    /// A container as an event describes it.
     pub(crate) fn new(
         container: &Container,
         phase: Phase,
@@ -120,7 +117,6 @@ impl ContainerEntry {
         }
     }
 
-    /// A container that has ended and keeps its CPUs.
     pub(crate) fn ended(claim: &Claim, isolated: bool) -> ContainerEntry {
         ContainerEntry {
             id: claim.id.clone(),

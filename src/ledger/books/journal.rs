@@ -12,7 +12,6 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Notes something that was done.
     pub(crate) fn note(&mut self, warning: bool, subject: Subject, what: What) {
         self.notes.push(Note { warning, done: true, subject, what });
     }
@@ -29,7 +28,6 @@ impl Journal {
         self.note(true, subject, What::Moved { from, to, why });
     }
 
-    /// How many containers were moved while they ran, by reason.
     pub(crate) fn moves(&self) -> &BTreeMap<MoveReason, u64> {
         &self.moves
     }
@@ -44,12 +42,10 @@ impl Journal {
         self.notes.extend(late.into_iter().filter(keep));
     }
 
-    /// Adds notes of a rehearsal.
     pub(crate) fn extend(&mut self, notes: impl Iterator<Item = Note>) {
         self.notes.extend(notes);
     }
 
-    /// The notes since the last call.
     pub(crate) fn take(&mut self) -> Vec<Note> {
         std::mem::take(&mut self.notes)
     }

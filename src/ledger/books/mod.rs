@@ -34,7 +34,6 @@ use sums::Sums;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Books {
     pods: BTreeMap<PodUid, PodEntry>,
-    /// The pod of a sandbox.
     sandboxes: BTreeMap<SandboxId, PodUid>,
     /// The container of a present instance. Ids of replaced instances are not here: a late event
     /// for one must not change its successor.
@@ -42,7 +41,6 @@ pub(super) struct Books {
     /// Claims of the last process whose containers no event has named yet.
     remembered: Vec<Claim>,
     sums: Sums,
-    /// Counts changes of claims.
     revision: u64,
     /// What the last updates of shared containers followed from; `None` if any of them may run
     /// elsewhere.
@@ -93,7 +91,6 @@ impl Books {
         Some(ContainerRef { uid, pod, name, entry })
     }
 
-    /// The container that has this id now.
     pub(super) fn find(&self, id: &ContainerId) -> Option<ContainerRef<'_>> {
         let (uid, name) = self.ids.get(id)?;
         self.container(uid, name)
@@ -118,7 +115,6 @@ impl Books {
         self.revision
     }
 
-    /// The exclusive CPUs of all pods.
     pub(super) fn held(&self) -> &Held {
         &self.sums.held
     }
@@ -134,7 +130,6 @@ impl Books {
         self.sums.deserted.iter().filter_map(|uid| self.pods.get(uid))
     }
 
-    /// Containers for which SMT siblings are kept idle.
     pub(super) fn isolated(&self) -> impl Iterator<Item = &ContainerEntry> {
         let pods = self.sums.isolating.iter().filter_map(|uid| self.pods.get(uid));
         pods.flat_map(|pod| pod.containers.values().filter(|entry| entry.isolated))
@@ -154,7 +149,6 @@ impl Books {
 
 /// Changing.
 impl Books {
-    /// The books of a node of which only these claims are known.
     pub(super) fn new(remembered: Vec<Claim>) -> Books {
         Books { remembered, ..Books::default() }
     }
@@ -165,7 +159,6 @@ impl Books {
         Some(PodMut { entry: pod, sums, revision, delivered })
     }
 
-    /// Changes a container; `None` if there is none of this name.
     pub(super) fn change_container<T>(
         &mut self,
         uid: &PodUid,
@@ -292,7 +285,6 @@ impl Books {
         }
     }
 
-    /// Notes that a container was refused, or its resize.
     pub(super) fn note_refused(
         &mut self,
         uid: &PodUid,
@@ -343,7 +335,6 @@ impl Books {
         }
     }
 
-    /// Takes the remembered claim of a container out.
     pub(super) fn recall(&mut self, uid: &PodUid, name: &str) -> Option<Claim> {
         let at = self.remembered.iter().position(|claim| claim.is_of(uid, name))?;
         self.revision += 1;
@@ -357,7 +348,6 @@ impl Books {
         self.revision += u64::from(self.remembered.len() != before);
     }
 
-    /// Clears everything but the journal.
     pub(super) fn clear(&mut self) {
         *self = Books {
             revision: self.revision + 1,

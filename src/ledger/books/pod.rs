@@ -16,7 +16,6 @@ use std::collections::BTreeMap;
 /// A pod that exists.
 #[derive(Debug, Clone)]
 pub(crate) struct PodEntry {
-    /// The pod as the last event described it.
     pub(crate) pod: Pod,
     /// Whether the runtime has reported a resize of the whole pod. Without that the ledger derives
     /// the budget from resizes of its containers.
@@ -31,7 +30,6 @@ pub(crate) struct PodEntry {
     pub(crate) affinity: Option<(usize, Hint)>,
     /// Whether all of its containers share CPUs, whatever they ask for.
     pub(crate) opted_out: bool,
-    /// What it has added to the sums of all pods.
     pub(super) counted: Counted,
 }
 

@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Sums {
     pub(super) held: Held,
-    /// Pods for which SMT siblings stay idle.
     pub(super) isolating: BTreeSet<PodUid>,
     /// Pods with exclusive CPUs and without an instance of any container, see
     /// [`PodEntry::is_deserted`].
@@ -104,7 +103,6 @@ impl Sums {
     }
 }
 
-/// Inserts or removes a pod.
 fn count_in(pods: &mut BTreeSet<PodUid>, uid: &PodUid, is: bool) {
     match is {
         true if !pods.contains(uid) => drop(pods.insert(uid.clone())),

@@ -16,7 +16,6 @@ use crate::ledger::stance::KubeletClaim;
 use crate::ledger::terms::Terms;
 use std::collections::BTreeMap;
 
-/// The node's settings have changed.
 pub(crate) fn reconfigure(node: &Node, books: &mut Books, kubelet: Vec<KubeletClaim>) {
     let claims = books.containers().map(|found| (found.entry.id().clone(), found.entry.claim));
     let before: BTreeMap<ContainerId, Option<CpuSet>> = claims.collect();

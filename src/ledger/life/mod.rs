@@ -23,7 +23,6 @@ pub(super) fn starting(node: &Node, books: &mut Books, pod: Pod, mut container: 
     }
 }
 
-/// A container's process runs.
 pub(super) fn started(node: &Node, books: &mut Books, pod: Pod, mut container: Container) {
     let uid = whose(node, books, pod, &mut container);
     match instance(books, &uid, &container) {

@@ -74,7 +74,6 @@ pub(crate) fn resize_unseen(node: &Node, books: &mut Books, uid: &PodUid, contai
     }
 }
 
-/// Changes what is exclusive to a container that exists.
 fn give(books: &mut Books, uid: &PodUid, container: &Container, claim: Option<CpuSet>) {
     let held = books.change_container(uid, &container.name, |entry| {
         let isolates = entry.wishes().isolates();

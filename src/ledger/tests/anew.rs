@@ -21,7 +21,7 @@ fn what_is_remembered_stays_so_until_the_runtime_tells() {
     let mut node = Node::with(settings(), remembered);
     node.event(Event::Settings(settings())).unwrap();
     assert_eq!(claims(&node), pairs(&[("a", "2-5"), ("gone", "6")]));
-    // A runtime that never lists what it runs: nobody gets them but their own name,
+    // A runtime that never lists what it runs: only their own name gets them,
     assert_eq!(node.create(&b, "c", "b", 4000).unwrap(), "8-11");
     assert_eq!(claims(&node), pairs(&[("b", "8-11"), ("a", "2-5"), ("gone", "6")]));
     let revision = node.ledger.revision();
@@ -113,7 +113,7 @@ fn whom_the_kernel_refused_is_kept_by_the_runtime_after_a_new_connection() {
     node.check("s", "0-1,6-15");
 }
 
-/// Shares end at 256 CPUs: a request above that is told by the limit alone.
+/// Shares end at 256 CPUs: only the limit shows a larger request.
 #[test]
 fn a_growth_beyond_what_shares_can_tell() {
     let amount = |cpus: u64| Some(MilliCpu(cpus * 1000));
@@ -122,7 +122,7 @@ fn a_growth_beyond_what_shares_can_tell() {
     assert_eq!(grown.amount(), amount(300));
     let shrunk = grown.changed_by(CpuRequest { request: amount(100), limit: amount(100) });
     assert_eq!(shrunk.amount(), amount(100));
-    // Only the quota is told, and it means another one.
+    // Only the quota changes, so the request is unknown.
     assert_eq!(before.changed_by(CpuRequest { request: None, limit: amount(100) }).amount(), None);
 }
 

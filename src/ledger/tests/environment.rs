@@ -1,4 +1,4 @@
-//! Containers that are told their CPUs.
+//! Environment variables of containers.
 
 use super::*;
 

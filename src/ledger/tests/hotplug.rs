@@ -56,7 +56,7 @@ fn without_another_cpu_it_goes_on_with_what_it_has_until_one_is_back() {
     node.check("a", "2,5");
     node.check("rest", "6-15");
     node.check("s", "0-1");
-    // What is free meanwhile goes to whoever asks.
+    // Any container can have what is free.
     node.stop("rest");
     node.stop_pod(&rest);
     assert_eq!(node.create(&guaranteed("b", 1000), "c", "b", 1000).unwrap(), "6");

@@ -1,4 +1,4 @@
-//! Events that say little, or the wrong thing, of whom they are about.
+//! Events that say little or something wrong about their container.
 
 use super::*;
 
@@ -78,7 +78,7 @@ fn an_id_is_one_containers_only() {
     assert_eq!(node.ledger.claims().count(), 1);
 }
 
-/// Found by a fuzzer: a container of one pod, told of with another pod's sandbox.
+/// Found by a fuzzer: an event names a container of one pod with another pod's sandbox.
 #[test]
 fn a_known_container_stays_in_its_pod() {
     let mut node = Node::new();

@@ -1,4 +1,4 @@
-//! The kernel keeps exclusivity: shared containers are never told anything, unless it refuses.
+//! The kernel keeps exclusivity: shared containers get no updates unless it refuses.
 
 use super::*;
 
@@ -27,8 +27,7 @@ fn shared_containers_keep_one_cpuset_for_life() {
     assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
 }
 
-/// A partition goes with its group: what is only claimed is everybody's until the container is
-/// back.
+/// A partition goes with its group: all containers may use its CPUs until the container is back.
 #[test]
 fn the_kernel_keeps_cpus_only_for_what_runs() {
     let mut node = kernel();
@@ -59,7 +58,7 @@ fn the_kernel_keeps_cpus_only_for_what_runs() {
         (node.ledger.pool().to_string().as_str(), runs_on(&node).as_str()),
         ("0-1,4-15", "0-15")
     );
-    // The others of the pod are told less than the kernel would let them have.
+    // The pod's other containers get fewer CPUs than the kernel would let them use.
     node.create(&a, "late", "late", 500).unwrap();
     assert_eq!(placed(&node, "late").runs_on.to_string(), "0-1,6-15");
     assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
@@ -160,7 +159,7 @@ fn quotas_of_pods() {
     }
 }
 
-/// A switch of the way changes what shared containers are told, and moves nobody else.
+/// A change of exclusivity changes the CPUs of shared containers, and moves no other container.
 #[test]
 fn the_way_can_change_with_a_restart() {
     let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
@@ -181,7 +180,7 @@ fn the_way_can_change_with_a_restart() {
     back.check("a", "2-5");
 }
 
-/// Somebody wrote a quota while the plugin was away: the same CPUs are told again, which lifts it.
+/// Something wrote a quota while the plugin did not run: an update with the same CPUs lifts it.
 #[test]
 fn a_quota_that_came_back_is_lifted_again() {
     let a = guaranteed("a", 4000);

@@ -71,7 +71,7 @@ fn the_order_of_trust() {
         node.kubelet(Stance::Assign, &kubelet);
         node.set.extend(set.map(|list| ("a".to_owned(), cpus(list))));
         node.event(node.running(&[(&a, "c", "a", 4000)])).unwrap();
-        // Containers that keep what is set are told nothing.
+        // Containers that keep what is set get no update.
         node.check("a", expect);
         assert_eq!(node.ledger.exclusive(), cpus(expect), "{set:?} {ours:?} {kubelet:?}");
         let kept = set == Some(expect);
@@ -96,9 +96,8 @@ fn the_order_of_trust() {
     assert_ne!(node.set["a"], cpus("4-7"));
 }
 
-/// Found by random histories: a shared container that is entitled to just as many CPUs as the pool
-/// has, while the kernel keeps exclusivity and so nobody takes the exclusive ones out of what it is
-/// told.
+/// Found by random histories: a shared container is entitled to just as many CPUs as the pool has,
+/// and as the kernel keeps exclusivity its cpuset includes the exclusive ones.
 #[test]
 fn a_shared_pool_that_has_the_right_size_by_chance_takes_cpus_from_nobody() {
     let (old, young) = (guaranteed("old", 14_000), guaranteed("young", 4000));

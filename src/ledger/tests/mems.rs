@@ -85,7 +85,7 @@ fn nothing_is_said_unless_it_is_asked_for() {
     assert_eq!(create(&mut node, &a, container(&a, "c", "a", 4000)).mems(), None);
 }
 
-/// Who was told of some nodes only would be bound to them for its life.
+/// Otherwise a container that was bound to some nodes would stay bound to them.
 #[test]
 fn memory_that_no_longer_follows_is_let_go_with_the_next_change() {
     let mut node = node();

@@ -49,7 +49,7 @@ fn the_same_for_what_is_written() {
     assert_eq!(told(deliver(&mut node.ledger, Channel::Groups)), ["s 0-1,8-15", "a 6-7"]);
     assert_eq!(told(deliver(&mut node.ledger, Channel::Groups)), ["s 0-3,8-15"]);
     assert_eq!(told(deliver(&mut node.ledger, Channel::Groups)), [""; 0]);
-    // The runtime is told of all of it with its next answer.
+    // The next answer repeats all of it to the runtime.
     assert!(node.ledger.owes());
     assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["s 0-3,8-15", "a 6-7"]);
     assert!(!node.ledger.owes());
@@ -64,7 +64,7 @@ fn what_could_not_be_written_is_written_again() {
     assert_eq!(told(deliver(&mut node.ledger, Channel::Groups)), ["a 6-7", "s 0-3,8-15"]);
 }
 
-/// It is told to leave 3 in the answer itself, which the runtime carries out after all else.
+/// The answer itself takes 3 from it, and the runtime makes that change last.
 #[test]
 fn what_a_resized_container_leaves_others_get_with_the_next_message() {
     let mut node = busy();
@@ -76,7 +76,7 @@ fn what_a_resized_container_leaves_others_get_with_the_next_message() {
     node.check("s", "0-1,6-15");
 }
 
-/// Who only gets CPUs is told in the same message, after those that leave them.
+/// A container that only gets CPUs comes in the same message, after those that leave them.
 #[test]
 fn who_only_gets_cpus_comes_last() {
     let mut strict = settings();
@@ -93,7 +93,7 @@ fn who_only_gets_cpus_comes_last() {
     assert!(!node.ledger.waits());
 }
 
-/// A container that has CPUs, and is told others.
+/// A container with CPUs.
 fn entry(id: &str, has: &str, exclusive: bool) -> ContainerEntry {
     let owner = guaranteed(id, 2000);
     let set = match exclusive {

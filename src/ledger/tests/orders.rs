@@ -24,8 +24,7 @@ fn whatever_is_told_in_whatever_order_nothing_is_lost_or_given_twice() {
             assert_eq!(node.ledger.check(), Ok(()), "{events:?}");
             node.check("o", "2-5");
         }
-        // An end that is told last ends it; what is told after it is a new beginning for all the
-        // ledger can know.
+        // An end that comes last ends it; for the ledger any later event is a new beginning.
         let over = events.last().is_some_and(|last| matches!(last, Event::StopPod(_)))
             || !events
                 .iter()
@@ -70,8 +69,7 @@ fn a_start_that_is_told_after_the_stop_revives_nobody() {
     node.check("s", "0-1,6-15");
 }
 
-/// What is told late of an instance that was replaced touches its successor as little as its stop
-/// does.
+/// Late events of a replaced instance change its successor as little as its stop does.
 #[test]
 fn late_events_of_a_replaced_instance_are_no_news() {
     let mut node = Node::new();

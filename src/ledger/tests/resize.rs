@@ -33,8 +33,7 @@ fn resize_in_place_both_ways_and_between_exclusive_and_shared() {
     ] {
         resize(&mut node, &a, "c", "a", from, to).unwrap();
         node.check("a", ours);
-        // The runtime changes the container itself last: who gets what it leaves is told after
-        // that.
+        // The runtime changes the container itself last: others get what it leaves after that.
         node.tell();
         node.check("s", others);
     }

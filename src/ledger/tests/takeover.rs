@@ -4,7 +4,7 @@
 use super::wishes::{allowing, node, node_with, wishing};
 use super::*;
 
-/// Siblings were no matter to the kubelet, and nobody who runs is moved for their idleness.
+/// The kubelet does not keep siblings idle, and no running container moves for that.
 #[test]
 fn nobody_leaves_the_sibling_of_somebody_who_wishes_it_idle() {
     let x = wishing(guaranteed("x", 1000), &[("smt", "isolate")]);

@@ -57,7 +57,7 @@ fn siblings_stay_idle() {
     assert_eq!(node.create(&a, "c", "a", 3000).unwrap(), "2,4,6");
     node.check("s", "0-1,8-15");
     assert_eq!(node.ledger.exclusive().to_string(), "2-7");
-    // Nobody else gets them, and they come back with the pod.
+    // No other container gets them, and they come back with the pod.
     assert_eq!(node.create(&guaranteed("b", 4000), "c", "b", 4000).unwrap(), "8-11");
     let refused = node.create(&guaranteed("d", 6000), "c", "d", 6000).unwrap_err();
     assert!(refused.contains("requested=6, available=4"), "{refused}");

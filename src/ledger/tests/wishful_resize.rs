@@ -32,7 +32,7 @@ fn who_insists_is_not_resized_without_room_in_its_pods_budget() {
     let mut node = node();
     let a = exclusive(3000);
     assert_eq!(node.create(&a, "one", "1", 2000).unwrap(), "2-3");
-    // It was created while nobody asked for whole CPUs.
+    // It was created without a request for whole CPUs.
     let second = Container { cpus: Some(cpus("0-15")), ..container(&a, "c", "a", 500) };
     node.event(Event::Started { pod: a.clone(), container: second }).unwrap();
     // The runtime tells of the pod's budget, and that it has not become larger.

@@ -2,12 +2,12 @@
 //! scope needs once.
 //!
 //! 1. The topology manager's best NUMA affinity ([`super::hints`]), and whether its policy admits
-//! it.
+//!    it.
 //! 2. With `full-pcpus-only`: whether whole cores can meet the request.
 //! 3. CPUs inside the affinity first, as many as are free there; with `align-by-socket` (KEP-3327)
-//! all sockets the affinity touches count as inside.
+//!    all sockets the affinity touches count as inside.
 //! 4. What is missing from everywhere else. As in the kubelet, this choice does not consider the
-//! first one.
+//!    first one.
 //!
 //! A container gets what the kubelet would give it. The caller says which CPUs are free, and what a
 //! pod may use again.

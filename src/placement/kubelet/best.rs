@@ -73,7 +73,6 @@ impl Demand {
         Some(hint(set?, narrowest == self.width))
     }
 
-    /// The fewest nodes that can hold the request.
     fn narrowest(&self) -> Option<usize> {
         let must = self.nodes.iter().filter(|node| node.must);
         let (forced, mut sum) =
@@ -99,7 +98,6 @@ impl Demand {
         })
     }
 
-    /// Node numbers of a set of node indices.
     fn numbers(&self, chosen: NodeSet) -> NodeSet {
         let number = |index| self.nodes.get(index).map(|node: &CandidateNode| node.number);
         chosen.iter().filter_map(number).collect()
@@ -143,7 +141,6 @@ struct Choosing {
     left: Vec<usize>,
     /// How many of them are still to be chosen.
     count: usize,
-    /// Free CPUs of those already chosen.
     taken: usize,
     /// Most free CPUs that can be had: of those chosen and of the fullest left.
     reach: usize,
@@ -180,7 +177,6 @@ impl Choosing {
         }
     }
 
-    /// The highest node chosen.
     fn take_last(&mut self, nodes: &[CandidateNode]) {
         if let Some(node) = self.left.pop().and_then(|last| nodes.get(last)) {
             self.count = self.count.saturating_sub(1);

@@ -103,7 +103,6 @@ pub(super) fn group_by_distance(
     groups
 }
 
-/// The search over groups of nodes.
 pub(super) struct Search<'d> {
     demand: &'d Demand,
     groups: Vec<Group>,

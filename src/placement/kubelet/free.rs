@@ -8,11 +8,8 @@ pub(super) struct Free<'t> {
     pub(super) topology: &'t Topology,
     /// Free CPUs: those available, less those taken.
     pub(super) cpus: CpuSet,
-    /// The free CPUs of each domain.
     pub(super) count: Tally,
-    /// Taken so far.
     pub(super) taken: CpuSet,
-    /// CPUs still wanted.
     pub(super) need: usize,
 }
 
@@ -51,7 +48,6 @@ impl<'t> Free<'t> {
         }
     }
 
-    /// The free CPUs with their places, ascending.
     pub(super) fn places(&self) -> impl Iterator<Item = (usize, Place)> {
         let topology = self.topology;
         self.cpus.iter().filter_map(move |cpu| Some((cpu, topology.place(cpu)?)))

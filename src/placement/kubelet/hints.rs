@@ -30,7 +30,6 @@ impl Hint {
 /// What one request asks of the machine's NUMA nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
-    /// CPUs requested.
     pub(super) n: usize,
     /// Nodes with CPUs, ascending by number.
     pub(super) nodes: Vec<CandidateNode>,
@@ -43,7 +42,6 @@ pub struct Demand {
 /// A NUMA node, as one request sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CandidateNode {
-    /// The kernel's number.
     pub(super) number: usize,
     /// CPUs the request could have.
     pub(super) free: usize,

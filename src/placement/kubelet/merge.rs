@@ -7,8 +7,8 @@
 //!
 //! 1. a preferred one, with the fewest nodes;
 //! 2. otherwise one whose number of nodes is nearest to what the most demanding resource needs (the
-//! largest of the resources' narrowest hints): just as many, else fewer but as many as possible,
-//! else as few more as possible;
+//!    largest of the resources' narrowest hints): just as many, else fewer but as many as possible,
+//!    else as few more as possible;
 //! 3. among equally many, the nearest to each other, if distances count (KEP-3545);
 //! 4. the lowest as a binary number ([`NodeSet`]'s order).
 //!
@@ -66,7 +66,6 @@ pub fn merge(policy: TopologyPolicy, numa: &Numa, resources: &[ResourceHints]) -
     decide(policy, numa, Hint { nodes: Some(best), preferred: false })
 }
 
-/// What the policy makes of the best hint.
 pub(super) fn decide(policy: TopologyPolicy, numa: &Numa, best: Hint) -> Affinity {
     match policy {
         TopologyPolicy::None => Affinity { hint: Hint::ANY, admit: true },

@@ -56,7 +56,6 @@ pub struct Kubelet;
 struct Attempt {
     /// CPUs that the answer includes in any case.
     all_of: CpuSet,
-    /// The source of the rest.
     supply: Supply,
 }
 
@@ -293,7 +292,6 @@ fn named(nodes: NodeSet) -> String {
     format!("NUMA node{} {nodes}", if nodes.len() == 1 { "" } else { "s" })
 }
 
-/// What decided where the CPUs of a placement are.
 fn reasons(request: &Request, hint: Hint) -> Vec<String> {
     let Request { settings, wishes, pod, .. } = request;
     let manager = &settings.topology_manager;

@@ -43,7 +43,6 @@ impl Level {
 pub(super) enum Ranks {
     /// The level has one domain, such as the socket of most servers: nothing to rank.
     One,
-    /// By position in the level.
     ByPosition(Level, Vec<usize>),
 }
 

@@ -11,7 +11,6 @@ use super::strategy::UncoreOrder;
 use crate::cpuset::CpuSet;
 
 impl Free<'_> {
-    /// Takes whole uncore caches and one that holds the rest, if there is one.
     pub(super) fn take_uncores(&mut self, order: UncoreOrder) {
         if self.need == 0 {
             return;
@@ -62,7 +61,6 @@ impl Free<'_> {
         }
     }
 
-    /// The CPUs of an uncore cache, free or not.
     fn uncore(&self, at: usize) -> CpuSet {
         self.topology.uncores().get(at).map(|uncore| uncore.cpus).unwrap_or_default()
     }

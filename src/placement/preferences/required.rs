@@ -120,7 +120,6 @@ fn candidates(
     found
 }
 
-/// The part of `free` in each uncore cache, the largest first.
 fn caches_of(topology: &Topology, free: &CpuSet) -> Vec<CpuSet> {
     let parts = topology.uncores().iter().map(|cache| cache.cpus & *free);
     let mut parts: Vec<CpuSet> = parts.filter(|part| !part.is_empty()).collect();

@@ -31,6 +31,7 @@ mod partitions;
 mod paths;
 mod persist;
 mod poller;
+mod pool;
 mod reload;
 mod repair;
 mod suspects;

@@ -22,7 +22,7 @@ const VERSION: u32 = 1;
 pub struct Snapshot {
     pub version: u32,
     pub sockets: Vec<Part>,
-    pub numa_nodes: Vec<Node>,
+    pub numa_nodes: Vec<NodeSnapshot>,
     pub uncore_caches: Vec<Cache>,
     /// The online CPUs of each core.
     pub cores: Vec<String>,
@@ -53,7 +53,7 @@ pub struct Part {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Node {
+pub struct NodeSnapshot {
     pub id: usize,
     /// Its online CPUs; empty for a node that has memory only.
     pub cpus: String,
@@ -155,7 +155,7 @@ impl Snapshot {
             numa_nodes: topology
                 .nodes()
                 .iter()
-                .map(|one| Node {
+                .map(|one| NodeSnapshot {
                     id: one.id,
                     cpus: one.cpus.to_string(),
                     distances: one.distances.clone(),

@@ -121,7 +121,7 @@ async fn when_the_kubelet_is_no_longer_active_the_plugin_takes_over() {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             turn += 1;
             let event = create(&format!("n{turn}"), Qos::Burstable, 100);
-            pinned = daemon.event(event).await.unwrap().pin;
+            pinned = daemon.event(event).await.unwrap().adjustment;
         }
         assert_eq!(pinned.unwrap().cpus().to_string(), "0-7,12-15");
         assert_eq!(daemon.create("a", Qos::Guaranteed, 4000).await.unwrap(), "2-5");

@@ -68,7 +68,7 @@ fn create(ledger: &mut Ledger, name: &str, cpus: u64) -> Result<String, String> 
     let decision =
         ledger.handle(Event::Create { pod, container }).map_err(|why| why.to_string())?;
     ledger.check()?;
-    Ok(decision.pin.map(|pin| pin.cpus().to_string()).unwrap_or_default())
+    Ok(decision.adjustment.map(|adjustment| adjustment.cpus().to_string()).unwrap_or_default())
 }
 
 #[test]

@@ -143,19 +143,19 @@ impl Node<'_> {
     fn container(&mut self, pod: &Pod, container: Container) -> bool {
         let before = self.ledger.exclusive();
         let create = Event::Create { pod: pod.clone(), container: container.clone() };
-        let Ok(Decision { pin, .. }) = self.event(create) else {
+        let Ok(Decision { adjustment, .. }) = self.event(create) else {
             self.counts.refused += 1;
             assert_eq!(self.ledger.exclusive(), before, "a refused container leaves something");
             return false;
         };
-        let pin = pin.unwrap();
-        if pin.is_exclusive() {
+        let adjustment = adjustment.unwrap();
+        if adjustment.is_exclusive() {
             self.counts.exclusive += 1;
-            assert_eq!(Some(pin.cpus().len()), container.cpu.limit.unwrap().whole_cpus());
+            assert_eq!(Some(adjustment.cpus().len()), container.cpu.limit.unwrap().whole_cpus());
         } else {
             self.counts.shared += 1;
         }
-        self.pins.insert(container.id.clone(), pin);
+        self.pins.insert(container.id.clone(), adjustment);
         self.event(Event::Started { pod: pod.clone(), container: container.clone() }).unwrap();
         if container.kind == ContainerKind::Init {
             self.check();
@@ -207,16 +207,19 @@ impl Node<'_> {
             let grown = was.cpus().is_subset(&is.cpus());
             assert!(grown || is.cpus().is_subset(&was.cpus()), "{was:?} became {is:?}");
         }
-        for (id, pin) in pins.iter().filter(|(_, pin)| pin.is_exclusive()) {
-            assert!(*id == container.id || self.pins[id] == *pin, "the neighbour {id} was moved");
+        for (id, adjustment) in pins.iter().filter(|(_, adjustment)| adjustment.is_exclusive()) {
+            assert!(
+                *id == container.id || self.pins[id] == *adjustment,
+                "the neighbour {id} was moved"
+            );
         }
     }
 
     fn event(&mut self, event: Event) -> Result<Decision, Rejection> {
         let decision = self.ledger.handle(event)?;
         for update in &decision.updates {
-            if let Some(pin) = self.pins.get_mut(&update.container) {
-                *pin = update.pin;
+            if let Some(adjustment) = self.pins.get_mut(&update.container) {
+                *adjustment = update.adjustment;
             }
         }
         Ok(decision)
@@ -239,16 +242,16 @@ impl Node<'_> {
         let online = self.ledger.topology().online();
         let placement = &self.ledger.settings().placement;
         let mut exclusive = CpuSet::EMPTY;
-        for pin in self.pins.values().filter(|pin| pin.is_exclusive()) {
-            assert!(pin.cpus().is_disjoint(&exclusive), "exclusive twice");
-            exclusive |= pin.cpus();
+        for adjustment in self.pins.values().filter(|adjustment| adjustment.is_exclusive()) {
+            assert!(adjustment.cpus().is_disjoint(&exclusive), "exclusive twice");
+            exclusive |= adjustment.cpus();
         }
         assert!(exclusive.is_disjoint(&placement.reserved), "reserved CPUs are exclusive");
         assert!(exclusive.is_subset(&online), "offline CPUs are exclusive");
-        for pin in self.pins.values() {
-            assert!(!pin.cpus().is_empty());
-            assert!(pin.cpus().is_subset(&online));
-            assert!(pin.is_exclusive() || pin.cpus().is_disjoint(&exclusive));
+        for adjustment in self.pins.values() {
+            assert!(!adjustment.cpus().is_empty());
+            assert!(adjustment.cpus().is_subset(&online));
+            assert!(adjustment.is_exclusive() || adjustment.cpus().is_disjoint(&exclusive));
         }
         let held = self.ledger.exclusive();
         assert!(exclusive.is_subset(&held));

@@ -204,7 +204,7 @@ async fn those_that_share() {
     .await;
     local(async {
         let daemon = Observed::connected("kubeletStateDir: \"\"\n").await;
-        // Left alone: there is no pin.
+        // Left alone: there is no adjustment.
         daemon.event(create("db", Qos::Guaranteed, 2000)).await.unwrap();
         let text = command(&daemon.paths.state_dir, &["explain", "db"]).await.unwrap();
         has(&text, &["cpuManagerPolicy is none", "CPUs 0-15"]);

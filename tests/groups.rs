@@ -116,7 +116,7 @@ async fn ends_that_nobody_told_of() {
         // The container's CPUs are lent out, as after any end.
         let answer = daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
         let told: Vec<String> =
-            answer.updates.iter().map(|update| update.pin.cpus().to_string()).collect();
+            answer.updates.iter().map(|update| update.adjustment.cpus().to_string()).collect();
         assert_eq!(told, ["0-9,14-15"]);
     })
     .await;

@@ -144,7 +144,7 @@ struct Instance {
     pod: Pod,
     container: Container,
     /// What the runtime has set; `None` if nothing.
-    pin: Option<Adjustment>,
+    adjustment: Option<Adjustment>,
     running: bool,
     stopped: bool,
 }
@@ -160,8 +160,8 @@ impl Instance {
     }
 }
 
-fn exclusive(pin: Option<Adjustment>) -> Option<CpuSet> {
-    pin.filter(Adjustment::is_exclusive).map(|pin| pin.cpus())
+fn exclusive(adjustment: Option<Adjustment>) -> Option<CpuSet> {
+    adjustment.filter(Adjustment::is_exclusive).map(|adjustment| adjustment.cpus())
 }
 
 /// A pod with two containers.
@@ -356,7 +356,7 @@ impl Node {
                 CpuRequest { request: amount, limit: amount },
             )
         };
-        Some(Instance { pod, container, pin: None, running: false, stopped: false })
+        Some(Instance { pod, container, adjustment: None, running: false, stopped: false })
     }
 
     /// The runtime has one instance of a container at a time.
@@ -375,8 +375,8 @@ impl Node {
             (earlier.running, earlier.stopped) = (false, true);
             earlier.container.id.clone()
         });
-        if let Some(Decision { pin, .. }) = self.event(Event::Create { pod, container }) {
-            self.replace(Instance { pin, ..instance });
+        if let Some(Decision { adjustment, .. }) = self.event(Event::Create { pod, container }) {
+            self.replace(Instance { adjustment, ..instance });
             return;
         }
         assert!(self.ledger.claims().eq(before), "a refused container left something behind");

@@ -54,7 +54,10 @@ fn reserved(status: &Status) -> &str {
 async fn told(daemon: &Observed) -> Vec<String> {
     let Decision { updates, .. } =
         daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
-    updates.iter().map(|update| format!("{} {}", update.container, update.pin.cpus())).collect()
+    updates
+        .iter()
+        .map(|update| format!("{} {}", update.container, update.adjustment.cpus()))
+        .collect()
 }
 
 fn on_disk(daemon: &Observed) -> Vec<String> {

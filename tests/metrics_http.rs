@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
 use nri_cpu_manager::observe::figures::{Figures, Link};
-use nri_cpu_manager::observe::http::{self, Response, Status};
+use nri_cpu_manager::observe::http::{self, Response, StatusCode};
 use nri_cpu_manager::observe::{NodeView, endpoint, questions};
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -29,7 +29,8 @@ fn exchange(pieces: Vec<Vec<u8>>, pause: Duration, close: bool) -> String {
         let (ours, theirs) = duplex(1 << 20);
         let client = tokio::spawn(client(theirs, pieces, pause, close));
         let started = Instant::now();
-        http::serve(ours, |request| async move { Response::text(Status::Ok, request.path) }).await;
+        http::serve(ours, |request| async move { Response::text(StatusCode::Ok, request.path) })
+            .await;
         assert!(started.elapsed() < LIMIT, "it took {:?}", started.elapsed());
         client.await.unwrap()
     })

@@ -110,9 +110,10 @@ async fn compare(machine: &Machine, config: &str, workload: &str) -> Same {
             }
             _ => panic!("{number}: {event:?}: live {live:?}, simulated {simulated:?}"),
         }
-        let pin = simulated.as_ref().ok().and_then(|decision| decision.pin);
+        let adjustment = simulated.as_ref().ok().and_then(|decision| decision.adjustment);
         same.events += 1;
-        same.exclusive += usize::from(pin.is_some_and(|pin| pin.is_exclusive()));
+        same.exclusive +=
+            usize::from(adjustment.is_some_and(|adjustment| adjustment.is_exclusive()));
         same.refused += usize::from(simulated.is_err());
     }
     simulation.join().unwrap();

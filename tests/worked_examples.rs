@@ -56,9 +56,9 @@ impl Node {
             );
             let pod = pod.clone();
             let answer = self.ledger.handle(Event::Create { pod, container });
-            answers.push(match answer.map(|decision| decision.pin.unwrap()) {
-                Ok(pin) if pin.is_exclusive() => format!("={}", pin.cpus()),
-                Ok(pin) => pin.cpus().to_string(),
+            answers.push(match answer.map(|decision| decision.adjustment.unwrap()) {
+                Ok(adjustment) if adjustment.is_exclusive() => format!("={}", adjustment.cpus()),
+                Ok(adjustment) => adjustment.cpus().to_string(),
                 Err(rejection) => rejection.to_string(),
             });
         }
@@ -223,6 +223,9 @@ fn a_resize_is_not_refused_for_its_affinity() {
         let decision = node.ledger.handle(Event::Update { pod, container, wanted });
         let updates = decision.unwrap().updates;
         let ours = updates.iter().find(|update| update.container.0 == id).unwrap();
-        assert_eq!((ours.pin.cpus().to_string().as_str(), ours.pin.is_exclusive()), (expect, true));
+        assert_eq!(
+            (ours.adjustment.cpus().to_string().as_str(), ours.adjustment.is_exclusive()),
+            (expect, true)
+        );
     }
 }

@@ -66,9 +66,9 @@ fn admissions(node: &Node, size: Size, at: &str) -> Result<(), Box<dyn Error>> {
         let name = format!("{name}/{at}");
         let (mut ledger, event) = black_box(node.clone().asked(qos, milli)?);
         let answer = case(&name, || ledger.handle(event))?;
-        match answer?.pin {
-            Some(pin) if pin.is_exclusive() == exclusive => {}
-            pin => return Err(format!("{name}: pinned to {pin:?}").into()),
+        match answer?.adjustment {
+            Some(adjustment) if adjustment.is_exclusive() == exclusive => {}
+            adjustment => return Err(format!("{name}: pinned to {adjustment:?}").into()),
         }
     }
     Ok(())

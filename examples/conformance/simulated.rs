@@ -150,13 +150,17 @@ impl Node {
             Ok(decision) => decision,
             Err(rejection) => return Ok(Err(rejection)),
         };
-        let pin = decision.pin.ok_or("not pinned")?;
+        let adjustment = decision.adjustment.ok_or("not pinned")?;
         let assigned = self.ledger.take_notes().into_iter().find_map(|note| match note.what {
             What::Assigned { placement, .. } => Some((placement.cpus, placement.hint)),
             _ => None,
         });
-        if pin.is_exclusive() != assigned.is_some_and(|(cpus, _)| cpus == pin.cpus()) {
-            return Err(format!("{} is pinned to {:?}, noted {assigned:?}", container.name, pin));
+        if adjustment.is_exclusive() != assigned.is_some_and(|(cpus, _)| cpus == adjustment.cpus())
+        {
+            return Err(format!(
+                "{} is pinned to {:?}, noted {assigned:?}",
+                container.name, adjustment
+            ));
         }
         let started = Event::Started { pod: pod.clone(), container: container.clone() };
         self.event(started)?.map_err(|error| error.to_string())?;
@@ -164,9 +168,9 @@ impl Node {
             self.event(Event::Stop(container.id))?.map_err(|error| error.to_string())?;
         } else if let Some((_, running)) = self.live.get_mut(&pod.name) {
             // The runtime has set what was decided: the limit of an exclusive container is lifted.
-            let limit = container.cpu.limit.filter(|_| !pin.is_exclusive());
+            let limit = container.cpu.limit.filter(|_| !adjustment.is_exclusive());
             let cpu = CpuRequest { limit, ..container.cpu };
-            running.push(Container { cpus: Some(pin.cpus()), cpu, ..container });
+            running.push(Container { cpus: Some(adjustment.cpus()), cpu, ..container });
         }
         Ok(Ok(assigned))
     }
@@ -186,7 +190,7 @@ impl Node {
         let containers = self.live.values().flat_map(|(_, running)| running.clone()).collect();
         let synchronize = Event::Synchronize { pods, containers };
         let decision = self.event(synchronize)?.map_err(|error| error.to_string())?;
-        match decision.updates.iter().find(|update| update.pin.is_exclusive()) {
+        match decision.updates.iter().find(|update| update.adjustment.is_exclusive()) {
             Some(update) => Err(format!("a restart moves {update:?}")),
             None => Ok(()),
         }
@@ -200,7 +204,7 @@ impl Node {
         for update in updates {
             let mut running = self.live.values_mut().flat_map(|(_, running)| running);
             if let Some(found) = running.find(|found| found.id == update.container) {
-                found.cpus = Some(update.pin.cpus());
+                found.cpus = Some(update.adjustment.cpus());
             }
         }
         Ok(answer)

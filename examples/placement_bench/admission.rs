@@ -35,7 +35,10 @@ pub(crate) fn time_admission(topology: &Topology, line: &str) -> Result<Timing, 
     // A refusal, or a place in the shared pool, would be quick and no comparison.
     let trial = admit(&mut node.ledger.clone(), events.clone());
     let decisions: Vec<Decision> = trial.into_iter().collect::<Result<_, _>>()?;
-    if !decisions.iter().any(|decision| decision.pin.is_some_and(|pin| pin.is_exclusive())) {
+    if !decisions
+        .iter()
+        .any(|decision| decision.adjustment.is_some_and(|adjustment| adjustment.is_exclusive()))
+    {
         return Err("the last pod gets no exclusive CPUs".into());
     }
     let make = || (node.ledger.clone(), events.clone());

@@ -115,14 +115,14 @@ fn save(file: &Path, snapshot: &Snapshot) -> Result<String, TopologyCommandError
 /// # Errors
 /// None in practice: all types have a JSON form.
 pub fn json(topology: &Topology) -> io::Result<String> {
-    let mut text = serde_json::to_string_pretty(&Machine::of(topology))?;
+    let mut text = serde_json::to_string_pretty(&MachineReport::of(topology))?;
     text.push('\n');
     Ok(text)
 }
 
 /// The whole machine. The names are a promise to scripts.
 #[derive(Debug, Serialize)]
-struct Machine {
+struct MachineReport {
     cpus: Vec<CpuEntry>,
     numa_nodes: Vec<NodeEntry>,
     /// Threads of the largest core.
@@ -153,8 +153,8 @@ struct NodeEntry {
     distances: Vec<u32>,
 }
 
-impl Machine {
-    fn of(topology: &Topology) -> Machine {
+impl MachineReport {
+    fn of(topology: &Topology) -> MachineReport {
         let online = topology.cpus().iter().map(|cpu| CpuEntry {
             cpu: cpu.id,
             core: Some(cpu.core),
@@ -175,7 +175,7 @@ impl Machine {
             online.chain(offline).map(|entry| (entry.cpu, entry)).collect();
         let offline: CpuSet =
             topology.offline().iter().flat_map(|cpu| CpuSet::of(cpu.id)).collect();
-        Machine {
+        MachineReport {
             cpus: cpus.into_values().collect(),
             numa_nodes: topology.nodes().iter().map(NodeEntry::of).collect(),
             smt: topology.threads_per_core(),

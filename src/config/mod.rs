@@ -67,9 +67,11 @@ pub enum WantedExclusivity {
     /// The runtime.
     #[default]
     Runtime,
+    /// The groups above other containers; the runtime where these cannot.
+    Groups,
     /// The kernel; an error if it cannot.
     Kernel,
-    /// The kernel if it can, the runtime else.
+    /// The kernel if it can, else groups if these can, and else the runtime.
     Auto,
 }
 
@@ -78,6 +80,7 @@ impl WantedExclusivity {
     pub fn name(self) -> &'static str {
         match self {
             WantedExclusivity::Runtime => "runtime",
+            WantedExclusivity::Groups => "groups",
             WantedExclusivity::Kernel => "kernel",
             WantedExclusivity::Auto => "auto",
         }
@@ -202,6 +205,7 @@ impl Config {
         let on_active_kubelet = if observe { Stance::Observe } else { Stance::Refuse };
         let kinds = [
             ("runtime", WantedExclusivity::Runtime),
+            ("groups", WantedExclusivity::Groups),
             ("kernel", WantedExclusivity::Kernel),
             ("auto", WantedExclusivity::Auto),
         ];
@@ -318,6 +322,7 @@ impl Config {
         }
         let exclusivity = match self.exclusivity {
             WantedExclusivity::Runtime | WantedExclusivity::Auto => Exclusivity::Runtime,
+            WantedExclusivity::Groups => Exclusivity::Groups,
             WantedExclusivity::Kernel => Exclusivity::Kernel,
         };
         Ok(Settings {

@@ -10,7 +10,7 @@ use super::groups::GroupWriter;
 use super::keeper::Keeper;
 use super::pace::Pace;
 use crate::enforce::Enforcer;
-use crate::ledger::{Channel, ContainerId, Event, Ledger, Target, Update};
+use crate::ledger::{Channel, ContainerId, Event, Exclusivity, Ledger, Target, Update};
 use crate::nri::Updater;
 use std::future::pending;
 use tokio::task::JoinHandle;
@@ -22,24 +22,24 @@ const ROUNDS: usize = 4;
 
 /// What the runtime does with the answer to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum ResponseKind {
     /// It makes the changes of the answer, and then what it asks for here: it calls again as soon
     /// as it has.
     Prompt,
     /// It makes the changes of the answer. Its next call may be about anything, at any time.
     Plain,
     /// It reads no changes from it.
-    Mute,
+    NoUpdates,
 }
 
-impl Answer {
-    pub(super) fn to(event: &Event) -> Answer {
+impl ResponseKind {
+    pub(super) fn to(event: &Event) -> ResponseKind {
         match event {
-            Event::Create { .. } | Event::Update { .. } => Answer::Prompt,
+            Event::Create { .. } | Event::Update { .. } => ResponseKind::Prompt,
             Event::Remove(_) | Event::Started { .. } | Event::StopPod(_) | Event::RemovePod(_) => {
-                Answer::Mute
+                ResponseKind::NoUpdates
             }
-            _ => Answer::Plain,
+            _ => ResponseKind::Plain,
         }
     }
 }
@@ -95,14 +95,31 @@ impl Delivery {
     /// The runtime is about to be answered with these updates: takes those out that are too early.
     pub(super) async fn answer(
         &mut self,
-        answer: Answer,
+        kind: ResponseKind,
         updates: &mut Vec<Update>,
         keeper: &mut Keeper,
     ) {
+        self.owing |= self.spare_runtime(updates, keeper).await;
         self.hold_back(updates, keeper).await;
-        self.pace.answered(updates, answer == Answer::Prompt, Instant::now());
-        let carried = answer != Answer::Mute && !keeper.ledger.waits();
+        self.pace.answered(updates, kind == ResponseKind::Prompt, Instant::now());
+        let carried = kind != ResponseKind::NoUpdates && !keeper.ledger.waits();
         self.owing |= !carried && keeper.ledger.owes();
+    }
+
+    /// Where groups keep exclusivity the runtime changes no shared container: takes those out that
+    /// change, and sets their CPUs here. Those that get some wait until others have left them; says
+    /// whether there are any.
+    async fn spare_runtime(&self, updates: &mut Vec<Update>, keeper: &mut Keeper) -> bool {
+        if keeper.ledger.settings().exclusivity != Exclusivity::Groups {
+            return false;
+        }
+        let target = |update: &Update| keeper.ledger.target(&update.container);
+        let wider = self.groups.narrow(updates, target).await;
+        let waits = !wider.is_empty();
+        if waits {
+            keeper.note(Event::Undelivered(wider));
+        }
+        waits
     }
 
     /// The runtime has not heard the last answer.
@@ -159,8 +176,9 @@ impl Delivery {
         if let Err(error) = keeper.save().await {
             log::error!("{error}");
         }
-        if self.calls() {
-            self.send(keeper);
+        let by_groups = keeper.ledger.settings().exclusivity == Exclusivity::Groups;
+        if self.calls() && !by_groups {
+            self.send(keeper).await;
             return false;
         }
         // Where containers wait for others, these may not have left yet: the runtime was told, and
@@ -168,6 +186,9 @@ impl Delivery {
         let waits = keeper.ledger.waits();
         if !waits {
             self.write_groups(keeper).await;
+        }
+        if self.calls() {
+            self.send(keeper).await;
         }
         waits
     }
@@ -198,9 +219,10 @@ impl Delivery {
     }
 
     /// Calls the runtime with all updates that there are, unless a call is under way.
-    fn send(&mut self, keeper: &mut Keeper) {
+    async fn send(&mut self, keeper: &mut Keeper) {
         let Some(updater) = self.updater.clone().filter(|_| self.sending.is_none()) else { return };
-        let changes = keeper.deliver(Channel::Runtime);
+        let mut changes = keeper.deliver(Channel::Runtime);
+        self.spare_runtime(&mut changes, keeper).await;
         if changes.is_empty() {
             return;
         }
@@ -236,7 +258,7 @@ impl Delivery {
         // What was decided meanwhile may have been carried out before, and count for nothing now.
         let stale = changes.into_iter().filter(|change| {
             let now = keeper.ledger.target(&change.container);
-            !heard || now.is_some_and(|now| now.pin != change.pin)
+            !heard || now.is_some_and(|now| now.adjustment != change.adjustment)
         });
         keeper.note(Event::Drifted(stale.map(|change| change.container).collect()));
         // What has come up meanwhile had to wait for its turn.
@@ -255,11 +277,11 @@ impl Delivery {
     }
 
     /// All is repaired: tells the runtime of those containers of which it has to be told again.
-    pub(super) fn repaired(&mut self, keeper: &mut Keeper) {
+    pub(super) async fn repaired(&mut self, keeper: &mut Keeper) {
         let again = std::mem::take(&mut self.again);
         if !again.is_empty() {
             keeper.note(Event::Drifted(again));
-            self.send(keeper);
+            self.send(keeper).await;
         }
     }
 }

@@ -49,7 +49,7 @@ impl DriftWatcher {
         let now = Instant::now();
         let mut confirmed = self.suspects.note(found, pace, now);
         // Shared containers leave before others come back to their own CPUs.
-        confirmed.sort_by_key(|finding| finding.placed.pin.is_exclusive());
+        confirmed.sort_by_key(|finding| finding.placed.adjustment.is_exclusive());
         self.confirmed.extend(confirmed);
         keeper.history().late = self.suspects.late().cloned().collect();
         self.suspects.next_look(pace, now)
@@ -78,7 +78,7 @@ impl DriftWatcher {
             self.record(&placed, &drift, action, keeper);
         }
         if self.confirmed.is_empty() {
-            delivery.repaired(keeper);
+            delivery.repaired(keeper).await;
         }
     }
 

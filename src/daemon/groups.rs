@@ -1,8 +1,8 @@
 //! Writes into control groups behind the runtime's back.
 
 use super::blocking::blocking;
-use crate::enforce::{Enforcer, KernelRefusal, ProbeError, writable};
-use crate::ledger::Target;
+use crate::enforce::{Enforcer, KernelRefusal, Narrowed, ProbeError, writable};
+use crate::ledger::{Target, Update};
 use crate::partition::PartitionType;
 use std::path::Path;
 
@@ -49,6 +49,50 @@ impl GroupWriter {
         self.write(placed, Enforcer::set_cpus).await
     }
 
+    /// Sets the CPUs of shared containers that only leave some, and takes these updates out. Returns
+    /// those of containers that would get some, which are taken out as well.
+    pub(super) async fn narrow(
+        &self,
+        updates: &mut Vec<Update>,
+        target: impl Fn(&Update) -> Option<Target>,
+    ) -> Vec<Update> {
+        let Ok(enforcer) = self.enforcer.clone() else { return Vec::new() };
+        let only_cpus = |update: &Update| {
+            let to = &update.adjustment;
+            !to.is_exclusive() && to.limit().is_none() && to.mems().is_none()
+        };
+        let shared: Vec<(usize, Target)> = updates
+            .iter()
+            .enumerate()
+            .filter(|(_, update)| only_cpus(update))
+            .filter_map(|(at, update)| {
+                Some((at, Target { adjustment: update.adjustment, ..target(update)? }))
+            })
+            .collect();
+        if shared.is_empty() {
+            return Vec::new();
+        }
+        // What cannot be written is the runtime's to set.
+        let narrow =
+            move |(at, target): (usize, Target)| Some((at, enforcer.narrow(&target).ok()?));
+        let narrowed = blocking(move || shared.into_iter().filter_map(narrow).collect::<Vec<_>>());
+        let mut narrowed = narrowed.await.into_iter().peekable();
+        let (mut wider, mut at) = (Vec::new(), 0);
+        updates.retain(|update| {
+            let found = narrowed.next_if(|(index, _)| *index == at);
+            at += 1;
+            match found {
+                Some((_, Narrowed::Wider)) => {
+                    wider.push(update.clone());
+                    false
+                }
+                Some((_, Narrowed::Done)) => false,
+                Some((_, Narrowed::Nowhere)) | None => true,
+            }
+        });
+        wider
+    }
+
     /// Lifts an exclusive container's CFS quota. Says whether that was possible.
     pub(super) async fn lift_quota(&mut self, placed: Target) -> bool {
         self.write(placed, Enforcer::lift_quota).await
@@ -70,6 +114,7 @@ impl GroupWriter {
         let subject = placed.subject.clone();
         match blocking(move || Some(write(&enforcer, &placed).map_err(Into::into))).await {
             Some(Ok(())) => true,
+            Some(Err(KernelRefusal::Nowhere)) => false,
             Some(Err(refused)) => {
                 if !KernelRefusal::is_gone(&refused) {
                     self.errors += 1;

@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep_until};
 
 /// What a look found.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct Findings {
     /// Containers that are not as decided.
-    pub(super) findings: Vec<Finding>,
+    pub(super) drifted: Vec<Finding>,
     /// Containers with exclusive CPUs, and whether they are there.
     pub(super) sightings: Vec<Sighting>,
 }
@@ -22,7 +22,7 @@ pub(super) struct Found {
 pub(super) struct Looks {
     verifier: Option<Verifier>,
     due: Instant,
-    looking: Option<JoinHandle<Found>>,
+    looking: Option<JoinHandle<Findings>>,
 }
 
 impl Looks {
@@ -46,14 +46,14 @@ impl Looks {
     }
 
     /// What the next look finds. Cancel safe.
-    pub(super) async fn next(&mut self, ledger: &Ledger) -> Found {
+    pub(super) async fn next(&mut self, ledger: &Ledger) -> Findings {
         if self.looking.is_none() {
             let Some(verifier) = self.verifier.clone() else { return pending().await };
             sleep_until(self.due).await;
             let placed: Vec<Target> = ledger.targets().collect();
             let holders: Vec<Holder> = ledger.holders().collect();
-            self.looking = Some(tokio::task::spawn_blocking(move || Found {
-                findings: findings(&verifier, placed),
+            self.looking = Some(tokio::task::spawn_blocking(move || Findings {
+                drifted: findings(&verifier, placed),
                 sightings: orphans::look(&verifier, holders),
             }));
         }

@@ -2,7 +2,7 @@
 //! it.
 
 use super::delivery::Sent;
-use super::looks::Found;
+use super::looks::Findings;
 use super::owner::Owner;
 use super::paths::{Paths, StartError};
 use super::suspects::Finding;
@@ -39,12 +39,14 @@ enum Wake {
     Config(Reading),
     /// It is time to look which CPUs are online.
     Machine,
+    /// It is time to look whether containers have left CPUs of the shared pool.
+    Pool,
     /// Some time has passed.
     Lull,
     /// A call of the runtime has ended.
     Sent(Sent),
     /// A look at the control groups has ended.
-    Looked(Found),
+    Looked(Findings),
 }
 
 /// Serves messages until the edge has ended, and answers questions while there are no messages.
@@ -86,6 +88,7 @@ pub async fn serve(
             (Wake::Kubelet(look), Some(owner)) => owner.look_at_kubelet(look).await,
             (Wake::Config(reading), Some(owner)) => owner.reconfigure(reading).await,
             (Wake::Machine, Some(owner)) => owner.look_at_machine().await,
+            (Wake::Pool, Some(owner)) => owner.follow_pool().await,
             (Wake::Lull, Some(owner)) => owner.lull().await,
             (Wake::Sent(sent), Some(owner)) => owner.sent(sent).await,
             (Wake::Looked(found), Some(owner)) => owner.looked(found).await,
@@ -114,7 +117,17 @@ async fn wait(
 async fn work(owner: Option<&mut Owner>) -> Wake {
     let Some(owner) = owner else { return pending().await };
     let Owner {
-        keeper, delivery, partitions, kubelet, config, hotplug, looks, drift, orphans, ..
+        keeper,
+        delivery,
+        partitions,
+        pool,
+        kubelet,
+        config,
+        hotplug,
+        looks,
+        drift,
+        orphans,
+        ..
     } = owner;
     if let Some(id) = partitions.next_unsettled() {
         return Wake::Settle(id);
@@ -132,6 +145,7 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
         look = kubelet.next() => Wake::Kubelet(look),
         reading = config.next() => Wake::Config(reading),
         () = hotplug.next() => Wake::Machine,
+        () = pool.next() => Wake::Pool,
         () = orphans.lull() => Wake::Lull,
         sent = delivery.next() => Wake::Sent(sent),
         found = looks.next(&keeper.ledger) => Wake::Looked(found),

@@ -1,16 +1,17 @@
 //! [`Owner`]: the one owner of the ledger, and what it does when something wakes it.
 
-use super::delivery::{Answer, Delivery, Sent};
+use super::delivery::{Delivery, ResponseKind, Sent};
 use super::drift::{DriftWatcher, is_decided};
 use super::groups::GroupWriter;
 use super::hotplug::Hotplug;
 use super::keeper::Keeper;
 use super::kubelet::KubeletWatch;
-use super::looks::{Found, Looks};
+use super::looks::{Findings, Looks};
 use super::orphans::{self, Orphans, end_deserted};
 use super::partitions::{Partitions, Step};
 use super::paths::{Paths, StartError};
 use super::persist::Checkpoint;
+use super::pool::PoolGroups;
 use super::reload::ConfigReload;
 use super::suspects::Finding;
 use super::validation::{self, cannot_promise};
@@ -20,7 +21,7 @@ use crate::config::{Config, Reading};
 use crate::cpuset::CpuSet;
 use crate::enforce::{Hierarchy, KernelRefusal, ProbeError, Verifier};
 use crate::kubelet::Look;
-use crate::ledger::{ContainerId, Decision, Event, Ledger, Policy, View};
+use crate::ledger::{Channel, ContainerId, Decision, Event, Ledger, Policy, View};
 use crate::nri::{Capabilities, Refusal, Subscriptions, Updater};
 use crate::observe::counters::EventKind;
 use crate::observe::report::{ConfigStatus, OwnSettings};
@@ -37,6 +38,8 @@ pub struct Owner {
     pub(super) delivery: Delivery,
     /// The kernel's way to keep exclusivity, where it is in force.
     pub(super) partitions: Partitions,
+    /// The groups' way, where it is in force.
+    pub(super) pool: PoolGroups,
     pub(super) kubelet: KubeletWatch,
     pub(super) config: ConfigReload,
     pub(super) hotplug: Hotplug,
@@ -63,6 +66,7 @@ impl Owner {
         let config = &config.for_node(&paths.node)?;
         let mut settings = config.resolve(&topology)?;
         let partitions = Partitions::start(paths, config, &mut settings)?;
+        let pool = PoolGroups::start(&paths.cgroup_root, &mut settings);
         let groups = GroupWriter::open(&paths.cgroup_root, config.partition());
         let checkpoint = Checkpoint::open(&paths.state_dir)?;
         let claims = checkpoint.remembered()?;
@@ -86,6 +90,7 @@ impl Owner {
             keeper: Keeper::new(Ledger::new(topology, settings, claims), checkpoint),
             delivery: Delivery::new(groups, partitions.enforcer()),
             partitions,
+            pool,
             kubelet: KubeletWatch::new(config),
             config: ConfigReload::new(paths, config),
             hotplug: Hotplug::new(&paths.sysfs_root),
@@ -139,7 +144,7 @@ impl Owner {
         self.hotplug.locate_devices(&mut event);
         self.partitions.let_go(&event, &mut self.delivery.groups).await;
         self.kubelet.hear(&event, &mut self.keeper, &mut self.partitions);
-        let (step, answer) = (Step::of(&event), Answer::to(&event));
+        let (step, response) = (Step::of(&event), ResponseKind::to(&event));
         let result = self.keeper.ledger.handle(event);
         if removed {
             end_deserted(self.looks.verifier(), &mut self.keeper).await;
@@ -163,7 +168,10 @@ impl Owner {
             Err(why) => return Err(self.too_early(kind, decision, created.as_ref(), &why)),
         };
         decision.updates.extend(more);
-        self.delivery.answer(answer, &mut decision.updates, &mut self.keeper).await;
+        if self.pool.follow(&mut self.keeper).await && response != ResponseKind::NoUpdates {
+            decision.updates.extend(self.keeper.deliver(Channel::Runtime));
+        }
+        self.delivery.answer(response, &mut decision.updates, &mut self.keeper).await;
         if listed {
             self.looks.soon();
             announce(&self.keeper.ledger, &decision);
@@ -196,8 +204,10 @@ impl Owner {
         error: &StateError,
     ) -> Result<Decision, Refusal> {
         log::error!("{error}");
-        match (created, decision.pin) {
-            (Some(id), Some(pin)) if pin.is_exclusive() && !self.keeper.ledger.inherits(id) => {
+        match (created, decision.adjustment) {
+            (Some(id), Some(adjustment))
+                if adjustment.is_exclusive() && !self.keeper.ledger.inherits(id) =>
+            {
                 let why = format!(
                     "exclusive CPUs cannot be given while the plugin cannot keep its state: {error}"
                 );
@@ -229,9 +239,16 @@ impl Owner {
 
     /// Delivers what no answer carries, at once where that is safe, with the next answers else.
     pub(super) async fn flush(&mut self) {
+        self.pool.follow(&mut self.keeper).await;
         if self.delivery.flush(&mut self.keeper).await {
             self.looks.soon();
         }
+    }
+
+    /// Containers may have left CPUs by now that others wait for.
+    pub(super) async fn follow_pool(&mut self) {
+        self.pool.follow(&mut self.keeper).await;
+        self.flush_owed().await;
     }
 
     /// The same, if there is anything.
@@ -277,13 +294,19 @@ impl Owner {
     }
 
     /// A look at the groups has ended.
-    pub(super) async fn looked(&mut self, Found { mut findings, sightings }: Found) {
-        findings.retain(|finding| is_decided(&finding.placed, &self.keeper.ledger));
-        let all_as_told = findings.is_empty();
-        let due = self.drift.note(findings, &self.delivery.pace, &mut self.keeper);
+    pub(super) async fn looked(&mut self, Findings { mut drifted, sightings }: Findings) {
+        if self.pool.is_on() {
+            self.pool.follow(&mut self.keeper).await;
+        }
+        drifted.retain(|finding| is_decided(&finding.placed, &self.keeper.ledger));
+        let all_as_told = drifted.is_empty();
+        let due = self.drift.note(drifted, &self.delivery.pace, &mut self.keeper);
         self.looks.set_due(due);
         self.orphans.note(sightings, &mut self.keeper);
         end_deserted(self.looks.verifier(), &mut self.keeper).await;
+        if all_as_told {
+            self.pool.let_go(self.partitions.tops().cloned()).await;
+        }
         if all_as_told && self.keeper.ledger.waits() && !self.delivery.calls() {
             self.delivery.write_groups(&mut self.keeper).await;
         }

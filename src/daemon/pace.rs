@@ -127,8 +127,8 @@ mod tests {
     use crate::ledger::Adjustment;
 
     fn changes(count: usize) -> Vec<Update> {
-        let pin = Adjustment::shared("0-3".parse().unwrap()).unwrap();
-        (0..count).map(|i| Update { container: id(i), pin }).collect()
+        let adjustment = Adjustment::shared("0-3".parse().unwrap()).unwrap();
+        (0..count).map(|i| Update { container: id(i), adjustment }).collect()
     }
 
     fn id(index: usize) -> ContainerId {

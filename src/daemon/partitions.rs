@@ -106,16 +106,19 @@ impl Partitions {
         let able =
             probe(&paths.cgroup_root).map(|hierarchy| Enforcer::new(hierarchy, config.partition()));
         let way = match (wanted(config), able) {
-            (WantedExclusivity::Runtime, able) => Way::Runtime(able),
+            (WantedExclusivity::Runtime | WantedExclusivity::Groups, able) => Way::Runtime(able),
             (_, Ok(enforcer)) => Way::Kernel(enforcer),
             (WantedExclusivity::Auto, Err(why)) => {
-                log::info!("exclusivity: auto: the runtime keeps it here, because {why}");
+                log::info!("exclusivity: auto: not by the kernel, because {why}");
                 Way::Runtime(Err(why))
             }
             (WantedExclusivity::Kernel, Err(why)) => return Err(config.kernel_cannot(why).into()),
         };
+        let by_groups =
+            matches!(wanted(config), WantedExclusivity::Groups | WantedExclusivity::Auto);
         settings.exclusivity = match way {
             Way::Kernel(_) => Exclusivity::Kernel,
+            Way::Runtime(_) if by_groups => Exclusivity::Groups,
             Way::Runtime(_) => Exclusivity::Runtime,
         };
         Ok(Partitions::new(way))
@@ -142,6 +145,11 @@ impl Partitions {
     /// Whether it is in force.
     pub(super) fn is_on(&self) -> bool {
         matches!(self.way, Way::Kernel(_))
+    }
+
+    /// The topmost groups that containers were in or may have been in.
+    pub(super) fn tops(&self) -> impl Iterator<Item = &CgroupPath> {
+        self.tops.iter()
     }
 
     /// How often it refused a container since the start.

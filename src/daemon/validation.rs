@@ -22,9 +22,9 @@ pub(super) fn validate(
         return Ok(());
     }
     let (subject, why) = match ledger.target(container) {
-        Some(placed) if set == Some(placed.pin.cpus()) => return Ok(()),
+        Some(placed) if set == Some(placed.adjustment.cpus()) => return Ok(()),
         Some(placed) => {
-            let (decided, set) = (placed.pin.cpus(), told(set));
+            let (decided, set) = (placed.adjustment.cpus(), told(set));
             let (cpus, were) = (wording::cpus(decided), wording::agree(decided, "was", "were"));
             let why = format!(
                 "{cpus} {were} decided for this container, but it would run on {set}: another NRI plugin \

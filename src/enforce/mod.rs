@@ -13,13 +13,15 @@
 mod affinity;
 mod hierarchy;
 mod partition;
+mod pool;
 mod probe;
 mod quota;
 mod verify;
 
 pub use hierarchy::{FileError, Hierarchy};
 pub use partition::KernelRefusal;
-pub use probe::{ProbeError, probe, writable};
+pub use pool::{PoolError, PoolReport, SharedPool};
+pub use probe::{ProbeError, binding, probe, writable};
 pub use verify::{Drift, InForce, Presence, Verifier};
 
 use crate::ledger::{CgroupPath, Target};
@@ -32,6 +34,17 @@ use std::time::Instant;
 pub struct Enforcer {
     on: Hierarchy,
     kind: PartitionType,
+}
+
+/// What became of a container's CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Narrowed {
+    /// They are set.
+    Done,
+    /// It would get some, and others may have to leave these first.
+    Wider,
+    /// Its group is not known.
+    Nowhere,
 }
 
 impl Enforcer {
@@ -52,7 +65,7 @@ impl Enforcer {
             return self.await_added(placed, partition::deadline());
         }
         let Some(group) = &placed.cgroup else { return Err(KernelRefusal::Nowhere) };
-        match partition::reserve(&self.on, group, placed.pin.cpus()) {
+        match partition::reserve(&self.on, group, placed.adjustment.cpus()) {
             // The runtime may make the groups later.
             Err(refused) if refused.is_gone() => Ok(()),
             result => result,
@@ -72,7 +85,7 @@ impl Enforcer {
         let Some(group) = &placed.cgroup else { return Ok(()) };
         let named = self.on.cpus(group, "cpuset.cpus").unwrap_or_default();
         let added = placed.runs_on - named;
-        let result = match placed.pin.is_exclusive() {
+        let result = match placed.adjustment.is_exclusive() {
             _ if added.is_empty() => Ok(()),
             true => partition::await_returned(&self.on, group, added, until),
             false => partition::await_removed(&self.on, group, added, until),
@@ -92,7 +105,7 @@ impl Enforcer {
     pub fn settle(&self, placed: &Target) -> Result<(), KernelRefusal> {
         let Some(group) = &placed.cgroup else { return Err(KernelRefusal::Nowhere) };
         let result = match placed.is_partition() {
-            true => partition::keep(&self.on, group, placed.pin.cpus(), self.kind),
+            true => partition::keep(&self.on, group, placed.adjustment.cpus(), self.kind),
             false => partition::release(&self.on, group).map_err(KernelRefusal::from),
         };
         match result {
@@ -143,11 +156,30 @@ impl Enforcer {
     /// without a better way.
     ///
     /// # Errors
-    /// If the kernel refuses, the group is gone, or the kernel keeps some CPUs for a removed group.
+    /// If the kernel refuses, the group is gone or not known, or the kernel keeps some CPUs for a
+    /// removed group.
     pub fn set_cpus(&self, placed: &Target) -> Result<(), KernelRefusal> {
-        let Some(group) = &placed.cgroup else { return Ok(()) };
+        let Some(group) = &placed.cgroup else { return Err(KernelRefusal::Nowhere) };
         self.await_added(placed, partition::deadline())?;
-        Ok(self.on.write(group, "cpuset.cpus", &placed.pin.cpus().to_string())?)
+        Ok(self.on.write(group, "cpuset.cpus", &placed.adjustment.cpus().to_string())?)
+    }
+
+    /// Sets a shared container's CPUs without the runtime, if it leaves some by that or nothing
+    /// changes.
+    ///
+    /// # Errors
+    /// If its group cannot be read or written, or is not there (yet).
+    pub fn narrow(&self, placed: &Target) -> Result<Narrowed, FileError> {
+        let Some(group) = &placed.cgroup else { return Ok(Narrowed::Nowhere) };
+        let (set, to) = (self.on.cpus(group, "cpuset.cpus")?, placed.adjustment.cpus());
+        if set == to {
+            return Ok(Narrowed::Done);
+        }
+        if !set.is_empty() && !to.is_subset(&set) {
+            return Ok(Narrowed::Wider);
+        }
+        self.on.write(group, "cpuset.cpus", &to.to_string())?;
+        Ok(Narrowed::Done)
     }
 
     /// Lifts an exclusive container's own CFS quota, after the runtime has ignored the request.
@@ -156,7 +188,7 @@ impl Enforcer {
     /// If the kernel refuses, or the group is gone.
     pub fn lift_quota(&self, placed: &Target) -> Result<(), FileError> {
         match &placed.cgroup {
-            Some(group) if placed.pin.is_exclusive() => quota::end(&self.on, group),
+            Some(group) if placed.adjustment.is_exclusive() => quota::end(&self.on, group),
             _ => Ok(()),
         }
     }

@@ -21,6 +21,9 @@ pub enum ProbeError {
     /// It is cgroup v1.
     #[error("cpuset partitions need cgroup v2, and {} is version 1", .0.display())]
     Old(PathBuf),
+    /// The same, where groups above containers are to keep them in the shared pool.
+    #[error("groups above containers bind these with cgroup v2 only, and {} is version 1", .0.display())]
+    OldForGroups(PathBuf),
     /// The kernel is too old.
     #[error("cpuset partitions in pods need Linux 6.7 or newer, and this is {0}")]
     OldLinux(String),
@@ -62,6 +65,18 @@ pub fn writable(root: &Path) -> Result<Hierarchy, ProbeError> {
     match hierarchy.check_writable() {
         Ok(()) => Ok(hierarchy),
         Err(error) => Err(ProbeError::ReadOnly { root: root.to_owned(), error: error.to_string() }),
+    }
+}
+
+/// The hierarchy below `root`, if groups above containers can keep these in the shared pool.
+///
+/// # Errors
+/// The reason if not.
+pub fn binding(root: &Path) -> Result<Hierarchy, ProbeError> {
+    let hierarchy = writable(root)?;
+    match hierarchy.version() {
+        Version::V1 => Err(ProbeError::OldForGroups(root.to_owned())),
+        Version::V2 => Ok(hierarchy),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::affinity;
 use super::hierarchy::{FileError, Hierarchy, Version};
 use super::partition;
+use super::pool;
 use super::quota;
 use crate::cpuset::CpuSet;
 use crate::ledger::{CgroupPath, Holder, Target};
@@ -46,6 +47,9 @@ pub struct InForce {
     pub cpus: CpuSet,
     /// The NUMA nodes for its memory, empty if none are set; `None` if unknown.
     pub mems: Option<NodeSet>,
+    /// Those of them that the groups above leave it, if the plugin set these groups to keep the
+    /// container in the shared pool.
+    pub left: Option<CpuSet>,
     /// Whether the group is a partition of these CPUs, of either type.
     pub kept: bool,
 }
@@ -153,7 +157,10 @@ impl Verifier {
         let kept = PartitionType::ALL
             .into_iter()
             .any(|kind| partition::holds(&self.on, group, cpus, kind).unwrap_or(false));
-        Some(InForce { cpus, mems: mems.map(|nodes| nodes.iter().collect()), kept })
+        let effective = || self.on.cpus(group, "cpuset.cpus.effective").ok();
+        let left = pool::is_bound(&self.on, group).then(effective).flatten();
+        let left = left.map(|left| left & cpus).filter(|left| !left.is_empty());
+        Some(InForce { cpus, left, mems: mems.map(|nodes| nodes.iter().collect()), kept })
     }
 
     /// Whether a group exists.
@@ -179,7 +186,7 @@ impl Verifier {
     fn look_at(&self, group: &CgroupPath, placed: &Target) -> Result<Vec<Drift>, FileError> {
         let mut drift = Vec::new();
         let set = self.on.cpus(group, "cpuset.cpus")?;
-        if set != placed.pin.cpus() {
+        if set != placed.adjustment.cpus() {
             drift.push(Drift::Set(set));
         }
         if let Some(kind) = self.kind.filter(|_| self.on.version() == Version::V2) {
@@ -199,7 +206,7 @@ impl Verifier {
                 Version::V2 => "cpuset.cpus.effective",
             },
         )?;
-        let is_right = match placed.pin.is_exclusive() {
+        let is_right = match placed.adjustment.is_exclusive() {
             true => effective == placed.runs_on,
             // The kernel takes CPUs for a new partition away a moment before that one runs.
             false => effective.is_subset(&placed.runs_on),
@@ -208,7 +215,7 @@ impl Verifier {
         if drift.is_empty() && !is_right {
             drift.push(Drift::Effective(effective));
         }
-        if placed.pin.is_exclusive() {
+        if placed.adjustment.is_exclusive() {
             drift.extend(quota::of(&self.on, group)?.map(Drift::OwnQuota));
         }
         for (index, pid) in self.processes_of(group, PROCESSES)?.into_iter().enumerate() {
@@ -261,29 +268,29 @@ impl Verifier {
 
     /// A process may give itself fewer CPUs, which is no drift. A mask that equals the parent's is
     /// inherited instead: Linux 6.2 and newer keep it through every change of the cpuset.
-    fn inherited(&self, pid: u32, status: &Status, effective: CpuSet) -> Option<Drift> {
+    fn inherited(&self, pid: u32, status: &ProcessStatus, effective: CpuSet) -> Option<Drift> {
         let above = self.status(status.parent)?.allowed;
         let limits = !effective.is_subset(&above) && status.allowed == above & effective;
         limits.then_some(Drift::Inherited(pid, status.allowed))
     }
 
-    fn status(&self, pid: u32) -> Option<Status> {
+    fn status(&self, pid: u32) -> Option<ProcessStatus> {
         let path = self.processes.join(pid.to_string()).join("status");
-        Status::parse(&fs::read_to_string(path).ok()?)
+        ProcessStatus::parse(&fs::read_to_string(path).ok()?)
     }
 }
 
 /// A part of `/proc/PID/status`.
 #[derive(Debug, PartialEq, Eq)]
-struct Status {
+struct ProcessStatus {
     parent: u32,
     allowed: CpuSet,
 }
 
-impl Status {
-    fn parse(text: &str) -> Option<Status> {
+impl ProcessStatus {
+    fn parse(text: &str) -> Option<ProcessStatus> {
         let field = |name| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        Some(Status {
+        Some(ProcessStatus {
             parent: field("PPid:")?.parse().ok()?,
             allowed: field("Cpus_allowed_list:")?.parse().ok()?,
         })

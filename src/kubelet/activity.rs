@@ -16,21 +16,21 @@ use std::fmt;
 /// The policy that assigns exclusive CPUs.
 const STATIC: &str = "static";
 
-/// What the state file shows.
+/// The policy of the CPU manager, as the state file names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum File {
+enum StatePolicy {
     /// The static policy is active.
     Static,
     /// Another policy is active.
     Other,
     /// There is no file, or no access to it.
-    Silent,
+    Unknown,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct ActivityDetector {
     when_active: Stance,
-    file: File,
+    file: StatePolicy,
     /// Whether the last conclusive request named CPUs.
     named: bool,
     /// The kubelet's assignments, as last read.
@@ -72,7 +72,7 @@ impl ActivityDetector {
     pub(crate) fn new(when_active: Stance) -> ActivityDetector {
         ActivityDetector {
             when_active,
-            file: File::Silent,
+            file: StatePolicy::Unknown,
             named: false,
             claims: Vec::new(),
             active: false,
@@ -87,22 +87,23 @@ impl ActivityDetector {
 
     /// Takes note of a look at the state file. An invalid file changes the policy at most.
     pub(crate) fn look(&mut self, look: Look) -> Option<Change> {
-        let of = |policy: &str| if policy == STATIC { File::Static } else { File::Other };
+        let of =
+            |policy: &str| if policy == STATIC { StatePolicy::Static } else { StatePolicy::Other };
         let before = self.claims.clone();
         match look {
-            Look::Missing => self.file = File::Silent,
+            Look::Missing => self.file = StatePolicy::Unknown,
             Look::Bad { policy, .. } => {
                 self.file = policy.map_or(self.file, |policy| of(&policy));
             }
             Look::StateFile(StateFile { policy, claims, .. }) => {
                 self.file = of(&policy);
                 // After a change of the policy the last assignments are still to be taken over.
-                if self.file == File::Static {
+                if self.file == StatePolicy::Static {
                     self.claims = claims;
                 }
             }
         }
-        if self.file == File::Other {
+        if self.file == StatePolicy::Other {
             self.named = false;
         }
         self.judge().or_else(|| (self.active && self.claims != before).then_some(Change::Assigned))
@@ -127,8 +128,8 @@ impl ActivityDetector {
 
     fn judge(&mut self) -> Option<Change> {
         let sign = match self.file {
-            File::Static => Some(Sign::File),
-            File::Silent if self.named => Some(Sign::Request),
+            StatePolicy::Static => Some(Sign::File),
+            StatePolicy::Unknown if self.named => Some(Sign::Request),
             _ => None,
         };
         let was = std::mem::replace(&mut self.active, sign.is_some());

@@ -74,7 +74,7 @@ impl StateFile {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(bytes: &[u8]) -> Result<StateFile, StateFileError> {
-        let file: File = serde_json::from_slice(bytes)
+        let file: CheckpointFile = serde_json::from_slice(bytes)
             .map_err(|error| StateFileError::Form(error.to_string()))?;
         file.verify()?;
         let cpus = |text: &str, of: &dyn Fn() -> String| {
@@ -87,11 +87,11 @@ impl StateFile {
         let mut claims = Vec::new();
         for (key, entry) in file.entries.iter().flatten() {
             match entry {
-                Entry::Container(text) => {
+                CheckpointEntry::Container(text) => {
                     let of = Named::Id(ContainerId(key.clone()));
                     claims.push(KubeletClaim { of, cpus: cpus(text, &|| key.clone())? });
                 }
-                Entry::Pod(containers) => {
+                CheckpointEntry::Pod(containers) => {
                     for (name, text) in containers {
                         let cpus = cpus(text, &|| format!("container {name} of pod {key}"))?;
                         let of = Named::Container(PodUid(key.clone()), name.clone());
@@ -112,15 +112,17 @@ impl StateFile {
     /// The file's content in the second generation, which every kubelet since 1.18 reads. It has no
     /// place for CPUs of whole pods and for claims by container id.
     pub fn to_json(&self) -> String {
-        let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
+        let mut entries: BTreeMap<String, CheckpointEntry> = BTreeMap::new();
         for KubeletClaim { of, cpus } in &self.claims {
             let Named::Container(uid, name) = of else { continue };
-            let pod = entries.entry(uid.0.clone()).or_insert_with(|| Entry::Pod(BTreeMap::new()));
-            if let Entry::Pod(containers) = pod {
+            let pod = entries
+                .entry(uid.0.clone())
+                .or_insert_with(|| CheckpointEntry::Pod(BTreeMap::new()));
+            if let CheckpointEntry::Pod(containers) = pod {
                 containers.insert(name.clone(), cpus.to_string());
             }
         }
-        let mut file = File {
+        let mut file = CheckpointFile {
             policy_name: self.policy.clone(),
             default_cpu_set: self.shared.to_string(),
             entries: Some(entries).filter(|entries| !entries.is_empty()),
@@ -135,21 +137,21 @@ impl StateFile {
 
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct File {
+struct CheckpointFile {
     policy_name: String,
     #[serde(default)]
     default_cpu_set: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    entries: Option<BTreeMap<String, Entry>>,
+    entries: Option<BTreeMap<String, CheckpointEntry>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pod_entries: Option<BTreeMap<String, PodEntry>>,
+    pod_entries: Option<BTreeMap<String, PodCpus>>,
     #[serde(default)]
     checksum: u64,
 }
 
 #[derive(Deserialize, Serialize)]
 #[serde(untagged)]
-enum Entry {
+enum CheckpointEntry {
     /// First generation: the key is the container's id.
     Container(String),
     /// Since then the key is the pod's uid.
@@ -158,11 +160,11 @@ enum Entry {
 
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct PodEntry {
+struct PodCpus {
     cpu_set: String,
 }
 
-impl File {
+impl CheckpointFile {
     /// A checksum of zero stands for none, except in the third generation.
     fn verify(&self) -> Result<(), StateFileError> {
         if self.checksum == 0 && self.pod_entries.is_none() {
@@ -188,7 +190,8 @@ impl File {
         let written = self.entries.as_ref().filter(|entries| !entries.is_empty());
         let entries: Vec<String> = match written {
             Some(entries) => {
-                let by_id = entries.values().any(|entry| matches!(entry, Entry::Container(_)));
+                let by_id =
+                    entries.values().any(|entry| matches!(entry, CheckpointEntry::Container(_)));
                 vec![format!("({}){}", if by_id { BY_ID } else { BY_POD }, dump(entries))]
             }
             None => [BY_POD, BY_ID]
@@ -204,7 +207,7 @@ impl File {
                 [String::new()].into_iter().chain(third).collect()
             }
         };
-        let File { policy_name, default_cpu_set, .. } = self;
+        let CheckpointFile { policy_name, default_cpu_set, .. } = self;
         let one = |entries: &String, pods: &String| {
             format!(
                 "(*state.CPUManagerCheckpoint){{PolicyName:(string){policy_name} \
@@ -215,7 +218,7 @@ impl File {
     }
 }
 
-fn dump(entries: &BTreeMap<String, Entry>) -> String {
+fn dump(entries: &BTreeMap<String, CheckpointEntry>) -> String {
     let texts = |map: &BTreeMap<String, String>| {
         let pairs: Vec<String> = map.iter().map(|(key, text)| format!("{key}:{text}")).collect();
         format!("map[{}]", pairs.join(" "))
@@ -223,14 +226,14 @@ fn dump(entries: &BTreeMap<String, Entry>) -> String {
     let pairs: Vec<String> = entries
         .iter()
         .map(|(key, entry)| match entry {
-            Entry::Container(text) => format!("{key}:{text}"),
-            Entry::Pod(containers) => format!("{key}:{}", texts(containers)),
+            CheckpointEntry::Container(text) => format!("{key}:{text}"),
+            CheckpointEntry::Pod(containers) => format!("{key}:{}", texts(containers)),
         })
         .collect();
     format!("map[{}]", pairs.join(" "))
 }
 
-fn dump_pods(pods: &BTreeMap<String, PodEntry>) -> String {
+fn dump_pods(pods: &BTreeMap<String, PodCpus>) -> String {
     let pairs: Vec<String> = pods
         .iter()
         .map(|(uid, pod)| {

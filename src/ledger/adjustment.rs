@@ -69,5 +69,5 @@ pub struct Update {
     /// The container.
     pub container: ContainerId,
     /// Where it runs from now on.
-    pub pin: Adjustment,
+    pub adjustment: Adjustment,
 }

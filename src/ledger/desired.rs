@@ -2,7 +2,7 @@
 //! what was applied.
 
 use super::adjustment::{Adjustment, Update};
-use super::books::{Books, Certainty, Entry, Found, PodEntry};
+use super::books::{Books, Certainty, ContainerEntry, ContainerRef, PodEntry};
 use super::model::{Container, ContainerId};
 use super::node::{Node, Pool};
 use super::order::{Change, Steps, in_order};
@@ -20,24 +20,25 @@ pub(super) fn desired(
     node: &Node,
     pool: &Pool,
     pod: &PodEntry,
-    entry: &Entry,
+    entry: &ContainerEntry,
 ) -> Option<Adjustment> {
     let adjustment = match entry.claim {
-        Some(claim) => Adjustment::exclusive(claim),
+        Some(claim) => Adjustment::exclusive(claim)?,
         None => {
             let mut cpus = pool.open;
             if pod.has_exclusive() {
                 let beside = cpus - pod.partitioned();
                 cpus = if beside.is_empty() { cpus } else { beside };
             }
-            let unset = !entry.applied.is_set();
             let everywhere = node.settings.policy == Policy::None && cpus == node.topology.online();
+            if everywhere && !entry.applied.is_set() {
+                return None;
+            }
             let limit = entry.cpu.limit.filter(|_| entry.applied.lacks_quota());
-            let shared = Adjustment::shared(cpus).map(|shared| shared.with_limit(limit));
-            shared.filter(|_| !(unset && everywhere))
+            Adjustment::shared(cpus)?.with_limit(limit)
         }
     };
-    adjustment.map(|adjustment| adjustment.with_mems(mems(node, entry)))
+    Some(adjustment.with_mems(mems(node, entry)))
 }
 
 /// `cpuset.mems` of a container: with exclusive CPUs the NUMA nodes of these, where the
@@ -46,7 +47,7 @@ pub(super) fn desired(
 /// One whose memory follows no CPUs, as it shares them or because that is no longer wanted, may use
 /// all memory once it was bound. Memory nodes that were set elsewhere (the kubelet's memory manager
 /// does, under its policy `Static`) are left alone for the container's life.
-fn mems(node: &Node, entry: &Entry) -> Option<NodeSet> {
+fn mems(node: &Node, entry: &ContainerEntry) -> Option<NodeSet> {
     if entry.applied.keeps_mems() {
         return None;
     }
@@ -76,7 +77,7 @@ pub(super) fn updates(
         return Vec::new();
     }
     books.tell(basis);
-    let due = |entry: &Entry, to: &Adjustment| entry.applied.differs(to);
+    let due = |entry: &ContainerEntry, to: &Adjustment| entry.applied.differs(to);
     let steps = steps(node, books, pool, due, last);
     carry(books, steps, |entry, to| {
         entry.applied.record(to);
@@ -84,18 +85,17 @@ pub(super) fn updates(
     })
 }
 
-/// What has to be written into the groups of running containers, where no answer can carry it, in
-/// the order in which it must be done. It stays to be told with the next answer.
+/// What has to be written into the groups of containers, where no answer can carry it, in the order
+/// in which it must be done. It stays to be told with the next answer. One that does not run yet
+/// may have no group; but it is as much in the way of others as one that does.
 pub(super) fn writes(node: &Node, books: &mut Books, pool: &Pool) -> Vec<Update> {
     if !node.assigns() || !books.owes(&node.basis(pool)) {
         return Vec::new();
     }
-    let due = |entry: &Entry, to: &Adjustment| {
+    let due = |entry: &ContainerEntry, to: &Adjustment| {
         // What a partition is the kernel's way sees to.
         let partition = to.is_exclusive() && entry.enforced_by == Exclusivity::Kernel;
-        entry.phase == super::Phase::Running
-            && !partition
-            && !entry.applied.is_on(&to.cpus(), Certainty::Written)
+        !partition && !entry.applied.is_on(&to.cpus(), Certainty::Written)
     };
     let steps = steps(node, books, pool, due, None);
     carry(books, steps, |entry, to| entry.applied.record_written(to))
@@ -106,40 +106,45 @@ fn steps(
     node: &Node,
     books: &Books,
     pool: &Pool,
-    due: impl Fn(&Entry, &Adjustment) -> bool + Copy,
+    due: impl Fn(&ContainerEntry, &Adjustment) -> bool + Copy,
     last: Option<&ContainerId>,
 ) -> Steps {
     let changes = || {
         let alive = books.containers().filter(|found| found.entry.is_alive());
-        alive.filter_map(move |Found { pod, entry, .. }| {
+        alive.filter_map(move |ContainerRef { pod, entry, .. }| {
             let to = desired(node, pool, pod, entry).filter(|to| due(entry, to))?;
             Some(Change { entry, to })
         })
     };
     let mut updates = Vec::new();
     let (mut leave, mut exclusive) = (false, 0);
-    for change in changes() {
+    // With `for`, each change would be copied from iterator to iterator.
+    changes().for_each(|change| {
         leave |= change.leaves().is_some();
         exclusive += usize::from(change.to.is_exclusive());
         updates.push(change.update());
-    }
+    });
     // Mostly a new container's CPUs are taken from those that share: these leave, and nothing is in
     // the way.
     if leave || exclusive > 1 {
         return in_order(changes().collect(), last);
     }
     if exclusive > 0 {
-        updates.sort_by_key(|update| update.pin.is_exclusive());
+        updates.sort_by_key(|update| update.adjustment.is_exclusive());
     }
     Steps { updates, waiting: Vec::new() }
 }
 
 /// Takes note of what is told or written now, and what waits.
-fn carry(books: &mut Books, steps: Steps, record: impl Fn(&mut Entry, &Adjustment)) -> Vec<Update> {
+fn carry(
+    books: &mut Books,
+    steps: Steps,
+    record: impl Fn(&mut ContainerEntry, &Adjustment),
+) -> Vec<Update> {
     let Steps { updates, waiting } = steps;
-    for Update { container, pin } in &updates {
+    for Update { container, adjustment } in &updates {
         books.change_found(container, |entry| {
-            record(entry, pin);
+            record(entry, adjustment);
             entry.waits = !waiting.is_empty() && waiting.contains(container);
         });
     }

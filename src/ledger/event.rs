@@ -158,7 +158,7 @@ pub struct Wanted {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decision {
     /// For [`Event::Create`]: where the new container shall run; `None` leaves it alone.
-    pub pin: Option<Adjustment>,
+    pub adjustment: Option<Adjustment>,
     /// For [`Event::Create`]: environment variables for the new container.
     pub environment: Vec<Variable>,
     /// Changes for containers that exist, in the order in which they must be made. For

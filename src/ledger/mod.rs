@@ -26,6 +26,7 @@ mod claim;
 mod desired;
 pub mod environment;
 pub mod event;
+pub mod layout;
 mod life;
 pub mod model;
 pub mod namespaces;
@@ -48,6 +49,7 @@ pub use books::Phase;
 pub use cgroup::CgroupPath;
 pub use claim::Claim;
 pub use event::{Channel, Decision, Event, Wanted};
+pub use layout::{GroupTarget, Layout, LayoutError, Occupant};
 pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, Qos,
     SandboxId,
@@ -64,7 +66,7 @@ use crate::cpuset::CpuSet;
 use crate::placement::{Engine, Kubelet, Rejection};
 use crate::topology::Topology;
 use crate::wording;
-use books::{Books, Found};
+use books::{Books, ContainerRef};
 use node::{Node, Pool};
 use std::sync::{Arc, OnceLock};
 
@@ -80,17 +82,17 @@ pub struct Ledger {
     view: OnceLock<Arc<View>>,
 }
 
-/// What an event has for the containers that its answer reaches.
-enum Answer {
-    /// The event has no answer that could carry anything.
-    Nothing,
-    /// The container of this name of a pod is being created. Changes for others can go along.
-    Create(PodUid, String),
-    /// Changes go along. The runtime changes the container that the event is about after all
+/// What carries the updates that follow from an event.
+enum Carrier {
+    /// Nothing: they stay due.
+    None,
+    /// The answer to the creation of the container of this name of a pod.
+    Creation(PodUid, String),
+    /// An answer or a call. The runtime changes the container that it is about, if any, after all
     /// others.
-    Carry(Option<ContainerId>),
-    /// Changes are written into control groups.
-    Write,
+    Response(Option<ContainerId>),
+    /// Writes into control groups.
+    Groups,
 }
 
 impl Ledger {
@@ -126,37 +128,37 @@ impl Ledger {
             self.rehearse(&event);
         }
         self.view.take();
-        let answer = self.follow(event);
+        let carrier = self.follow(event);
         self.pool = self.node.pool(&self.books);
-        let decision = answer.map(|answer| self.decide(answer));
+        let decision = carrier.map(|carrier| self.decide(carrier));
         debug_assert_eq!(self.check(), Ok(()));
         decision
     }
 
     /// Changes the books by an event.
-    fn follow(&mut self, event: Event) -> Result<Answer, Rejection> {
+    fn follow(&mut self, event: Event) -> Result<Carrier, Rejection> {
         let Ledger { node, books, .. } = self;
         match event {
             Event::Synchronize { pods, containers } => {
                 let kubelet = self.kubelet_claims();
                 adopt::synchronize(&self.node, &mut self.books, kubelet, pods, containers);
-                return Ok(Answer::Carry(None));
+                return Ok(Carrier::Response(None));
             }
             Event::RunPod(pod) => drop(life::identify(node, books, pod)),
             Event::UpdatePod(pod) => life::update_pod(node, books, pod),
             Event::Create { pod, container } => {
                 let name = container.name.clone();
-                return Ok(Answer::Create(life::create(node, books, pod, container)?, name));
+                return Ok(Carrier::Creation(life::create(node, books, pod, container)?, name));
             }
             Event::Starting { pod, container } => life::starting(node, books, pod, container),
             Event::Started { pod, container } => life::started(node, books, pod, container),
             Event::Update { pod, container, wanted } => {
                 let updated = life::update(node, books, pod, container, wanted)?;
-                return Ok(updated.map_or(Answer::Nothing, |id| Answer::Carry(Some(id))));
+                return Ok(updated.map_or(Carrier::None, |id| Carrier::Response(Some(id))));
             }
             Event::Stop(id) => {
                 life::stop(books, &id);
-                return Ok(Answer::Carry(None));
+                return Ok(Carrier::Response(None));
             }
             Event::Remove(id) => life::remove(books, &id),
             Event::StopPod(sandbox) | Event::RemovePod(sandbox) => life::end_pod(books, &sandbox),
@@ -166,48 +168,59 @@ impl Ledger {
                 change::hotplug(node, books, &before);
             }
             Event::Settings(settings) => {
-                node.settings = Arc::new(settings);
-                let kubelet = self.kubelet_claims();
-                change::reconfigure(&self.node, &mut self.books, kubelet);
+                change::enforce_by(node, books, settings.exclusivity);
+                let before = std::mem::replace(&mut node.settings, Arc::new(settings));
+                let same = *before
+                    == Settings {
+                        exclusivity: before.exclusivity,
+                        ..Settings::clone(&node.settings)
+                    };
+                if !same {
+                    let kubelet = self.kubelet_claims();
+                    change::reconfigure(&self.node, &mut self.books, kubelet);
+                }
             }
             Event::Kubelet { stance, claims } => self.stand(stance, claims),
-            Event::Deliver(Channel::Runtime) => return Ok(Answer::Carry(None)),
-            Event::Deliver(Channel::Groups) => return Ok(Answer::Write),
+            Event::Deliver(Channel::Runtime) => return Ok(Carrier::Response(None)),
+            Event::Deliver(Channel::Groups) => return Ok(Carrier::Groups),
             Event::Undelivered(updates) => books.undo(&updates),
             Event::Revoked { container, updates } => {
                 life::revoke(books, &container);
                 books.undo(&updates);
             }
             Event::PartitionRefused(id) => drop(books.change_found(&id, |entry| {
-                entry.enforced_by = Exclusivity::Runtime;
+                if entry.enforced_by == Exclusivity::Kernel {
+                    entry.enforced_by = Exclusivity::Runtime;
+                }
             })),
             Event::Drifted(ids) => ids.iter().for_each(|id| {
                 books.change_found(id, |entry| entry.applied.invalidate());
             }),
         }
-        Ok(Answer::Nothing)
+        Ok(Carrier::None)
     }
 
     /// What the containers are told that an answer reaches.
-    fn decide(&mut self, answer: Answer) -> Decision {
+    fn decide(&mut self, carrier: Carrier) -> Decision {
         let Ledger { node, books, pool, .. } = self;
-        let updates = match answer {
-            Answer::Nothing => return Decision::default(),
-            Answer::Carry(last) => desired::updates(node, books, pool, last.as_ref()),
-            Answer::Write => desired::writes(node, books, pool),
-            Answer::Create(..) if !node.assigns() => return Decision::default(),
-            Answer::Create(uid, name) => {
+        let updates = match carrier {
+            Carrier::None => return Decision::default(),
+            Carrier::Response(last) => desired::updates(node, books, pool, last.as_ref()),
+            Carrier::Groups => desired::writes(node, books, pool),
+            Carrier::Creation(..) if !node.assigns() => return Decision::default(),
+            Carrier::Creation(uid, name) => {
                 let found = books.container(&uid, &name);
-                let pin = found
-                    .and_then(|Found { pod, entry, .. }| desired::desired(node, pool, pod, entry));
-                // The new container is not among the updates: what it is told is the pin itself.
-                if let Some(pin) = &pin {
-                    books.change_container(&uid, &name, |entry| entry.applied.record(pin));
+                let adjustment = found.and_then(|ContainerRef { pod, entry, .. }| {
+                    desired::desired(node, pool, pod, entry)
+                });
+                // The new container is not among the updates: the answer itself adjusts it.
+                if let Some(adjustment) = &adjustment {
+                    books.change_container(&uid, &name, |entry| entry.applied.record(adjustment));
                 }
                 let environment =
-                    environment::environment(&node.topology, &node.settings, pin.as_ref());
+                    environment::environment(&node.topology, &node.settings, adjustment.as_ref());
                 let updates = desired::updates(node, books, pool, None);
-                return Decision { pin, environment, updates };
+                return Decision { adjustment, environment, updates };
             }
         };
         Decision { updates, ..Decision::default() }
@@ -221,7 +234,7 @@ impl Ledger {
         if stance == Stance::Assign && before != stance && self.books.pods().len() > 0 {
             let kubelet = self.kubelet_claims();
             // Whatever was set by another hand since has ended the claim.
-            let set = |entry: &books::Entry| entry.claim.or(entry.applied.told());
+            let set = |entry: &books::ContainerEntry| entry.claim.or(entry.applied.told());
             adopt::adopt_anew(&self.node, &mut self.books, kubelet, set);
         }
     }
@@ -337,8 +350,16 @@ impl Ledger {
         self.target_of(self.books.find(id)?)
     }
 
-    fn target_of(&self, found: Found<'_>) -> Option<Target> {
+    fn target_of(&self, found: ContainerRef<'_>) -> Option<Target> {
         target::target(&self.node, &self.books, &self.pool, found)
+    }
+
+    /// What the groups above containers have to be where these keep exclusivity.
+    ///
+    /// # Errors
+    /// If pods are elsewhere than where a kubelet puts them.
+    pub fn layout(&self) -> Result<Layout, LayoutError> {
+        layout::layout(&self.node, &self.books, &self.pool)
     }
 
     /// All containers with exclusive CPUs whose control group is known, in order of pod uid and
@@ -370,7 +391,7 @@ impl Ledger {
         self.books.check()?;
         let (online, reserved) = (self.node.topology.online(), self.node.reserved());
         let mut held = CpuSet::EMPTY;
-        for Found { uid, name, entry, .. } in self.books.containers() {
+        for ContainerRef { uid, name, entry, .. } in self.books.containers() {
             let Some(claim) = entry.claim else { continue };
             if claim.is_empty() {
                 return Err(format!("{uid}/{name} has an empty claim"));

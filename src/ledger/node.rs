@@ -1,7 +1,7 @@
 //! [`Node`]: the machine and what an administrator decided about it, and the arithmetic of its CPUs.
 
-use super::books::{Basis, Books, Entry};
-use super::policy::Policy;
+use super::books::{Basis, Books, ContainerEntry};
+use super::policy::{Exclusivity, Policy};
 use super::settings::Settings;
 use super::stance::Stance;
 use crate::cpuset::CpuSet;
@@ -26,17 +26,25 @@ pub(super) struct Node {
 pub(super) struct Pool {
     /// Online CPUs that are exclusive to no container, without the reserved ones under strict
     /// reservation. CPUs of a container that has ended are in it while they are lent out, see
-    /// [`Entry::is_lent`].
+    /// [`ContainerEntry::is_lent`].
     pub(super) cpus: CpuSet,
     /// What shared containers are told. CPUs that the kernel keeps for a container are among them:
     /// it takes them off all others by itself, and gives them back by itself. So this never changes
-    /// where the kernel keeps all of them.
+    /// where the kernel keeps all of them, nor where the groups above shared containers do.
     ///
     /// With strict reservation the pool can be empty. A container without a cpuset would then run
     /// on the exclusive CPUs of others (the kubelet lets it, kubernetes/kubernetes#141196); the
     /// reserved ones are the lesser evil. Should these be offline, and all others exclusive, then
     /// it is empty, and shared containers are left where they are.
     pub(super) open: CpuSet,
+}
+
+impl Pool {
+    /// What the groups above shared containers are set to, where these keep exclusivity: never
+    /// empty while a reserved CPU is online.
+    pub(super) fn in_groups(&self, node: &Node) -> CpuSet {
+        if self.cpus.is_empty() { node.reserved() & node.topology.online() } else { self.cpus }
+    }
 }
 
 impl Node {
@@ -64,7 +72,7 @@ impl Node {
 
     /// CPUs that no other container can have because of this one: its own, and siblings that stay
     /// idle for it.
-    pub(super) fn taken(&self, entry: &Entry) -> CpuSet {
+    pub(super) fn taken(&self, entry: &ContainerEntry) -> CpuSet {
         self.with_idle(&entry.claim.unwrap_or_default(), entry.isolated)
     }
 
@@ -96,17 +104,21 @@ impl Node {
     /// Where shared containers may run, as the books are.
     pub(super) fn pool(&self, books: &Books) -> Pool {
         let reserved = self.reserved();
-        let mut cpus = self.topology.online() - (self.remembered(books) - reserved);
+        let mut shareable = self.topology.online();
         if self.settings.placement.options.strict_cpu_reservation {
-            cpus -= reserved;
+            shareable -= reserved;
         }
-        let mut open = cpus - books.held().by_runtime;
+        let mut cpus = shareable - (self.remembered(books) - reserved);
+        let by_groups = self.settings.exclusivity == Exclusivity::Groups;
+        let mut open = if by_groups { shareable } else { cpus } - books.held().by_runtime;
         cpus -= books.held().used;
         for entry in books.isolated().filter(|entry| !entry.is_lent()) {
             // The kernel keeps others off the CPUs that the container runs on, and off no others.
             let idle = self.taken(entry) - entry.claim.unwrap_or_default();
             cpus -= idle;
-            open -= idle;
+            if !by_groups {
+                open -= idle;
+            }
         }
         let open = if open.is_empty() { reserved & self.topology.online() } else { open };
         Pool { cpus, open }

@@ -6,7 +6,7 @@
 //! steps, and waits for the second one until the next message.
 
 use super::adjustment::{Adjustment, Update};
-use super::books::Entry;
+use super::books::ContainerEntry;
 use super::model::ContainerId;
 use super::policy::Exclusivity;
 use crate::cpuset::CpuSet;
@@ -14,7 +14,7 @@ use crate::cpuset::CpuSet;
 /// A container that is told where it runs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Change<'a> {
-    pub(super) entry: &'a Entry,
+    pub(super) entry: &'a ContainerEntry,
     /// Where it is to run in the end.
     pub(super) to: Adjustment,
 }
@@ -48,14 +48,14 @@ impl Change<'_> {
     /// The CPUs that it has for itself and has to leave, if any. The kernel takes those that it
     /// keeps by itself.
     pub(super) fn leaves(&self) -> Option<CpuSet> {
-        let by_runtime = self.entry.enforced_by == Exclusivity::Runtime;
-        let left = self.entry.applied.exclusive().filter(|_| by_runtime)? - self.to.cpus();
+        let itself = self.entry.enforced_by != Exclusivity::Kernel;
+        let left = self.entry.applied.exclusive().filter(|_| itself)? - self.to.cpus();
         (!left.is_empty()).then_some(left)
     }
 
     /// The change to where it is to run in the end.
     pub(super) fn update(&self) -> Update {
-        Update { container: self.entry.id().clone(), pin: self.to }
+        Update { container: self.entry.id().clone(), adjustment: self.to }
     }
 
     fn step(&self) -> Step {
@@ -63,7 +63,7 @@ impl Change<'_> {
     }
 
     fn step_to(&self, to: Adjustment) -> Step {
-        let update = Update { container: self.entry.id().clone(), pin: to };
+        let update = Update { container: self.entry.id().clone(), adjustment: to };
         Step { update, waits: to != self.to }
     }
 
@@ -102,7 +102,10 @@ pub(super) fn in_order(changes: Vec<Change<'_>>, last: Option<&ContainerId>) -> 
             }
         }
     }
-    let shared_now: CpuSet = steps.iter().map(|step| step.update.pin.cpus()).collect();
+    // Whatever a shared container is told, it is where the groups above it let it be.
+    let by_groups = shared.iter().any(|change| change.entry.enforced_by == Exclusivity::Groups);
+    let in_the_way = steps.iter().filter(|_| !by_groups);
+    let shared_now: CpuSet = in_the_way.map(|step| step.update.adjustment.cpus()).collect();
     steps.extend(exclusive_in_order(exclusive, &shared_now));
     let widen = |change: &&Change<'_>| change.step_without(&late).unwrap_or_else(|| change.step());
     steps.extend(widened.iter().map(widen));

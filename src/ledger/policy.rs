@@ -28,6 +28,10 @@ pub enum Exclusivity {
     /// The runtime: it updates every shared container to run elsewhere. Needs no privileges.
     #[default]
     Runtime,
+    /// The groups above other containers: `cpuset.cpus` of the QoS classes' groups and of pods says
+    /// where the containers in them may run, whatever is set for these. Needs no privileges. No
+    /// container outside the pod is updated.
+    Groups,
     /// The kernel: the container's control group becomes a cpuset partition, and nothing else on
     /// the machine runs there. No container outside the pod is updated.
     Kernel,
@@ -37,6 +41,7 @@ impl fmt::Display for Exclusivity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Exclusivity::Runtime => "runtime",
+            Exclusivity::Groups => "groups",
             Exclusivity::Kernel => "kernel",
         })
     }

@@ -1,7 +1,7 @@
 //! What a container may have: its pod's budget, its NUMA affinity and the CPUs that its pod can use
 //! again, as a [`Request`] to the engine.
 
-use super::books::{Books, BudgetFit, Entry, PodEntry};
+use super::books::{Books, BudgetFit, ContainerEntry, PodEntry};
 use super::model::Container;
 use super::node::Node;
 use super::terms::Terms;
@@ -131,7 +131,7 @@ pub(super) fn running(
     node: &Node,
     books: &Books,
     pod: &PodEntry,
-    entry: &Entry,
+    entry: &ContainerEntry,
     n: usize,
 ) -> Request {
     let wishes = entry.wishes();

@@ -1,7 +1,7 @@
 //! What others need to know to make it so, and to see whether it is so.
 
 use super::adjustment::Adjustment;
-use super::books::{Books, Found, Phase};
+use super::books::{Books, ContainerRef, Phase};
 use super::cgroup::CgroupPath;
 use super::desired::desired;
 use super::model::{ContainerId, SandboxId};
@@ -18,7 +18,7 @@ pub struct Target {
     /// Its control group, where known.
     pub cgroup: Option<CgroupPath>,
     /// What the runtime was told to set.
-    pub pin: Adjustment,
+    pub adjustment: Adjustment,
     /// Where its processes may really run: less than it was told, if the kernel keeps some of it
     /// for others.
     pub runs_on: CpuSet,
@@ -34,7 +34,7 @@ pub struct Target {
 impl Target {
     /// Whether the kernel keeps others off its CPUs.
     pub fn is_partition(&self) -> bool {
-        self.pin.is_exclusive() && self.enforced_by == Exclusivity::Kernel
+        self.adjustment.is_exclusive() && self.enforced_by == Exclusivity::Kernel
     }
 }
 
@@ -67,20 +67,25 @@ pub struct Deserted {
 
 /// Where a container should run; `None` if it has ended, or while nothing is decided here that
 /// should be seen to.
-pub(super) fn target(node: &Node, books: &Books, pool: &Pool, found: Found<'_>) -> Option<Target> {
-    let Found { pod, entry, .. } = found;
+pub(super) fn target(
+    node: &Node,
+    books: &Books,
+    pool: &Pool,
+    found: ContainerRef<'_>,
+) -> Option<Target> {
+    let ContainerRef { pod, entry, .. } = found;
     if !entry.is_alive() || !node.assigns() {
         return None;
     }
-    let pin = desired(node, pool, pod, entry)?;
+    let adjustment = desired(node, pool, pod, entry)?;
     let by_now = entry.applied.cpus().filter(|_| entry.waits);
-    let pin = by_now.and_then(|cpus| pin.on(cpus)).unwrap_or(pin);
-    let exclusive = pin.is_exclusive();
+    let adjustment = by_now.and_then(|cpus| adjustment.on(cpus)).unwrap_or(adjustment);
+    let (cpus, exclusive) = (adjustment.cpus(), adjustment.is_exclusive());
     Some(Target {
         subject: found.subject(),
         cgroup: entry.cgroup.clone(),
-        pin,
-        runs_on: if exclusive { pin.cpus() } else { left_of(node, books, pin.cpus()) },
+        adjustment,
+        runs_on: if exclusive { cpus } else { left_of(node, books, pool, cpus) },
         enforced_by: entry.enforced_by,
         running: entry.phase == Phase::Running,
         lifts_pod_quota: pod.lifts_quota(),
@@ -88,7 +93,7 @@ pub(super) fn target(node: &Node, books: &Books, pool: &Pool, found: Found<'_>) 
 }
 
 /// A container with exclusive CPUs whose control group is known.
-pub(super) fn holder(Found { pod, entry, .. }: Found<'_>) -> Option<Holder> {
+pub(super) fn holder(ContainerRef { pod, entry, .. }: ContainerRef<'_>) -> Option<Holder> {
     entry.claim?;
     Some(Holder {
         id: entry.id().clone(),
@@ -101,8 +106,13 @@ pub(super) fn holder(Found { pod, entry, .. }: Found<'_>) -> Option<Holder> {
 
 /// Where a shared container runs that is told these CPUs. The kernel lets a group that has none
 /// left run where its parent does.
-pub(super) fn left_of(node: &Node, books: &Books, told: CpuSet) -> CpuSet {
-    let kept = books.held().by_kernel;
-    let left = told - kept;
-    if left.is_empty() { node.topology.online() - kept } else { left }
+pub(super) fn left_of(node: &Node, books: &Books, pool: &Pool, told: CpuSet) -> CpuSet {
+    let around = match node.settings.exclusivity {
+        Exclusivity::Groups => pool.in_groups(node),
+        Exclusivity::Runtime | Exclusivity::Kernel => {
+            node.topology.online() - books.held().by_kernel
+        }
+    };
+    let left = told & around;
+    if left.is_empty() { around } else { left }
 }

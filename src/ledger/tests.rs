@@ -5,6 +5,7 @@ mod budget;
 mod devices;
 mod environment;
 mod grant;
+mod groups;
 mod hotplug;
 mod identity;
 mod kept;
@@ -72,22 +73,22 @@ impl Node {
     fn event(&mut self, event: Event) -> Result<Option<Adjustment>, String> {
         let decision = self.ledger.handle(event).map_err(|rejection| rejection.to_string())?;
         for update in decision.updates {
-            self.set.insert(update.container.0, update.pin.cpus());
+            self.set.insert(update.container.0, update.adjustment.cpus());
         }
-        Ok(decision.pin)
+        Ok(decision.adjustment)
     }
 
     /// Creates and starts a container; returns where it was put.
     fn create(&mut self, pod: &Pod, name: &str, id: &str, milli: u64) -> Result<String, String> {
-        let pin = self.event(Event::Create {
+        let adjustment = self.event(Event::Create {
             pod: pod.clone(),
             container: container(pod, name, id, milli),
         })?;
-        if let Some(pin) = pin {
-            self.set.insert(id.to_owned(), pin.cpus());
+        if let Some(adjustment) = adjustment {
+            self.set.insert(id.to_owned(), adjustment.cpus());
         }
         self.start(pod, name, id, milli);
-        Ok(pin.map_or_else(String::new, |pin| pin.cpus().to_string()))
+        Ok(adjustment.map_or_else(String::new, |adjustment| adjustment.cpus().to_string()))
     }
 
     fn start(&mut self, pod: &Pod, name: &str, id: &str, milli: u64) {
@@ -108,7 +109,7 @@ impl Node {
     /// What no answer has carried is told.
     fn tell(&mut self) {
         for update in deliver(&mut self.ledger, Channel::Runtime) {
-            self.set.insert(update.container.0, update.pin.cpus());
+            self.set.insert(update.container.0, update.adjustment.cpus());
         }
     }
 

@@ -1,6 +1,6 @@
 //! [`View`]: what others may read of the ledger, immutable, as it was at one moment.
 
-use super::books::{Books, Found, Phase};
+use super::books::{Books, ContainerRef, Phase};
 use super::desired::desired;
 use super::model::{ContainerId, CpuRequest, Pod};
 use super::node::{Node, Pool};
@@ -110,12 +110,12 @@ fn container(
     books: &Books,
     pool: &Pool,
     told: Arc<Pod>,
-    Found { pod, name, entry, .. }: Found<'_>,
+    ContainerRef { pod, name, entry, .. }: ContainerRef<'_>,
 ) -> ContainerView {
     // While it stands by the ledger decides nothing.
     let shares = || {
         let to = desired(node, pool, pod, entry).filter(|_| node.assigns())?;
-        Some(left_of(node, books, to.cpus()))
+        Some(left_of(node, books, pool, to.cpus()))
     };
     let runs_on = entry.claim.or_else(shares).or(entry.applied.told());
     ContainerView {

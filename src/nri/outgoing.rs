@@ -10,14 +10,17 @@ use std::collections::HashSet;
 const NO_QUOTA: i64 = -1;
 
 /// The adjustment of a new container: CPUs, memory nodes and quota, and environment variables.
-pub(super) fn adjustment(pin: &Adjustment, environment: &[Variable]) -> wire::ContainerAdjustment {
+pub(super) fn container_adjustment(
+    adjustment: &Adjustment,
+    environment: &[Variable],
+) -> wire::ContainerAdjustment {
     let variable = |(key, value): &Variable| wire::KeyValue {
         key: (*key).to_owned(),
         value: value.clone(),
         ..Default::default()
     };
     let linux = wire::LinuxContainerAdjustment {
-        resources: MessageField::some(resources(pin)),
+        resources: MessageField::some(resources(adjustment)),
         ..Default::default()
     };
     wire::ContainerAdjustment {
@@ -49,7 +52,7 @@ pub(super) fn updates(
 
 fn update(update: &Update) -> wire::ContainerUpdate {
     let linux = wire::LinuxContainerUpdate {
-        resources: MessageField::some(resources(&update.pin)),
+        resources: MessageField::some(resources(&update.adjustment)),
         ..Default::default()
     };
     wire::ContainerUpdate {
@@ -63,14 +66,14 @@ fn update(update: &Update) -> wire::ContainerUpdate {
 
 /// CPUs, and a quota: none for exclusive CPUs, or that of a limit that holds again. Memory nodes
 /// only if they are part of the decision: a change moves a running container's memory.
-fn resources(pin: &Adjustment) -> wire::LinuxResources {
+fn resources(adjustment: &Adjustment) -> wire::LinuxResources {
     let mut cpu = wire::LinuxCPU {
-        cpus: pin.cpus().to_string(),
-        mems: pin.mems().map_or_else(String::new, |mems| mems.to_string()),
+        cpus: adjustment.cpus().to_string(),
+        mems: adjustment.mems().map_or_else(String::new, |mems| mems.to_string()),
         ..Default::default()
     };
-    let lifted = pin.is_exclusive().then_some(NO_QUOTA);
-    let (set, period) = pin.limit().map(MilliCpu::quota).unzip();
+    let lifted = adjustment.is_exclusive().then_some(NO_QUOTA);
+    let (set, period) = adjustment.limit().map(MilliCpu::quota).unzip();
     if let Some(value) = lifted.or(set) {
         cpu.quota = MessageField::some(wire::OptionalInt64 { value, ..Default::default() });
     }
@@ -85,17 +88,17 @@ mod tests {
     use super::*;
 
     fn shared(id: &str, cpus: &str) -> Update {
-        let pin = Adjustment::shared(cpus.parse().unwrap()).unwrap();
-        Update { container: ContainerId(id.into()), pin }
+        let adjustment = Adjustment::shared(cpus.parse().unwrap()).unwrap();
+        Update { container: ContainerId(id.into()), adjustment }
     }
 
     #[test]
     fn adjustments() {
-        for (pin, cpus, quota) in [
+        for (adjustment, cpus, quota) in [
             (Adjustment::exclusive("8-15,17".parse().unwrap()), "8-15,17", Some(-1)),
             (Adjustment::shared("0-1".parse().unwrap()), "0-1", None),
         ] {
-            let made = adjustment(&pin.unwrap(), &[]);
+            let made = container_adjustment(&adjustment.unwrap(), &[]);
             let cpu = &made.linux.resources.cpu;
             assert_eq!(
                 (cpu.cpus.as_str(), cpu.quota.as_ref().map(|quota| quota.value)),
@@ -105,15 +108,16 @@ mod tests {
             assert!(cpu.shares.is_none() && cpu.period.is_none());
         }
         // Its CPUs are no longer its own, so its limit holds again.
-        let pin =
+        let adjustment =
             Adjustment::shared("0-1".parse().unwrap()).unwrap().with_limit(Some(MilliCpu(2500)));
-        let made = adjustment(&pin, &[]);
+        let made = container_adjustment(&adjustment, &[]);
         let cpu = &made.linux.resources.cpu;
         assert_eq!((cpu.quota.value, cpu.period.value), (250_000, 100_000));
-        let pin = Adjustment::exclusive("4".parse().unwrap()).unwrap();
-        let made = adjustment(&pin.with_mems(Some([0, 3].into_iter().collect())), &[]);
+        let adjustment = Adjustment::exclusive("4".parse().unwrap()).unwrap();
+        let made =
+            container_adjustment(&adjustment.with_mems(Some([0, 3].into_iter().collect())), &[]);
         assert_eq!(made.linux.resources.cpu.mems, "0,3");
-        let made = adjustment(&pin.with_mems(Some(Default::default())), &[]);
+        let made = container_adjustment(&adjustment.with_mems(Some(Default::default())), &[]);
         assert_eq!(made.linux.resources.cpu.mems, "", "an empty set is never sent");
     }
 
@@ -123,7 +127,7 @@ mod tests {
         let asked = [
             shared("b", "0-1"),
             shared("a", "0-2"),
-            Update { container: ContainerId("x".into()), pin: exclusive },
+            Update { container: ContainerId("x".into()), adjustment: exclusive },
         ];
         let made = updates(&asked, None);
         let seen: Vec<_> = made

@@ -369,9 +369,11 @@ impl Outcome {
             }
             Outcome::Create(id) => encode(&wire::CreateContainerResponse {
                 adjust: decision
-                    .pin
+                    .adjustment
                     .as_ref()
-                    .map(|pin| outgoing::adjustment(pin, &decision.environment))
+                    .map(|adjustment| {
+                        outgoing::container_adjustment(adjustment, &decision.environment)
+                    })
                     .into(),
                 update: update(Some(id)),
                 ..Default::default()

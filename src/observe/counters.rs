@@ -114,8 +114,10 @@ impl Counters {
             self.admissions.observe(took.as_secs_f64() * 1000.0);
             let outcome = match answer {
                 Err(_) => Outcome::Refused,
-                Ok(Decision { pin: None, .. }) => Outcome::Untouched,
-                Ok(Decision { pin: Some(pin), .. }) if pin.is_exclusive() => Outcome::Exclusive,
+                Ok(Decision { adjustment: None, .. }) => Outcome::Untouched,
+                Ok(Decision { adjustment: Some(adjustment), .. }) if adjustment.is_exclusive() => {
+                    Outcome::Exclusive
+                }
                 Ok(_) => Outcome::Shared,
             };
             *self.decisions.entry(outcome).or_default() += 1;

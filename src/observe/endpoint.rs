@@ -3,7 +3,7 @@
 
 use super::connections::Connections;
 use super::figures::Figures;
-use super::http::{self, Request, Response, Status};
+use super::http::{self, Request, Response, StatusCode};
 use super::question::{NodeView, Observer};
 use super::{health, metrics, page, report};
 use serde::Serialize;
@@ -183,14 +183,14 @@ async fn answer(request: Request, client: Client, observer: Observer) -> Respons
     let seen = |view: &NodeView| seen(&request, client, view);
     let result = match (request.path.as_str(), client) {
         ("/metrics", _) => view.await.map(|view| match metrics::text(&view.figures) {
-            Ok(body) => Response { status: Status::Ok, media_type: metrics::MEDIA_TYPE, body },
-            Err(error) => Response::text(Status::Internal, error.to_string()),
+            Ok(body) => Response { status: StatusCode::Ok, media_type: metrics::MEDIA_TYPE, body },
+            Err(error) => Response::text(StatusCode::Internal, error.to_string()),
         }),
         ("/healthz", _) => view.await.map(|view| well(&view.figures)),
         ("/readyz", _) => {
             view.await.map(|view| match health::obstacles(&view.figures).as_slice() {
                 [] => well(&view.figures),
-                obstacles => Response::text(Status::Unavailable, obstacles.join("\n")),
+                obstacles => Response::text(StatusCode::Unavailable, obstacles.join("\n")),
             })
         }
         ("/status", Client::Ourselves) => view.await.map(|view| json(&view.status())),
@@ -201,20 +201,20 @@ async fn answer(request: Request, client: Client, observer: Observer) -> Respons
         ("/fragment", _) => view.await.map(|view| html(page::fragment(&seen(&view)))),
         ("/picture.svg", _) => view.await.map(|view| match page::picture(&seen(&view)) {
             Ok(picture) => svg(picture),
-            Err(why) => Response::text(Status::Unavailable, why),
+            Err(why) => Response::text(StatusCode::Unavailable, why),
         }),
         ("/icon.svg", _) => Ok(svg(page::ICON.to_owned())),
         ("/page.js", _) => Ok(of_type("text/javascript; charset=utf-8", page::SCRIPT.to_owned())),
-        _ => Ok(Response::text(Status::NotFound, format!("there is only\n{PATHS}"))),
+        _ => Ok(Response::text(StatusCode::NotFound, format!("there is only\n{PATHS}"))),
     };
-    result.unwrap_or_else(|why| Response::text(Status::Unavailable, why.to_string()))
+    result.unwrap_or_else(|why| Response::text(StatusCode::Unavailable, why.to_string()))
 }
 
 /// `ok`, and the warnings below it.
 fn well(figures: &Figures) -> Response {
     let mut lines = vec!["ok".to_owned()];
     lines.extend(health::warnings(figures).iter().map(|warning| format!("warning: {warning}")));
-    Response::text(Status::Ok, lines.join("\n"))
+    Response::text(StatusCode::Ok, lines.join("\n"))
 }
 
 /// What a client may see of the node on the page. Only clients on the node see the pods' names. A
@@ -239,12 +239,12 @@ fn svg(body: String) -> Response {
 }
 
 fn of_type(media_type: &'static str, body: String) -> Response {
-    Response { status: Status::Ok, media_type, body: body.into_bytes() }
+    Response { status: StatusCode::Ok, media_type, body: body.into_bytes() }
 }
 
 fn json(value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
-        Ok(body) => Response { status: Status::Ok, media_type: "application/json", body },
-        Err(error) => Response::text(Status::Internal, error.to_string()),
+        Ok(body) => Response { status: StatusCode::Ok, media_type: "application/json", body },
+        Err(error) => Response::text(StatusCode::Internal, error.to_string()),
     }
 }

@@ -44,7 +44,7 @@ pub struct Request {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
     /// The status, and its words.
-    pub status: Status,
+    pub status: StatusCode,
     /// The media type of the body.
     pub media_type: &'static str,
     /// The body.
@@ -53,7 +53,7 @@ pub struct Response {
 
 /// The status codes in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum StatusCode {
     /// 200.
     Ok,
     /// 400.
@@ -70,23 +70,23 @@ pub enum Status {
     Unavailable,
 }
 
-impl Status {
+impl StatusCode {
     fn line(self) -> &'static str {
         match self {
-            Status::Ok => "200 OK",
-            Status::BadRequest => "400 Bad Request",
-            Status::NotFound => "404 Not Found",
-            Status::MethodNotAllowed => "405 Method Not Allowed",
-            Status::TooLarge => "431 Request Header Fields Too Large",
-            Status::Internal => "500 Internal Server Error",
-            Status::Unavailable => "503 Service Unavailable",
+            StatusCode::Ok => "200 OK",
+            StatusCode::BadRequest => "400 Bad Request",
+            StatusCode::NotFound => "404 Not Found",
+            StatusCode::MethodNotAllowed => "405 Method Not Allowed",
+            StatusCode::TooLarge => "431 Request Header Fields Too Large",
+            StatusCode::Internal => "500 Internal Server Error",
+            StatusCode::Unavailable => "503 Service Unavailable",
         }
     }
 }
 
 impl Response {
     /// A text for people, ending in a new line.
-    pub fn text(status: Status, text: impl AsRef<str>) -> Response {
+    pub fn text(status: StatusCode, text: impl AsRef<str>) -> Response {
         let body = format!("{}\n", text.as_ref().trim_end()).into_bytes();
         Response { status, media_type: "text/plain; charset=utf-8", body }
     }
@@ -139,7 +139,7 @@ async fn read(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Head> {
         }
         if bytes.len() >= MAX_HEAD {
             let why = format!("a request may have {MAX_HEAD} bytes before its body");
-            return Ok(Head::Refused(Response::text(Status::TooLarge, why)));
+            return Ok(Head::Refused(Response::text(StatusCode::TooLarge, why)));
         }
         let room = (MAX_HEAD - bytes.len()) as u64;
         if (&mut *stream).take(room).read_buf(&mut bytes).await? == 0 {
@@ -157,16 +157,21 @@ fn parse(bytes: &[u8]) -> Option<Head> {
         Ok(httparse::Status::Partial) => return None,
         Ok(httparse::Status::Complete(_)) => {}
         Err(httparse::Error::TooManyHeaders) => {
-            return refused(Status::TooLarge, format!("a request may have {MAX_FIELDS} fields"));
+            return refused(
+                StatusCode::TooLarge,
+                format!("a request may have {MAX_FIELDS} fields"),
+            );
         }
-        Err(error) => return refused(Status::BadRequest, format!("this is not HTTP/1.1: {error}")),
+        Err(error) => {
+            return refused(StatusCode::BadRequest, format!("this is not HTTP/1.1: {error}"));
+        }
     }
     let method = match request.method {
         Some("GET") => Method::Get,
         Some("HEAD") => Method::Head,
         _ => {
             let why = "there is nothing to change here: GET and HEAD only";
-            return refused(Status::MethodNotAllowed, why.to_owned());
+            return refused(StatusCode::MethodNotAllowed, why.to_owned());
         }
     };
     let target = request.path.unwrap_or_default();

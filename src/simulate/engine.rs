@@ -204,8 +204,9 @@ impl Engine<'_> {
             let create = Event::Create { pod: guest.pod.clone(), container: instance.clone() };
             match self.ask(create) {
                 Ok(decision) => {
-                    let pin = decision.pin.filter(crate::ledger::Adjustment::is_exclusive);
-                    let exclusive = pin.map(|pin| pin.cpus());
+                    let adjustment =
+                        decision.adjustment.filter(crate::ledger::Adjustment::is_exclusive);
+                    let exclusive = adjustment.map(|adjustment| adjustment.cpus());
                     self.see(&Happening::Placed { pod, container, exclusive });
                     self.tell(Event::Started { pod: guest.pod.clone(), container: instance });
                     if container.kind == ContainerKind::Init {

@@ -191,7 +191,7 @@ async fn own(mut inbox: mpsc::UnboundedReceiver<Message>) {
                 }
             }
             Message::Validate { container, cpus, reply, .. } => {
-                let decided = ledger.target(&container).map(|placed| placed.pin.cpus());
+                let decided = ledger.target(&container).map(|placed| placed.adjustment.cpus());
                 let approved = decided.is_some() && decided == cpus;
                 let answer = approved.then_some(()).ok_or(Refusal("not as decided".into()));
                 drop(reply.send(answer));

@@ -113,7 +113,7 @@ async fn events_without_a_name() {
 async fn creations_are_pinned_and_others_moved() {
     let decide = |event: &Event| match event {
         Event::Create { .. } => at_once(Decision {
-            pin: Adjustment::exclusive("8-17".parse().unwrap()),
+            adjustment: Adjustment::exclusive("8-17".parse().unwrap()),
             environment: vec![("NRI_CPU_MANAGER_CPUS", "8-17".to_owned())],
             updates: vec![shared("s2", "0-1"), shared("s1", "0-1,18-23"), shared("new", "5")],
         }),
@@ -323,8 +323,8 @@ async fn time_limits() {
 async fn cancelled_calls() {
     let slow = |event: &Event| match event {
         Event::Create { container, .. } => {
-            let pin = Adjustment::shared(container.id.0.parse().unwrap());
-            (Duration::from_millis(700), Ok(Decision { pin, ..Decision::default() }))
+            let adjustment = Adjustment::shared(container.id.0.parse().unwrap());
+            (Duration::from_millis(700), Ok(Decision { adjustment, ..Decision::default() }))
         }
         _ => content(event),
     };

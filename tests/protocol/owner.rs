@@ -115,8 +115,8 @@ pub(crate) fn refuse(why: &str) -> Answer {
 }
 
 pub(crate) fn shared(id: &str, cpus: &str) -> Update {
-    let pin = Adjustment::shared(cpus.parse().unwrap()).unwrap();
-    Update { container: ContainerId(id.into()), pin }
+    let adjustment = Adjustment::shared(cpus.parse().unwrap()).unwrap();
+    Update { container: ContainerId(id.into()), adjustment }
 }
 
 /// A plugin that runs, and the way to tell it to stop.

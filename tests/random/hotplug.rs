@@ -19,9 +19,9 @@ impl Node {
         self.event(Event::Machine(self.topology.clone()));
         self.carry_out_pending();
         for (id, instance) in before {
-            let Some(was) = exclusive(instance.pin) else { continue };
+            let Some(was) = exclusive(instance.adjustment) else { continue };
             let complete = instance.wanted() == Some(was.len()) && was.is_subset(&online);
-            let is = exclusive(self.instances[&id].pin);
+            let is = exclusive(self.instances[&id].adjustment);
             assert!(!complete || instance.stopped || is == Some(was), "{id} from {was} to {is:?}");
             let by_cores = |(name, _): &(String, String)| name.starts_with("smt.");
             let halves = self.settings.placement.options.full_pcpus_only

@@ -2,9 +2,17 @@
 
 use super::{Instance, Node};
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::{Adjustment, Target};
+use nri_cpu_manager::ledger::{Adjustment, ContainerId, Exclusivity, Target};
 
 impl Node {
+    /// Where a container runs: the groups above one that shares CPUs can allow it less than it is
+    /// told.
+    pub(super) fn runs_on(&self, id: &ContainerId, pin: Adjustment) -> CpuSet {
+        let by_groups = self.settings.exclusivity == Exclusivity::Groups && !pin.is_exclusive();
+        let target = self.ledger.target(id).filter(|_| by_groups);
+        target.map_or(pin.cpus(), |target| target.runs_on & pin.cpus())
+    }
+
     /// The invariants, on what the runtime believes.
     pub(super) fn check(&self) {
         assert_eq!(self.ledger.check(), Ok(()));
@@ -17,20 +25,29 @@ impl Node {
         let mut taken = CpuSet::EMPTY;
         let alive: Vec<&Instance> =
             self.instances.values().filter(|instance| !instance.stopped).collect();
-        for pin in alive.iter().filter_map(|instance| instance.pin).filter(Adjustment::is_exclusive)
+        for adjustment in
+            alive.iter().filter_map(|instance| instance.adjustment).filter(Adjustment::is_exclusive)
         {
-            assert!(pin.cpus().is_disjoint(&taken), "exclusive twice: {}", pin.cpus() & taken);
-            assert!(pin.cpus().is_disjoint(&self.settings.placement.reserved));
-            assert!(pin.cpus().is_subset(&self.topology.online()));
-            taken |= pin.cpus();
+            assert!(
+                adjustment.cpus().is_disjoint(&taken),
+                "exclusive twice: {}",
+                adjustment.cpus() & taken
+            );
+            assert!(adjustment.cpus().is_disjoint(&self.settings.placement.reserved));
+            assert!(adjustment.cpus().is_subset(&self.topology.online()));
+            taken |= adjustment.cpus();
         }
         if !self.ledger.shared_cpus().is_empty() {
             self.check_idle();
         }
         for instance in alive {
-            let Some(pin) = instance.pin.filter(|pin| !pin.is_exclusive()) else { continue };
+            let Some(adjustment) =
+                instance.adjustment.filter(|adjustment| !adjustment.is_exclusive())
+            else {
+                continue;
+            };
             // The kernel keeps it off those that it keeps.
-            let overlap = pin.cpus() & (taken - kept);
+            let overlap = self.runs_on(&instance.container.id, adjustment) & (taken - kept);
             // With everything exclusive, and the reserved ones offline, there is nothing that it
             // could be told.
             if self.ledger.shared_cpus().is_empty() {

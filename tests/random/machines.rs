@@ -13,7 +13,11 @@ use proptest::prelude::*;
 
 pub(super) fn machine() -> impl Strategy<Value = (Topology, Settings)> {
     let shape = (1..3usize, 1..3usize, 1..3usize, 2..5usize, 1..3usize);
-    let exclusivity = prop_oneof![Just(Exclusivity::Runtime), Just(Exclusivity::Kernel)];
+    let exclusivity = prop_oneof![
+        Just(Exclusivity::Runtime),
+        Just(Exclusivity::Groups),
+        Just(Exclusivity::Kernel)
+    ];
     (shape, options(), topology_manager(), 1..4usize, exclusivity).prop_map(
         |(
             (sockets, nodes, caches, cores, threads),

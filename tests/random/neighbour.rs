@@ -22,14 +22,15 @@ impl Node {
             let wanted = n.filter(|_| instance.pod.qos == Qos::Guaranteed);
             // Nor does it know of siblings that are kept idle.
             let claims = self.ledger.claims().map(|claim| claim.cpus);
-            let pins = self.instances.values().filter_map(|instance| exclusive(instance.pin));
+            let pins =
+                self.instances.values().filter_map(|instance| exclusive(instance.adjustment));
             let taken: CpuSet = claims.chain(pins).collect();
             let taken = taken | self.settings.placement.reserved;
             let free = self.topology.online() - taken;
-            instance.pin = wanted.filter(|n| *n <= free.len()).and_then(|n| {
+            instance.adjustment = wanted.filter(|n| *n <= free.len()).and_then(|n| {
                 Adjustment::exclusive((free - free.lowest(free.len() - n)).lowest(n))
             });
-            instance.container.cpus = instance.pin.map(|pin| pin.cpus());
+            instance.container.cpus = instance.adjustment.map(|adjustment| adjustment.cpus());
             instance.running = true;
             let (pod, container) = (instance.pod.clone(), instance.container.clone());
             if let Some(decision) =
@@ -44,8 +45,11 @@ impl Node {
         self.event(Event::Kubelet { stance: Stance::Assign, claims: Vec::new() });
         self.event(Event::Stop(ContainerId("nobody".to_owned())));
         for (id, instance) in before.iter().filter(|(_, instance)| !instance.stopped) {
-            let was = instance.pin.filter(Adjustment::is_exclusive).map(|pin| pin.cpus());
-            let is = exclusive(self.instances[id].pin);
+            let was = instance
+                .adjustment
+                .filter(Adjustment::is_exclusive)
+                .map(|adjustment| adjustment.cpus());
+            let is = exclusive(self.instances[id].adjustment);
             // A container that has lost CPUs keeps the others, and may get new ones.
             let complete = was.map(|was| was.len()) == instance.wanted();
             let kept = was.zip(is).is_some_and(|(was, is)| was.is_subset(&is));

@@ -22,7 +22,7 @@ impl Node {
             );
             self.check_gain(update, &holders);
             if let Some(instance) = self.instances.get_mut(&update.container.0) {
-                instance.pin = Some(update.pin);
+                instance.adjustment = Some(update.adjustment);
             }
         }
     }
@@ -37,14 +37,14 @@ impl Node {
 
     fn check_gain(&self, update: &Update, holders: &HashSet<String>) {
         let Some(instance) = self.instances.get(&update.container.0) else { return };
-        let Some(before) = instance.pin.as_ref().map(Adjustment::cpus) else { return };
-        let gains = update.pin.cpus() - before;
-        let alone = update.pin.is_exclusive() && holders.contains(&update.container.0);
+        let Some(before) = instance.adjustment.as_ref().map(Adjustment::cpus) else { return };
+        let gains = update.adjustment.cpus() - before;
+        let alone = update.adjustment.is_exclusive() && holders.contains(&update.container.0);
         let running = |instance: &&Instance| !instance.stopped;
         for other in self.instances.values().filter(running) {
             let id = &other.container.id;
-            let Some(has) = other.pin.map(|pin| pin.cpus()) else { continue };
-            let own = exclusive(other.pin).is_some() && holders.contains(&id.0);
+            let Some(has) = other.adjustment.map(|adjustment| adjustment.cpus()) else { continue };
+            let own = exclusive(other.adjustment).is_some() && holders.contains(&id.0);
             let both: CpuSet = gains & has;
             assert!(
                 *id == update.container || !(alone || own) || both.is_empty(),

@@ -9,7 +9,7 @@ impl Node {
         let Some(id) = self.pick(container).filter(|id| !self.instances[id].stopped) else {
             return;
         };
-        let Instance { pod, container, pin: was, .. } = self.instances[&id].clone();
+        let Instance { pod, container, adjustment: was, .. } = self.instances[&id].clone();
         if tells_pod {
             let halves = u64::from(halves);
             let budget = pod.budget.map(|budget| MilliCpu(budget.0.max(halves * 500)));
@@ -27,14 +27,15 @@ impl Node {
         resized.container.cpu = cpu;
         // It needs no update if it shares just the CPUs that were its own.
         if amount.and_then(MilliCpu::whole_cpus).is_none() {
-            resized.pin = resized.pin.and_then(|pin| Adjustment::shared(pin.cpus()));
+            resized.adjustment =
+                resized.adjustment.and_then(|adjustment| Adjustment::shared(adjustment.cpus()));
         }
-        if let (Some(was), Some(is)) = (exclusive(was), exclusive(self.instances[&id].pin)) {
+        if let (Some(was), Some(is)) = (exclusive(was), exclusive(self.instances[&id].adjustment)) {
             assert!(was.is_subset(&is) || is.is_subset(&was), "{id} from {was} to {is}");
         }
         for (other, instance) in before.iter().filter(|(other, _)| **other != id) {
-            let was = exclusive(instance.pin);
-            let is = exclusive(self.instances[other].pin);
+            let was = exclusive(instance.adjustment);
+            let is = exclusive(self.instances[other].adjustment);
             assert!(
                 was.is_none() || instance.stopped || is == was,
                 "{other} from {was:?} to {is:?}"

@@ -2,10 +2,12 @@
 
 use super::wishes::opts_out;
 use super::{Instance, Node, PodSpec, exclusive};
+use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::ContainerId;
 use nri_cpu_manager::ledger::{
     Claim, Container, CpuRequest, Event, Ledger, MilliCpu, Pod, Policy, Qos, SandboxId, Target,
 };
+use std::collections::BTreeMap;
 
 impl Node {
     /// With its checkpoint, without one, or with an old one. It moves no container.
@@ -32,18 +34,26 @@ impl Node {
             .filter(Target::is_partition)
             .map(|placed| placed.subject.id)
             .collect();
+        let runs_on: BTreeMap<String, CpuSet> = self
+            .instances
+            .iter()
+            .filter_map(|(id, instance)| {
+                Some((id.clone(), self.runs_on(&instance.container.id, instance.adjustment?)))
+            })
+            .collect();
         self.ledger = Ledger::new(self.topology.clone(), self.settings.clone(), memory);
         // CRI-O lists what it created, whatever became of it by resizes; and a quota that has been
         // lifted is in no list.
         let outdated = remembered && self.serial.is_multiple_of(3);
-        let tells_less = |instance: &Instance| remembered && exclusive(instance.pin).is_some();
+        let tells_less =
+            |instance: &Instance| remembered && exclusive(instance.adjustment).is_some();
         let listed = |instance: &Instance| match tells_less(instance) {
             true if outdated => CpuRequest { request: Some(MilliCpu(1000)), limit: None },
             true => CpuRequest { limit: None, ..instance.container.cpu },
             false => instance.container.cpu,
         };
         let report = |instance: &Instance| Container {
-            cpus: instance.pin.map(|pin| pin.cpus()),
+            cpus: runs_on.get(&instance.container.id.0).copied(),
             cpu: listed(instance),
             partitioned: partitions.contains(&instance.container.id),
             outdated: outdated && tells_less(instance),
@@ -69,8 +79,9 @@ impl Node {
         self.unclaimed_share();
         for (id, instance) in before {
             // One that lost CPUs for good may be completed.
-            let was = exclusive(instance.pin).filter(|was| instance.wanted() == Some(was.len()));
-            let is = self.instances[&id].pin.map(|pin| pin.cpus());
+            let was =
+                exclusive(instance.adjustment).filter(|was| instance.wanted() == Some(was.len()));
+            let is = self.instances[&id].adjustment.map(|adjustment| adjustment.cpus());
             assert!(
                 !(remembered || asks(&instance.pod)) || was.is_none() || is == was,
                 "{id} was moved from {was:?} to {is:?} by a restart"

@@ -15,10 +15,14 @@ impl Node {
         self.carry_out_pending();
         self.unclaimed_share();
         for (id, instance) in before.iter().filter(|(_, instance)| !instance.stopped) {
-            let Some(was) = exclusive(instance.pin) else { continue };
+            let Some(was) = exclusive(instance.adjustment) else { continue };
             let now = &self.instances[id];
             let legal = was.is_disjoint(&reserved) && instance.wanted() == Some(was.len());
-            assert!(!legal || exclusive(now.pin) == Some(was), "{id} from {was} to {:?}", now.pin);
+            assert!(
+                !legal || exclusive(now.adjustment) == Some(was),
+                "{id} from {was} to {:?}",
+                now.adjustment
+            );
         }
     }
 
@@ -27,7 +31,8 @@ impl Node {
     pub(super) fn unclaimed_share(&mut self) {
         let holders: BTreeSet<String> = self.claims().into_iter().map(|claim| claim.id.0).collect();
         for (_, instance) in self.instances.iter_mut().filter(|(id, _)| !holders.contains(*id)) {
-            instance.pin = instance.pin.and_then(|pin| Adjustment::shared(pin.cpus()));
+            instance.adjustment =
+                instance.adjustment.and_then(|adjustment| Adjustment::shared(adjustment.cpus()));
         }
     }
 
@@ -42,7 +47,7 @@ impl Node {
         let pods = specs.map(|spec| spec.pod.clone()).collect();
         let alive = self.instances.values().filter(|instance| !instance.stopped);
         let containers = alive.map(|instance| Container {
-            cpus: instance.pin.map(|pin| pin.cpus()),
+            cpus: instance.adjustment.map(|adjustment| adjustment.cpus()),
             ..instance.container.clone()
         });
         let event = Event::Synchronize { pods, containers: containers.collect() };

@@ -21,8 +21,8 @@ impl Node {
             self.event(Event::Stop(id.clone()));
         }
         self.event(Event::Remove(id));
-        let kept =
-            exclusive(failed.pin).filter(|cpus| before.as_ref().is_some_and(|b| b.cpus == *cpus));
+        let kept = exclusive(failed.adjustment)
+            .filter(|cpus| before.as_ref().is_some_and(|b| b.cpus == *cpus));
         if kept.is_some() {
             assert_eq!(its(self.claims()).map(|claim| claim.cpus), kept, "{of:?}");
         }

@@ -55,9 +55,10 @@ impl Node {
             let whole: CpuSet = cores.filter(|core| !core.is_disjoint(&claim.cpus)).collect();
             let idle = whole - claim.cpus - self.settings.placement.reserved;
             for instance in self.instances.values().filter(|instance| !instance.stopped) {
-                let Some(pin) = instance.pin else { continue };
+                let Some(adjustment) = instance.adjustment else { continue };
                 let id = &instance.container.id;
-                assert!(pin.cpus().is_disjoint(&idle), "{id} runs on idle siblings {idle}");
+                let runs = self.runs_on(id, adjustment);
+                assert!(runs.is_disjoint(&idle), "{id} runs on idle siblings {idle}");
             }
         }
     }

@@ -69,7 +69,7 @@ impl Daemon {
 
     pub(crate) async fn create(&self, name: &str, qos: Qos, milli: u64) -> Result<String, String> {
         let decision = self.event(create(name, qos, milli)).await.map_err(|refusal| refusal.0)?;
-        Ok(decision.pin.unwrap().cpus().to_string())
+        Ok(decision.adjustment.unwrap().cpus().to_string())
     }
 
     /// Creates a container for which the kubelet names these CPUs; the CPUs the answer puts in
@@ -86,7 +86,7 @@ impl Daemon {
         }
         let decision = self.event(event).await.map_err(|refusal| refusal.0)?;
         assert_eq!(decision.updates, []);
-        Ok(decision.pin.map(|pin| pin.cpus().to_string()))
+        Ok(decision.adjustment.map(|adjustment| adjustment.cpus().to_string()))
     }
 
     /// Replaces the kubelet's state file as the kubelet does.
@@ -105,7 +105,7 @@ impl Daemon {
 
 /// What an answer changes for others.
 pub(crate) fn told(answer: &Decision) -> Vec<String> {
-    let update = |update: &Update| format!("{} {}", update.container, update.pin.cpus());
+    let update = |update: &Update| format!("{} {}", update.container, update.adjustment.cpus());
     answer.updates.iter().map(update).collect()
 }
 

@@ -135,7 +135,7 @@ impl Observed {
 
     pub(crate) async fn create(&self, name: &str, qos: Qos, milli: u64) -> Result<String, String> {
         let decision = self.event(create(name, qos, milli)).await.map_err(|refusal| refusal.0)?;
-        Ok(decision.pin.unwrap().cpus().to_string())
+        Ok(decision.adjustment.unwrap().cpus().to_string())
     }
 }
 

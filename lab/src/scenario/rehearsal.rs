@@ -38,7 +38,7 @@ impl Rehearsal {
     fn tell(&mut self, event: Event) -> Result<Decision, String> {
         let decision = self.ledger.handle(event).map_err(|why| why.to_string())?;
         for update in &decision.updates {
-            self.cpus.insert(update.container.0.clone(), update.pin.cpus());
+            self.cpus.insert(update.container.0.clone(), update.adjustment.cpus());
         }
         Ok(decision)
     }
@@ -110,8 +110,8 @@ impl Rehearsal {
         let container = ledger::Container::new(id, reported.sandbox.clone(), &only.name, cpu);
         self.tell(Event::RunPod(reported.clone()))?;
         let create = Event::Create { pod: reported.clone(), container: container.clone() };
-        let pin = self.tell(create)?.pin.unwrap();
-        self.cpus.insert(pod.name.clone(), pin.cpus());
+        let adjustment = self.tell(create)?.adjustment.unwrap();
+        self.cpus.insert(pod.name.clone(), adjustment.cpus());
         self.tell(Event::Started { pod: reported, container }).map(|_| ())
     }
 

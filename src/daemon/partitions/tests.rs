@@ -65,9 +65,9 @@ impl Node {
     async fn create(&mut self, id: &str) -> (Option<CpuSet>, Result<Vec<Update>, KernelRefusal>) {
         let event = create(id);
         let step = Step::of(&event);
-        let pin = self.keeper.ledger.handle(event).unwrap().pin;
+        let adjustment = self.keeper.ledger.handle(event).unwrap().adjustment;
         let followed = self.follow(step).await;
-        (pin.map(|pin| pin.cpus()), followed)
+        (adjustment.map(|adjustment| adjustment.cpus()), followed)
     }
 
     async fn follow(&mut self, step: Step) -> Result<Vec<Update>, KernelRefusal> {
@@ -91,7 +91,10 @@ impl Node {
         let mut changes = self.keeper.ledger.handle(event).unwrap().updates;
         changes.extend(self.follow(step).await.unwrap());
         self.hold_back(&mut changes).await;
-        changes.iter().map(|change| format!("{} {}", change.container, change.pin.cpus())).collect()
+        changes
+            .iter()
+            .map(|change| format!("{} {}", change.container, change.adjustment.cpus()))
+            .collect()
     }
 }
 
@@ -181,7 +184,7 @@ async fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
     let (told, id) = (node.grow("c").await, ContainerId("c".to_owned()));
     assert_eq!(told, [""; 0]);
     let placed = node.keeper.ledger.target(&id).unwrap();
-    assert!(placed.is_partition() && placed.pin.cpus().to_string() == "1-4");
+    assert!(placed.is_partition() && placed.adjustment.cpus().to_string() == "1-4");
     let group = node.root.path().join("kubepods/pod/c");
     let text = |file: &str| fs::read_to_string(group.join(file)).unwrap();
     assert_eq!([text("cpuset.cpus"), text("cpuset.cpus.partition")], ["1-2\n", "root\n"]);
@@ -197,7 +200,8 @@ async fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
     fs::write(&effective, "0,3-7\n").unwrap();
     let mut changes = node.keeper.deliver(Channel::Runtime);
     node.hold_back(&mut changes).await;
-    let told: Vec<String> = changes.iter().map(|change| change.pin.cpus().to_string()).collect();
+    let told: Vec<String> =
+        changes.iter().map(|change| change.adjustment.cpus().to_string()).collect();
     assert_eq!(told, ["1-4"]);
 }
 
@@ -215,8 +219,8 @@ async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
         let cpu = CpuRequest { request: amount, limit: amount };
         Event::Create { pod, container: Container { name: id.to_owned(), cpu, ..container } }
     };
-    let pin = node.keeper.ledger.handle(shared("s")).unwrap().pin;
-    assert_eq!(pin.unwrap().cpus().to_string(), "0,3-7");
+    let adjustment = node.keeper.ledger.handle(shared("s")).unwrap().adjustment;
+    assert_eq!(adjustment.unwrap().cpus().to_string(), "0,3-7");
     let files =
         [("", "0,3-7"), (".exclusive", ""), (".effective", "0,3-7"), (".partition", "member")];
     write(&root, "kubepods/pod/s", files);
@@ -309,8 +313,14 @@ async fn all_changes_of_an_answer_wait_together() {
         container.sandbox = pod.sandbox.clone();
         container.cpu = CpuRequest { request: amount, limit: amount };
         let id = container.id.clone();
-        let pin = node.keeper.ledger.handle(Event::Create { pod, container }).unwrap().pin.unwrap();
-        changes.push(Update { container: id, pin });
+        let adjustment = node
+            .keeper
+            .ledger
+            .handle(Event::Create { pod, container })
+            .unwrap()
+            .adjustment
+            .unwrap();
+        changes.push(Update { container: id, adjustment });
     }
     fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0,7\n").unwrap();
     let start = std::time::Instant::now();

@@ -14,7 +14,7 @@ fn finding(name: &str, set: &str) -> Finding {
     let placed = Target {
         subject,
         cgroup: None,
-        pin: Adjustment::shared(cpus).unwrap(),
+        adjustment: Adjustment::shared(cpus).unwrap(),
         runs_on: cpus,
         enforced_by: Exclusivity::Runtime,
         running: true,
@@ -24,8 +24,8 @@ fn finding(name: &str, set: &str) -> Finding {
 }
 
 fn changes(count: usize) -> Vec<Update> {
-    let pin = Adjustment::shared("4-7".parse().unwrap()).unwrap();
-    (0..count).map(|i| Update { container: ContainerId(i.to_string()), pin }).collect()
+    let adjustment = Adjustment::shared("4-7".parse().unwrap()).unwrap();
+    (0..count).map(|i| Update { container: ContainerId(i.to_string()), adjustment }).collect()
 }
 
 /// A watcher with its clock.

@@ -60,7 +60,7 @@ fn exclusive(cpus: &str, enforced_by: Exclusivity) -> Target {
             id: ContainerId("id".into()),
         },
         cgroup: CgroupPath::new("kubepods/poda/c"),
-        pin: Adjustment::exclusive(cpus).unwrap(),
+        adjustment: Adjustment::exclusive(cpus).unwrap(),
         runs_on: cpus,
         enforced_by,
         running: true,
@@ -207,7 +207,7 @@ fn a_mask_that_was_inherited_is_widened_wherever_it_is() {
 fn a_container_that_should_share_is_no_partition() {
     let machine = Machine::new();
     let placed = Target {
-        pin: Adjustment::shared("0-15".parse().unwrap()).unwrap(),
+        adjustment: Adjustment::shared("0-15".parse().unwrap()).unwrap(),
         runs_on: "0-3,8-15".parse().unwrap(),
         ..exclusive("4-7", Exclusivity::Kernel)
     };
@@ -259,7 +259,8 @@ fn a_quota_of_an_exclusive_container() {
     // The pod's is not ours to lift in this mode.
     machine.file("kubepods/poda/cpu.max", "300000 100000\n");
     assert_eq!(machine.look(&placed, None), ["it has the CFS quota \"300000 100000\""]);
-    let shared = Target { pin: Adjustment::shared(placed.runs_on).unwrap(), ..placed.clone() };
+    let shared =
+        Target { adjustment: Adjustment::shared(placed.runs_on).unwrap(), ..placed.clone() };
     assert_eq!(machine.look(&shared, None), [""; 0]);
     machine.lift(&shared);
     assert_eq!(machine.look(&placed, None).len(), 1, "a shared container keeps its own");

@@ -11,7 +11,7 @@ mod followed;
 mod repair;
 mod sources;
 
-use super::books::{Applied, Books, Entry, Found, Phase};
+use super::books::{Applied, Books, ContainerEntry, ContainerRef, Phase};
 use super::claim::Claim;
 use super::desired::mems_are_ours;
 use super::life::identify;
@@ -131,7 +131,7 @@ pub(super) fn adopt_anew(
     node: &Node,
     books: &mut Books,
     kubelet: Vec<KubeletClaim>,
-    set: impl Fn(&Entry) -> Option<CpuSet>,
+    set: impl Fn(&ContainerEntry) -> Option<CpuSet>,
 ) {
     let evidence = Evidence::new(books.claims().collect(), kubelet);
     let mut running = Vec::new();
@@ -188,7 +188,7 @@ fn enter(node: &Node, books: &mut Books, uid: &PodUid, container: &Container, ap
     let Some(pod) = books.pod(uid) else { return };
     let terms = Terms::of_running(&node.settings, &pod.pod, container);
     let exclusivity = node.settings.exclusivity;
-    let entry = Entry::new(container, Phase::Running, exclusivity, terms, applied);
+    let entry = ContainerEntry::new(container, Phase::Running, exclusivity, terms, applied);
     books.enter_found(uid, &container.name, entry);
 }
 
@@ -217,7 +217,7 @@ fn keep(node: &Node, books: &mut Books, claim: Claim) {
     let isolated = claim.isolated && node.with_idle(&claim.cpus, true).is_subset(&free);
     let known = books
         .container(&claim.pod_uid, &claim.container)
-        .map(|Found { entry, .. }| !entry.is_alive() && entry.claim.is_none());
+        .map(|ContainerRef { entry, .. }| !entry.is_alive() && entry.claim.is_none());
     match known {
         Some(true) => {
             books.change_container(&claim.pod_uid, &claim.container, |entry| {
@@ -227,7 +227,7 @@ fn keep(node: &Node, books: &mut Books, claim: Claim) {
         Some(false) => return,
         None if books.find(&claim.id).is_some() => return,
         None => {
-            let entry = Entry::ended(&claim, isolated);
+            let entry = ContainerEntry::ended(&claim, isolated);
             books.enter(&claim.pod_uid, &claim.container, entry, |_, _| ());
         }
     }

@@ -4,7 +4,7 @@
 use super::evidence::Evidence;
 use super::sources::asks;
 use crate::cpuset::CpuSet;
-use crate::ledger::books::{Books, BudgetFit, Found};
+use crate::ledger::books::{Books, BudgetFit, ContainerRef};
 use crate::ledger::model::{Container, PodUid};
 use crate::ledger::node::Node;
 use crate::ledger::note::{MoveReason, What};
@@ -21,7 +21,7 @@ pub(super) fn lost(
     container: &Container,
     evidence: &Evidence,
 ) -> Lost {
-    let Found { entry, .. } = books.container(uid, &container.name)?;
+    let ContainerRef { entry, .. } = books.container(uid, &container.name)?;
     let ours = evidence.ours(uid, container).filter(|ours| ours.id == *entry.id())?;
     (entry.claim.is_none() && container.cpus == Some(ours.cpus)).then_some(ours.cpus)
 }
@@ -78,7 +78,7 @@ pub(super) fn repair(
 ///
 /// One that has been pinned and shares did not fit in: it gets no CPUs of another one that has just
 /// ended.
-fn due(node: &Node, found: Found<'_>, container: &Container) -> Option<(usize, BudgetFit)> {
+fn due(node: &Node, found: ContainerRef<'_>, container: &Container) -> Option<(usize, BudgetFit)> {
     let n = asks(&found, container)?;
     let fit = budget_fit(node, found.pod, found.pod.budget_cpus(), container, n);
     let fits = match fit {

@@ -3,7 +3,7 @@
 use super::conflicts::in_the_way;
 use super::evidence::{Evidence, Noted};
 use crate::cpuset::CpuSet;
-use crate::ledger::books::{Books, Found};
+use crate::ledger::books::{Books, ContainerRef};
 use crate::ledger::model::{Container, PodUid};
 use crate::ledger::node::Node;
 use crate::ledger::note::{MoveReason, What};
@@ -50,14 +50,14 @@ pub(super) fn giving_way(
 }
 
 /// How many exclusive CPUs a container asks for that has been entered.
-pub(super) fn asks(found: &Found<'_>, container: &Container) -> Option<usize> {
+pub(super) fn asks(found: &ContainerRef<'_>, container: &Container) -> Option<usize> {
     found.entry.terms.exclusive_cpus(found.pod.pod.qos, &container.cpu)
 }
 
 /// The exclusive CPUs that `source` names for a running container, legal or not.
 fn named(
     node: &Node,
-    found: Found<'_>,
+    found: ContainerRef<'_>,
     container: &Container,
     evidence: &Evidence,
     source: ClaimSource,
@@ -102,7 +102,7 @@ fn named(
 
 /// Whether a container that asks for exclusive CPUs has room for them in its pod's budget, beside
 /// what other containers of the pod have that run, or had when they were last told of.
-fn fits_budget(found: Found<'_>, wanted: Option<usize>, evidence: &Evidence) -> bool {
+fn fits_budget(found: ContainerRef<'_>, wanted: Option<usize>, evidence: &Evidence) -> bool {
     let Some(n) = wanted else { return false };
     let Some(budget) = found.pod.budget_cpus() else { return true };
     let others = found.pod.containers().filter(|(name, _)| *name != found.name);
@@ -153,7 +153,7 @@ pub(super) fn isolate(
     container: &Container,
     evidence: &Evidence,
 ) {
-    let Some(Found { entry, .. }) = books.container(uid, &container.name) else { return };
+    let Some(ContainerRef { entry, .. }) = books.container(uid, &container.name) else { return };
     let Some(claim) = entry.claim.filter(|_| !entry.isolated) else { return };
     let online = node.topology.online();
     let decided = evidence.ours(uid, container).filter(|ours| ours.cpus & online == claim);

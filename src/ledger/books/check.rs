@@ -3,7 +3,7 @@
 use super::counted::Counted;
 use super::pod::PodEntry;
 use super::sums::Sums;
-use super::{Books, Found};
+use super::{Books, ContainerRef};
 
 impl Books {
     /// Whether the sums and the index are those of the pods.
@@ -18,7 +18,7 @@ impl Books {
         if anew != self.sums {
             return Err(format!("the sums are {:?}, of the pods {anew:?}", self.sums));
         }
-        for Found { uid, name, entry, .. } in self.containers() {
+        for ContainerRef { uid, name, entry, .. } in self.containers() {
             if self
                 .ids
                 .get(&entry.id)

@@ -1,6 +1,6 @@
 //! [`Counted`]: what a pod adds to the sums of all pods.
 
-use super::entry::{Entry, Phase};
+use super::entry::{ContainerEntry, Phase};
 use crate::cpuset::CpuSet;
 use crate::ledger::model::{ContainerId, CpuRequest};
 use crate::ledger::policy::Exclusivity;
@@ -10,7 +10,7 @@ use crate::ledger::policy::Exclusivity;
 pub(crate) struct Held {
     /// All of them.
     pub(crate) all: CpuSet,
-    /// Those that are not lent to the shared pool, see [`Entry::is_lent`].
+    /// Those that are not lent to the shared pool, see [`ContainerEntry::is_lent`].
     pub(crate) used: CpuSet,
     /// Those of `used` that the runtime keeps others off, by updating these.
     pub(crate) by_runtime: CpuSet,
@@ -21,7 +21,7 @@ pub(crate) struct Held {
 
 impl Held {
     /// The same of these containers.
-    pub(super) fn of<'a>(containers: impl Iterator<Item = &'a Entry>) -> Held {
+    pub(super) fn of<'a>(containers: impl Iterator<Item = &'a ContainerEntry>) -> Held {
         let mut held = Held::default();
         for entry in containers {
             let Some(claim) = &entry.claim else { continue };
@@ -76,21 +76,21 @@ pub(super) struct Claimed {
 }
 
 impl Claimed {
-    pub(super) fn of(entry: &Entry) -> Option<Claimed> {
+    pub(super) fn of(entry: &ContainerEntry) -> Option<Claimed> {
         let (id, isolated, cpu) = (entry.id.clone(), entry.isolated, entry.cpu);
         let held = (entry.is_lent(), entry.phase, entry.enforced_by);
         Some(Claimed { id, cpus: entry.claim?, isolated, cpu, held })
     }
 
     /// Whether what must outlive the process is the same.
-    pub(super) fn is_of(&self, entry: &Entry) -> bool {
+    pub(super) fn is_of(&self, entry: &ContainerEntry) -> bool {
         self.id == entry.id
             && entry.claim.as_ref() == Some(&self.cpus)
             && (self.isolated, self.cpu) == (entry.isolated, entry.cpu)
     }
 
     /// Whether its CPUs belong to the same sums.
-    pub(super) fn is_held_as(&self, entry: &Entry) -> bool {
+    pub(super) fn is_held_as(&self, entry: &ContainerEntry) -> bool {
         self.held == (entry.is_lent(), entry.phase, entry.enforced_by)
     }
 }

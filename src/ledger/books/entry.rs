@@ -1,4 +1,4 @@
-//! [`Entry`]: what the ledger keeps of a container.
+//! [`ContainerEntry`]: what the ledger keeps of a container.
 
 use super::applied::Applied;
 use crate::cpuset::CpuSet;
@@ -13,7 +13,7 @@ use crate::placement::wishes::Smt;
 
 /// A container that exists, or will be restarted.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct ContainerEntry {
     /// The runtime's id of the present or last instance.
     pub(super) id: ContainerId,
     /// The instance before this one. Events of it may still come, and are no news.
@@ -91,7 +91,7 @@ pub(crate) enum Loan {
     Lent,
 }
 
-impl Entry {
+impl ContainerEntry {
     /// A container as an event tells of it.
     pub(crate) fn new(
         container: &Container,
@@ -99,8 +99,8 @@ impl Entry {
         enforced_by: Exclusivity,
         terms: Terms,
         applied: Applied,
-    ) -> Entry {
-        Entry {
+    ) -> ContainerEntry {
+        ContainerEntry {
             id: container.id.clone(),
             before: None,
             inherited: false,
@@ -124,8 +124,8 @@ impl Entry {
     }
 
     /// A container that has ended and kept its CPUs.
-    pub(crate) fn ended(claim: &Claim, isolated: bool) -> Entry {
-        Entry {
+    pub(crate) fn ended(claim: &Claim, isolated: bool) -> ContainerEntry {
+        ContainerEntry {
             id: claim.id.clone(),
             before: None,
             inherited: false,
@@ -149,7 +149,7 @@ impl Entry {
     }
 
     /// Takes note of the instance that was there before under its name.
-    pub(crate) fn follow(&mut self, before: Option<&Entry>) {
+    pub(crate) fn follow(&mut self, before: Option<&ContainerEntry>) {
         self.before = before.map(|before| before.id.clone());
         self.restarted = before.is_some_and(|before| !before.is_alive() || before.restarted);
     }

@@ -16,7 +16,7 @@ mod sums;
 pub(super) use applied::{Applied, Certainty};
 pub(super) use changing::Basis;
 pub(super) use counted::Held;
-pub(super) use entry::Entry;
+pub(super) use entry::ContainerEntry;
 pub use entry::Phase;
 pub(super) use journal::Journal;
 pub(super) use pod::{BudgetFit, PodEntry};
@@ -28,7 +28,7 @@ use super::note::{Subject, What};
 use crate::placement::{Rejection, Request};
 use changing::PodMut;
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry as MapEntry;
+use std::collections::btree_map::Entry;
 use sums::Sums;
 
 /// All that the ledger knows of pods and containers.
@@ -53,14 +53,14 @@ pub(super) struct Books {
 
 /// A container that was found, and its pod.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Found<'a> {
+pub(super) struct ContainerRef<'a> {
     pub(super) uid: &'a PodUid,
     pub(super) pod: &'a PodEntry,
     pub(super) name: &'a str,
-    pub(super) entry: &'a Entry,
+    pub(super) entry: &'a ContainerEntry,
 }
 
-impl Found<'_> {
+impl ContainerRef<'_> {
     /// Its names, for people.
     pub(super) fn subject(&self) -> Subject {
         Subject {
@@ -83,21 +83,21 @@ impl Books {
     }
 
     /// All containers, in order of pod uid and container name.
-    pub(super) fn containers(&self) -> impl Iterator<Item = Found<'_>> {
+    pub(super) fn containers(&self) -> impl Iterator<Item = ContainerRef<'_>> {
         self.pods.iter().flat_map(|(uid, pod)| {
-            pod.containers.iter().map(move |(name, entry)| Found { uid, pod, name, entry })
+            pod.containers.iter().map(move |(name, entry)| ContainerRef { uid, pod, name, entry })
         })
     }
 
     /// The container of this name of a pod.
-    pub(super) fn container(&self, uid: &PodUid, name: &str) -> Option<Found<'_>> {
+    pub(super) fn container(&self, uid: &PodUid, name: &str) -> Option<ContainerRef<'_>> {
         let (uid, pod) = self.pods.get_key_value(uid)?;
         let (name, entry) = pod.containers.get_key_value(name)?;
-        Some(Found { uid, pod, name, entry })
+        Some(ContainerRef { uid, pod, name, entry })
     }
 
     /// The container that has this id now.
-    pub(super) fn find(&self, id: &ContainerId) -> Option<Found<'_>> {
+    pub(super) fn find(&self, id: &ContainerId) -> Option<ContainerRef<'_>> {
         let (uid, name) = self.ids.get(id)?;
         self.container(uid, name)
     }
@@ -141,7 +141,7 @@ impl Books {
     }
 
     /// Containers for which SMT siblings are kept idle.
-    pub(super) fn isolated(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn isolated(&self) -> impl Iterator<Item = &ContainerEntry> {
         let pods = self.sums.isolating.iter().filter_map(|uid| self.pods.get(uid));
         pods.flat_map(|pod| pod.containers.values().filter(|entry| entry.isolated))
     }
@@ -178,7 +178,7 @@ impl Books {
         &mut self,
         uid: &PodUid,
         name: &str,
-        change: impl FnOnce(&mut Entry) -> T,
+        change: impl FnOnce(&mut ContainerEntry) -> T,
     ) -> Option<T> {
         self.change(uid)?.containers.get_mut(name).map(change)
     }
@@ -187,7 +187,7 @@ impl Books {
     pub(super) fn change_found<T>(
         &mut self,
         id: &ContainerId,
-        change: impl FnOnce(&mut Entry) -> T,
+        change: impl FnOnce(&mut ContainerEntry) -> T,
     ) -> Option<T> {
         let Books { pods, ids, sums, revision, told, .. } = self;
         let (uid, name) = ids.get(id)?;
@@ -208,14 +208,14 @@ impl Books {
         let uid = pod.uid.clone();
         let Books { pods, sandboxes, sums, revision, told, .. } = self;
         let entry = match pods.entry(uid.clone()) {
-            MapEntry::Vacant(place) => {
+            Entry::Vacant(place) => {
                 let sandbox = pod.sandbox.clone();
                 if !sandbox.0.is_empty() {
                     sandboxes.insert(sandbox, uid.clone());
                 }
                 place.insert(PodEntry::new(pod))
             }
-            MapEntry::Occupied(known) => {
+            Entry::Occupied(known) => {
                 let known = known.into_mut();
                 if !pod.sandbox.0.is_empty() && known.pod.sandbox != pod.sandbox {
                     sandboxes.remove(&known.pod.sandbox);
@@ -237,8 +237,8 @@ impl Books {
         &mut self,
         uid: &PodUid,
         name: &str,
-        entry: Entry,
-        change: impl FnOnce(&mut PodEntry, Option<&Entry>) -> T,
+        entry: ContainerEntry,
+        change: impl FnOnce(&mut PodEntry, Option<&ContainerEntry>) -> T,
     ) -> Option<T> {
         self.supersede(&entry.id, uid, name);
         let id = entry.id.clone();
@@ -254,7 +254,7 @@ impl Books {
     }
 
     /// The same for one that was found, and may run elsewhere than others of its kind.
-    pub(super) fn enter_found(&mut self, uid: &PodUid, name: &str, entry: Entry) {
+    pub(super) fn enter_found(&mut self, uid: &PodUid, name: &str, entry: ContainerEntry) {
         self.told = None;
         self.enter(uid, name, entry, |_, _| ());
     }
@@ -345,9 +345,9 @@ impl Books {
 
     /// These changes were not made: they have to be told again.
     pub(super) fn undo(&mut self, updates: &[Update]) {
-        for Update { container, pin } in updates {
+        for Update { container, adjustment } in updates {
             self.change_found(container, |entry| {
-                if entry.applied.cpus() == Some(pin.cpus()) {
+                if entry.applied.cpus() == Some(adjustment.cpus()) {
                     entry.applied.undo();
                 }
             });

@@ -1,7 +1,7 @@
 //! [`PodEntry`]: what the ledger keeps of a pod.
 
 use super::counted::Counted;
-use super::entry::{Entry, Loan, Phase};
+use super::entry::{ContainerEntry, Loan, Phase};
 use crate::cpuset::CpuSet;
 use crate::ledger::cgroup::CgroupPath;
 use crate::ledger::claim::Claim;
@@ -22,7 +22,7 @@ pub(crate) struct PodEntry {
     /// containers tell.
     pub(crate) resized: bool,
     /// Its containers by name: one that is restarted keeps its entry, and with it its CPUs.
-    pub(super) containers: BTreeMap<String, Entry>,
+    pub(super) containers: BTreeMap<String, ContainerEntry>,
     /// Whether its last container was refused. Such a pod keeps nothing free for itself: two pods
     /// that wait for the same CPUs would otherwise keep each other out.
     pub(crate) refused: bool,
@@ -62,22 +62,24 @@ impl PodEntry {
     }
 
     /// Its containers by name.
-    pub(crate) fn containers(&self) -> impl Iterator<Item = (&String, &Entry)> {
+    pub(crate) fn containers(&self) -> impl Iterator<Item = (&String, &ContainerEntry)> {
         self.containers.iter()
     }
 
     /// The container of this name.
-    pub(crate) fn container(&self, name: &str) -> Option<&Entry> {
+    pub(crate) fn container(&self, name: &str) -> Option<&ContainerEntry> {
         self.containers.get(name)
     }
 
     /// The same, to be changed.
-    pub(crate) fn container_mut(&mut self, name: &str) -> Option<&mut Entry> {
+    pub(crate) fn container_mut(&mut self, name: &str) -> Option<&mut ContainerEntry> {
         self.containers.get_mut(name)
     }
 
     /// All containers, to be changed.
-    pub(crate) fn containers_mut(&mut self) -> impl Iterator<Item = (&String, &mut Entry)> {
+    pub(crate) fn containers_mut(
+        &mut self,
+    ) -> impl Iterator<Item = (&String, &mut ContainerEntry)> {
         self.containers.iter_mut()
     }
 
@@ -147,7 +149,7 @@ impl PodEntry {
     /// Where no container of the pod is alive the pool gets the CPUs of all that have not come back
     /// before.
     pub(crate) fn lend_if_quiet(&mut self) {
-        if !self.containers.values().any(Entry::is_alive) {
+        if !self.containers.values().any(ContainerEntry::is_alive) {
             for entry in self.containers.values_mut().filter(|entry| !entry.restarted) {
                 entry.loan = Loan::Lent;
             }
@@ -181,7 +183,7 @@ impl PodEntry {
         if self.refused || self.opted_out || self.pod.qos != Qos::Guaranteed {
             return 0;
         }
-        let seen: MilliCpu = self.containers.values().filter_map(Entry::counts).sum();
+        let seen: MilliCpu = self.containers.values().filter_map(ContainerEntry::counts).sum();
         self.pod.budget.map_or(0, |budget| MilliCpu(budget.0.saturating_sub(seen.0)).cpus_floor())
     }
 
@@ -200,7 +202,7 @@ impl PodEntry {
         budget: Option<usize>,
         container: &Container,
         n: usize,
-        taken: impl Fn(&Entry) -> CpuSet,
+        taken: impl Fn(&ContainerEntry) -> CpuSet,
     ) -> BudgetFit {
         let (mut running, mut kept) = (0, 0);
         let (mut ended, mut init) = (CpuSet::EMPTY, CpuSet::EMPTY);
@@ -240,15 +242,16 @@ impl PodEntry {
         self.counted.exclusive.is_some()
     }
 
-    /// CPUs that the kernel keeps for containers of the pod.
+    /// CPUs of containers of the pod that something else than updates keeps other pods off. The
+    /// containers beside them must not name these CPUs.
     pub(crate) fn partitioned(&self) -> CpuSet {
-        let kept = |entry: &&Entry| entry.enforced_by == Exclusivity::Kernel;
+        let kept = |entry: &&ContainerEntry| entry.enforced_by != Exclusivity::Runtime;
         self.containers.values().filter(kept).filter_map(|entry| entry.claim).collect()
     }
 
     /// The CPUs that are exclusive to containers of the pod which share its NUMA affinity.
     pub(crate) fn held_together(&self) -> CpuSet {
-        let together = |entry: &&Entry| entry.wishes().shares_affinity();
+        let together = |entry: &&ContainerEntry| entry.wishes().shares_affinity();
         self.containers.values().filter(together).filter_map(|entry| entry.claim).collect()
     }
 
@@ -283,7 +286,7 @@ impl PodEntry {
 
     /// Its control group: as the runtime tells, or the one that its containers are in.
     pub(crate) fn group(&self) -> Option<CgroupPath> {
-        let of_container = |entry: &Entry| entry.cgroup.as_ref()?.parent();
+        let of_container = |entry: &ContainerEntry| entry.cgroup.as_ref()?.parent();
         self.pod.cgroup.clone().or_else(|| self.containers.values().find_map(of_container))
     }
 

@@ -2,7 +2,6 @@
 //! containers.
 
 use super::counted::{Claimed, Counted, Exclusive, Held};
-use super::entry::Entry;
 use super::pod::PodEntry;
 use crate::ledger::model::PodUid;
 use std::collections::BTreeSet;
@@ -38,9 +37,12 @@ impl Sums {
         self.promised -= promise as u128;
         self.unsettled -= usize::from(unsettled);
         let promise = pod.promise();
-        let any = pod.containers.values().any(|entry| entry.claim.is_some());
-        let unsettled =
-            pod.containers.values().any(Entry::is_unsettled) || (any && is_in_its_own_way(pod));
+        let (mut any, mut unsettled) = (false, false);
+        for entry in pod.containers.values() {
+            any |= entry.claim.is_some();
+            unsettled |= entry.is_unsettled();
+        }
+        unsettled |= any && is_in_its_own_way(pod);
         self.promised += promise as u128;
         self.unsettled += usize::from(unsettled);
         let (exclusive, changed) = match (before, any) {

@@ -6,7 +6,7 @@
 //! none it goes on with what it has, and is completed with the next change of the machine.
 
 use crate::cpuset::CpuSet;
-use crate::ledger::books::{Books, Found};
+use crate::ledger::books::{Books, ContainerRef};
 use crate::ledger::model::PodUid;
 use crate::ledger::node::Node;
 use crate::ledger::note::{MoveReason, What};
@@ -40,7 +40,7 @@ pub(crate) fn hotplug(node: &Node, books: &mut Books, before: &Topology) {
 /// Gives a container that has fewer exclusive CPUs than it asks for the nearest ones there are, if
 /// there are enough.
 fn complete(node: &Node, books: &mut Books, uid: &PodUid, name: &str, broken: &CpuSet) {
-    let Some(Found { pod, entry, .. }) = books.container(uid, name) else { return };
+    let Some(ContainerRef { pod, entry, .. }) = books.container(uid, name) else { return };
     let Some(n) = entry.asks(pod.pod.qos) else { return };
     if !entry.lost || !entry.is_alive() || !node.is_static() {
         return;

@@ -6,7 +6,7 @@
 //! container whose CPUs are legal.
 
 use crate::ledger::adopt::adopt_set;
-use crate::ledger::books::{Applied, Books, Certainty, Entry, Phase};
+use crate::ledger::books::{Applied, Books, Certainty, ContainerEntry, Phase};
 use crate::ledger::event::Wanted;
 use crate::ledger::model::{Container, PodUid};
 use crate::ledger::node::Node;
@@ -46,7 +46,7 @@ pub(crate) fn create(
     }
     let applied = Applied::found(container, false);
     let exclusivity = node.settings.exclusivity;
-    let entry = Entry::new(container, Phase::Created, exclusivity, terms, applied);
+    let entry = ContainerEntry::new(container, Phase::Created, exclusivity, terms, applied);
     books.enter(uid, &container.name, entry, |pod, before| {
         pod.refused = false;
         let Some(entry) = pod.container_mut(&container.name) else { return };

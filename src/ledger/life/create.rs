@@ -2,7 +2,7 @@
 
 use super::identity::identify;
 use crate::ledger::adopt::recall;
-use crate::ledger::books::{Applied, Books, Entry, Phase};
+use crate::ledger::books::{Applied, Books, ContainerEntry, Phase};
 use crate::ledger::change::standby;
 use crate::ledger::model::{Container, Pod, PodUid};
 use crate::ledger::node::Node;
@@ -64,7 +64,7 @@ fn enter(
     let taken = node.with_idle(&claim.unwrap_or_default(), terms.wishes.isolates());
     let applied = Applied::found(container, false);
     let exclusivity = node.settings.exclusivity;
-    let mut entry = Entry::new(container, Phase::Created, exclusivity, terms, applied);
+    let mut entry = ContainerEntry::new(container, Phase::Created, exclusivity, terms, applied);
     (entry.claim, entry.inherited) = (claim, matches!(grant, Grant::Kept(_)));
     let notes = books.enter(uid, &container.name, entry, |pod, before| {
         let demand = pod.demand();

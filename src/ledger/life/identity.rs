@@ -4,7 +4,7 @@
 //! may be missing (of a sandbox that has left its books containerd tells the id alone), so they
 //! never part what an id says belongs together.
 
-use crate::ledger::books::{Books, Found};
+use crate::ledger::books::{Books, ContainerRef};
 use crate::ledger::model::{Container, Pod, PodUid};
 use crate::ledger::node::Node;
 use crate::ledger::terms::opts_out;
@@ -58,7 +58,7 @@ pub(crate) fn note_opting_out(node: &Node, books: &mut Books, uid: &PodUid) {
 
 /// The pod and the name of the container that an event is about, by its id if that is known.
 pub(crate) fn whose(node: &Node, books: &mut Books, pod: Pod, container: &mut Container) -> PodUid {
-    let Some(Found { uid, name, .. }) = books.find(&container.id) else {
+    let Some(ContainerRef { uid, name, .. }) = books.find(&container.id) else {
         return identify(node, books, pod);
     };
     let uid = uid.clone();

@@ -11,7 +11,7 @@ pub(super) use resize::{resize_unseen, update_pod};
 pub(super) use update::update;
 
 use super::adopt::adopt_late;
-use super::books::{Books, Found, Phase};
+use super::books::{Books, ContainerRef, Phase};
 use super::model::{Container, ContainerId, Pod, SandboxId};
 use super::node::Node;
 
@@ -48,7 +48,7 @@ pub(super) fn started(node: &Node, books: &mut Books, pod: Pod, mut container: C
 
 /// A container's process has ended, or its creation failed.
 pub(super) fn stop(books: &mut Books, id: &ContainerId) {
-    let Some(Found { uid, name, .. }) = books.find(id) else { return };
+    let Some(ContainerRef { uid, name, .. }) = books.find(id) else { return };
     let (uid, name) = (uid.clone(), name.to_owned());
     if let Some(mut pod) = books.change(&uid) {
         pod.end(&name);
@@ -60,7 +60,9 @@ pub(super) fn stop(books: &mut Books, id: &ContainerId) {
 /// instances are removed between them.
 pub(super) fn remove(books: &mut Books, id: &ContainerId) {
     stop(books, id);
-    let Some(Found { uid, pod, name, entry }) = books.find(id) else { return books.forget(id) };
+    let Some(ContainerRef { uid, pod, name, entry }) = books.find(id) else {
+        return books.forget(id);
+    };
     let (uid, name) = (uid.clone(), name.to_owned());
     if entry.claim.is_some() {
         books.change_container(&uid, &name, |entry| entry.removed = true);
@@ -82,7 +84,7 @@ pub(super) fn end_pod(books: &mut Books, sandbox: &SandboxId) {
 
 /// A creation was decided but cannot be answered with: the container gets nothing.
 pub(super) fn revoke(books: &mut Books, id: &ContainerId) {
-    let Some(Found { uid, name, .. }) = books.find(id) else { return };
+    let Some(ContainerRef { uid, name, .. }) = books.find(id) else { return };
     let (uid, name) = (uid.clone(), name.to_owned());
     books.remove(&uid, &name);
     if let Some(mut pod) = books.change(&uid) {

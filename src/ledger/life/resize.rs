@@ -5,7 +5,7 @@
 
 use super::identity::identify;
 use crate::cpuset::CpuSet;
-use crate::ledger::books::{Books, Entry, Found, PodEntry};
+use crate::ledger::books::{Books, ContainerEntry, ContainerRef, PodEntry};
 use crate::ledger::model::{Container, CpuRequest, MilliCpu, Pod, PodUid, Qos};
 use crate::ledger::node::Node;
 use crate::ledger::note::What;
@@ -20,7 +20,7 @@ pub(crate) fn resize(
     container: &Container,
     wanted: CpuRequest,
 ) -> Result<(), Rejection> {
-    let Some(Found { pod, entry, .. }) = books.container(uid, &container.name) else {
+    let Some(ContainerRef { pod, entry, .. }) = books.container(uid, &container.name) else {
         return Ok(());
     };
     let before = entry.cpu;
@@ -50,7 +50,9 @@ pub(crate) fn resize(
 /// A container whose claim was adopted may have been resized while the plugin was away. Where that
 /// cannot be followed now, it keeps what it has: the runtime has accepted the resize.
 pub(crate) fn resize_unseen(node: &Node, books: &mut Books, uid: &PodUid, container: &Container) {
-    let Some(Found { pod, entry, .. }) = books.container(uid, &container.name) else { return };
+    let Some(ContainerRef { pod, entry, .. }) = books.container(uid, &container.name) else {
+        return;
+    };
     let Some(held) = entry.claim else { return };
     let asks = entry.asks_with(pod.pod.qos, &container.cpu);
     // What it was given by a wish, or before its pod wished for none, is no resize.
@@ -115,7 +117,7 @@ fn resized_claim(
     node: &Node,
     books: &Books,
     pod: &PodEntry,
-    entry: &Entry,
+    entry: &ContainerEntry,
     container: &Container,
     cpu: CpuRequest,
     budget: Option<MilliCpu>,

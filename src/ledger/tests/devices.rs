@@ -19,8 +19,8 @@ fn create(node: &mut Node, name: &str, milli: u64, on: &[usize]) -> Result<Strin
     let device = |&at| Device { block: false, major: 242, minor: 0, node: Some(at) };
     let devices = on.iter().map(device).collect();
     let container = Container { devices, ..container(&pod, "c", name, milli) };
-    let pin = node.event(Event::Create { pod, container })?;
-    Ok(pin.unwrap().cpus().to_string())
+    let adjustment = node.event(Event::Create { pod, container })?;
+    Ok(adjustment.unwrap().cpus().to_string())
 }
 
 #[test]

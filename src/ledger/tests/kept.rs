@@ -95,7 +95,7 @@ fn what_the_kernel_refuses_the_runtime_keeps() {
     note(&mut node.ledger, Event::PartitionRefused(ContainerId("a".to_owned())));
     let told: Vec<(String, String)> = deliver(&mut node.ledger, Channel::Runtime)
         .into_iter()
-        .map(|change| (change.container.0, change.pin.cpus().to_string()))
+        .map(|change| (change.container.0, change.adjustment.cpus().to_string()))
         .collect();
     // Off the CPUs of a only: b's are the kernel's business.
     assert_eq!(told, [("s".to_owned(), "0-1,6-15".to_owned())]);
@@ -194,8 +194,8 @@ fn a_quota_that_came_back_is_lifted_again() {
         };
         let event = Event::Synchronize { pods: vec![a.clone()], containers: vec![found] };
         let updates = node.ledger.handle(event).unwrap().updates;
-        let pin = Adjustment::exclusive("8-11".parse().unwrap()).unwrap();
+        let adjustment = Adjustment::exclusive("8-11".parse().unwrap()).unwrap();
         assert_eq!(updates.len(), told, "{limit:?}");
-        assert!(updates.iter().all(|update| update.pin == pin));
+        assert!(updates.iter().all(|update| update.adjustment == adjustment));
     }
 }

@@ -27,8 +27,8 @@ impl Node {
         list: &str,
     ) -> Result<(), String> {
         let container = Container { cpus: Some(cpus(list)), ..container(pod, "c", id, milli) };
-        let pin = self.event(Event::Create { pod: pod.clone(), container })?;
-        assert_eq!(pin, None, "{id} was not left alone");
+        let adjustment = self.event(Event::Create { pod: pod.clone(), container })?;
+        assert_eq!(adjustment, None, "{id} was not left alone");
         self.set.insert(id.to_owned(), cpus(list));
         self.start(pod, "c", id, milli);
         Ok(())

@@ -55,7 +55,7 @@ fn everybody_who_loses_its_cpus_is_told_of() {
 fn told(node: &mut Node, id: &str) -> Option<Adjustment> {
     let event = Event::Stop(ContainerId("any".to_owned()));
     let updates = node.ledger.handle(event).unwrap().updates;
-    updates.into_iter().find(|update| update.container.0 == id).map(|update| update.pin)
+    updates.into_iter().find(|update| update.container.0 == id).map(|update| update.adjustment)
 }
 
 /// The CFS quota was lifted because it could only harm.
@@ -72,13 +72,13 @@ fn who_shares_again_has_its_limit_again() {
     for event in [offline, reserved] {
         let mut node = Node { ledger: busy.ledger.clone(), set: busy.set.clone() };
         node.event(event).unwrap();
-        let pin = told(&mut node, "a").unwrap();
-        assert!(!pin.is_exclusive());
-        assert_eq!(pin.limit(), four);
+        let adjustment = told(&mut node, "a").unwrap();
+        assert!(!adjustment.is_exclusive());
+        assert_eq!(adjustment.limit(), four);
         // As long as it shares. The kubelet sets a new one itself.
         let placed = |node: &Node| {
-            let pin = node.ledger.target(&ContainerId("a".to_owned())).unwrap().pin;
-            (pin.is_exclusive(), pin.limit())
+            let adjustment = node.ledger.target(&ContainerId("a".to_owned())).unwrap().adjustment;
+            (adjustment.is_exclusive(), adjustment.limit())
         };
         assert_eq!(placed(&node), (false, four));
         resize(&mut node, &a, "c", "a", 4000, 500).unwrap();
@@ -97,7 +97,8 @@ fn who_shares_again_has_its_limit_again() {
         let mut ledger = Ledger::new(machine(2, 8), settings, busy.ledger.claims().collect());
         let event = Event::Synchronize { pods: pods.clone(), containers: containers.clone() };
         let updates = ledger.handle(event).unwrap().updates;
-        let pin = updates.iter().find(|update| update.container.0 == "a").map(|update| update.pin);
-        assert_eq!(pin.map(|pin| pin.limit()), expect);
+        let adjustment =
+            updates.iter().find(|update| update.container.0 == "a").map(|update| update.adjustment);
+        assert_eq!(adjustment.map(|adjustment| adjustment.limit()), expect);
     }
 }

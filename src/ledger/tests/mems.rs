@@ -17,7 +17,7 @@ fn mems(list: &[usize]) -> Option<NodeSet> {
 
 fn create(node: &mut Node, pod: &Pod, container: Container) -> Adjustment {
     let decision = node.ledger.handle(Event::Create { pod: pod.clone(), container });
-    decision.unwrap().pin.unwrap()
+    decision.unwrap().adjustment.unwrap()
 }
 
 /// What a resize to so many CPUs tells the container.
@@ -28,24 +28,31 @@ fn resize(node: &mut Node, pod: &Pod, id: &str, from: u64, to: u64) -> Adjustmen
     let container = container(pod, "c", id, from);
     let decision = node.ledger.handle(Event::Update { pod: pod.clone(), container, wanted });
     let mut updates = decision.unwrap().updates.into_iter();
-    updates.find(|update| update.container.0 == id).unwrap().pin
+    updates.find(|update| update.container.0 == id).unwrap().adjustment
 }
 
 #[test]
 fn memory_is_where_the_cpus_are_and_follows_a_resize() {
     let mut node = node();
     let (a, shared) = (guaranteed("a", 8000), pod("s", Qos::Burstable, 500));
-    let pin = create(&mut node, &shared, container(&shared, "c", "s", 500));
-    assert_eq!(pin.mems(), None, "shared containers are told nothing about memory");
-    let pin = create(&mut node, &a, container(&a, "c", "a", 8000));
-    assert_eq!((pin.cpus().to_string().as_str(), pin.mems()), ("8-15", mems(&[1])));
-    let pin = resize(&mut node, &a, "a", 8000, 10_000);
-    assert_eq!((pin.cpus().to_string().as_str(), pin.mems()), ("2-3,8-15", mems(&[0, 1])));
-    let pin = resize(&mut node, &a, "a", 10_000, 4000);
-    assert_eq!((pin.cpus().to_string().as_str(), pin.mems()), ("8-11", mems(&[1])));
-    let pin = resize(&mut node, &a, "a", 4000, 4500);
-    assert!(!pin.is_exclusive());
-    assert_eq!(pin.mems(), mems(&[0, 1]), "one that shares CPUs again may use all memory again");
+    let adjustment = create(&mut node, &shared, container(&shared, "c", "s", 500));
+    assert_eq!(adjustment.mems(), None, "shared containers are told nothing about memory");
+    let adjustment = create(&mut node, &a, container(&a, "c", "a", 8000));
+    assert_eq!((adjustment.cpus().to_string().as_str(), adjustment.mems()), ("8-15", mems(&[1])));
+    let adjustment = resize(&mut node, &a, "a", 8000, 10_000);
+    assert_eq!(
+        (adjustment.cpus().to_string().as_str(), adjustment.mems()),
+        ("2-3,8-15", mems(&[0, 1]))
+    );
+    let adjustment = resize(&mut node, &a, "a", 10_000, 4000);
+    assert_eq!((adjustment.cpus().to_string().as_str(), adjustment.mems()), ("8-11", mems(&[1])));
+    let adjustment = resize(&mut node, &a, "a", 4000, 4500);
+    assert!(!adjustment.is_exclusive());
+    assert_eq!(
+        adjustment.mems(),
+        mems(&[0, 1]),
+        "one that shares CPUs again may use all memory again"
+    );
 }
 
 #[test]
@@ -66,8 +73,8 @@ fn found_running_it_is_ours_if_it_is_where_the_cpus_are() {
         let running = Container { cpus, mems: set, ..container(&a, "c", "a", 8000) };
         let (pods, containers) = (vec![a.clone()], vec![running]);
         node.ledger.handle(Event::Synchronize { pods, containers }).unwrap();
-        let pin = resize(&mut node, &a, "a", 8000, 10_000);
-        assert_eq!(pin.mems(), mems(&[0, 1]).filter(|_| follows), "{set:?}");
+        let adjustment = resize(&mut node, &a, "a", 8000, 10_000);
+        assert_eq!(adjustment.mems(), mems(&[0, 1]).filter(|_| follows), "{set:?}");
     }
 }
 
@@ -83,8 +90,8 @@ fn nothing_is_said_unless_it_is_asked_for() {
 fn memory_that_no_longer_follows_is_let_go_with_the_next_change() {
     let mut node = node();
     let a = guaranteed("a", 4000);
-    let pin = create(&mut node, &a, container(&a, "c", "a", 4000));
-    assert_eq!(pin.mems(), mems(&[0]));
+    let adjustment = create(&mut node, &a, container(&a, "c", "a", 4000));
+    assert_eq!(adjustment.mems(), mems(&[0]));
     node.event(Event::Settings(settings())).unwrap();
     assert_eq!(resize(&mut node, &a, "a", 4000, 5000).mems(), mems(&[0, 1]));
 }
@@ -99,9 +106,9 @@ fn memory_follows_a_reload() {
     for (settings, nodes) in [(settings(), mems(&[0, 1])), (on, mems(&[1]))] {
         node.event(Event::Settings(settings)).unwrap();
         let updates = deliver(&mut node.ledger, Channel::Runtime);
-        let told: Vec<_> = updates.iter().map(|update| update.pin.mems()).collect();
+        let told: Vec<_> = updates.iter().map(|update| update.adjustment.mems()).collect();
         assert_eq!(told, [nodes]);
-        assert_eq!(updates[0].pin.cpus().to_string(), "8-15");
+        assert_eq!(updates[0].adjustment.cpus().to_string(), "8-15");
         assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
     }
 }

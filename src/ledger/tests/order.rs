@@ -1,6 +1,6 @@
 //! The order of the changes of a decision.
 
-use super::super::books::{Applied, Entry};
+use super::super::books::{Applied, ContainerEntry};
 use super::super::order::{Change, in_order};
 use super::super::terms::Terms;
 use super::hotplug::machine_without;
@@ -8,7 +8,7 @@ use super::resize::resize;
 use super::*;
 
 fn told(updates: Vec<Update>) -> Vec<String> {
-    let text = |update: Update| format!("{} {}", update.container, update.pin.cpus());
+    let text = |update: Update| format!("{} {}", update.container, update.adjustment.cpus());
     updates.into_iter().map(text).collect()
 }
 
@@ -36,10 +36,10 @@ fn who_has_to_leave_leaves_before_others_are_let_on() {
     assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["s 0-1,8-15", "a 6-7"]);
     assert!(node.ledger.waits() && node.ledger.owes());
     let placed = |node: &Node, id: &str| node.ledger.target(&ContainerId(id.to_owned()));
-    assert_eq!(placed(&node, "s").unwrap().pin.cpus().to_string(), "0-1,8-15");
+    assert_eq!(placed(&node, "s").unwrap().adjustment.cpus().to_string(), "0-1,8-15");
     assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["s 0-3,8-15"]);
     assert!(!node.ledger.waits() && !node.ledger.owes());
-    assert_eq!(placed(&node, "s").unwrap().pin.cpus().to_string(), "0-3,8-15");
+    assert_eq!(placed(&node, "s").unwrap().adjustment.cpus().to_string(), "0-3,8-15");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn who_only_gets_cpus_comes_last() {
 }
 
 /// A container that has CPUs, and is told others.
-fn entry(id: &str, has: &str, exclusive: bool) -> Entry {
+fn entry(id: &str, has: &str, exclusive: bool) -> ContainerEntry {
     let owner = guaranteed(id, 2000);
     let set = match exclusive {
         true => Adjustment::exclusive(cpus(has)),
@@ -103,26 +103,31 @@ fn entry(id: &str, has: &str, exclusive: bool) -> Entry {
     let mut applied = Applied::nothing();
     applied.record(&set.unwrap());
     let container = container(&owner, "c", id, 2000);
-    Entry::new(&container, Phase::Running, Exclusivity::Runtime, Terms::default(), applied)
+    ContainerEntry::new(&container, Phase::Running, Exclusivity::Runtime, Terms::default(), applied)
 }
 
 /// Each step until all are where they are to be; of each message one line.
 fn steps(containers: &[(&str, &str, &str, bool)]) -> Vec<String> {
-    let mut entries: Vec<(Entry, Adjustment)> = Vec::new();
+    let mut entries: Vec<(ContainerEntry, Adjustment)> = Vec::new();
     for (id, has, to, exclusive) in containers {
-        let pin =
+        let adjustment =
             if *exclusive { Adjustment::exclusive(cpus(to)) } else { Adjustment::shared(cpus(to)) };
-        entries.push((entry(id, has, *exclusive), pin.unwrap()));
+        entries.push((entry(id, has, *exclusive), adjustment.unwrap()));
     }
     let mut messages = Vec::new();
     for _ in 0..4 {
-        let there = |(entry, pin): &&(Entry, Adjustment)| entry.applied.differs(pin);
+        let there =
+            |(entry, adjustment): &&(ContainerEntry, Adjustment)| entry.applied.differs(adjustment);
         let changes = entries.iter().filter(there);
-        let changes = changes.map(|(entry, pin)| Change { entry, to: *pin }).collect();
+        let changes =
+            changes.map(|(entry, adjustment)| Change { entry, to: *adjustment }).collect();
         let updates = in_order(changes, None).updates;
         for update in &updates {
             let mut all = entries.iter_mut().map(|(entry, _)| entry);
-            all.find(|entry| *entry.id() == update.container).unwrap().applied.record(&update.pin);
+            all.find(|entry| *entry.id() == update.container)
+                .unwrap()
+                .applied
+                .record(&update.adjustment);
         }
         messages.extend((!updates.is_empty()).then(|| told(updates).join(", ")));
     }

@@ -62,8 +62,11 @@ fn a_start_that_is_told_after_the_stop_revives_nobody() {
     node.event(create("init")).unwrap();
     node.stop("init");
     node.start(&a, "init", "init", 4000);
-    let pin = node.event(create("main")).unwrap().unwrap();
-    assert_eq!((pin.is_exclusive(), pin.cpus().to_string()), (true, "2-5".to_owned()));
+    let adjustment = node.event(create("main")).unwrap().unwrap();
+    assert_eq!(
+        (adjustment.is_exclusive(), adjustment.cpus().to_string()),
+        (true, "2-5".to_owned())
+    );
     node.check("s", "0-1,6-15");
 }
 

@@ -34,10 +34,10 @@ fn an_unpinning_that_was_not_heard_is_told_again() {
     let creation =
         Event::Create { pod: other.clone(), container: container(&other, "c", "other", 100) };
     let decision = node.ledger.handle(creation).unwrap();
-    assert_eq!(decision.pin, None, "it was never pinned, and need not be");
+    assert_eq!(decision.adjustment, None, "it was never pinned, and need not be");
     let told = [Update {
         container: ContainerId("s".to_owned()),
-        pin: Adjustment::shared("0-15".parse().unwrap()).unwrap(),
+        adjustment: Adjustment::shared("0-15".parse().unwrap()).unwrap(),
     }];
     assert_eq!(decision.updates, told);
     note(&mut node.ledger, Event::Undelivered(decision.updates.to_vec()));

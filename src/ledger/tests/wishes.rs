@@ -184,15 +184,15 @@ fn exclusive_cpus_in_a_burstable_pod() {
         ..container(&burstable, "c", "a", 0)
     };
     let event = Event::Create { pod: burstable.clone(), container: container.clone() };
-    let pin = node.event(event).unwrap().unwrap();
-    assert!(pin.is_exclusive());
-    assert_eq!(pin.cpus().to_string(), "2-3");
+    let adjustment = node.event(event).unwrap().unwrap();
+    assert!(adjustment.is_exclusive());
+    assert_eq!(adjustment.cpus().to_string(), "2-3");
     // It keeps them through a restart of the plugin, wished for or not.
     let claims: Vec<Claim> = node.ledger.claims().collect();
     for settings in [allowing(&[]), Settings { namespaces: Namespaces::default(), ..allowing(&[]) }]
     {
         let mut again = node_with(settings, claims.clone());
-        let running = Container { cpus: Some(pin.cpus()), ..container.clone() };
+        let running = Container { cpus: Some(adjustment.cpus()), ..container.clone() };
         let event = Event::Synchronize { pods: vec![burstable.clone()], containers: vec![running] };
         again.event(event).unwrap();
         assert_eq!(again.ledger.exclusive().to_string(), "2-3");

@@ -24,7 +24,7 @@
 //! ([`crate::placement::preferences::devices`]).
 
 use super::closest::{Group, Search, group_by_distance};
-use super::hints::{Demand, Hint, Node};
+use super::hints::{CandidateNode, Demand, Hint};
 use super::merge::{Affinity, decide};
 use crate::nodeset::NodeSet;
 use crate::placement::nodes::Numa;
@@ -45,7 +45,7 @@ impl Demand {
 
     /// The lowest single node that can hold the request, if one could on the empty machine.
     fn single(&self) -> Option<Hint> {
-        let can = |node: &&Node| {
+        let can = |node: &&CandidateNode| {
             self.n <= node.free && self.nodes.iter().all(|other| !other.must || other == *node)
         };
         let node = self.nodes.iter().filter(|_| self.width == 1).find(can)?;
@@ -100,7 +100,7 @@ impl Demand {
 
     /// Node numbers of a set of node indices.
     fn numbers(&self, chosen: NodeSet) -> NodeSet {
-        let number = |index| self.nodes.get(index).map(|node: &Node| node.number);
+        let number = |index| self.nodes.get(index).map(|node: &CandidateNode| node.number);
         chosen.iter().filter_map(number).collect()
     }
 
@@ -149,13 +149,13 @@ struct Choosing {
 }
 
 impl Choosing {
-    fn new(nodes: &[Node], group: &Group, count: usize) -> Option<Choosing> {
+    fn new(nodes: &[CandidateNode], group: &Group, count: usize) -> Option<Choosing> {
         let left = group.members.clone();
         Choosing { left, count, taken: 0, reach: 0 }.reached(nodes)
     }
 
     /// With [`Choosing::reach`] worked out; `None` if the count cannot be met.
-    fn reached(mut self, nodes: &[Node]) -> Option<Choosing> {
+    fn reached(mut self, nodes: &[CandidateNode]) -> Option<Choosing> {
         let left = || self.left.iter().filter_map(|&index| nodes.get(index));
         let must = left().filter(|node| node.must);
         let (forced, sum) = must.fold((0, 0), |(count, sum), node| (count + 1, sum + node.free));
@@ -170,7 +170,7 @@ impl Choosing {
     }
 
     /// The highest node left out, if it may be.
-    fn without_last(&self, nodes: &[Node]) -> Option<Choosing> {
+    fn without_last(&self, nodes: &[CandidateNode]) -> Option<Choosing> {
         let mut without = self.clone();
         let last = without.left.pop()?;
         match nodes.get(last) {
@@ -180,7 +180,7 @@ impl Choosing {
     }
 
     /// The highest node chosen.
-    fn take_last(&mut self, nodes: &[Node]) {
+    fn take_last(&mut self, nodes: &[CandidateNode]) {
         if let Some(node) = self.left.pop().and_then(|last| nodes.get(last)) {
             self.count = self.count.saturating_sub(1);
             self.taken += node.free;

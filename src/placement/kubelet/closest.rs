@@ -22,7 +22,7 @@
 //! random; nor one of 64 whose distances follow up to eight sockets. On a real one of 64 nodes in a
 //! fat tree it took requests for 15 nodes and more.
 
-use super::hints::{Demand, Node};
+use super::hints::{CandidateNode, Demand};
 use crate::nodeset::NodeSet;
 
 /// Steps (one looks at one pair of groups) before the best set so far stands: a few milliseconds.
@@ -52,7 +52,7 @@ impl Group {
 
 /// Puts nodes into groups, the group with the highest node first.
 pub(super) fn group_by_distance(
-    nodes: &[Node],
+    nodes: &[CandidateNode],
     by_socket: bool,
     distance: impl Fn(usize, usize) -> u64,
 ) -> Vec<Group> {
@@ -390,14 +390,14 @@ impl<'d> Search<'d> {
         let mut frees: Vec<usize> = others().map(|(_, node)| node.free).collect();
         frees.sort_unstable_by(|one, other| other.cmp(one));
         // With this node, and the fullest of the rest.
-        let most = |node: &Node| {
+        let most = |node: &CandidateNode| {
             let fullest: usize = frees.iter().take(left - 1).sum();
             match frees.get(left - 1).is_some_and(|&last| node.free > last) {
                 true => fullest + frees.get(left - 1).copied().unwrap_or(0),
                 false => fullest + node.free,
             }
         };
-        let may = |node: &Node| match self.sockets {
+        let may = |node: &CandidateNode| match self.sockets {
             Some(wanted) => (sockets | node.sockets).count_ones() as usize <= wanted,
             None => true,
         };

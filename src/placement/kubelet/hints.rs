@@ -32,7 +32,7 @@ pub struct Demand {
     /// CPUs requested.
     pub(super) n: usize,
     /// Nodes with CPUs, ascending by number.
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<CandidateNode>,
     /// How many nodes the request would need on the empty machine; all, if they are too few.
     pub(super) width: usize,
     /// With `align-by-socket`: how many sockets a preferred set touches.
@@ -41,7 +41,7 @@ pub struct Demand {
 
 /// A NUMA node, as one request sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Node {
+pub(super) struct CandidateNode {
     /// The kernel's number.
     pub(super) number: usize,
     /// CPUs the request could have.
@@ -73,7 +73,7 @@ impl Demand {
             }
             let reusable = reusable.get(at).copied().unwrap_or(0);
             totals.push(size);
-            nodes.push(Node {
+            nodes.push(CandidateNode {
                 number: node.id,
                 free: available.get(at).copied().unwrap_or(0) + reusable,
                 must: reusable > 0,

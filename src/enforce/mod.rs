@@ -65,8 +65,8 @@ impl Enforcer {
             return self.await_added(placed, partition::deadline());
         }
         let Some(group) = &placed.cgroup else { return Err(KernelRefusal::Nowhere) };
-        // The runtime may make the groups later.
         match partition::reserve(&self.on, group, placed.adjustment.cpus()) {
+            // The runtime may make the groups later.
             Err(refused) if refused.is_gone() => Ok(()),
             result => result,
         }
@@ -156,8 +156,8 @@ impl Enforcer {
     /// without a better way.
     ///
     /// # Errors
-    /// If the kernel refuses, the group is gone or not known, or some of them are kept for one that
-    /// is gone.
+    /// If the kernel refuses, the group is gone or not known, or the kernel keeps some CPUs for a
+    /// removed group.
     pub fn set_cpus(&self, placed: &Target) -> Result<(), KernelRefusal> {
         let Some(group) = &placed.cgroup else { return Err(KernelRefusal::Nowhere) };
         self.await_added(placed, partition::deadline())?;

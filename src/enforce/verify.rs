@@ -47,8 +47,8 @@ pub struct InForce {
     pub cpus: CpuSet,
     /// The NUMA nodes for its memory, empty if none are set; `None` if unknown.
     pub mems: Option<NodeSet>,
-    /// Those of them that the groups above leave it, if these were set here to keep it in the
-    /// shared pool.
+    /// Those of them that the groups above leave it, if the plugin set these groups to keep the
+    /// container in the shared pool.
     pub left: Option<CpuSet>,
     /// Whether the group is a partition of these CPUs, of either type.
     pub kept: bool,

@@ -16,7 +16,7 @@ use std::fmt;
 /// The policy that assigns exclusive CPUs.
 const STATIC: &str = "static";
 
-/// What the state file shows.
+/// The policy of the CPU manager, as the state file names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StatePolicy {
     /// The static policy is active.
@@ -30,8 +30,8 @@ enum StatePolicy {
 #[derive(Debug, Clone)]
 pub(crate) struct ActivityDetector {
     when_active: Stance,
-    /// Whether the last conclusive request named CPUs.
     file: StatePolicy,
+    /// Whether the last conclusive request named CPUs.
     named: bool,
     /// The kubelet's assignments, as last read.
     claims: Vec<KubeletClaim>,

@@ -50,7 +50,7 @@ impl Node {
                 .filter(Adjustment::is_exclusive)
                 .map(|adjustment| adjustment.cpus());
             let is = exclusive(self.instances[id].adjustment);
-            // Who has lost CPUs keeps the others, and may be completed.
+            // A container that has lost CPUs keeps the others, and may get new ones.
             let complete = was.map(|was| was.len()) == instance.wanted();
             let kept = was.zip(is).is_some_and(|(was, is)| was.is_subset(&is));
             // Whose assignments nobody has told of are assignments only under a policy that would

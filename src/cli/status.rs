@@ -95,6 +95,12 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     if let Some(error) = &node.cgroups_error {
         writeln!(f, "groups:   {error}")?;
     }
+    if let Some(why) = &node.groups_given_up {
+        writeln!(f, "groups:   the runtime keeps exclusivity and not groups: {why}")?;
+    }
+    for (group, cpus) in &node.group_bounds {
+        writeln!(f, "groups:   {group} is bound to CPUs {cpus} by another program")?;
+    }
     let cpus = &node.cpus;
     writeln!(
         f,

@@ -88,14 +88,19 @@ impl Delivery {
         self.updater.is_some()
     }
 
-    /// Takes updates that are too early out of an answer, and records the rest as under way.
+    /// Takes updates that are too early out of an answer, and records the rest as under way. The
+    /// runtime changes the container `own` in any case, to what the answer says.
     pub(super) async fn answer(
         &mut self,
         kind: ResponseKind,
+        own: Option<&ContainerId>,
         updates: &mut Vec<Update>,
         keeper: &mut Keeper,
     ) {
+        let of_itself = updates.extract_if(.., |update| Some(&update.container) == own);
+        let of_itself: Vec<Update> = of_itself.collect();
         self.owing |= self.spare_runtime(updates, keeper).await;
+        updates.extend(of_itself);
         self.hold_back(updates, keeper).await;
         self.pace.answered(updates, kind == ResponseKind::Prompt, Instant::now());
         let carried = kind != ResponseKind::NoUpdates && !keeper.ledger.waits();

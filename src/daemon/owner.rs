@@ -130,6 +130,10 @@ impl Owner {
             Event::Create { container, .. } => Some(container.id.clone()),
             _ => None,
         };
+        let updated = match &event {
+            Event::Update { container, .. } => Some(container.id.clone()),
+            _ => None,
+        };
         let listed = matches!(event, Event::Synchronize { .. });
         let removed = matches!(event, Event::Remove(_));
         // No container gets a CPU that is offline.
@@ -170,7 +174,8 @@ impl Owner {
         if self.pool.follow(&mut self.keeper).await && response != ResponseKind::NoUpdates {
             decision.updates.extend(self.keeper.deliver(Channel::Runtime));
         }
-        self.delivery.answer(response, &mut decision.updates, &mut self.keeper).await;
+        let Owner { delivery, keeper, .. } = self;
+        delivery.answer(response, updated.as_ref(), &mut decision.updates, keeper).await;
         if listed {
             self.looks.soon();
             announce(&self.keeper.ledger, &decision);
@@ -334,6 +339,9 @@ impl Owner {
             kernel_refusals: self.partitions.refusals(),
             cannot_write_groups: groups.cannot_write().map(ProbeError::consequence),
             group_write_errors: groups.errors(),
+            groups_given_up: self.pool.given_up.clone(),
+            group_bounds: self.pool.bounds(),
+            pool_writes: self.pool.written,
             checkpoint_error: self.keeper.checkpoint.error(),
             ..NodeFigures::of(view)
         }

@@ -39,8 +39,10 @@ pub(super) struct PoolGroups {
     way: Way,
     /// When to look again for CPUs that a container was about to leave.
     due: Option<Instant>,
+    /// Why groups do not keep exclusivity, though they were to.
+    pub(super) given_up: Option<String>,
     /// What other programs allow groups.
-    pub(super) bounds: BTreeMap<CgroupPath, CpuSet>,
+    bounds: BTreeMap<CgroupPath, CpuSet>,
     /// How often other programs have written into a group lately.
     fights: BTreeMap<CgroupPath, (u32, Instant)>,
     /// How many groups were written since the start.
@@ -60,16 +62,25 @@ impl PoolGroups {
     /// Finds out whether groups can, if they shall: what is in force is in the settings then.
     pub(super) fn start(cgroup_root: &Path, settings: &mut Settings) -> PoolGroups {
         let able = binding(cgroup_root);
+        let mut given_up = None;
         let way = match (settings.exclusivity, able) {
             (Exclusivity::Groups, Ok(hierarchy)) => Way::Groups(SharedPool::new(hierarchy)),
             (Exclusivity::Groups, Err(why)) => {
                 log::warn!("exclusivity: the runtime keeps it here and not groups, because {why}");
                 settings.exclusivity = Exclusivity::Runtime;
+                given_up = Some(why.to_string());
                 Way::Otherwise(None)
             }
             (_, able) => Way::Otherwise(able.ok().map(SharedPool::new)),
         };
-        PoolGroups { way, due: None, bounds: BTreeMap::new(), fights: BTreeMap::new(), written: 0 }
+        PoolGroups {
+            way,
+            due: None,
+            given_up,
+            bounds: BTreeMap::new(),
+            fights: BTreeMap::new(),
+            written: 0,
+        }
     }
 
     /// Whether groups keep exclusivity.
@@ -97,6 +108,7 @@ impl PoolGroups {
             Err(failure) => failure,
         };
         log::error!("exclusivity: the runtime keeps it from now on and not groups: {failure}");
+        self.given_up = Some(failure.to_string());
         self.way = Way::Otherwise(Some(pool));
         let settings = keeper.ledger.settings().clone();
         keeper.note(Event::Settings(Settings { exclusivity: Exclusivity::Runtime, ..settings }));
@@ -143,6 +155,11 @@ impl PoolGroups {
                 }
             }
         }
+    }
+
+    /// What other programs allow groups, by path.
+    pub(super) fn bounds(&self) -> Vec<(String, CpuSet)> {
+        self.bounds.iter().map(|(group, cpus)| (group.to_string(), *cpus)).collect()
     }
 
     /// When it is time to look again. Cancel safe.

@@ -115,6 +115,12 @@ pub struct NodeFigures {
     pub kernel_refusals: u64,
     /// What follows from control groups that are not writable; `None` if they are.
     pub cannot_write_groups: Option<String>,
+    /// Why the runtime keeps exclusivity, though groups were to; `None` if it is as configured.
+    pub groups_given_up: Option<String>,
+    /// What other programs allow groups in which containers share CPUs.
+    pub group_bounds: Vec<(String, CpuSet)>,
+    /// Writes of the shared pool into groups.
+    pub pool_writes: u64,
     /// Failed writes of control groups.
     pub group_write_errors: u64,
     /// Why the last write of the checkpoint failed; `None` if it succeeded.
@@ -200,6 +206,9 @@ impl NodeFigures {
             change_takes: None,
             kernel_refusals: 0,
             cannot_write_groups: None,
+            groups_given_up: None,
+            group_bounds: Vec::new(),
+            pool_writes: 0,
             group_write_errors: 0,
             checkpoint_error: None,
             pods: view.pods,

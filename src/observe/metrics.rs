@@ -263,6 +263,16 @@ impl Families {
             node.group_write_errors,
         );
         self.counter(
+            "nri_cpu_manager_pool_writes_total",
+            "Writes of the shared pool into the groups above containers.",
+            node.pool_writes,
+        );
+        self.gauge(
+            "nri_cpu_manager_groups_given_up",
+            "Whether the runtime keeps exclusivity though groups were to.",
+            node.groups_given_up.is_some().into(),
+        );
+        self.counter(
             "nri_cpu_manager_checkpoint_errors_total",
             "Times that the checkpoint could not be written.",
             node.counters.checkpoint_errors,

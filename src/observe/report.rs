@@ -108,6 +108,12 @@ pub struct NodeStatus {
     /// Why control groups cannot be written, and what that means; `null` if they can.
     #[serde(default)]
     pub cgroups_error: Option<String>,
+    /// Why the runtime keeps exclusivity though groups were to; `null` if it is as configured.
+    #[serde(default)]
+    pub groups_given_up: Option<String>,
+    /// What other programs allow groups in which containers share CPUs: lists of CPUs by group.
+    #[serde(default)]
+    pub group_bounds: BTreeMap<String, String>,
 }
 
 /// CPUs by use, as lists.
@@ -312,6 +318,12 @@ impl NodeStatus {
             kernel_refusals: figures.kernel_refusals,
             checkpoint_error: figures.checkpoint_error.clone(),
             cgroups_error: figures.cannot_write_groups.clone(),
+            groups_given_up: figures.groups_given_up.clone(),
+            group_bounds: figures
+                .group_bounds
+                .iter()
+                .map(|(group, cpus)| (group.clone(), cpus.to_string()))
+                .collect(),
         }
     }
 }

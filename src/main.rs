@@ -35,6 +35,9 @@ fn main() -> ExitCode {
         Command::EnableNri(args) => {
             cli::enable_nri::run(&args, &mut io::stdout().lock()).map_err(Into::into)
         }
+        Command::Release(args) => {
+            cli::release::run(&args, &mut io::stdout().lock()).map_err(Into::into)
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -207,6 +207,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "config",
             "cpuset",
             "daemon",
+            "enforce",
             "kubelet",
             "ledger",
             "nri",

@@ -8,6 +8,7 @@ pub mod explain;
 pub mod kubelet_state;
 pub mod machine;
 pub mod node;
+pub mod release;
 pub mod run;
 pub mod simulate;
 pub mod status;
@@ -47,6 +48,8 @@ pub enum Command {
     KubeletState(kubelet_state::KubeletStateArgs),
     /// Switch NRI on in containerd's configuration; needed once on nodes with containerd 1.7
     EnableNri(enable_nri::EnableNriArgs),
+    /// Undo what the plugin has left in control groups, before it is gone from a node for good
+    Release(release::ReleaseArgs),
 }
 
 impl Cli {

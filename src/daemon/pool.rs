@@ -127,7 +127,10 @@ impl PoolGroups {
         }
         self.bounds = bounds;
         for (group, cpus) in foreign {
-            log::warn!("{group}: another program has set CPUs {cpus}");
+            match cpus.is_empty() {
+                true => log::warn!("{group}: another program has cleared its CPUs"),
+                false => log::warn!("{group}: another program has set CPUs {cpus}"),
+            }
             let (times, last) = self.fights.get(&group).copied().unwrap_or((0, now));
             let times = if now - last > PEACE { 1 } else { times + 1 };
             if times > FIGHTS {

@@ -12,6 +12,7 @@
 
 mod affinity;
 mod hierarchy;
+mod leftovers;
 mod partition;
 mod pool;
 mod probe;
@@ -19,6 +20,7 @@ mod quota;
 mod verify;
 
 pub use hierarchy::{FileError, Hierarchy};
+pub use leftovers::{Undone, undo};
 pub use partition::KernelRefusal;
 pub use pool::{PoolError, PoolReport, SharedPool};
 pub use probe::{ProbeError, binding, probe, writable};

@@ -276,6 +276,11 @@ fn kept_in(on: &Hierarchy, group: &CgroupPath) -> CpuSet {
     }
 }
 
+/// Whether a group is a partition of any kind, valid or not.
+pub(super) fn is_one(on: &Hierarchy, group: &CgroupPath) -> bool {
+    on.read(group, PARTITION).is_ok_and(|state| state != MEMBER)
+}
+
 /// Whether a group is a valid partition of exactly these CPUs.
 pub(super) fn holds(
     on: &Hierarchy,

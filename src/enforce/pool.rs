@@ -105,7 +105,11 @@ impl SharedPool {
         for target in &layout.groups {
             let occupants = now.iter().filter(|(group, ..)| is_in(group, &target.group));
             let occupied: CpuSet = occupants.map(|(_, set, claim)| *set | *claim).collect();
-            groups.extend(self.group(target, pool | occupied, &mut report)?);
+            // With nothing left it would be open for everything: it stays as it is.
+            let wanted = pool | occupied;
+            if !wanted.is_empty() {
+                groups.extend(self.group(target, wanted, &mut report)?);
+            }
         }
         for group in &mut groups {
             let rest = if group.set.is_empty() { group.wanted } else { group.set & group.wanted };
@@ -138,7 +142,11 @@ impl SharedPool {
         result
     }
 
-    fn release_one(&self, group: &CgroupPath) -> Result<bool, FileError> {
+    /// The same for this group alone. Says whether anything was written there.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(super) fn release_one(&self, group: &CgroupPath) -> Result<bool, FileError> {
         let (Some(set), Some(memory)) = (self.set(group)?, self.remembered(group)?) else {
             return Ok(false);
         };

@@ -123,6 +123,21 @@ fn cpus_are_left_before_others_get_them() {
     groups.check(&[("k/burstable", "0-1,4-7")]);
 }
 
+/// An empty list would open a group for everything.
+#[test]
+fn a_group_is_never_emptied() {
+    let (groups, targets) = node();
+    let pool = groups.pool();
+    pool.apply(&layout("0-1,4-7", targets.clone())).unwrap();
+    groups.make("k/pode/main", "0-7");
+    let report = pool.apply(&layout("0-1,4-7", targets.clone())).unwrap();
+    assert_eq!(report.withheld.to_string(), "0-1,4-7");
+    groups.check(&[("k/burstable", "0-1,4-7"), ("k/podg", "0-1,4-7"), ("k/pode", "0-7")]);
+    groups.make("k/pode/main", "2-3");
+    pool.apply(&layout("", targets)).unwrap();
+    groups.check(&[("k/burstable", "0-1,4-7"), ("k/podg", "0-1,4-7"), ("k/pode", "2-3")]);
+}
+
 #[test]
 fn what_another_program_has_set_is_a_bound() {
     let (groups, targets) = node();

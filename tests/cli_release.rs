@@ -1,5 +1,7 @@
 //! `nri-cpu-manager release`: nothing is left in control groups.
 
+#![expect(clippy::unwrap_used, reason = "a test")]
+
 use nri_cpu_manager::checkpoint::StateDir;
 use nri_cpu_manager::cli::release::{ReleaseArgs, run};
 use std::fs;

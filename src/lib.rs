@@ -5,6 +5,7 @@ pub mod config;
 pub mod cpuset;
 pub mod daemon;
 pub mod enforce;
+pub mod exclusivity;
 pub mod kubelet;
 pub mod ledger;
 pub mod nodeset;

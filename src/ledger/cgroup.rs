@@ -32,6 +32,12 @@ impl CgroupPath {
         self.0.split_once('/').map(|(top, _)| CgroupPath(top.to_owned()))
     }
 
+    /// Whether this group is in another one, at any depth.
+    pub fn is_below(&self, above: &CgroupPath) -> bool {
+        let rest = self.0.strip_prefix(&above.0);
+        rest.is_some_and(|rest| rest.starts_with('/'))
+    }
+
     /// All groups that this one is in, from the one directly below the root to its parent.
     pub fn ancestors(&self) -> Vec<CgroupPath> {
         self.0.match_indices('/').map(|(end, _)| CgroupPath(self.0[..end].to_owned())).collect()

@@ -1,0 +1,280 @@
+//! [`Tree`]: cgroup v2 cpusets as the kernel treats them. Pure: no files.
+//!
+//! Source: `Documentation/admin-guide/cgroup-v2.rst` ("Cpuset") and `kernel/cgroup/cpuset.c` of
+//! Linux 6.12. What matters here:
+//!
+//! * processes of a group run on its *effective* CPUs: its `cpuset.cpus` cut with the parent's
+//!   effective CPUs, or all of the parent's where it has none set or nothing is left of the cut;
+//! * a new group has no CPUs set; a group with processes in it or below it cannot be emptied;
+//! * offline CPUs can be set and count once they are online; CPUs that cannot exist are refused;
+//! * a partition takes its CPUs from every group outside it.
+//!
+//! The lab holds this model against a real kernel.
+
+use crate::cpuset::CpuSet;
+use crate::ledger::CgroupPath;
+use std::collections::BTreeMap;
+
+/// Groups and their CPUs: all of a hierarchy, or those that a plan is about and the groups above
+/// these.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tree {
+    online: CpuSet,
+    possible: CpuSet,
+    empties_populated: bool,
+    groups: BTreeMap<CgroupPath, Group>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Group {
+    cpus: CpuSet,
+    /// Whether it has processes of its own.
+    occupied: bool,
+    /// Whether it is a valid partition of `cpus`.
+    partition: bool,
+}
+
+/// Why the kernel refuses to write `cpuset.cpus`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("there is no such group")]
+    Gone,
+    #[error("a populated group cannot be emptied (ENOSPC)")]
+    Populated,
+    #[error("the machine cannot have these CPUs (ERANGE)")]
+    Impossible,
+}
+
+impl Tree {
+    pub fn new(online: CpuSet, possible: CpuSet) -> Tree {
+        Tree { online, possible, empties_populated: false, groups: BTreeMap::new() }
+    }
+
+    /// The same under a kernel that lets populated groups be emptied, as announced for 2026.
+    pub fn emptying_populated(self) -> Tree {
+        Tree { empties_populated: true, ..self }
+    }
+
+    /// Makes a group, and those above it that do not exist. An existing one stays as it is.
+    pub fn make(&mut self, group: &CgroupPath) {
+        for above in group.ancestors() {
+            self.groups.entry(above).or_default();
+        }
+        self.groups.entry(group.clone()).or_default();
+    }
+
+    /// Removes a group and all groups below it.
+    pub fn remove(&mut self, group: &CgroupPath) {
+        self.groups.retain(|other, _| other != group && !other.is_below(group));
+    }
+
+    /// Puts processes into a group, or takes all of them out.
+    pub fn occupy(&mut self, group: &CgroupPath, occupied: bool) {
+        if let Some(group) = self.groups.get_mut(group) {
+            group.occupied = occupied;
+        }
+    }
+
+    /// Makes a group a valid partition of its CPUs, or an ordinary group.
+    pub fn partition(&mut self, group: &CgroupPath, partition: bool) {
+        if let Some(group) = self.groups.get_mut(group) {
+            group.partition = partition;
+        }
+    }
+
+    /// CPUs go offline or come online.
+    pub fn set_online(&mut self, online: CpuSet) {
+        self.online = online;
+    }
+
+    /// Writes `cpuset.cpus`.
+    ///
+    /// # Errors
+    /// Where the kernel refuses; nothing has changed then.
+    pub fn write(&mut self, group: &CgroupPath, cpus: CpuSet) -> Result<(), Refused> {
+        let Some(set) = self.cpus(group) else { return Err(Refused::Gone) };
+        if !cpus.is_subset(&self.possible) {
+            return Err(Refused::Impossible);
+        }
+        let empties = cpus.is_empty() && !set.is_empty();
+        if empties && !self.empties_populated && self.is_populated(group) {
+            return Err(Refused::Populated);
+        }
+        self.put(group, cpus);
+        Ok(())
+    }
+
+    /// Records what is set for a group; makes it where it does not exist.
+    pub fn put(&mut self, group: &CgroupPath, cpus: CpuSet) {
+        self.make(group);
+        if let Some(group) = self.groups.get_mut(group) {
+            group.cpus = cpus;
+        }
+    }
+
+    pub fn possible(&self) -> CpuSet {
+        self.possible
+    }
+
+    pub fn contains(&self, group: &CgroupPath) -> bool {
+        self.groups.contains_key(group)
+    }
+
+    /// What is set for a group; `None` if it does not exist.
+    pub fn cpus(&self, group: &CgroupPath) -> Option<CpuSet> {
+        Some(self.groups.get(group)?.cpus)
+    }
+
+    /// The CPUs that a group's processes run on. For a group that does not exist, those that it
+    /// would be born with.
+    pub fn effective(&self, group: &CgroupPath) -> CpuSet {
+        match self.groups.get(group) {
+            Some(group) if group.partition => group.cpus & self.online,
+            Some(found) => cut(found.cpus, self.above(group)),
+            None => self.above(group),
+        }
+    }
+
+    /// The effective CPUs of the group above this one.
+    pub fn above(&self, group: &CgroupPath) -> CpuSet {
+        match group.parent() {
+            Some(parent) => self.effective(&parent),
+            None => self.partitions().fold(self.online, |left, taken| left - taken),
+        }
+    }
+
+    /// Whether a group's CPUs and its parent's have nothing in common, so that it runs on all of
+    /// its parent's.
+    pub fn is_cut_empty(&self, group: &CgroupPath) -> bool {
+        let set = self.cpus(group).unwrap_or_default();
+        !set.is_empty() && !self.is_partition(group) && set.is_disjoint(&self.above(group))
+    }
+
+    pub fn is_partition(&self, group: &CgroupPath) -> bool {
+        self.groups.get(group).is_some_and(|group| group.partition)
+    }
+
+    /// Whether a group or one below it has processes.
+    pub fn is_populated(&self, group: &CgroupPath) -> bool {
+        let has = |group: &CgroupPath| self.groups.get(group).is_some_and(|group| group.occupied);
+        has(group) || self.below(group).any(has)
+    }
+
+    /// All groups, those above before those below.
+    pub fn groups(&self) -> impl Iterator<Item = &CgroupPath> {
+        self.groups.keys()
+    }
+
+    /// All groups below this one, at any depth.
+    pub fn below<'a>(&'a self, group: &'a CgroupPath) -> impl Iterator<Item = &'a CgroupPath> {
+        // Paths below `a` sort behind `a`, though not all directly: `a.b` sorts before `a/b`.
+        let rest = self.groups.range(group..).skip(1).map(|(other, _)| other);
+        rest.take_while(|other| other.as_str().starts_with(group.as_str()))
+            .filter(|other| other.is_below(group))
+    }
+
+    /// The groups directly below this one.
+    pub fn children<'a>(&'a self, group: &'a CgroupPath) -> impl Iterator<Item = &'a CgroupPath> {
+        let depth = group.as_str().matches('/').count() + 1;
+        self.below(group).filter(move |other| other.as_str().matches('/').count() == depth)
+    }
+
+    fn partitions(&self) -> impl Iterator<Item = CpuSet> {
+        self.groups.values().filter(|group| group.partition).map(|group| group.cpus)
+    }
+}
+
+fn cut(cpus: CpuSet, above: CpuSet) -> CpuSet {
+    let left = cpus & above;
+    if left.is_empty() { above } else { left }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(path: &str) -> CgroupPath {
+        CgroupPath::new(path).unwrap()
+    }
+
+    fn cpus(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
+    /// `k`, and below it `a` with a container, `a.b`, and `b` with a container.
+    fn tree() -> Tree {
+        let mut tree = Tree::new(cpus("0-7"), cpus("0-11"));
+        for group in ["k/a/c", "k/a.b", "k/b/c"] {
+            tree.make(&path(group));
+        }
+        tree.occupy(&path("k/a/c"), true);
+        tree.occupy(&path("k/b/c"), true);
+        tree
+    }
+
+    #[track_caller]
+    fn check(tree: &Tree, expected: &[(&str, &str)]) {
+        for (group, list) in expected {
+            assert_eq!(tree.effective(&path(group)).to_string(), *list, "{group}");
+        }
+    }
+
+    #[test]
+    fn a_group_runs_on_what_is_left_of_its_parents_cpus() {
+        let mut tree = tree();
+        check(&tree, &[("k/a/c", "0-7"), ("k/new", "0-7")]);
+        tree.write(&path("k/a/c"), cpus("2-3")).unwrap();
+        tree.write(&path("k/a"), cpus("0-1")).unwrap();
+        check(&tree, &[("k/a", "0-1"), ("k/a/c", "0-1"), ("k/b/c", "0-7"), ("k/a/new", "0-1")]);
+        assert!(tree.is_cut_empty(&path("k/a/c")) && !tree.is_cut_empty(&path("k/a")));
+        tree.write(&path("k/a"), cpus("0-2")).unwrap();
+        check(&tree, &[("k/a/c", "2")]);
+    }
+
+    #[test]
+    fn populated_groups_cannot_be_emptied() {
+        let mut tree = tree();
+        tree.write(&path("k/a"), cpus("0-1")).unwrap();
+        assert_eq!(tree.write(&path("k/a"), CpuSet::EMPTY), Err(Refused::Populated));
+        check(&tree, &[("k/a/c", "0-1")]);
+        let mut later = tree.clone().emptying_populated();
+        later.write(&path("k/a"), CpuSet::EMPTY).unwrap();
+        check(&later, &[("k/a/c", "0-7")]);
+        tree.occupy(&path("k/a/c"), false);
+        tree.write(&path("k/a"), CpuSet::EMPTY).unwrap();
+        assert_eq!(tree.write(&path("k/none"), cpus("0")), Err(Refused::Gone));
+    }
+
+    #[test]
+    fn offline_cpus_count_when_they_come() {
+        let mut tree = tree();
+        tree.write(&path("k/a"), cpus("7-8")).unwrap();
+        assert_eq!(tree.write(&path("k/a"), cpus("12")), Err(Refused::Impossible));
+        check(&tree, &[("k/a/c", "7")]);
+        tree.set_online(cpus("0-6"));
+        check(&tree, &[("k/a/c", "0-6")]);
+        tree.set_online(cpus("0-8"));
+        check(&tree, &[("k/a/c", "7-8")]);
+    }
+
+    #[test]
+    fn a_partition_takes_its_cpus_from_all_others() {
+        let mut tree = tree();
+        tree.write(&path("k/a/c"), cpus("2-3")).unwrap();
+        tree.partition(&path("k/a/c"), true);
+        check(&tree, &[("k", "0-1,4-7"), ("k/a/c", "2-3"), ("k/a", "0-1,4-7")]);
+        tree.remove(&path("k/a"));
+        check(&tree, &[("k/b/c", "0-7")]);
+        assert!(tree.contains(&path("k/a.b")) && !tree.contains(&path("k/a/c")));
+    }
+
+    #[test]
+    fn families() {
+        let tree = tree();
+        let names =
+            |groups: Vec<&CgroupPath>| groups.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(names(tree.children(&path("k")).collect()), ["k/a", "k/a.b", "k/b"]);
+        assert_eq!(names(tree.below(&path("k/a")).collect()), ["k/a/c"]);
+        assert_eq!(names(tree.children(&path("k/a.b")).collect()), Vec::<String>::new());
+    }
+}

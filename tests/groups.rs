@@ -15,6 +15,7 @@ use nri_cpu_manager::ledger::model::ContainerId;
 use nri_cpu_manager::ledger::{CgroupPath, CpuRequest, Event, MilliCpu, Qos, Wanted};
 use nri_cpu_manager::nri::{Message, Session};
 use std::fs;
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// Seen with CRI-O: after its restart it lists what it set when it created a container.
@@ -138,6 +139,61 @@ async fn every_drift_of_a_look_is_repaired() {
         assert_eq!(["a", "b", "right"].map(|name| set_in_group(&daemon, name)), ["0-15"; 3]);
         let answer = daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
         assert_eq!(told(&answer), ["id-a 0-15", "id-b 0-15"]);
+    })
+    .await;
+}
+
+/// Keeps warnings.
+struct Warnings(Mutex<Vec<String>>);
+
+static WARNINGS: Warnings = Warnings(Mutex::new(Vec::new()));
+
+impl log::Log for Warnings {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::Level::Warn
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            self.0.lock().unwrap().push(record.args().to_string());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// The warnings about a container, of all since the first call.
+fn warnings(of: &str) -> Vec<String> {
+    // A second call finds it set.
+    let _ = log::set_logger(&WARNINGS);
+    log::set_max_level(log::LevelFilter::Warn);
+    let all = WARNINGS.0.lock().unwrap();
+    all.iter().filter(|warning| warning.starts_with(of)).cloned().collect()
+}
+
+/// The kubelet repeats it each second.
+#[tokio::test(start_paused = true)]
+async fn a_resize_that_is_refused_again_and_again_is_logged_now_and_then() {
+    local(async {
+        let daemon = Daemon::start();
+        assert_eq!(warnings("ns/grows/c"), [""; 0]);
+        let Event::Create { pod, container } = create("grows", Qos::Guaranteed, 4000) else {
+            unreachable!()
+        };
+        let created = Event::Create { pod: pod.clone(), container: container.clone() };
+        daemon.event(created).await.unwrap();
+        let much = Some(MilliCpu(16_000));
+        let cpu = CpuRequest { request: much, limit: much };
+        for _ in 0..120 {
+            let (pod, container) = (pod.clone(), container.clone());
+            let wanted = Wanted { cpu, sets_quota: true, cpus: None };
+            daemon.event(Event::Update { pod, container, wanted }).await.unwrap_err();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let logged = warnings("ns/grows/c");
+        assert_eq!(logged.len(), 3, "{logged:?}");
+        assert!(logged[0].contains("refused"), "{logged:?}");
+        assert!(logged[2].ends_with(" (120 times)"), "{logged:?}");
     })
     .await;
 }

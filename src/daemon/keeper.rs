@@ -8,7 +8,39 @@ use crate::observe::clock::now;
 use crate::observe::counters::EventKind;
 use crate::observe::{Counters, History};
 use crate::placement::Reason;
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The kubelet repeats a refused resize each second: of the same refusals in a row the log has the
+/// first one and every one of this number.
+const EVERY: u64 = 60;
+
+/// A refusal after this time starts a new row.
+const QUIET_PERIOD: Duration = Duration::from_secs(120);
+
+/// Refused resizes of running containers, with the reason, how often it was given in a row, and
+/// when it was last given.
+#[derive(Debug, Default)]
+struct RefusedResizes(HashMap<ContainerId, (String, u64, Instant)>);
+
+impl RefusedResizes {
+    /// Records a refusal. Returns which one of the row it is.
+    fn count(&mut self, id: &ContainerId, why: &str, now: Instant) -> u64 {
+        self.0.retain(|_, (_, _, last)| now - *last < QUIET_PERIOD);
+        match self.0.get_mut(id) {
+            Some((same, times, last)) if same == why => {
+                (*times, *last) = (*times + 1, now);
+                *times
+            }
+            _ => {
+                self.0.insert(id.clone(), (why.to_owned(), 1, now));
+                1
+            }
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Keeper {
@@ -16,11 +48,18 @@ pub(super) struct Keeper {
     pub(super) checkpoint: Checkpoint,
     pub(super) counters: Counters,
     history: Arc<History>,
+    refused: RefusedResizes,
 }
 
 impl Keeper {
     pub(super) fn new(ledger: Ledger, checkpoint: Checkpoint) -> Keeper {
-        Keeper { ledger, checkpoint, counters: Counters::default(), history: Arc::default() }
+        Keeper {
+            ledger,
+            checkpoint,
+            counters: Counters::default(),
+            history: Arc::default(),
+            refused: RefusedResizes::default(),
+        }
     }
 
     /// Handles an event without an answer. The next delivery carries its updates. The ledger
@@ -47,8 +86,18 @@ impl Keeper {
     }
 
     fn log(&mut self, note: &Note) {
+        let times = match &note.what {
+            What::Refused { why, .. } if self.ledger.target(&note.subject.id).is_some() => {
+                self.refused.count(&note.subject.id, why, Instant::now())
+            }
+            _ => 1,
+        };
         let level = if note.warning { log::Level::Warn } else { log::Level::Info };
-        log::log!(level, "{note}");
+        if times == 1 {
+            log::log!(level, "{note}");
+        } else if times.is_multiple_of(EVERY) {
+            log::log!(level, "{note} ({times} times)");
+        }
         self.history().note(now(), note);
     }
 
@@ -82,5 +131,26 @@ impl Keeper {
 
     pub(super) fn past(&self) -> Arc<History> {
         Arc::clone(&self.history)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_refusals_of_a_resize_are_one_row() {
+        let mut refused = RefusedResizes::default();
+        let (a, b) = (ContainerId("a".into()), ContainerId("b".into()));
+        let start = Instant::now();
+        let second = |n| start + Duration::from_secs(n);
+        for n in 0..60 {
+            assert_eq!(refused.count(&a, "requested=4, available=2", second(n)), n + 1);
+        }
+        assert_eq!(refused.count(&b, "requested=4, available=2", second(60)), 1);
+        assert_eq!(refused.count(&a, "requested=6, available=2", second(60)), 1);
+        assert_eq!(refused.count(&a, "requested=6, available=2", second(61)), 2);
+        assert_eq!(refused.count(&a, "requested=6, available=2", second(200)), 1);
+        assert_eq!(refused.0.len(), 1);
     }
 }

@@ -171,6 +171,29 @@ fn warnings(of: &str) -> Vec<String> {
     all.iter().filter(|warning| warning.starts_with(of)).cloned().collect()
 }
 
+/// Seen: the second of two drifts before the runtime's next answer was set right without a word.
+#[tokio::test(start_paused = true)]
+async fn a_second_drift_before_the_next_answer_is_logged_too() {
+    local(async {
+        let daemon = Daemon::start();
+        assert_eq!(warnings("ns/twice/c"), [""; 0]);
+        let (pod, container) = in_group(&daemon, "twice", (Qos::Burstable, 500), "0-15");
+        let created = Event::Create { pod: pod.clone(), container: container.clone() };
+        daemon.event(created).await.unwrap();
+        daemon.event(Event::Started { pod, container }).await.unwrap();
+        for times in 1..=3 {
+            let group = daemon.paths.cgroup_root.join("kubepods/twice/c");
+            for file in ["cpuset.cpus", "cpuset.cpus.effective"] {
+                fs::write(group.join(file), "5").unwrap();
+            }
+            tokio::time::sleep(Duration::from_secs(15)).await;
+            assert_eq!(set_in_group(&daemon, "twice"), "0-15");
+            assert_eq!(warnings("ns/twice/c").len(), times);
+        }
+    })
+    .await;
+}
+
 /// The kubelet repeats it each second.
 #[tokio::test(start_paused = true)]
 async fn a_resize_that_is_refused_again_and_again_is_logged_now_and_then() {

@@ -9,6 +9,7 @@ use super::pace::Pace;
 use super::partitions::Partitions;
 use super::repair::repair;
 use super::suspects::{Finding, Suspects};
+use crate::cpuset::CpuSet;
 use crate::enforce::{Drift, Verifier};
 use crate::ledger::{Ledger, Target};
 use crate::observe::clock::now;
@@ -56,6 +57,10 @@ impl DriftWatcher {
         self.confirmed.pop_front()
     }
 
+    pub(super) fn is_done(&self) -> bool {
+        self.confirmed.is_empty()
+    }
+
     /// Repairs the drifts of a container that still count.
     pub(super) async fn repair(
         &mut self,
@@ -65,13 +70,18 @@ impl DriftWatcher {
         partitions: &mut Partitions,
         delivery: &mut Delivery,
     ) {
+        let mut all_written = true;
         for drift in drift {
             if !is_decided(&placed, &keeper.ledger) {
                 break;
             }
             let verifier = verifier.cloned();
             let action = repair(&placed, &drift, verifier, keeper, partitions, delivery).await;
+            all_written &= action == Action::Written;
             self.record(&placed, &drift, action, keeper);
+        }
+        if all_written {
+            self.suspects.repaired(&placed.subject.id);
         }
         if self.confirmed.is_empty() {
             delivery.repaired(keeper).await;
@@ -81,15 +91,52 @@ impl DriftWatcher {
     fn record(&mut self, placed: &Target, drift: &Drift, action: Action, keeper: &mut Keeper) {
         *self.drifts.entry(drift.kind()).or_default() += 1;
         *self.repairs.entry((drift.kind(), action.name())).or_default() += 1;
-        let Target { subject, runs_on, .. } = placed;
+        let subject = &placed.subject;
+        let decided = compared(placed, drift);
         let (found, done) = (drift.to_string(), action.to_string());
-        keeper.history().drifted(now(), subject.clone(), *runs_on, found, done);
-        let (were, cpus) = (wording::agree(runs_on, "was", "were"), wording::cpus(runs_on));
+        keeper.history().drifted(now(), subject.clone(), decided, found, done);
+        let (were, cpus) = (wording::agree(decided, "was", "were"), wording::cpus(decided));
         log::warn!("{subject}: decided {were} {cpus}, but {drift}: {action}");
+    }
+}
+
+/// The CPUs that a drift differs from. The CPUs set for a container can include some on which the
+/// kernel does not let it run.
+fn compared(placed: &Target, drift: &Drift) -> CpuSet {
+    match drift {
+        Drift::Set(_) => placed.adjustment.cpus(),
+        _ => placed.runs_on,
     }
 }
 
 /// Whether the decision is still the same as when the look began.
 pub(super) fn is_decided(placed: &Target, ledger: &Ledger) -> bool {
     ledger.target(&placed.subject.id).as_ref() == Some(placed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::{Adjustment, ContainerId, Exclusivity, Subject};
+
+    #[test]
+    fn a_drift_names_the_cpus_that_the_group_was_compared_with() {
+        let [set, runs_on, found] = ["0-15", "0-1,6-15", "3"].map(|list| list.parse().unwrap());
+        let placed = Target {
+            subject: Subject {
+                namespace: "ns".into(),
+                pod: "web".into(),
+                container: "c".into(),
+                id: ContainerId("id".into()),
+            },
+            cgroup: None,
+            adjustment: Adjustment::shared(set).unwrap(),
+            runs_on,
+            enforced_by: Exclusivity::Kernel,
+            running: true,
+            lifts_pod_quota: false,
+        };
+        assert_eq!(compared(&placed, &Drift::Set(found)), set);
+        assert_eq!(compared(&placed, &Drift::Effective(found)), runs_on);
+    }
 }

@@ -312,6 +312,11 @@ impl Owner {
     pub(super) async fn repair(&mut self, finding: Finding) {
         let Owner { keeper, partitions, delivery, looks, .. } = self;
         self.drift.repair(finding, looks.verifier().as_ref(), keeper, partitions, delivery).await;
+        // The repaired containers are due. If they stayed so until the next check pass, that one
+        // would silently write over a new drift of theirs.
+        if self.drift.is_done() {
+            self.flush_owed().await;
+        }
     }
 
     pub(super) fn view(&mut self) -> (NodeFigures, Arc<View>, Arc<History>) {

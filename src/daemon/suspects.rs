@@ -72,6 +72,12 @@ impl Suspects {
         confirmed
     }
 
+    /// A container's drift has been repaired: the next one is another drift, even if it looks the
+    /// same.
+    pub(super) fn repaired(&mut self, id: &ContainerId) {
+        self.suspects.remove(id);
+    }
+
     /// When to look next: soon if a second look is due, or when a late container becomes overdue.
     pub(super) fn next_look(&self, pace: &Pace, now: Instant) -> Instant {
         if self.suspects.values().any(|(_, looks)| *looks == 1) {

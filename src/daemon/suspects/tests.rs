@@ -70,6 +70,18 @@ fn a_drift_counts_at_the_second_look_and_is_tried_again_ever_less_often() {
     assert_eq!(watcher.suspects.drifting(), 0);
 }
 
+/// Another program writes the same again, and the looks between the two have found nothing else.
+#[test]
+fn a_drift_after_a_repair_is_another_drift() {
+    let mut watcher = Watcher::new();
+    let found = || vec![finding("a", "0-3")];
+    for _ in 0..3 {
+        assert_eq!((watcher.look(found()), watcher.look(found())), (0, 1));
+        watcher.suspects.repaired(&ContainerId("a".into()));
+        assert_eq!(watcher.suspects.drifting(), 0);
+    }
+}
+
 /// 400 ms for each of fifty changes, from the first one on.
 #[test]
 fn a_slow_runtime_is_late_and_nothing_has_drifted() {

@@ -123,6 +123,50 @@ async fn ends_that_nobody_told_of() {
     .await;
 }
 
+/// Seen: a pod was deleted by force while the plugin restarted. The runtime still lists its sandbox,
+/// and its CPUs stayed claimed until the kubelet removed that.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_ended_while_the_plugin_was_away_holds_no_cpus() {
+    local(async {
+        let daemon = Daemon::start();
+        let kubepods = daemon.paths.cgroup_root.join("kubepods");
+        let Event::Create { mut pod, container } = create("gone", Qos::Guaranteed, 12_000) else {
+            unreachable!()
+        };
+        pod.cgroup = CgroupPath::new("/kubepods/gone");
+        daemon.event(Event::Create { pod: pod.clone(), container }).await.unwrap();
+        let list = || Event::Synchronize { pods: vec![pod.clone()], containers: Vec::new() };
+        // It may be between two instances, or the groups may be elsewhere.
+        daemon.event(list()).await.unwrap();
+        assert!(daemon.create("new", Qos::Guaranteed, 4000).await.is_err());
+        fs::create_dir_all(kubepods.join("gone")).unwrap();
+        daemon.event(list()).await.unwrap();
+        assert!(daemon.create("new", Qos::Guaranteed, 4000).await.is_err());
+        fs::remove_dir(kubepods.join("gone")).unwrap();
+        assert_eq!(daemon.create("new", Qos::Guaranteed, 4000).await.unwrap(), "2-5");
+        assert_eq!(daemon.on_disk().len(), 1);
+    })
+    .await;
+}
+
+/// The same, if its group is gone before the plugin is back.
+#[tokio::test(start_paused = true)]
+async fn cpus_of_a_listed_pod_without_a_group_are_free_at_the_start() {
+    local(async {
+        let daemon = Daemon::start();
+        let Event::Create { mut pod, container } = create("gone", Qos::Guaranteed, 12_000) else {
+            unreachable!()
+        };
+        pod.cgroup = CgroupPath::new("/kubepods/gone");
+        daemon.event(Event::Create { pod: pod.clone(), container }).await.unwrap();
+        fs::create_dir(daemon.paths.cgroup_root.join("kubepods")).unwrap();
+        let list = Event::Synchronize { pods: vec![pod], containers: Vec::new() };
+        daemon.event(list).await.unwrap();
+        assert_eq!(daemon.on_disk(), []);
+    })
+    .await;
+}
+
 /// Another program writes into groups: the plugin sets all that it found again where the runtime
 /// takes no update at once; the next answer to the runtime has it too.
 #[tokio::test(start_paused = true)]

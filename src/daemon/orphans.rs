@@ -108,7 +108,9 @@ impl Orphans {
 }
 
 /// Ends pods that have no container left and whose control group is gone. If groups cannot be seen,
-/// or the runtime does not report the pod's, the removal of its last container is enough.
+/// or the runtime does not report the pod's, the removal of its last container is enough. Of a pod
+/// without listed containers the group was never seen: the topmost one above it has to be there, so
+/// that no group counts as gone in a hierarchy that is not where it should be.
 pub(super) async fn end_deserted(verifier: Option<Verifier>, keeper: &mut Keeper) {
     let deserted: Vec<Deserted> = keeper.ledger.deserted().collect();
     if deserted.is_empty() {
@@ -116,8 +118,11 @@ pub(super) async fn end_deserted(verifier: Option<Verifier>, keeper: &mut Keeper
     }
     let look = move || -> Vec<SandboxId> {
         let is_over = |pod: &Deserted| match (&verifier, &pod.group) {
-            (Some(verifier), Some(group)) => !verifier.has(group),
-            _ => true,
+            (Some(verifier), Some(group)) => {
+                let visible = || group.top().is_some_and(|top| verifier.has(&top));
+                !verifier.has(group) && (pod.removed || visible())
+            }
+            _ => pod.removed,
         };
         deserted.into_iter().filter(is_over).map(|pod| pod.sandbox).collect()
     };

@@ -149,7 +149,7 @@ impl Owner {
         self.kubelet.note_event(&event, &mut self.keeper, &mut self.partitions);
         let (step, response) = (Step::of(&event), ResponseKind::to(&event));
         let result = self.keeper.ledger.handle(event);
-        if removed {
+        if removed || listed {
             end_deserted(self.looks.verifier(), &mut self.keeper).await;
         }
         let notes = self.keeper.log_notes();

@@ -372,9 +372,11 @@ impl Ledger {
     /// Pods whose end the daemon has to look for: the runtime reports no end of a pod without
     /// containers.
     pub fn deserted(&self) -> impl Iterator<Item = Deserted> {
-        self.books
-            .deserted()
-            .map(|pod| Deserted { sandbox: pod.pod.sandbox.clone(), group: pod.group() })
+        self.books.deserted().map(|pod| Deserted {
+            sandbox: pod.pod.sandbox.clone(),
+            group: pod.group(),
+            removed: pod.is_empty(),
+        })
     }
 
     /// An immutable view of the present state.

@@ -62,6 +62,9 @@ pub struct Deserted {
     /// Its control group, which is there as long as the pod is; `None` where the runtime does not
     /// tell.
     pub group: Option<CgroupPath>,
+    /// Whether the runtime has removed all instances. Otherwise its list had none, as for a
+    /// container that the kubelet restarts after a pause: only the missing group shows the end.
+    pub removed: bool,
 }
 
 /// Where a container should run; `None` if it has ended or the ledger decides nothing about it.

@@ -37,6 +37,9 @@ pub(crate) struct ContainerEntry {
     /// Whether the runtime has removed its last instance, or could not create it. A new one may
     /// come as long as its pod lives.
     pub(crate) removed: bool,
+    /// Whether the runtime has listed no instance of it, and its claim is all that is known. It may
+    /// be between two instances, or its pod may have ended unreported.
+    pub(crate) unlisted: bool,
     pub(crate) applied: Applied,
     /// Whether it waits for CPUs that others have yet to leave, see
     /// [`order`](crate::ledger::order).
@@ -108,6 +111,7 @@ impl ContainerEntry {
             restarted: false,
             loan: Loan::default(),
             removed: false,
+            unlisted: false,
             applied,
             waits: false,
             created_at: container.created_at,
@@ -132,6 +136,7 @@ impl ContainerEntry {
             restarted: false,
             loan: Loan::default(),
             removed: false,
+            unlisted: true,
             applied: Applied::nothing(),
             waits: false,
             created_at: None,

@@ -163,6 +163,11 @@ impl PodEntry {
     /// Whether none of its containers has an instance. It may have ended, or be between two tries
     /// to create one.
     pub(super) fn is_deserted(&self) -> bool {
+        self.containers.values().all(|entry| entry.removed || entry.unlisted)
+    }
+
+    /// Whether the runtime has removed all instances of its containers.
+    pub(crate) fn is_empty(&self) -> bool {
         self.containers.values().all(|entry| entry.removed)
     }
 

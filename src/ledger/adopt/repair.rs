@@ -53,6 +53,7 @@ pub(super) fn repair(
             let to = chosen.cpus;
             let taken = request.footprint(&node.topology, &to);
             if let Some(mut pod) = books.change(uid) {
+                pod.raise_budget(&to);
                 pod.hand_over(&node.topology, &container.name, taken);
                 if wishes.shares_affinity() {
                     pod.affinity = pod.demand().map(|total| (total, chosen.hint));

@@ -213,7 +213,14 @@ impl PodEntry {
                 (Some(claim), ..) => running += claim.len(),
             }
         }
-        let budget = budget.unwrap_or(usize::MAX);
+        let mut budget = budget.unwrap_or(usize::MAX);
+        // With nothing else running, the budget is older than a resize that came before the
+        // container: the scheduler has counted what it asks for.
+        // With a budget of zero no container of the pod is to have exclusive CPUs.
+        let any = self.pod.budget != Some(MilliCpu(0));
+        if running == 0 && any && self.pod.qos == Qos::Guaranteed {
+            budget = budget.max(n);
+        }
         if running + n > budget {
             return BudgetFit::None;
         }
@@ -226,6 +233,12 @@ impl PodEntry {
             true => BudgetFit::Fresh(CpuSet::EMPTY),
             false => BudgetFit::Reuse(ended),
         }
+    }
+
+    /// Makes the budget as large as the exclusive CPUs that one of its containers gets.
+    pub(crate) fn raise_budget(&mut self, cpus: &CpuSet) {
+        let needed = MilliCpu(cpus.len() as u64 * 1000);
+        self.pod.budget = self.pod.budget.map(|budget| budget.max(needed));
     }
 
     pub(crate) fn budget_cpus(&self) -> Option<usize> {

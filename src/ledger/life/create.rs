@@ -67,10 +67,24 @@ fn enter(
     let mut entry = ContainerEntry::new(container, Phase::Created, exclusivity, terms, applied);
     (entry.claim, entry.inherited) = (claim, matches!(grant, Grant::Kept(_)));
     let notes = books.enter(uid, &container.name, entry, |pod, before| {
+        if let Grant::Chosen(placement, _) = &grant {
+            pod.raise_budget(&placement.cpus);
+        }
         let demand = pod.demand();
         let mut isolated = false;
         let what = match grant {
-            Grant::Shared => None,
+            Grant::Shared => {
+                let asks = terms.exclusive_cpus(pod.pod.qos, &container.cpu);
+                match (asks, pod.budget_cpus()) {
+                    (Some(n), Some(budget)) if n > budget && budget > 0 && node.is_static() => {
+                        Some(What::LeftShared(format!(
+                            "it asks for {n} CPUs of a pod that had {budget} when its sandbox was made, \
+                             and other containers of the pod use some of these"
+                        )))
+                    }
+                    _ => None,
+                }
+            }
             Grant::Kept(cpus) => {
                 isolated = before.is_some_and(|before| before.isolated);
                 Some(What::Kept(cpus))

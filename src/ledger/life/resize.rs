@@ -38,6 +38,7 @@ pub(crate) fn resize(
     let taken = node.with_idle(&claim.unwrap_or_default(), entry.wishes().isolates());
     if let Some(mut pod) = books.change(uid) {
         pod.pod.budget = budget;
+        pod.raise_budget(&claim.unwrap_or_default());
         pod.hand_over(&node.topology, &container.name, taken);
         if let Some(entry) = pod.container_mut(&container.name) {
             entry.cpu = cpu;

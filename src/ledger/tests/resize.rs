@@ -84,6 +84,50 @@ fn a_resized_pods_budget_outlives_events_that_carry_the_old_one() {
     assert_eq!(node.create(&guaranteed("b", 10_000), "c", "b", 10_000).unwrap(), "6-15");
 }
 
+/// Seen: a refused pod was resized to more CPUs than its sandbox was made with, and its container
+/// shared CPUs without a word.
+#[test]
+fn a_container_that_was_resized_before_its_start_raises_its_pods_budget() {
+    let mut node = Node::new();
+    let (a, other) = (guaranteed("a", 2000), guaranteed("other", 13_000));
+    node.create(&other, "c", "o", 13_000).unwrap();
+    node.event(Event::RunPod(a.clone())).unwrap();
+    assert!(node.create(&a, "c", "a1", 2000).is_err());
+    node.stop_pod(&other);
+    assert_eq!(node.create(&a, "c", "a2", 3000).unwrap(), "2-4");
+    // The budget is used up.
+    assert_eq!(node.create(&a, "d", "d", 2000).unwrap(), "0-1,5-15");
+    node.stop("a2");
+    assert_eq!(node.create(&a, "c", "a3", 3000).unwrap(), "2-4");
+    // From less than one CPU, too.
+    let b = guaranteed("b", 500);
+    assert_eq!(node.create(&b, "c", "b", 2000).unwrap(), "5-6");
+}
+
+/// Which of the pod's containers were resized is unknown then.
+#[test]
+fn a_container_beyond_its_pods_budget_beside_another_is_shared_and_logged() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 3000);
+    assert_eq!(node.create(&a, "one", "1", 1000).unwrap(), "2");
+    node.ledger.take_notes();
+    assert_eq!(node.create(&a, "two", "2", 4000).unwrap(), "0-1,3-15");
+    let notes: Vec<String> = node.ledger.take_notes().iter().map(Note::to_string).collect();
+    assert_eq!(notes.len(), 1);
+    assert!(notes[0].contains("it asks for 4 CPUs of a pod that had 3"), "{notes:?}");
+}
+
+/// The same with an init container that asked for the old budget.
+#[test]
+fn a_raised_budget_includes_what_an_init_container_had() {
+    let mut node = Node::new();
+    let a = guaranteed("a", 2000);
+    assert_eq!(node.create(&a, "init", "i", 2000).unwrap(), "2-3");
+    node.stop("i");
+    assert_eq!(node.create(&a, "app", "p", 3000).unwrap(), "2-4");
+    assert_eq!(node.ledger.exclusive().to_string(), "2-4");
+}
+
 /// Cores have two CPUs; of core 0, CPU 0 is reserved and CPU 1 is free.
 fn with_whole_cores() -> Node {
     let mut settings = settings();

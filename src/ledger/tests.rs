@@ -16,6 +16,7 @@ mod mems;
 mod order;
 mod orders;
 mod outdated;
+mod pod_resources;
 mod pod_scope;
 mod resize;
 mod takeover;

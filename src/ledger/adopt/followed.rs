@@ -11,6 +11,8 @@ pub(super) struct Followed {
     /// Budgets of pods, and whether the runtime reports resized ones: a list has the budgets that
     /// pods were created with.
     budgets: HashMap<PodUid, (Option<MilliCpu>, bool)>,
+    /// Pods whose containers have inherited their amounts.
+    shares_amount: HashSet<PodUid>,
     /// Containers for which the kernel refused a partition.
     fallen_back: HashSet<ContainerId>,
     requests: HashMap<ContainerId, CpuRequest>,
@@ -25,8 +27,11 @@ impl Followed {
             .map(|found| found.entry)
             .filter(|entry| entry.claim.is_some() && entry.enforced_by == Exclusivity::Runtime);
         let budgets = books.pods().map(|(uid, pod)| (uid.clone(), (pod.pod.budget, pod.resized)));
+        let shares_amount =
+            books.pods().filter(|(_, pod)| pod.shares_amount).map(|(uid, _)| uid.clone());
         Followed {
             budgets: budgets.collect(),
+            shares_amount: shares_amount.collect(),
             fallen_back: by_runtime.map(|entry| entry.id().clone()).collect(),
             requests: claimed
                 .chain(known)
@@ -53,6 +58,7 @@ impl Followed {
             if let Some((Some(budget), resized)) = self.budgets.get(uid).copied() {
                 (pod.pod.budget, pod.resized) = (Some(budget), resized);
             }
+            pod.shares_amount = self.shares_amount.contains(uid);
             for (_, entry) in pod.containers_mut() {
                 if self.fallen_back.contains(entry.id()) {
                     entry.enforced_by = Exclusivity::Runtime;

@@ -15,7 +15,7 @@ use super::books::{Applied, Books, ContainerEntry, ContainerRef, Phase};
 use super::claim::Claim;
 use super::desired::mems_are_ours;
 use super::life::identify;
-use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, SandboxId};
+use super::model::{Container, ContainerId, CpuRequest, MilliCpu, Pod, PodUid, SandboxId};
 use super::node::Node;
 use super::note::{Subject, What};
 use super::stance::KubeletClaim;
@@ -58,6 +58,7 @@ pub(super) fn synchronize(
 /// Gives the entered containers their CPUs. While the kubelet or another plugin assigns CPUs, only
 /// what is set counts, and no container moves.
 fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], evidence: Evidence) {
+    note_inherited(books, containers);
     let sets = containers.iter().filter_map(|(uid, container)| {
         let found = books.container(uid, &container.name)?;
         Some((container.cpus?, asks(&found, container).is_some()))
@@ -98,6 +99,26 @@ fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], ev
         let empty = pod.containers().next().is_none();
         pod.refused = empty;
         pod.lend_if_quiet();
+    });
+}
+
+/// Records which pods have containers that inherited their amounts. A list can have a budget that is
+/// older than a resize: containers with as many CPUs as they ask for, and none in common, are no
+/// such ones.
+fn note_inherited(books: &mut Books, containers: &[(PodUid, Container)]) {
+    let listed: HashMap<&ContainerId, Option<CpuSet>> =
+        containers.iter().map(|(_, container)| (&container.id, container.cpus)).collect();
+    books.change_all(|_, pod| {
+        let mut apart = CpuSet::EMPTY;
+        let mut inherits = false;
+        for (_, entry) in pod.whole() {
+            let asks = entry.cpu.amount().and_then(MilliCpu::whole_cpus);
+            let set = listed.get(entry.id()).copied().flatten();
+            let set = set.filter(|set| asks == Some(set.len()) && set.is_disjoint(&apart));
+            apart |= set.unwrap_or_default();
+            inherits |= set.is_none();
+        }
+        pod.shares_amount |= inherits && pod.whole().count() > 1;
     });
 }
 
@@ -210,8 +231,8 @@ fn keep_for_restart(node: &Node, books: &mut Books, evidence: &Evidence) {
 
 fn keep(node: &Node, books: &mut Books, claim: Claim) {
     let free = node.unclaimed(books);
-    if claim.cpus.is_empty() || !claim.cpus.is_subset(&free) || books.pod(&claim.pod_uid).is_none()
-    {
+    let known = books.pod(&claim.pod_uid).is_some_and(|pod| !pod.shares_amount);
+    if claim.cpus.is_empty() || !claim.cpus.is_subset(&free) || !known {
         return;
     }
     let isolated = claim.isolated && node.with_idle(&claim.cpus, true).is_subset(&free);

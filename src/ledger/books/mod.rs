@@ -30,6 +30,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use sums::Sums;
 
+/// Why a container shares CPUs that has inherited its amount.
+pub(super) const INHERITED: &str = "it and another container each ask for all CPUs of their pod, so these are resources of the pod's own";
+
 /// All that the ledger knows of pods and containers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Books {
@@ -282,6 +285,16 @@ impl Books {
         if let Some(cpus) = found.entry.claim {
             let subject = found.subject();
             self.journal.note(false, subject, What::Released(cpus));
+        }
+    }
+
+    /// Has all containers of a pod share CPUs that have inherited their amounts from it, and notes
+    /// which of them had exclusive ones.
+    pub(super) fn share_inherited(&mut self, uid: &PodUid) {
+        let had = self.change(uid).map(|mut pod| pod.share_inherited());
+        for (subject, cpus) in had.into_iter().flatten() {
+            self.journal.note(false, subject.clone(), What::Released(cpus));
+            self.journal.note(true, subject, What::LeftShared(INHERITED.to_owned()));
         }
     }
 

@@ -5,7 +5,7 @@ use super::entry::{ContainerEntry, Loan, Phase};
 use crate::cpuset::CpuSet;
 use crate::ledger::cgroup::CgroupPath;
 use crate::ledger::claim::Claim;
-use crate::ledger::model::{Container, ContainerKind, MilliCpu, Pod, Qos};
+use crate::ledger::model::{Container, ContainerKind, CpuRequest, MilliCpu, Pod, Qos};
 use crate::ledger::note::Subject;
 use crate::ledger::policy::Exclusivity;
 use crate::placement::Hint;
@@ -30,6 +30,9 @@ pub(crate) struct PodEntry {
     pub(crate) affinity: Option<(usize, Hint)>,
     /// Whether all of its containers share CPUs, whatever they ask for.
     pub(crate) opted_out: bool,
+    /// Whether the amounts of its containers are the whole pod's, because the pod has resources of
+    /// its own and they have none. As under the kubelet all of them share CPUs then.
+    pub(crate) shares_amount: bool,
     pub(super) counted: Counted,
 }
 
@@ -55,6 +58,7 @@ impl PodEntry {
             refused: false,
             affinity: None,
             opted_out: false,
+            shares_amount: false,
             counted: Counted::default(),
         }
     }
@@ -127,6 +131,49 @@ impl PodEntry {
         renamed
     }
 
+    /// Whether this amount can be the whole pod's.
+    fn is_whole(&self, kind: ContainerKind, cpu: &CpuRequest) -> bool {
+        let amount = cpu.amount().filter(|_| self.pod.qos == Qos::Guaranteed);
+        amount.is_some() && amount == self.pod.budget && kind != ContainerKind::Init
+    }
+
+    /// The containers that exist and ask for the amount of the whole pod.
+    ///
+    /// One is normal, and so are an init container and the one after it. Two at a time have
+    /// inherited it: their own requests would add up to more than the pod's.
+    pub(crate) fn whole(&self) -> impl Iterator<Item = (&String, &ContainerEntry)> {
+        let whole = |entry: &ContainerEntry| self.is_whole(entry.kind, &entry.cpu);
+        self.containers.iter().filter(move |(_, entry)| entry.is_alive() && whole(entry))
+    }
+
+    /// Whether a new container has inherited its amount from the pod.
+    ///
+    /// The budget may be older than a resize: if it and the other one both hold exclusive CPUs, the
+    /// amounts are theirs.
+    pub(crate) fn inherits(&self, container: &Container) -> bool {
+        let before = self.container(&container.name);
+        let holds = before.is_some_and(|entry| entry.claim.is_some());
+        let others = || self.whole().filter(|(name, _)| **name != container.name);
+        let other = || others().any(|(_, entry)| !(holds && entry.claim.is_some()));
+        self.shares_amount || (self.is_whole(container.kind, &container.cpu) && other())
+    }
+
+    /// From now on all of its containers share CPUs. Returns the exclusive CPUs that they had.
+    pub(crate) fn share_inherited(&mut self) -> Vec<(Subject, CpuSet)> {
+        self.shares_amount = true;
+        self.affinity = None;
+        let Pod { namespace, name: pod, .. } = &self.pod;
+        let mut had = Vec::new();
+        for (name, entry) in &mut self.containers {
+            if let Some(cpus) = entry.claim.take() {
+                let (namespace, pod, container) = (namespace.clone(), pod.clone(), name.clone());
+                had.push((Subject { namespace, pod, container, id: entry.id.clone() }, cpus));
+            }
+            (entry.isolated, entry.inherited, entry.lost) = (false, false, false);
+        }
+        had
+    }
+
     /// Records the end of a container.
     ///
     /// With its last container the pod is ending, or between an init container and the next. The
@@ -136,6 +183,11 @@ impl PodEntry {
         let Some(entry) = self.containers.get_mut(name) else { return };
         if entry.is_alive() {
             (entry.phase, entry.loan) = (Phase::Ended, Loan::Awaited);
+        }
+        // The runtime may report the end of an init container after the creation of the next one:
+        // two that have run at the same time have inherited their amount, these have not.
+        if self.shares_amount && self.whole().all(|(_, entry)| entry.phase == Phase::Created) {
+            self.shares_amount = self.whole().count() != 1;
         }
         self.lend_if_quiet();
     }
@@ -176,7 +228,7 @@ impl PodEntry {
     /// Otherwise another pod could get the CPUs that the scheduler counted for a late container,
     /// such as one after init containers.
     pub(super) fn promise(&self) -> usize {
-        if self.refused || self.opted_out || self.pod.qos != Qos::Guaranteed {
+        if self.refused || self.opted_out || self.shares_amount || self.pod.qos != Qos::Guaranteed {
             return 0;
         }
         let seen: MilliCpu = self.containers.values().filter_map(ContainerEntry::counts).sum();
@@ -200,6 +252,9 @@ impl PodEntry {
         n: usize,
         taken: impl Fn(&ContainerEntry) -> CpuSet,
     ) -> BudgetFit {
+        if self.shares_amount {
+            return BudgetFit::None;
+        }
         let (mut running, mut kept) = (0, 0);
         let (mut ended, mut init) = (CpuSet::EMPTY, CpuSet::EMPTY);
         for (_, entry) in self.containers.iter().filter(|(other, _)| **other != container.name) {

@@ -2,7 +2,7 @@
 
 use super::identity::identify;
 use crate::ledger::adopt::recall;
-use crate::ledger::books::{Applied, Books, ContainerEntry, Phase};
+use crate::ledger::books::{Applied, Books, ContainerEntry, INHERITED, Phase};
 use crate::ledger::change::standby;
 use crate::ledger::model::{Container, Pod, PodUid};
 use crate::ledger::node::Node;
@@ -66,6 +66,7 @@ fn enter(
     let exclusivity = node.settings.exclusivity;
     let mut entry = ContainerEntry::new(container, Phase::Created, exclusivity, terms, applied);
     (entry.claim, entry.inherited) = (claim, matches!(grant, Grant::Kept(_)));
+    let inherits = books.pod(uid).is_some_and(|pod| !pod.shares_amount && pod.inherits(container));
     let notes = books.enter(uid, &container.name, entry, |pod, before| {
         if let Grant::Chosen(placement, _) = &grant {
             pod.raise_budget(&placement.cpus);
@@ -76,6 +77,9 @@ fn enter(
             Grant::Shared => {
                 let asks = terms.exclusive_cpus(pod.pod.qos, &container.cpu);
                 match (asks, pod.budget_cpus()) {
+                    (Some(_), _) if inherits || pod.shares_amount => {
+                        Some(What::LeftShared(INHERITED.to_owned()))
+                    }
                     (Some(n), Some(budget)) if n > budget && budget > 0 && node.is_static() => {
                         Some(What::LeftShared(format!(
                             "it asks for {n} CPUs of a pod that had {budget} when its sandbox was made, \
@@ -105,6 +109,9 @@ fn enter(
         }
         what.map(|what| (pod.subject(container), what))
     });
+    if inherits {
+        books.share_inherited(uid);
+    }
     if let (Some(cpus), Some(pod)) = (container.cpus, books.pod(uid)) {
         let subject = pod.subject(container);
         books.journal.note(true, subject, What::Contested(cpus));

@@ -80,7 +80,7 @@ fn a_resized_pods_budget_outlives_events_that_carry_the_old_one() {
     node.stop("a");
     assert_eq!(node.create(&a, "c", "a2", 4000).unwrap(), "2-5");
     // Its budget is used up: nothing is kept free for it, and no more is given.
-    assert_eq!(node.create(&a, "d", "d", 4000).unwrap(), "0-1,6-15");
+    assert_eq!(node.create(&a, "d", "d", 2000).unwrap(), "0-1,6-15");
     assert_eq!(node.create(&guaranteed("b", 10_000), "c", "b", 10_000).unwrap(), "6-15");
 }
 

@@ -15,7 +15,7 @@ mod files;
 mod slice;
 
 pub use driver::Driver;
-use files::{ROOT, write};
+pub(crate) use files::{ROOT, write};
 
 const CLASSES: [&str; 3] = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
 
@@ -258,7 +258,7 @@ fn delegate(path: &Path) -> Result<()> {
     write(&path.join("cgroup.subtree_control"), "+cpuset +cpu +memory +pids")
 }
 
-fn read(path: &Path) -> Result<String> {
+pub(crate) fn read(path: &Path) -> Result<String> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(text.trim().to_owned())

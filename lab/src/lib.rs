@@ -14,7 +14,7 @@
 //! | [`scenario`], [`picture`] | the scripts of demo and tests, and a node drawn for people |
 //! | [`suite`] | every scenario on every machine, and the table of it |
 //! | [`shell`] | a prompt on a virtual server |
-//! | [`demo`], [`measure`], [`chaos`], [`latency`] | the command's subcommands |
+//! | [`demo`], [`measure`], [`chaos`], [`latency`], [`cgroup_model`] | the command's subcommands |
 //! | [`host`], [`vm`], [`guest`] | such a node on this machine, and in a virtual server |
 //! | [`software`], [`job`] | what runs on a server, and what host and guest tell each other |
 pub mod bare;
@@ -22,6 +22,7 @@ pub mod binaries;
 pub mod busy;
 pub mod cache;
 pub mod cgroup;
+pub mod cgroup_model;
 pub mod chaos;
 pub mod command;
 pub mod containerd;

@@ -19,7 +19,7 @@ use crate::plugin;
 use crate::process;
 use crate::step::{Group, Outcome, Settled, Step};
 use crate::view::{self, ContainerView, View};
-use crate::{cgroup, chaos, kernel, latency};
+use crate::{cgroup, cgroup_model, chaos, kernel, latency};
 
 /// How long the plugin may take to give others what a resized container has left; what is not so
 /// then the next look tells.
@@ -236,6 +236,9 @@ impl<'a> Player<'a> {
                 let plugin = plugin.context("there is no plugin to kill")?;
                 let summary = chaos::storm(self.node, plugin, settings, self.tell)?;
                 return Ok(Outcome::Storm(summary));
+            }
+            Step::CompareCgroups(settings) => {
+                return cgroup_model::compare(settings).map(Outcome::Cgroups);
             }
             Step::Panic => fs::write("/proc/sysrq-trigger", "c").context("the kernel goes on")?,
             Step::Clear => {

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup_model;
 use crate::chaos::summary as chaos;
 use crate::latency::figures as latency;
 use crate::manifests::Manifests;
@@ -107,6 +108,9 @@ pub enum Step {
     Latency(latency::Settings),
     /// A storm of pods and of SIGKILLs to the plugin, on a node that is empty but for it.
     Storm(chaos::Settings),
+    /// Random actions on groups, each compared with the plugin's model of them: for virtual servers
+    /// only.
+    CompareCgroups(cgroup_model::Settings),
     /// End the kernel with a panic: for virtual servers only.
     Panic,
     /// Remove every pod and end the plugin: the next step starts with an empty node.

@@ -64,6 +64,10 @@ impl Step {
                 "a storm of {} kills, seed {}, {} workers",
                 settings.kills, settings.seed, settings.workers
             ),
+            Self::CompareCgroups(settings) => format!(
+                "compare cgroups with their model, seed {}, {} steps",
+                settings.seed, settings.steps
+            ),
             Self::Panic => "end the kernel".to_owned(),
             Self::Clear => "empty the node".to_owned(),
         }

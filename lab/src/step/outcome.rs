@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup_model::Comparison;
 use crate::chaos::summary as chaos;
 use crate::daemonset::Confinement;
 use crate::latency::figures as latency;
@@ -42,6 +43,8 @@ pub enum Outcome {
     Latency(Vec<latency::Row>),
     /// What came of a storm.
     Storm(chaos::Summary),
+    /// Whether the kernel's groups are as the model's.
+    Cgroups(Comparison),
 }
 
 /// How a node has come to be as decided.

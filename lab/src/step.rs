@@ -20,8 +20,7 @@ pub use outcome::{Outcome, Settled};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Step {
     /// Start the plugin as it ships, with this configuration and no memory of earlier runs: as the
-    /// pod of the base or, where the configuration has the kernel keep exclusivity, of the overlay
-    /// for that.
+    /// pod of the base or, with `exclusivity: kernel`, of the overlay for that.
     StartPlugin(String),
     /// As [`StartPlugin`](Self::StartPlugin), but the pod of these manifests.
     StartDaemonSet(Box<Manifests>),

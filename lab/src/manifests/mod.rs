@@ -46,18 +46,16 @@ impl Manifests {
         Self::read(&part(&directory(), name))
     }
 
-    /// What ships for this configuration, out of a copy of the directory `manifests`: the base, or
-    /// the overlay for exclusivity that the kernel keeps where that is asked for.
+    /// What ships for this configuration, out of a copy of the directory `manifests`: the overlay
+    /// with privileges for `exclusivity: kernel`, and the base for all others, `auto` included.
     ///
     /// # Errors
     /// As [`compose`](Self::compose), or when the configuration is no YAML.
     pub fn for_config(root: &Path, config: &str) -> Result<Self> {
         let yaml: Value =
             serde_yaml::from_str(config).context("the plugin's configuration is no YAML")?;
-        let name = match yaml["exclusivity"].as_str() {
-            None | Some("runtime") => "base",
-            Some(_) => "kernel-exclusivity",
-        };
+        let by_kernel = yaml["exclusivity"] == "kernel";
+        let name = if by_kernel { "kernel-exclusivity" } else { "base" };
         Ok(Self::read(&part(root, name))?.configured(config))
     }
 

@@ -58,8 +58,9 @@ fn a_configuration_goes_with_the_privileges_that_it_needs() {
     for (config, capabilities) in [
         ("cpuManagerPolicy: static\n", &[][..]),
         ("cpuManagerPolicy: static\nexclusivity: runtime\n", &[]),
+        ("exclusivity: groups\n", &[]),
+        ("exclusivity: auto\n", &[]),
         ("exclusivity: kernel\n", &["SYS_ADMIN", "SYS_NICE"]),
-        ("exclusivity: auto\n", &["SYS_ADMIN", "SYS_NICE"]),
     ] {
         let manifests = Manifests::for_config(&directory(), config).unwrap();
         let security = &manifests.pod().containers[0].security_context;

@@ -23,11 +23,16 @@ pub(super) fn by_hand(shape: &Shape) -> Option<Script> {
     script.shared("web");
     script.exclusive("db", 1);
     let before = script.look();
-    // The groups above it keep a shared container where it is, whatever is set for its own.
-    let by_groups = shape.exclusivity == "groups";
+    let disturbed: &[&str] = match shape.exclusivity.as_str() {
+        // What `cpuset.cpus.exclusive` names stays the partition's, and nobody else's.
+        "kernel" => &[],
+        // The groups above it keep a shared container where it is, whatever is set for its own.
+        "groups" | "auto" => &["db"],
+        _ => &["web", "db"],
+    };
     script.does(write("web", "cpuset.cpus", &shape.online().to_string()));
     script.does(write("db", "cpuset.cpus", &shape.reserved.to_string()));
-    script.settles(REPAIRED, if by_groups { &["db"] } else { &["web", "db"] });
+    script.settles(REPAIRED, disturbed);
     script.unmoved(before);
     Some(script)
 }

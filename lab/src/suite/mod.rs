@@ -42,9 +42,9 @@ pub struct Run {
     /// Another plugin than the one built here.
     #[arg(long)]
     pub plugin: Option<PathBuf>,
-    /// What keeps others off exclusive CPUs, as in the configuration: `groups`, for one.
-    #[arg(long, default_value = "")]
-    pub exclusivity: String,
+    /// What keeps others off exclusive CPUs, as in the configuration.
+    #[arg(long, value_parser = ["runtime", "groups", "auto", "kernel"])]
+    pub exclusivity: Option<String>,
     /// How often each scenario is played.
     #[arg(long, default_value_t = 1)]
     pub times: usize,
@@ -92,7 +92,8 @@ pub fn run(options: &Run) -> Result<()> {
         scenarios.into_iter().flat_map(|one| repeat_n(one, options.times)).collect();
     let mut rows = Vec::new();
     for machine in machines(&options.machine)? {
-        let shape = Shape { exclusivity: options.exclusivity.clone(), ..Shape::of(&machine)? };
+        let exclusivity = options.exclusivity.clone().unwrap_or_default();
+        let shape = Shape { exclusivity, ..Shape::of(&machine)? };
         rows.extend(on_machine(&machine, &shape, &options.software, &scenarios, &binaries)?);
     }
     finish(&rows)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::mount::{MsFlags, mount};
 
 use crate::cgroup;
@@ -29,6 +29,9 @@ const RUN: &str = "/lab";
 const REPORTS: &str = "/dev/ttyS1";
 const SHELL: &str = "/dev/ttyS2";
 const MEMORY: &str = "/run/lab";
+/// As systemd mounts cgroup v2 on every host that it runs. `nsdelegate` keeps a process in a cgroup
+/// namespace from writing the files of its namespace's root.
+const CGROUP_OPTIONS: &str = "nsdelegate,memory_recursiveprot";
 /// Of a step that takes longer it is said what it waits for: few do, and these are none the worse
 /// for some lines more.
 const LONG: Duration = Duration::from_secs(90);
@@ -132,21 +135,22 @@ fn set_up() -> Result<()> {
     let mounted = fs::read_to_string("/proc/mounts").context("cannot read the list of mounts")?;
     let is_mounted =
         |place: &str| mounted.lines().any(|line| line.split(' ').nth(1) == Some(place));
-    for (kind, place) in [
-        ("sysfs", "/sys"),
-        ("cgroup2", "/sys/fs/cgroup"),
-        ("tmpfs", "/run"),
-        ("tmpfs", "/tmp"),
-        ("devpts", "/dev/pts"),
-        ("tmpfs", "/dev/shm"),
+    for (kind, place, options) in [
+        ("sysfs", "/sys", None),
+        ("cgroup2", "/sys/fs/cgroup", Some(CGROUP_OPTIONS)),
+        ("tmpfs", "/run", None),
+        ("tmpfs", "/tmp", None),
+        ("devpts", "/dev/pts", None),
+        ("tmpfs", "/dev/shm", None),
     ] {
         if is_mounted(place) {
             continue;
         }
         fs::create_dir_all(place).with_context(|| format!("cannot make {place}"))?;
-        mount(Some(kind), place, Some(kind), MsFlags::empty(), None::<&str>)
+        mount(Some(kind), place, Some(kind), MsFlags::empty(), options)
             .with_context(|| format!("cannot mount {kind} on {place}"))?;
     }
+    check_cgroup_options()?;
     cgroup::keep_a_limit()?;
     // The runtime copies these into every pod.
     for (file, content) in [
@@ -157,6 +161,24 @@ fn set_up() -> Result<()> {
         fs::write(file, content).with_context(|| format!("cannot write {file}"))?;
     }
     run(&mut command("ip", ["link", "set", "lo", "up"]))?;
+    Ok(())
+}
+
+/// systemd has mounted it where it is the first process, and the kernel leaves options out that it
+/// does not know.
+fn check_cgroup_options() -> Result<()> {
+    let mounts = fs::read_to_string("/proc/mounts").context("cannot read the list of mounts")?;
+    let mut lines = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let found = lines.find_map(|fields| match fields[..] {
+        [_, "/sys/fs/cgroup", "cgroup2", options, ..] => Some(options),
+        _ => None,
+    });
+    let found = found.context("/sys/fs/cgroup is not cgroup v2")?;
+    let has = |option: &str| found.split(',').any(|one| one == option);
+    ensure!(
+        CGROUP_OPTIONS.split(',').all(has),
+        "cgroup v2 is mounted with {found}, not {CGROUP_OPTIONS} as on other hosts"
+    );
     Ok(())
 }
 

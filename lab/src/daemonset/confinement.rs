@@ -24,6 +24,8 @@ pub struct Confinement {
     pub seccomp: u32,
     /// The permissions of the directory of the control groups, as it sees it.
     pub cgroup_mode: u32,
+    /// Whether it has a cgroup namespace, in which its own group is the root.
+    pub cgroup_namespace: bool,
     /// Mount points it can write to, outside of `/proc` and `/dev`, which every container has.
     pub writable: Vec<String>,
 }
@@ -46,6 +48,10 @@ impl Confinement {
         let cgroups = format!("/proc/{pid}/root/sys/fs/cgroup");
         let cgroups =
             fs::metadata(&cgroups).with_context(|| format!("{cgroups} cannot be looked at"))?;
+        let namespace = |of: &str| {
+            let path = format!("/proc/{of}/ns/cgroup");
+            fs::read_link(&path).with_context(|| format!("cannot read {path}"))
+        };
         let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo"))
             .with_context(|| format!("cannot read the mounts of process {pid}"))?;
         Ok(Self {
@@ -55,6 +61,7 @@ impl Confinement {
             no_new_privileges: field("NoNewPrivs")? == "1",
             seccomp: field("Seccomp")?.parse().context("the seccomp mode is a number")?,
             cgroup_mode: cgroups.permissions().mode() & 0o7777,
+            cgroup_namespace: namespace(&pid.to_string())? != namespace("self")?,
             writable: mounts.lines().filter_map(writable).collect(),
         })
     }

@@ -102,6 +102,8 @@ fn the_base_pins_and_may_do_nothing_else(version: Version) {
         no_new_privileges: true,
         seccomp: 2,
         cgroup_mode: found.cgroup_mode,
+        // The runtime's default with the unified hierarchy, and not with the others.
+        cgroup_namespace: cgroup::is_v2(),
         writable: vec!["/var/lib/nri-cpu-manager".to_owned()],
     };
     assert_eq!(Confinement { writable: others, ..found }, expected);

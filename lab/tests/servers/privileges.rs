@@ -82,6 +82,8 @@ fn part(
             // As on every host with the unified hierarchy: files in it can be written, the
             // directory cannot.
             cgroup_mode: 0o555,
+            // The runtime's default with the unified hierarchy.
+            cgroup_namespace: true,
             ..confinement.clone()
         };
         assert_eq!(*confinement, expected);

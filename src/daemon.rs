@@ -9,7 +9,7 @@
 //!
 //! ```text
 //!   main_loop (what wakes the daemon) ──► owner ──► kubelet, reload, hotplug,
-//!                                           │        partitions, drift, orphans
+//!                                           │        enforcement, drift, orphans
 //!                                           │                   │
 //!                                           └──► delivery ◄─────┘
 //!                                                   │
@@ -20,7 +20,7 @@ mod action;
 mod blocking;
 mod delivery;
 mod drift;
-mod groups;
+mod enforcement;
 mod hotplug;
 mod keeper;
 mod kubelet;
@@ -29,13 +29,12 @@ mod main_loop;
 mod orphans;
 mod owner;
 mod pace;
-mod partitions;
 mod paths;
 mod persist;
 mod poller;
-mod pool;
 mod reload;
 mod repair;
+mod step;
 mod suspects;
 mod validation;
 mod witness;

@@ -4,7 +4,7 @@ pub mod cli;
 pub mod config;
 pub mod cpuset;
 pub mod daemon;
-pub mod enforce;
+
 pub mod exclusivity;
 pub mod kubelet;
 pub mod ledger;
@@ -18,4 +18,5 @@ mod quantity;
 pub mod simulate;
 mod snapshot;
 pub mod topology;
+pub mod verify;
 pub mod wording;

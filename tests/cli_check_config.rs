@@ -78,7 +78,7 @@ async fn what_is_in_force_on_which_node() {
         let settings = |options: &str| {
             format!(
                 "cpuManagerPolicy static ({options}), topologyManagerPolicy none (scope container, no options), \
-                 reserved CPUs 0-1, exclusivity runtime, strict false\n"
+                 reserved CPUs 0-1, exclusivity auto, strict false\n"
             )
         };
         let (plain, whole) = (settings("no options"), settings("full-pcpus-only"));
@@ -182,7 +182,7 @@ async fn what_pods_may_wish_for_in_which_namespace() {
                     - names: [open]\n  namespaces: [{names: [\"*\"], allow: {cpus: [exclusive]}}]\n";
         let wishes = "pods may wish for uncore: prefer, uncore: require; those that say nothing have smt: full-cores";
         let settings = "cpuManagerPolicy static (no options), topologyManagerPolicy none (scope container, no options), \
-                        reserved CPUs 0-1, exclusivity runtime, strict false";
+                        reserved CPUs 0-1, exclusivity auto, strict false";
         assert_eq!(
             check(&daemon, text, &["--node-name", "n1"]).unwrap(),
             format!(

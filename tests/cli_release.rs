@@ -15,14 +15,10 @@ fn group(root: &Path, group: &str, files: &[(&str, &str)]) {
     }
 }
 
-fn remember(root: &Path, group: &str, name: &str, value: &str) {
-    rustix::fs::setxattr(
-        root.join(group),
-        format!("user.nri-cpu-manager.{name}"),
-        value.as_bytes(),
-        rustix::fs::XattrFlags::empty(),
-    )
-    .unwrap();
+/// What a plugin has written before: path, bound, values, quota.
+fn remember(state: &Path) {
+    let text = "nri-cpu-manager cgroups 1 \nkubepods/burstable\t\t\t0-1,4-7\t\nkubepods/poda\t0-7\t0-7\t0-3\t200000 100000\n";
+    fs::write(state.join("cgroups"), text).unwrap();
 }
 
 fn read(root: &Path, file: &str) -> String {
@@ -42,7 +38,6 @@ fn node() -> tempfile::TempDir {
         &[("cpuset.cpus", ""), partition("member"), ("cpuset.cpus.exclusive", "2-3")],
     );
     group(root, "kubepods/burstable", &[("cpuset.cpus", "0-1,4-7"), partition("member")]);
-    remember(root, "kubepods/burstable", "cpuset.cpus", ";0-1,4-7;");
     group(
         root,
         "kubepods/poda",
@@ -53,8 +48,6 @@ fn node() -> tempfile::TempDir {
             ("cpuset.cpus.exclusive", "2-3"),
         ],
     );
-    remember(root, "kubepods/poda", "cpuset.cpus", "0-7;0-3;0-7");
-    remember(root, "kubepods/poda", "cpu.max", "200000 100000");
     group(
         root,
         "kubepods/poda/c",
@@ -69,13 +62,19 @@ fn node() -> tempfile::TempDir {
 }
 
 fn args(root: &Path, state: &Path) -> ReleaseArgs {
-    ReleaseArgs { state_dir: state.to_owned(), cgroup_root: root.to_owned() }
+    ReleaseArgs {
+        state_dir: state.to_owned(),
+        cgroup_root: root.to_owned(),
+        sysfs_root: root.to_owned(),
+        proc_root: root.to_owned(),
+    }
 }
 
 #[test]
 fn nothing_is_left() {
     let (node, state) = (node(), tempfile::tempdir().unwrap());
     let root = node.path();
+    remember(state.path());
     let mut out = Vec::new();
     run(&args(root, state.path()), &mut out).unwrap();
     assert_eq!(

@@ -7,10 +7,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::exclusivity::Tree;
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
 use nri_cpu_manager::ledger::{
-    Adjustment, Channel, Claim, Container, ContainerKind, CpuRequest, Decision, Event, Ledger,
-    MilliCpu, Pod, Qos, Settings, Wanted,
+    Adjustment, CgroupPath, Channel, Claim, Container, ContainerKind, CpuRequest, Decision, Event,
+    Ledger, Mechanism, MilliCpu, Pod, Qos, Settings, Wanted,
 };
 use nri_cpu_manager::topology::Topology;
 use proptest::prelude::*;
@@ -88,6 +89,8 @@ enum Op {
     },
 }
 
+#[path = "random/groups.rs"]
+mod groups;
 #[path = "random/hotplug.rs"]
 mod hotplug;
 #[path = "random/invariants.rs"]
@@ -96,6 +99,8 @@ mod invariants;
 mod machines;
 #[path = "random/neighbour.rs"]
 mod neighbour;
+#[path = "random/ops.rs"]
+mod ops;
 #[path = "random/order.rs"]
 mod order;
 #[path = "random/resize.rs"]
@@ -109,35 +114,7 @@ mod undone;
 #[path = "random/wishes.rs"]
 mod wishes;
 use machines::{Change, change, machine};
-
-fn op() -> impl Strategy<Value = Op> {
-    let (pod, container) = (0..8usize, 0..16usize);
-    prop_oneof![
-        3 => (0..5u8, [0..9u8, 0..9u8], 0..4u8, wishes::wishes()).prop_map(
-            |(qos, cpus, kinds, wishes)| Op::RunPod { qos, cpus, kinds, wishes }
-        ),
-        6 => (pod.clone(), 0..2usize).prop_map(|(pod, container)| Op::Create { pod, container }),
-        5 => container.clone().prop_map(|container| Op::Start { container }),
-        3 => container.clone().prop_map(|container| Op::Stop { container }),
-        1 => container.clone().prop_map(|container| Op::LateStop { container }),
-        1 => container.clone().prop_map(|container| Op::LateStart { container }),
-        1 => (pod.clone(), 0..2usize, any::<bool>())
-            .prop_map(|(pod, container, stops)| Op::Undone { pod, container, stops }),
-        2 => pod.clone().prop_map(|pod| Op::StopPod { pod }),
-        3 => (container.clone(), 0..13u8, any::<bool>()).prop_map(
-            |(container, halves, tells_pod)| Op::Resize { container, halves, tells_pod }
-        ),
-        1 => container.clone().prop_map(|container| Op::Remove { container }),
-        1 => Just(Op::Twice),
-        1 => container.clone().prop_map(|container| Op::Refusal { container }),
-        1 => (0..3u8).prop_map(|memory| Op::Restart { memory }),
-        1 => (0..64usize).prop_map(|cpu| Op::Hotplug { cpu }),
-        1 => change().prop_map(Op::Settings),
-        1 => (pod.clone(), 0..2usize).prop_map(|(pod, container)| Op::Away { pod, container }),
-        1 => (any::<bool>(), prop::collection::vec((pod, 0..2usize), 0..4))
-            .prop_map(|(observe, creates)| Op::Kubelet { observe, creates }),
-    ]
-}
+use ops::op;
 
 #[derive(Debug, Clone)]
 struct Instance {
@@ -160,6 +137,18 @@ impl Instance {
     }
 }
 
+/// A ledger on a node where this keeps exclusivity.
+fn ledger(
+    topology: &Topology,
+    settings: &Settings,
+    mechanism: Mechanism,
+    remembered: Vec<Claim>,
+) -> Ledger {
+    let mut ledger = Ledger::new(topology.clone(), settings.clone(), remembered);
+    ledger.handle(Event::Mechanism(mechanism)).unwrap();
+    ledger
+}
+
 fn exclusive(adjustment: Option<Adjustment>) -> Option<CpuSet> {
     adjustment.filter(Adjustment::is_exclusive).map(|adjustment| adjustment.cpus())
 }
@@ -178,7 +167,10 @@ struct Node {
     /// The same with all CPUs online.
     whole: Topology,
     settings: Settings,
+    mechanism: Mechanism,
     ledger: Ledger,
+    /// The kernel's cgroups, where these keep exclusivity.
+    kernel: Tree,
     pods: Vec<PodSpec>,
     instances: BTreeMap<String, Instance>,
     serial: usize,
@@ -187,13 +179,15 @@ struct Node {
 }
 
 impl Node {
-    fn new(topology: Topology, settings: Settings) -> Node {
-        let ledger = Ledger::new(topology.clone(), settings.clone(), Vec::new());
+    fn new((topology, settings, mechanism): (Topology, Settings, Mechanism)) -> Node {
+        let ledger = ledger(&topology, &settings, mechanism, Vec::new());
         let (pods, instances) = (Vec::new(), BTreeMap::new());
         Node {
             whole: topology.clone(),
+            kernel: Tree::new(topology.online(), topology.online()),
             topology,
             settings,
+            mechanism,
             ledger,
             pods,
             instances,
@@ -217,7 +211,9 @@ impl Node {
             _ => None,
         };
         let decision = self.ledger.handle(event).ok()?;
+        self.follow_groups();
         self.carry_out(&decision.updates, last.as_ref());
+        self.follow_groups();
         Some(decision)
     }
 
@@ -229,6 +225,7 @@ impl Node {
                 _ => self.ledger.handle(Event::Deliver(Channel::Groups)).unwrap().updates,
             };
             self.carry_out(&changes, None);
+            self.follow_groups();
             if !self.ledger.waits() {
                 break;
             }
@@ -250,8 +247,9 @@ impl Node {
                     qos: if qos > 1 { Qos::Guaranteed } else { Qos::Burstable },
                     budget: (qos != 4).then(|| MilliCpu(u64::from(cpus[0] + cpus[1]) * 500)),
                     annotations: wishes::annotations(wishes),
-                    cgroup: None,
+                    cgroup: groups::of_pod(serial, qos > 1),
                 };
+                self.make_groups(&pod);
                 self.event(Event::RunPod(pod.clone()));
                 let kinds = match kinds {
                     0 => [ContainerKind::Init, ContainerKind::App],
@@ -303,6 +301,7 @@ impl Node {
                 }
                 let PodSpec { pod, .. } = self.pods.remove(pod % self.pods.len());
                 self.instances.retain(|_, instance| instance.pod.uid != pod.uid);
+                self.kernel.remove(pod.cgroup.as_ref().unwrap());
                 self.event(Event::StopPod(pod.sandbox));
             }
             Op::Remove { container } => {
@@ -346,7 +345,9 @@ impl Node {
         let serial = self.next();
         let PodSpec { pod, cpus, kinds } = self.pods.get(pod % self.pods.len().max(1))?.clone();
         let amount = Some(MilliCpu(u64::from(cpus[container]) * 500));
+        let group = format!("{}/c{serial}", pod.cgroup.as_ref().unwrap());
         let container = Container {
+            cgroup: CgroupPath::new(&group),
             kind: kinds[container],
             created_at: Some(serial as i64),
             ..Container::new(
@@ -361,8 +362,10 @@ impl Node {
 
     /// The runtime has one instance of a container at a time.
     fn replace(&mut self, instance: Instance) {
+        let id = instance.container.id.0.clone();
         self.instances.retain(|_, earlier| !earlier.precedes(&instance));
-        self.instances.insert(instance.container.id.0.clone(), instance);
+        self.instances.insert(id.clone(), instance);
+        self.set_group(&id);
     }
 
     fn create(&mut self, instance: Instance) {
@@ -400,7 +403,7 @@ proptest! {
 
     #[test]
     fn what_must_always_hold_does(machine in machine(), ops in prop::collection::vec(op(), 1..80)) {
-        let mut node = Node::new(machine.0, machine.1);
+        let mut node = Node::new(machine);
         for op in &ops {
             node.run(op);
             node.check();
@@ -430,7 +433,7 @@ proptest! {
         ),
         change in change(),
     ) {
-        let mut node = Node::new(machine.0, machine.1);
+        let mut node = Node::new(machine);
         for op in &ops {
             node.run(op);
         }

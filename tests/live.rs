@@ -201,7 +201,7 @@ async fn what_needs_a_restart_is_said_and_the_rest_is_followed() {
     local(async {
         let daemon = Observed::following(CONFIG).await;
         let address = listen(&daemon).await;
-        let more = "strict: true\nexclusivity: auto\ncpusetPartition: isolated\n";
+        let more = "strict: true\nexclusivity: runtime\ncpusetPartition: isolated\n";
         daemon.swap_config(&format!("{}{more}", CONFIG.replace("0-1", "0-3")));
         let status = until(&daemon, |status| source(status).state == "restart-needed").await;
         let waiting = ["exclusivity", "cpusetPartition", "strict"];

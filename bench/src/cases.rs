@@ -3,7 +3,7 @@
 use super::callgrind::case;
 use super::node::{Node, Size};
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::{Exclusivity, Qos};
+use nri_cpu_manager::ledger::{Mechanism, Qos};
 use nri_cpu_manager::placement::{
     Demand, Numa, Strategy, TopologyManager, TopologyPolicy, UncoreOrder, take,
 };
@@ -28,7 +28,7 @@ pub(super) fn run() -> Result<(), Box<dyn Error>> {
         }
     }
     let size = Size { cpus: 128, nodes: 8 };
-    for exclusivity in [Exclusivity::Runtime, Exclusivity::Kernel] {
+    for exclusivity in [Mechanism::Runtime, Mechanism::Partitions] {
         for count in SHARED {
             let node = Node::half_full(size, exclusivity)?.with_shared(count)?;
             admissions(&node, size, &format!("{count}-shared-run/{exclusivity}"))?;
@@ -40,7 +40,7 @@ pub(super) fn run() -> Result<(), Box<dyn Error>> {
 fn grid(size: Size) -> Result<(), Box<dyn Error>> {
     let Size { cpus, nodes } = size;
     let at = format!("{cpus}-cpus/{nodes}-nodes");
-    let node = Node::half_full(size, Exclusivity::Runtime)?;
+    let node = Node::half_full(size, Mechanism::Runtime)?;
     let topology = node.ledger.topology();
     let reserved = node.ledger.settings().placement.reserved;
     let free = topology.online() - node.ledger.exclusive() - reserved;

@@ -2,7 +2,7 @@
 //! cores, half of the CPUs taken.
 
 use nri_cpu_manager::ledger::{
-    Container, ContainerId, CpuRequest, Event, Exclusivity, Ledger, MilliCpu, Pod, PodUid, Policy,
+    Container, ContainerId, CpuRequest, Event, Ledger, Mechanism, MilliCpu, Pod, PodUid, Policy,
     Qos, SandboxId, Settings,
 };
 use nri_cpu_manager::placement::{self, Options, Rejection, TopologyManager, TopologyPolicy};
@@ -48,10 +48,7 @@ pub(super) struct Node {
 
 impl Node {
     /// A node that was full of pods of 2, 4 and 6 CPUs; every second one is gone.
-    pub(super) fn half_full(
-        size: Size,
-        exclusivity: Exclusivity,
-    ) -> Result<Node, DescriptionError> {
+    pub(super) fn half_full(size: Size, mechanism: Mechanism) -> Result<Node, DescriptionError> {
         let topology = size.machine().topology()?;
         let policy = TopologyPolicy::BestEffort;
         let settings = Settings {
@@ -61,10 +58,11 @@ impl Node {
                 topology_manager: TopologyManager { policy, ..TopologyManager::default() },
                 reserved: topology.cores().first().map(|core| core.cpus).unwrap_or_default(),
             },
-            exclusivity,
             ..Settings::default()
         };
         let mut node = Node { ledger: Ledger::new(topology, settings, Vec::new()), serial: 0 };
+        // Never refused.
+        let _ = node.ledger.handle(Event::Mechanism(mechanism));
         let mut pods = Vec::new();
         for cpus in [2, 4, 6].into_iter().cycle() {
             let pod = node.pod(Qos::Guaranteed);

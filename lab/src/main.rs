@@ -21,7 +21,7 @@ enum Command {
     /// How long an exclusive container takes to start beside many shared ones.
     Latency(lab::latency::Options),
     /// The plugin's model of cgroups, held against the kernel of a virtual server.
-    Cgroups(lab::cgroup_model::Options),
+    Cgroups(lab::cgroup_model::command::Options),
     /// Scenarios on machines.
     Run(lab::suite::Run),
     /// Every scenario on every machine, with both generations of containerd.
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => lab::demo::run(&options),
         Command::Chaos(options) => lab::chaos::command::run(&options),
         Command::Latency(options) => lab::latency::run(&options),
-        Command::Cgroups(options) => lab::cgroup_model::run(&options),
+        Command::Cgroups(options) => lab::cgroup_model::command::run(&options),
         Command::Run(options) => lab::suite::run(&options),
         Command::All(options) => lab::suite::all(&options),
         Command::Shell(options) => lab::shell::start(&options),

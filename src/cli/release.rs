@@ -2,7 +2,8 @@
 //! from a node.
 
 use crate::checkpoint::{StateDir, StateError};
-use crate::enforce::{Hierarchy, Undone, undo};
+use crate::exclusivity::{Hierarchy, Memory, Undone, undo};
+use crate::topology::sysfs;
 use crate::wording::count;
 use clap::Args;
 use std::io::{self, Write};
@@ -17,6 +18,12 @@ pub struct ReleaseArgs {
     /// Where the node's control groups are mounted
     #[arg(long, value_name = "DIR", default_value = "/sys/fs/cgroup")]
     pub cgroup_root: PathBuf,
+    /// Where the machine is read from
+    #[arg(long, value_name = "DIR", default_value = "/sys")]
+    pub sysfs_root: PathBuf,
+    /// Where processes are
+    #[arg(long, value_name = "DIR", default_value = "/proc")]
+    pub proc_root: PathBuf,
 }
 
 /// Why something is left.
@@ -48,7 +55,9 @@ pub fn run(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), ReleaseError>
     };
     let hierarchy = Hierarchy::open(&args.cgroup_root)
         .ok_or_else(|| ReleaseError::NoHierarchy(args.cgroup_root.clone()))?;
-    let Undone { pools, partitions, quotas, errors } = undo(&hierarchy);
+    let memory = Memory::open(&args.state_dir, &args.proc_root);
+    let widest = sysfs::possible(&args.sysfs_root).unwrap_or_else(|| hierarchy.free());
+    let Undone { pools, partitions, quotas, errors } = undo(&hierarchy, memory, widest);
     let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     writeln!(out, "shared pool: {} cleared", count(number(pools), "group"))?;
     writeln!(out, "partitions:  {} ended", count(number(partitions), "partition"))?;

@@ -134,7 +134,7 @@ pub fn run(
         let overrides = config.applied_lines();
         let settings = ledger.settings();
         let own = OwnSettings::of(settings, config.partition(), config.on_active_kubelet());
-        let settings = ConfigStatus::log_line(settings, config.strict(), own);
+        let settings = ConfigStatus::log_line(settings, ledger.mechanism(), config.strict(), own);
         runs.push(RunReport::of(name, settings, overrides, &workload, end, &ledger, &record));
         pictures.push(drawn);
     }

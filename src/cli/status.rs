@@ -95,8 +95,14 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     if let Some(error) = &node.cgroups_error {
         writeln!(f, "groups:   {error}")?;
     }
-    if let Some(why) = &node.groups_given_up {
-        writeln!(f, "groups:   the runtime keeps exclusivity and not groups: {why}")?;
+    if let Some(why) = &node.exclusivity_because {
+        writeln!(f, "groups:   exclusivity: {}: {why}", node.config.exclusivity)?;
+    }
+    for (group, why) in &node.distrusted_groups {
+        writeln!(f, "groups:   those below {group} are bound one by one: {why}")?;
+    }
+    for (pod, why) in &node.unbound_pods {
+        writeln!(f, "groups:   pod {pod} is kept off exclusive CPUs by the runtime: {why}")?;
     }
     for (group, cpus) in &node.group_bounds {
         writeln!(f, "groups:   {group} is bound to CPUs {cpus} by another program")?;

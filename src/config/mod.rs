@@ -18,7 +18,8 @@ pub(crate) use follow::{Follower, INTERVAL, Mistake, Reading};
 pub use nodes::{Labels, NodeIdentity, Override};
 
 use crate::cpuset::CpuSet;
-use crate::ledger::{Exclusivity, Namespaces, Policy, Settings, Stance};
+use crate::exclusivity::Exclusivity;
+use crate::ledger::{Namespaces, Policy, Settings, Stance};
 use crate::partition::PartitionType;
 use crate::placement::kubelet::reserve::ReserveError;
 use crate::placement::settings::SettingsError;
@@ -50,7 +51,7 @@ pub struct Config {
     uncore_order: UncoreOrder,
     kubelet_state_dir: Option<PathBuf>,
     on_active_kubelet: Stance,
-    exclusivity: WantedExclusivity,
+    exclusivity: Exclusivity,
     partition: PartitionType,
     strict: bool,
     /// The positions of the applied entries of `nodes`, the most specific last.
@@ -59,32 +60,6 @@ pub struct Config {
     /// `exclusiveMems`.
     mems_follow_cpus: bool,
     namespaces: Namespaces,
-}
-
-/// `exclusivity`: what keeps other containers off exclusive CPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum WantedExclusivity {
-    /// The runtime.
-    #[default]
-    Runtime,
-    /// The groups above other containers; the runtime where these cannot.
-    Groups,
-    /// The kernel; an error if it cannot.
-    Kernel,
-    /// The kernel if it can, else groups if these can, and else the runtime.
-    Auto,
-}
-
-impl WantedExclusivity {
-    /// The name in the file.
-    pub fn name(self) -> &'static str {
-        match self {
-            WantedExclusivity::Runtime => "runtime",
-            WantedExclusivity::Groups => "groups",
-            WantedExclusivity::Kernel => "kernel",
-            WantedExclusivity::Auto => "auto",
-        }
-    }
 }
 
 impl Config {
@@ -203,12 +178,7 @@ impl Config {
         let observe =
             source.one_of("onActiveKubelet", file.on_active_kubelet.as_ref(), &observe)?;
         let on_active_kubelet = if observe { Stance::Observe } else { Stance::Refuse };
-        let kinds = [
-            ("runtime", WantedExclusivity::Runtime),
-            ("groups", WantedExclusivity::Groups),
-            ("kernel", WantedExclusivity::Kernel),
-            ("auto", WantedExclusivity::Auto),
-        ];
+        let kinds = Exclusivity::ALL.map(|kind| (kind.name(), kind));
         let exclusivity = source.one_of("exclusivity", file.exclusivity.as_ref(), &kinds)?;
         let kinds = PartitionType::ALL.map(|kind| (kind.name(), kind));
         let partition = source.one_of("cpusetPartition", file.cpuset_partition.as_ref(), &kinds)?;
@@ -265,7 +235,7 @@ impl Config {
     }
 
     /// `exclusivity`.
-    pub fn exclusivity(&self) -> WantedExclusivity {
+    pub fn exclusivity(&self) -> Exclusivity {
         self.exclusivity
     }
 
@@ -282,7 +252,7 @@ impl Config {
     /// The error for `exclusivity: kernel` on a node whose kernel cannot do it.
     pub fn kernel_cannot(&self, why: impl fmt::Display) -> ConfigError {
         let why = format!(
-            "the kernel cannot keep exclusivity on this node: {why}. \"auto\" takes the runtime then"
+            "the kernel cannot keep exclusivity on this node: {why}. \"auto\" takes cgroups then, or the runtime"
         );
         self.source.at("exclusivity", why)
     }
@@ -320,15 +290,9 @@ impl Config {
             );
             return Err(self.source.at(self.reservation_field(), why));
         }
-        let exclusivity = match self.exclusivity {
-            WantedExclusivity::Runtime | WantedExclusivity::Auto => Exclusivity::Runtime,
-            WantedExclusivity::Groups => Exclusivity::Groups,
-            WantedExclusivity::Kernel => Exclusivity::Kernel,
-        };
         Ok(Settings {
             policy,
             placement: settings,
-            exclusivity,
             expose_cpus: self.expose_cpus,
             mems_follow_cpus: self.mems_follow_cpus,
             namespaces: self.namespaces.clone(),

@@ -6,11 +6,10 @@
 
 use super::action::Action;
 use super::blocking::blocking;
-use super::groups::GroupWriter;
 use super::keeper::Keeper;
 use super::pace::Pace;
-use crate::enforce::Enforcer;
-use crate::ledger::{Channel, ContainerId, Event, Exclusivity, Ledger, Target, Update};
+use crate::exclusivity::{KernelRefusal, Writer};
+use crate::ledger::{Channel, ContainerId, Event, Ledger, Mechanism, Target, Update};
 use crate::nri::Updater;
 use std::future::pending;
 use tokio::task::JoinHandle;
@@ -61,21 +60,22 @@ pub(super) struct Delivery {
     /// Containers whose updates the daemon sends again when all drifts are repaired.
     again: Vec<ContainerId>,
     pub(super) pace: Pace,
-    pub(super) groups: GroupWriter,
-    /// Knows which CPUs of partitions the kernel has not given back yet.
-    enforcer: Option<Enforcer>,
+    /// Sets single containers' CPUs; `None` where cgroups cannot be written.
+    writer: Option<Writer>,
+    /// Failed writes since the start.
+    pub(super) errors: u64,
 }
 
 impl Delivery {
-    pub(super) fn new(groups: GroupWriter, enforcer: Option<Enforcer>) -> Delivery {
+    pub(super) fn new(writer: Option<Writer>) -> Delivery {
         Delivery {
             updater: None,
             sending: None,
             owing: false,
             again: Vec::new(),
             pace: Pace::default(),
-            groups,
-            enforcer,
+            writer,
+            errors: 0,
         }
     }
 
@@ -88,39 +88,17 @@ impl Delivery {
         self.updater.is_some()
     }
 
-    /// Takes updates that are too early out of an answer, and records the rest as under way. The
-    /// runtime changes the container `own` in any case, to what the answer says.
+    /// Takes updates that are too early out of an answer, and records the rest as under way.
     pub(super) async fn answer(
         &mut self,
         kind: ResponseKind,
-        own: Option<&ContainerId>,
         updates: &mut Vec<Update>,
         keeper: &mut Keeper,
     ) {
-        let of_itself = updates.extract_if(.., |update| Some(&update.container) == own);
-        let of_itself: Vec<Update> = of_itself.collect();
-        self.owing |= self.spare_runtime(updates, keeper).await;
-        updates.extend(of_itself);
         self.hold_back(updates, keeper).await;
         self.pace.answered(updates, kind == ResponseKind::Prompt, Instant::now());
         let carried = kind != ResponseKind::NoUpdates && !keeper.ledger.waits();
         self.owing |= !carried && keeper.ledger.owes();
-    }
-
-    /// Where groups keep exclusivity the runtime changes no shared container: takes those out that
-    /// change, and sets their CPUs here. Those that get some wait until others have left them; says
-    /// whether there are any.
-    async fn spare_runtime(&self, updates: &mut Vec<Update>, keeper: &mut Keeper) -> bool {
-        if keeper.ledger.settings().exclusivity != Exclusivity::Groups {
-            return false;
-        }
-        let target = |update: &Update| keeper.ledger.target(&update.container);
-        let wider = self.groups.narrow(updates, target).await;
-        let waits = !wider.is_empty();
-        if waits {
-            keeper.note(Event::Undelivered(wider));
-        }
-        waits
     }
 
     /// The last answer did not reach the runtime.
@@ -146,15 +124,15 @@ impl Delivery {
         updates: &[Update],
         ledger: &Ledger,
     ) -> impl Future<Output = Vec<ContainerId>> + use<> {
-        let enforcer = self.enforcer.clone().filter(|_| !updates.is_empty());
-        let waiting = enforcer.map(|enforcer| {
+        let partitions = ledger.mechanism() == Mechanism::Partitions && !updates.is_empty();
+        let waiting = self.writer.clone().filter(|_| partitions).map(|writer| {
             let placed = updates.iter().filter_map(|update| ledger.target(&update.container));
-            (enforcer, placed.collect::<Vec<Target>>())
+            (writer, placed.collect::<Vec<Target>>())
         });
         async move {
-            let Some((enforcer, placed)) = waiting else { return Vec::new() };
+            let Some((writer, placed)) = waiting else { return Vec::new() };
             blocking(move || {
-                let early = enforcer.await_cpus(&placed).into_iter().map(|(placed, why)| {
+                let early = writer.await_cpus(&placed).into_iter().map(|(placed, why)| {
                     log::warn!("{}: its CPUs are set later: {why}", placed.subject);
                     placed.subject.id.clone()
                 });
@@ -176,7 +154,7 @@ impl Delivery {
         if let Err(error) = keeper.save().await {
             log::error!("{error}");
         }
-        let by_groups = keeper.ledger.settings().exclusivity == Exclusivity::Groups;
+        let by_groups = keeper.ledger.mechanism() == Mechanism::Groups;
         if self.calls() && !by_groups {
             self.send(keeper).await;
             return false;
@@ -195,32 +173,63 @@ impl Delivery {
     /// Writes due updates into groups, in the ledger's order. The next answer repeats them to the
     /// runtime; if groups cannot be written, it is the only way.
     pub(super) async fn write_groups(&mut self, keeper: &mut Keeper) {
-        if self.groups.cannot_write().is_some() {
+        if self.writer.is_none() {
             return;
         }
+        // One that cannot be written holds up no other.
+        let mut failed = Vec::new();
         for _ in 0..ROUNDS {
             let writes = keeper.deliver(Channel::Groups);
             if writes.is_empty() {
-                return;
+                break;
             }
-            let mut failed = Vec::new();
             for write in writes {
                 let Some(placed) = keeper.ledger.target(&write.container) else { continue };
-                if !self.groups.set_cpus(placed).await {
+                if !self.set_cpus(placed).await {
                     failed.push(write);
                 }
             }
-            if !failed.is_empty() {
-                return keeper.note(Event::Undelivered(failed));
+        }
+        if !failed.is_empty() {
+            keeper.note(Event::Undelivered(failed));
+        }
+    }
+
+    /// Sets a container's CPUs without the runtime. Returns whether that worked.
+    pub(super) async fn set_cpus(&mut self, placed: Target) -> bool {
+        self.write(placed, Writer::set_cpus).await
+    }
+
+    /// Lifts an exclusive container's CFS quota. Returns whether that worked.
+    pub(super) async fn lift_quota(&mut self, placed: Target) -> bool {
+        self.write(placed, |writer, placed| Ok(writer.lift_quota(placed)?)).await
+    }
+
+    /// Logs and counts what the kernel refuses, except for a group that no longer exists.
+    async fn write(
+        &mut self,
+        placed: Target,
+        write: impl FnOnce(&Writer, &Target) -> Result<(), KernelRefusal> + Send + 'static,
+    ) -> bool {
+        let Some(writer) = self.writer.clone() else { return false };
+        let subject = placed.subject.clone();
+        match blocking(move || Some(write(&writer, &placed))).await {
+            Some(Ok(())) => true,
+            Some(Err(refused)) => {
+                if !refused.is_gone() && !matches!(refused, KernelRefusal::Nowhere) {
+                    self.errors += 1;
+                    log::warn!("{subject}: {refused}");
+                }
+                false
             }
+            None => false,
         }
     }
 
     /// Calls the runtime with all due updates, unless a call is under way.
     async fn send(&mut self, keeper: &mut Keeper) {
         let Some(updater) = self.updater.clone().filter(|_| self.sending.is_none()) else { return };
-        let mut changes = keeper.deliver(Channel::Runtime);
-        self.spare_runtime(&mut changes, keeper).await;
+        let changes = keeper.deliver(Channel::Runtime);
         if changes.is_empty() {
             return;
         }

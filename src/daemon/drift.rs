@@ -4,15 +4,15 @@
 
 use super::action::Action;
 use super::delivery::Delivery;
+use super::enforcement::Enforcement;
 use super::keeper::Keeper;
 use super::pace::Pace;
-use super::partitions::Partitions;
 use super::repair::repair;
 use super::suspects::{Finding, Suspects};
 use crate::cpuset::CpuSet;
-use crate::enforce::{Drift, Verifier};
 use crate::ledger::{Ledger, Target};
 use crate::observe::clock::now;
+use crate::verify::{Drift, Verifier};
 use crate::wording;
 use std::collections::{BTreeMap, VecDeque};
 use tokio::time::Instant;
@@ -67,7 +67,7 @@ impl DriftWatcher {
         Finding { placed, drift }: Finding,
         verifier: Option<&Verifier>,
         keeper: &mut Keeper,
-        partitions: &mut Partitions,
+        enforcement: &mut Enforcement,
         delivery: &mut Delivery,
     ) {
         let mut all_written = true;
@@ -76,7 +76,7 @@ impl DriftWatcher {
                 break;
             }
             let verifier = verifier.cloned();
-            let action = repair(&placed, &drift, verifier, keeper, partitions, delivery).await;
+            let action = repair(&placed, &drift, verifier, keeper, enforcement, delivery).await;
             all_written &= action == Action::Written;
             self.record(&placed, &drift, action, keeper);
         }
@@ -117,7 +117,7 @@ pub(super) fn is_decided(placed: &Target, ledger: &Ledger) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::{Adjustment, ContainerId, Exclusivity, Subject};
+    use crate::ledger::{Adjustment, ContainerId, Mechanism, Subject};
 
     #[test]
     fn a_drift_names_the_cpus_that_the_group_was_compared_with() {
@@ -132,7 +132,8 @@ mod tests {
             cgroup: None,
             adjustment: Adjustment::shared(set).unwrap(),
             runs_on,
-            enforced_by: Exclusivity::Kernel,
+            avoids: None,
+            enforced_by: Mechanism::Partitions,
             running: true,
             lifts_pod_quota: false,
         };

@@ -1,8 +1,8 @@
 //! Sees CPUs go offline and come online, by periodic looks at the kernel's list and before every
 //! admission.
 
+use super::enforcement::Enforcement;
 use super::keeper::Keeper;
-use super::partitions::Partitions;
 use crate::cpuset::CpuSet;
 use crate::ledger::Event;
 use crate::topology::{Topology, sysfs};
@@ -55,7 +55,7 @@ impl Hotplug {
 
     /// Looks at the machine, and lets the ledger follow it. Returns whether updates may be due
     /// then.
-    pub(super) fn follow(&mut self, keeper: &mut Keeper, partitions: &mut Partitions) -> bool {
+    pub(super) fn follow(&mut self, keeper: &mut Keeper, enforcement: &mut Enforcement) -> bool {
         let Some(topology) = self.look() else { return false };
         let (before, now) = (keeper.ledger.topology().online(), topology.online());
         if before == now {
@@ -63,12 +63,12 @@ impl Hotplug {
         }
         log::warn!("online CPUs are now {now}, they were {before}");
         keeper.note(Event::Machine(topology));
-        if keeper.ledger.shared_cpus().is_empty() {
+        if keeper.ledger.bound().is_empty() {
             log::error!(
                 "all CPUs that are online are exclusive: shared containers have none of their own"
             );
         }
-        partitions.settle_all(&keeper.ledger);
+        enforcement.settle_all(&keeper.ledger);
         true
     }
 

@@ -1,7 +1,7 @@
 //! [`KubeletWatch`]: tells the ledger whether the kubelet's own CPU manager assigns CPUs.
 
+use super::enforcement::Enforcement;
 use super::keeper::Keeper;
-use super::partitions::Partitions;
 use super::poller::Poller;
 use crate::config::Config;
 use crate::kubelet::{ActivityDetector, Change, INTERVAL, Look, Sign, StateFileWatcher};
@@ -47,9 +47,9 @@ impl KubeletWatch {
     }
 
     /// Reads the state file at the start, before any container is known.
-    pub(super) fn first_look(&mut self, keeper: &mut Keeper, partitions: &mut Partitions) {
+    pub(super) fn first_look(&mut self, keeper: &mut Keeper, enforcement: &mut Enforcement) {
         if let Some(look) = self.file.look_first() {
-            self.look(look, keeper, partitions);
+            self.look(look, keeper, enforcement);
         }
     }
 
@@ -58,18 +58,18 @@ impl KubeletWatch {
         before: &Config,
         now: &Config,
         keeper: &mut Keeper,
-        partitions: &mut Partitions,
+        enforcement: &mut Enforcement,
     ) {
         let change = self.detector.change_stance(now.on_active_kubelet());
-        self.follow(change, keeper, partitions);
+        self.follow(change, keeper, enforcement);
         if before.kubelet_state_dir() != now.kubelet_state_dir() {
             self.file = poller(now);
             let look = self.file.look_first().unwrap_or(Look::Missing);
-            self.look(look, keeper, partitions);
+            self.look(look, keeper, enforcement);
         }
     }
 
-    pub(super) fn look(&mut self, look: Look, keeper: &mut Keeper, partitions: &mut Partitions) {
+    pub(super) fn look(&mut self, look: Look, keeper: &mut Keeper, enforcement: &mut Enforcement) {
         match &look {
             Look::Missing => {
                 log::debug!("the kubelet's state file is not there, or not to be seen from here");
@@ -84,7 +84,7 @@ impl KubeletWatch {
             }
         }
         let change = self.detector.look(look);
-        self.follow(change, keeper, partitions);
+        self.follow(change, keeper, enforcement);
     }
 
     /// Records what an event shows of the kubelet, before the ledger handles it.
@@ -92,10 +92,10 @@ impl KubeletWatch {
         &mut self,
         event: &Event,
         keeper: &mut Keeper,
-        partitions: &mut Partitions,
+        enforcement: &mut Enforcement,
     ) {
         let change = self.detector.note_event(event);
-        self.follow(change, keeper, partitions);
+        self.follow(change, keeper, enforcement);
         if self.detector.is_active() {
             self.remind(&keeper.ledger);
         }
@@ -103,7 +103,12 @@ impl KubeletWatch {
 
     /// Passes a change on to the ledger. Updates may be due then; the answer to an event carries
     /// them by itself.
-    fn follow(&mut self, change: Option<Change>, keeper: &mut Keeper, partitions: &mut Partitions) {
+    fn follow(
+        &mut self,
+        change: Option<Change>,
+        keeper: &mut Keeper,
+        enforcement: &mut Enforcement,
+    ) {
         let Some(change) = change else { return };
         // Never refused. The ledger's notes are logged below, after this change.
         let _ = keeper.ledger.handle(self.detector.event());
@@ -129,7 +134,7 @@ impl KubeletWatch {
         }
         keeper.log_notes();
         if change == Change::Went {
-            partitions.settle_all(&keeper.ledger);
+            enforcement.settle_all(&keeper.ledger);
         }
     }
 

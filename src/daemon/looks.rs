@@ -2,8 +2,8 @@
 
 use super::orphans::{self, Sighting};
 use super::suspects::{AGAIN, Finding, PERIOD};
-use crate::enforce::Verifier;
 use crate::ledger::{Holder, Ledger, Target};
+use crate::verify::Verifier;
 use std::future::pending;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};

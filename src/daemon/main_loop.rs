@@ -34,8 +34,8 @@ enum Wake {
     Config(Reading),
     /// The next look at the online CPUs is due.
     Machine,
-    /// It is time to look whether containers have left CPUs of the shared pool.
-    Pool,
+    /// Another program may have written into a group, or a container has left CPUs.
+    Groups,
     /// See [`Event::Lull`].
     Lull,
     Sent(Sent),
@@ -75,13 +75,13 @@ pub async fn serve(
                 let _ = reply.send(Arc::clone(view));
             }
             (Wake::Settle(id), Some(owner)) => owner.settle(&id).await,
-            (Wake::Tidy, Some(owner)) => owner.partitions.tidy().await,
+            (Wake::Tidy, Some(owner)) => owner.enforcement.tidy().await,
             (Wake::Tell, Some(owner)) => owner.flush().await,
             (Wake::Repair(finding), Some(owner)) => owner.repair(finding).await,
             (Wake::Kubelet(look), Some(owner)) => owner.look_at_kubelet(look).await,
             (Wake::Config(reading), Some(owner)) => owner.reconfigure(reading).await,
             (Wake::Machine, Some(owner)) => owner.look_at_machine().await,
-            (Wake::Pool, Some(owner)) => owner.follow_pool().await,
+            (Wake::Groups, Some(owner)) => owner.follow_groups().await,
             (Wake::Lull, Some(owner)) => owner.lull().await,
             (Wake::Sent(sent), Some(owner)) => owner.sent(sent).await,
             (Wake::Looked(found), Some(owner)) => owner.looked(found).await,
@@ -112,8 +112,7 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
     let Owner {
         keeper,
         delivery,
-        partitions,
-        pool,
+        enforcement,
         kubelet,
         config,
         hotplug,
@@ -122,10 +121,10 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
         orphans,
         ..
     } = owner;
-    if let Some(id) = partitions.next_unsettled() {
+    if let Some(id) = enforcement.next_unsettled() {
         return Wake::Settle(id);
     }
-    if partitions.is_untidy() {
+    if enforcement.is_untidy() {
         return Wake::Tidy;
     }
     if delivery.is_owing() {
@@ -138,7 +137,7 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
         look = kubelet.next() => Wake::Kubelet(look),
         reading = config.next() => Wake::Config(reading),
         () = hotplug.next() => Wake::Machine,
-        () = pool.next() => Wake::Pool,
+        () = enforcement.next() => Wake::Groups,
         () = orphans.lull() => Wake::Lull,
         sent = delivery.next() => Wake::Sent(sent),
         found = looks.next(&keeper.ledger) => Wake::Looked(found),

@@ -6,8 +6,8 @@
 
 use super::blocking::blocking;
 use super::keeper::Keeper;
-use crate::enforce::{Presence, Verifier};
 use crate::ledger::{ContainerId, Deserted, Event, Holder, SandboxId};
+use crate::verify::{Presence, Verifier};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};

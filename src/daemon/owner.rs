@@ -2,31 +2,31 @@
 
 use super::delivery::{Delivery, ResponseKind, Sent};
 use super::drift::{DriftWatcher, is_decided};
-use super::groups::GroupWriter;
+use super::enforcement::{Enforcement, wanted};
 use super::hotplug::Hotplug;
 use super::keeper::Keeper;
 use super::kubelet::KubeletWatch;
 use super::looks::{Findings, Looks};
 use super::orphans::{self, Orphans, end_deserted};
-use super::partitions::{Partitions, Step};
 use super::paths::{Paths, StartError};
 use super::persist::Checkpoint;
-use super::pool::PoolGroups;
 use super::reload::ConfigReload;
+use super::step::Step;
 use super::suspects::Finding;
 use super::validation::{self, cannot_promise};
 use super::witness::witness;
 use crate::checkpoint::StateError;
 use crate::config::{Config, Reading};
 use crate::cpuset::CpuSet;
-use crate::enforce::{Hierarchy, KernelRefusal, ProbeError, Verifier};
+use crate::exclusivity::{Hierarchy, KernelRefusal, Memory, ProbeError, Scope};
 use crate::kubelet::Look;
-use crate::ledger::{Channel, ContainerId, Decision, Event, Ledger, Policy, View};
+use crate::ledger::{Channel, ContainerId, Decision, Event, Ledger, Mechanism, Policy, View};
 use crate::nri::{Capabilities, Refusal, Subscriptions, Updater};
 use crate::observe::counters::EventKind;
 use crate::observe::report::{ConfigStatus, OwnSettings};
 use crate::observe::{History, NodeFigures};
 use crate::topology::{Topology, sysfs};
+use crate::verify::Verifier;
 use crate::wording::{self, count};
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -36,10 +36,7 @@ use tokio::time::Instant;
 pub struct Owner {
     pub(super) keeper: Keeper,
     pub(super) delivery: Delivery,
-    /// Writes partitions, where the kernel keeps exclusivity.
-    pub(super) partitions: Partitions,
-    /// The groups' way, where it is in force.
-    pub(super) pool: PoolGroups,
+    pub(super) enforcement: Enforcement,
     pub(super) kubelet: KubeletWatch,
     pub(super) config: ConfigReload,
     pub(super) hotplug: Hotplug,
@@ -63,11 +60,13 @@ impl Owner {
             log::warn!("{warning}");
         }
         let config = &config.for_node(&paths.node)?;
-        let mut settings = config.resolve(&topology)?;
-        let partitions = Partitions::start(paths, config, &mut settings)?;
-        let pool = PoolGroups::start(&paths.cgroup_root, &mut settings);
-        let groups = GroupWriter::open(&paths.cgroup_root, config.partition());
+        let settings = config.resolve(&topology)?;
         let checkpoint = Checkpoint::open(&paths.state_dir)?;
+        let memory = Memory::open(&paths.state_dir, &paths.proc_root);
+        let (exclusivity, partition) = (wanted(config), config.partition());
+        let enforcement = Enforcement::start(exclusivity, partition, &paths.cgroup_root, memory);
+        let enforcement = enforcement.map_err(|why| config.kernel_cannot(why))?;
+        let mechanism = enforcement.mechanism();
         let claims = checkpoint.remembered()?;
         log::info!(
             "machine: {}, {}, {}, {}, {}",
@@ -78,18 +77,20 @@ impl Owner {
             wording::cpus(topology.online()),
         );
         let own = OwnSettings::of(&settings, config.partition(), config.on_active_kubelet());
-        log::info!("in force: {}", ConfigStatus::log_line(&settings, config.strict(), own));
+        log::info!(
+            "in force: {}",
+            ConfigStatus::log_line(&settings, mechanism, config.strict(), own)
+        );
         for line in config.applied_lines() {
             log::info!("in it is the override for this node on line {line}");
         }
-        let partition = partitions.is_on().then(|| config.partition());
+        let partition = (mechanism == Mechanism::Partitions).then(|| config.partition());
         let verifier = Hierarchy::open(&paths.cgroup_root)
             .map(|hierarchy| Verifier::new(hierarchy, &paths.proc_root, partition));
         let mut owner = Owner {
             keeper: Keeper::new(Ledger::new(topology, settings, claims), checkpoint),
-            delivery: Delivery::new(groups, partitions.enforcer()),
-            partitions,
-            pool,
+            delivery: Delivery::new(enforcement.writer()),
+            enforcement,
             kubelet: KubeletWatch::new(config),
             config: ConfigReload::new(paths, config),
             hotplug: Hotplug::new(&paths.sysfs_root),
@@ -98,7 +99,8 @@ impl Owner {
             orphans: Orphans::new(),
             strict: config.strict(),
         };
-        owner.kubelet.first_look(&mut owner.keeper, &mut owner.partitions);
+        owner.keeper.note(Event::Mechanism(mechanism));
+        owner.kubelet.first_look(&mut owner.keeper, &mut owner.enforcement);
         Ok(owner)
     }
 
@@ -109,12 +111,16 @@ impl Owner {
         capabilities: &Capabilities,
     ) -> Subscriptions {
         self.delivery.connected(updater);
+        self.enforcement.connected();
         if self.strict
             && let Some(warning) = cannot_promise(capabilities)
         {
             log::warn!("{warning}");
         }
-        Subscriptions { before_start: self.partitions.is_on(), validation: self.strict }
+        Subscriptions {
+            before_start: self.enforcement.mechanism() == Mechanism::Partitions,
+            validation: self.strict,
+        }
     }
 
     /// Handles one event of the runtime: decides, writes the checkpoint, and counts.
@@ -130,10 +136,6 @@ impl Owner {
             Event::Create { container, .. } => Some(container.id.clone()),
             _ => None,
         };
-        let updated = match &event {
-            Event::Update { container, .. } => Some(container.id.clone()),
-            _ => None,
-        };
         let listed = matches!(event, Event::Synchronize { .. });
         let removed = matches!(event, Event::Remove(_));
         // No container gets a CPU that is offline.
@@ -145,8 +147,8 @@ impl Owner {
         }
         let mut event = witness(self.looks.verifier(), event).await;
         self.hotplug.locate_devices(&mut event);
-        self.partitions.let_go(&event, &mut self.delivery.groups).await;
-        self.kubelet.note_event(&event, &mut self.keeper, &mut self.partitions);
+        self.enforcement.note_left(&event);
+        self.kubelet.note_event(&event, &mut self.keeper, &mut self.enforcement);
         let (step, response) = (Step::of(&event), ResponseKind::to(&event));
         let result = self.keeper.ledger.handle(event);
         if removed || listed {
@@ -165,17 +167,15 @@ impl Owner {
             }
             Err(error) => decision = self.unsaved(kind, decision, created.as_ref(), &error)?,
         }
-        let followed = self.partitions.follow(step, &mut self.keeper, &mut self.delivery).await;
-        let more = match followed {
-            Ok(more) => more,
-            Err(why) => return Err(self.too_early(kind, decision, created.as_ref(), &why)),
-        };
-        decision.updates.extend(more);
-        if self.pool.follow(&mut self.keeper).await && response != ResponseKind::NoUpdates {
+        if let Err(why) = self.enforcement.follow(step, &mut self.keeper).await {
+            return Err(self.too_early(kind, decision, created.as_ref(), &why));
+        }
+        let changed = self.enforcement.bind(Scope::Binding, &mut self.keeper).await;
+        if changed && response != ResponseKind::NoUpdates {
             decision.updates.extend(self.keeper.deliver(Channel::Runtime));
         }
         let Owner { delivery, keeper, .. } = self;
-        delivery.answer(response, updated.as_ref(), &mut decision.updates, keeper).await;
+        delivery.answer(response, &mut decision.updates, keeper).await;
         if listed {
             self.looks.soon();
             announce(&self.keeper.ledger, &decision);
@@ -236,20 +236,24 @@ impl Owner {
     }
 
     pub(super) async fn settle(&mut self, id: &ContainerId) {
-        self.partitions.settle(id, &mut self.keeper, &mut self.delivery).await;
+        self.enforcement.settle(id, &mut self.keeper).await;
     }
 
     /// Delivers due updates: at once where that is safe, otherwise with the next answers.
     pub(super) async fn flush(&mut self) {
-        self.pool.follow(&mut self.keeper).await;
+        // Shared containers leave CPUs before others are moved there, and come to those that these
+        // have left.
+        self.enforcement.bind(Scope::Binding, &mut self.keeper).await;
         if self.delivery.flush(&mut self.keeper).await {
             self.looks.soon();
         }
+        self.enforcement.bind(Scope::Binding, &mut self.keeper).await;
     }
 
-    /// Containers may have left CPUs by now that others wait for.
-    pub(super) async fn follow_pool(&mut self) {
-        self.pool.follow(&mut self.keeper).await;
+    /// Another program may have written into a group, or containers have left CPUs by now that
+    /// others wait for.
+    pub(super) async fn follow_groups(&mut self) {
+        self.enforcement.bind(Scope::Binding, &mut self.keeper).await;
         self.flush_owed().await;
     }
 
@@ -261,7 +265,7 @@ impl Owner {
     }
 
     pub(super) async fn look_at_machine(&mut self) {
-        if self.hotplug.follow(&mut self.keeper, &mut self.partitions) {
+        if self.hotplug.follow(&mut self.keeper, &mut self.enforcement) {
             self.flush().await;
         }
     }
@@ -272,15 +276,15 @@ impl Owner {
     }
 
     pub(super) async fn reconfigure(&mut self, reading: Reading) {
-        let Owner { config, keeper, partitions, .. } = self;
-        if let Some(before) = config.follow(reading, keeper, partitions) {
-            self.kubelet.reconfigure(&before, config.config(), keeper, partitions);
+        let Owner { config, keeper, enforcement, .. } = self;
+        if let Some(before) = config.follow(reading, keeper, enforcement) {
+            self.kubelet.reconfigure(&before, config.config(), keeper, enforcement);
             self.flush().await;
         }
     }
 
     pub(super) async fn look_at_kubelet(&mut self, look: Look) {
-        self.kubelet.look(look, &mut self.keeper, &mut self.partitions);
+        self.kubelet.look(look, &mut self.keeper, &mut self.enforcement);
         self.flush().await;
     }
 
@@ -291,17 +295,15 @@ impl Owner {
     }
 
     pub(super) async fn looked(&mut self, Findings { mut drifted, sightings }: Findings) {
-        if self.pool.is_on() {
-            self.pool.follow(&mut self.keeper).await;
-        }
+        self.enforcement.bind(Scope::All, &mut self.keeper).await;
         drifted.retain(|finding| is_decided(&finding.placed, &self.keeper.ledger));
         let all_as_decided = drifted.is_empty();
         let due = self.drift.note(drifted, &self.delivery.pace, &mut self.keeper);
         self.looks.set_due(due);
         self.orphans.note(sightings, &mut self.keeper);
         end_deserted(self.looks.verifier(), &mut self.keeper).await;
-        if all_as_decided {
-            self.pool.let_go(self.partitions.tops().cloned()).await;
+        if all_as_decided && self.enforcement.mechanism() == Mechanism::Runtime {
+            self.enforcement.let_go(&self.keeper.ledger).await;
         }
         if all_as_decided && self.keeper.ledger.waits() && !self.delivery.calls() {
             self.delivery.write_groups(&mut self.keeper).await;
@@ -310,8 +312,8 @@ impl Owner {
     }
 
     pub(super) async fn repair(&mut self, finding: Finding) {
-        let Owner { keeper, partitions, delivery, looks, .. } = self;
-        self.drift.repair(finding, looks.verifier().as_ref(), keeper, partitions, delivery).await;
+        let Owner { keeper, enforcement, delivery, looks, .. } = self;
+        self.drift.repair(finding, looks.verifier().as_ref(), keeper, enforcement, delivery).await;
         // The repaired containers are due. If they stayed so until the next check pass, that one
         // would silently write over a new drift of theirs.
         if self.drift.is_done() {
@@ -328,7 +330,7 @@ impl Owner {
     fn figures(&self, view: &View) -> NodeFigures {
         let mut drifts = self.drift.drifts.clone();
         drifts.insert(orphans::KIND, self.orphans.ended);
-        let groups = &self.delivery.groups;
+        let enforcement = &self.enforcement;
         NodeFigures {
             strict: self.strict,
             partition: self.config.partition(),
@@ -341,12 +343,14 @@ impl Owner {
             late: self.drift.suspects.late().len(),
             times_late: self.drift.suspects.times_late,
             change_takes: self.delivery.pace.each(),
-            kernel_refusals: self.partitions.refusals(),
-            cannot_write_groups: groups.cannot_write().map(ProbeError::consequence),
-            group_write_errors: groups.errors(),
-            groups_given_up: self.pool.given_up.clone(),
-            group_bounds: self.pool.bounds(),
-            pool_writes: self.pool.written,
+            kernel_refusals: enforcement.refusals,
+            cannot_write_groups: enforcement.cannot_write().map(ProbeError::consequence),
+            group_write_errors: enforcement.errors + self.delivery.errors,
+            exclusivity_because: enforcement.means.because.clone(),
+            group_bounds: enforcement.report.bounds.clone(),
+            distrusted_groups: enforcement.report.distrusted.clone(),
+            unbound_pods: enforcement.unbound(),
+            pool_writes: enforcement.written,
             checkpoint_error: self.keeper.checkpoint.error(),
             ..NodeFigures::of(view)
         }

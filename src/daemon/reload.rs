@@ -1,11 +1,11 @@
 //! [`ConfigReload`]: follows changes of the configuration file. A faulty file changes nothing.
 
+use super::enforcement::{Enforcement, wanted};
 use super::keeper::Keeper;
-use super::partitions::{Partitions, wanted};
 use super::paths::Paths;
 use super::poller::Poller;
-use crate::config::{Config, Follower, INTERVAL, Mistake, Reading, WantedExclusivity};
-use crate::enforce::probe;
+use crate::config::{Config, Follower, INTERVAL, Mistake, Reading};
+use crate::exclusivity::{Exclusivity, probe};
 use crate::ledger::{Event, Policy, Settings, Stance};
 use crate::observe::clock::now;
 use crate::observe::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
@@ -62,10 +62,10 @@ impl ConfigReload {
         &mut self,
         reading: Reading,
         keeper: &mut Keeper,
-        partitions: &mut Partitions,
+        enforcement: &mut Enforcement,
     ) -> Option<Config> {
         match self.judge(reading, keeper.ledger.topology()) {
-            Ok((config, settings)) => Some(self.apply(config, settings, keeper, partitions)),
+            Ok((config, settings)) => Some(self.apply(config, settings, keeper, enforcement)),
             Err(fault) => {
                 log::error!("{}", cannot_be_used(&fault));
                 self.state.rejected(fault);
@@ -77,19 +77,22 @@ impl ConfigReload {
     fn apply(
         &mut self,
         config: Config,
-        mut settings: Settings,
+        settings: Settings,
         keeper: &mut Keeper,
-        partitions: &mut Partitions,
+        enforcement: &mut Enforcement,
     ) -> Config {
-        // A change of exclusivity waits for a restart.
-        settings.exclusivity = keeper.ledger.settings().exclusivity;
         let same = *keeper.ledger.settings() == settings;
         let waiting = self.waiting(&config);
         let before = std::mem::replace(&mut self.config, config);
         let same_kubelet = of_kubelet(&before) == of_kubelet(&self.config);
         let reload = if same && same_kubelet { Reload::Unchanged } else { Reload::Applied };
         let own = OwnSettings::of(&settings, self.partition(), self.on_active_kubelet());
-        let line = ConfigStatus::log_line(&settings, self.started.strict(), own);
+        let line = ConfigStatus::log_line(
+            &settings,
+            keeper.ledger.mechanism(),
+            self.started.strict(),
+            own,
+        );
         log::info!("the configuration was changed; in force: {line}");
         if !waiting.is_empty() {
             log::warn!("{}", needs_restart(&waiting));
@@ -98,7 +101,7 @@ impl ConfigReload {
         self.state.reloaded(reload, waiting, now());
         if !same {
             keeper.note(Event::Settings(settings));
-            partitions.settle_all(&keeper.ledger);
+            enforcement.settle_all(&keeper.ledger);
         }
         before
     }
@@ -108,7 +111,7 @@ impl ConfigReload {
         let judge = || -> Result<(Config, Settings), Mistake> {
             let config = reading?;
             let settings = config.resolve(topology)?;
-            if wanted(&config) == WantedExclusivity::Kernel {
+            if wanted(&config) == Exclusivity::Kernel {
                 probe(&self.cgroup_root).map_err(|why| config.kernel_cannot(why))?;
             }
             Ok((config, settings))

@@ -3,11 +3,11 @@
 use super::action::Action;
 use super::blocking::blocking;
 use super::delivery::Delivery;
+use super::enforcement::Enforcement;
 use super::keeper::Keeper;
-use super::partitions::Partitions;
 use crate::cpuset::CpuSet;
-use crate::enforce::{Drift, Verifier};
-use crate::ledger::{Event, Target};
+use crate::ledger::{Event, Mechanism, Target};
+use crate::verify::{Drift, Verifier};
 use std::io;
 
 /// Repairs a drift by the next safe way, and returns which.
@@ -16,35 +16,37 @@ pub(super) async fn repair(
     drift: &Drift,
     verifier: Option<Verifier>,
     keeper: &mut Keeper,
-    partitions: &mut Partitions,
+    enforcement: &mut Enforcement,
     delivery: &mut Delivery,
 ) -> Action {
     let id = &placed.subject.id;
     match drift {
         Drift::Effective(_) if !placed.is_partition() => Action::Nothing,
-        Drift::Partition(_) | Drift::Set(_) | Drift::Effective(_) if partitions.is_on() => {
-            let mut written = partitions.settle(id, keeper, delivery).await;
+        Drift::Partition(_) | Drift::Set(_) | Drift::Effective(_)
+            if enforcement.mechanism() == Mechanism::Partitions =>
+        {
+            let mut written = enforcement.settle(id, keeper).await;
             if matches!(drift, Drift::Set(_)) {
-                written = written && delivery.groups.set_cpus(placed.clone()).await;
+                written = written && delivery.set_cpus(placed.clone()).await;
                 keeper.note(Event::Drifted(vec![id.clone()]));
             }
             if written { Action::Written } else { Action::Deferred }
         }
         // Runtimes do not know a pod's quota.
-        Drift::Quota(_) => match delivery.groups.settle_pod_quota(placed.clone()).await {
+        Drift::Quota(_) => match enforcement.settle_pod_quota(placed.clone()).await {
             true => Action::Written,
             false => Action::Nothing,
         },
         // The runtime should have lifted it. If the group cannot be written, the daemon sends the
         // update again.
-        Drift::OwnQuota(_) => match delivery.groups.lift_quota(placed.clone()).await {
+        Drift::OwnQuota(_) => match delivery.lift_quota(placed.clone()).await {
             true => Action::Written,
             false => delivery.send_again(id, keeper),
         },
         Drift::Set(_) if delivery.calls() => delivery.send_again(id, keeper),
         // The next answer may be hours away: until then only the runtime's record is wrong.
         Drift::Set(_) => {
-            let written = delivery.groups.set_cpus(placed.clone()).await;
+            let written = delivery.set_cpus(placed.clone()).await;
             keeper.note(Event::Drifted(vec![id.clone()]));
             if written { Action::Written } else { Action::Deferred }
         }

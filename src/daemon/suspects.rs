@@ -5,8 +5,8 @@
 //! with an update under way that is within the runtime's [`Pace`] is late, and no suspect.
 
 use super::pace::{MOST, Pace};
-use crate::enforce::Drift;
 use crate::ledger::{ContainerId, Target};
+use crate::verify::Drift;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;

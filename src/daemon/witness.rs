@@ -1,8 +1,8 @@
 //! Corrects a runtime's list by the kernel's files.
 
 use super::blocking::blocking;
-use crate::enforce::{InForce, Verifier};
 use crate::ledger::Event;
+use crate::verify::{InForce, Verifier};
 use crate::wording;
 
 /// Replaces the CPUs and memory nodes of listed containers by what their control groups have:
@@ -16,7 +16,7 @@ pub(super) async fn witness(verifier: Option<Verifier>, mut event: Event) -> Eve
         groups.iter().map(|group| verifier.set_for(group.as_ref()?)).collect()
     };
     for (container, set) in containers.iter_mut().zip(blocking(look).await) {
-        let Some(InForce { cpus: set, left, mems, kept }) = set else { continue };
+        let Some(InForce { cpus: set, runs_on, mems, kept }) = set else { continue };
         container.partitioned = kept;
         container.outdated = container.cpus != Some(set);
         if container.outdated {
@@ -32,8 +32,7 @@ pub(super) async fn witness(verifier: Option<Verifier>, mut event: Event) -> Eve
                 container.mems = Some(mems).filter(|mems| !mems.is_empty());
             }
         }
-        // What it shares with exclusive ones by name only is no share.
-        container.cpus = left.or(container.cpus);
+        container.runs_on = runs_on;
     }
     event
 }

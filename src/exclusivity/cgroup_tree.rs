@@ -184,7 +184,7 @@ impl Tree {
     }
 }
 
-fn cut(cpus: CpuSet, above: CpuSet) -> CpuSet {
+pub(super) fn cut(cpus: CpuSet, above: CpuSet) -> CpuSet {
     let left = cpus & above;
     if left.is_empty() { above } else { left }
 }

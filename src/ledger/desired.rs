@@ -6,7 +6,8 @@ use super::books::{Books, Certainty, ContainerEntry, ContainerRef, PodEntry};
 use super::model::{Container, ContainerId};
 use super::node::{Node, Pool};
 use super::order::{Change, Steps, in_order};
-use super::policy::{Exclusivity, Policy};
+use super::policy::{Mechanism, Policy};
+use crate::cpuset::CpuSet;
 use crate::nodeset::NodeSet;
 use crate::placement::memory::{all_memory, memory_of};
 
@@ -25,11 +26,7 @@ pub(super) fn desired(
     let adjustment = match entry.claim {
         Some(claim) => Adjustment::exclusive(claim)?,
         None => {
-            let mut cpus = pool.open;
-            if pod.has_exclusive() {
-                let beside = cpus - pod.partitioned();
-                cpus = if beside.is_empty() { cpus } else { beside };
-            }
+            let cpus = told(node, pool, pod, entry);
             let everywhere = node.settings.policy == Policy::None && cpus == node.topology.online();
             if everywhere && !entry.applied.is_set() {
                 return None;
@@ -39,6 +36,30 @@ pub(super) fn desired(
         }
     };
     Some(adjustment.with_mems(mems(node, entry)))
+}
+
+/// The CPUs that the runtime sets for a shared container.
+///
+/// Where cgroups keep it in the pool, that does not depend on the pool: beside exclusive containers
+/// of its own pod it is told all other CPUs that there are, and elsewhere it keeps whatever it has
+/// been told. So what a runtime sets again with an in-place resize, or systemd at a daemon-reload,
+/// stays right.
+fn told(node: &Node, pool: &Pool, pod: &PodEntry, entry: &ContainerEntry) -> CpuSet {
+    let is_updated = node.is_updated(&pod.pod.uid);
+    if !is_updated && !pod.has_exclusive() && !entry.applied.is_exclusive() {
+        return entry.applied.certain_cpus().unwrap_or_else(|| node.possible());
+    }
+    let cpus = if is_updated { pool.bound } else { node.possible() };
+    let beside = cpus - pod.partitioned();
+    if beside.is_empty() { cpus } else { beside }
+}
+
+/// Whether nothing is set for a container, and cgroups keep it in the pool all the same.
+fn is_bound_as_it_is(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> bool {
+    !entry.applied.is_set()
+        && entry.claim.is_none()
+        && !pod.has_exclusive()
+        && !node.is_updated(&pod.pod.uid)
 }
 
 /// `cpuset.mems` of a container: the NUMA nodes of its exclusive CPUs, if the settings say so;
@@ -94,7 +115,7 @@ pub(super) fn writes(node: &Node, books: &mut Books, pool: &Pool) -> Vec<Update>
     }
     let due = |entry: &ContainerEntry, to: &Adjustment| {
         // The enforcer writes partitions.
-        let partition = to.is_exclusive() && entry.enforced_by == Exclusivity::Kernel;
+        let partition = to.is_exclusive() && entry.enforced_by == Mechanism::Partitions;
         !partition && !entry.applied.is_on(&to.cpus(), Certainty::Written)
     };
     let steps = steps(node, books, pool, due, None);
@@ -112,6 +133,10 @@ fn steps(
         let alive = books.containers().filter(|found| found.entry.is_alive());
         alive.filter_map(move |ContainerRef { pod, entry, .. }| {
             let to = desired(node, pool, pod, entry).filter(|to| due(entry, to))?;
+            let bound = is_bound_as_it_is(node, pod, entry) && to.mems().is_none();
+            if bound && to.limit().is_none() {
+                return None;
+            }
             Some(Change { entry, to })
         })
     };
@@ -126,7 +151,8 @@ fn steps(
     // In most cases the shared containers leave the CPUs of a new container, and nothing else
     // moves.
     if leave || exclusive > 1 {
-        return in_order(changes().collect(), last);
+        let bound = node.mechanism != Mechanism::Runtime && node.unbound.is_empty();
+        return in_order(changes().collect(), last, bound);
     }
     if exclusive > 0 {
         updates.sort_by_key(|update| update.adjustment.is_exclusive());

@@ -2,11 +2,13 @@
 
 use super::adjustment::{Adjustment, Update};
 use super::environment::Variable;
-use super::model::{Container, ContainerId, CpuRequest, Pod, SandboxId};
+use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, SandboxId};
+use super::policy::Mechanism;
 use super::settings::Settings;
 use super::stance::{KubeletClaim, Stance};
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
+use std::collections::BTreeSet;
 
 /// An event, in the order in which the runtime reports it.
 ///
@@ -73,6 +75,11 @@ pub enum Event {
     Machine(Topology),
     /// These settings are in force from now on.
     Settings(Settings),
+    /// This keeps exclusivity from now on.
+    Mechanism(Mechanism),
+    /// No cgroup can bind the containers of these pods, and of no others: the runtime has to update
+    /// them.
+    Unbound(BTreeSet<PodUid>),
     /// The kubelet's own CPU manager has become active or inactive. With [`Stance::Assign`] the
     /// ledger takes over what it assigned.
     Kubelet {
@@ -95,8 +102,7 @@ pub enum Event {
         /// The decision's updates of others.
         updates: Vec<Update>,
     },
-    /// The kernel makes no partition for this container: the runtime has to keep others off its
-    /// CPUs, by updates of the shared containers.
+    /// The kernel makes no partition for this container: groups have to keep others off its CPUs.
     PartitionRefused(ContainerId),
     /// These containers have other CPUs than the ledger decided.
     Drifted(Vec<ContainerId>),
@@ -132,6 +138,8 @@ impl Event {
             Event::Kubelet { .. } => "kubelet",
             Event::Machine(_) => "machine",
             Event::Settings(_) => "settings",
+            Event::Mechanism(_) => "mechanism",
+            Event::Unbound(_) => "unbound",
             Event::Deliver(_) => "deliver",
             Event::Undelivered(_) => "undelivered",
             Event::Revoked { .. } => "revoked",

@@ -26,7 +26,6 @@ mod claim;
 mod desired;
 pub mod environment;
 pub mod event;
-pub mod layout;
 mod life;
 pub mod model;
 pub mod namespaces;
@@ -49,17 +48,16 @@ pub use books::Phase;
 pub use cgroup::CgroupPath;
 pub use claim::Claim;
 pub use event::{Channel, Decision, Event, Wanted};
-pub use layout::{GroupTarget, Layout, LayoutError, Occupant};
 pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, Qos,
     SandboxId,
 };
 pub use namespaces::{Bounds, Namespaces};
 pub use note::{MoveReason, Note, Subject, What};
-pub use policy::{Exclusivity, Policy};
+pub use policy::{Mechanism, Policy};
 pub use settings::Settings;
 pub use stance::{KubeletClaim, Named, Stance};
-pub use target::{Deserted, Holder, Target};
+pub use target::{Deserted, Holder, LeafPlace, PodPlace, Target};
 pub use view::{ContainerView, View};
 
 use crate::cpuset::CpuSet;
@@ -68,6 +66,7 @@ use crate::topology::Topology;
 use crate::wording;
 use books::{Books, ContainerRef};
 use node::{Node, Pool};
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 /// Owns the node's CPUs.
@@ -112,7 +111,9 @@ impl Ledger {
         remembered: Vec<Claim>,
     ) -> Ledger {
         let (topology, settings) = (Arc::new(topology), Arc::new(settings));
-        let node = Node { topology, settings, stance: Stance::Assign, engine };
+        let (stance, mechanism) = (Stance::Assign, Mechanism::Runtime);
+        let unbound = BTreeSet::new();
+        let node = Node { topology, settings, stance, mechanism, unbound, engine };
         let books = Books::new(remembered);
         let pool = node.pool(&books);
         Ledger { node, books, kubelet: Vec::new(), pool, view: OnceLock::new() }
@@ -168,17 +169,18 @@ impl Ledger {
                 change::hotplug(node, books, &before);
             }
             Event::Settings(settings) => {
-                change::enforce_by(node, books, settings.exclusivity);
-                let before = std::mem::replace(&mut node.settings, Arc::new(settings));
-                let same = *before
-                    == Settings {
-                        exclusivity: before.exclusivity,
-                        ..Settings::clone(&node.settings)
-                    };
-                if !same {
-                    let kubelet = self.kubelet_claims();
-                    change::reconfigure(&self.node, &mut self.books, kubelet);
+                node.settings = Arc::new(settings);
+                let kubelet = self.kubelet_claims();
+                change::reconfigure(&self.node, &mut self.books, kubelet);
+            }
+            Event::Mechanism(mechanism) => {
+                if std::mem::replace(&mut node.mechanism, mechanism) != mechanism {
+                    change::enforce_by(books, mechanism);
                 }
+            }
+            Event::Unbound(pods) => {
+                node.unbound = pods;
+                books.undeliver();
             }
             Event::Kubelet { stance, claims } => self.stand(stance, claims),
             Event::Deliver(Channel::Runtime) => return Ok(Carrier::Response(None)),
@@ -189,8 +191,8 @@ impl Ledger {
                 books.undo(&updates);
             }
             Event::PartitionRefused(id) => drop(books.change_found(&id, |entry| {
-                if entry.enforced_by == Exclusivity::Kernel {
-                    entry.enforced_by = Exclusivity::Runtime;
+                if entry.enforced_by == Mechanism::Partitions {
+                    entry.enforced_by = Mechanism::Groups;
                 }
             })),
             Event::Drifted(ids) => ids.iter().for_each(|id| {
@@ -309,10 +311,20 @@ impl Ledger {
         self.pool.cpus
     }
 
-    /// The CPUs that the runtime sets for a shared container. CPUs that the kernel keeps for a
-    /// container are among them.
-    pub fn shared_cpus(&self) -> CpuSet {
-        self.pool.open
+    /// Where cgroups, or updates by the runtime, keep shared containers: the pool and the CPUs of
+    /// partitions, or the reserved CPUs where the pool is empty.
+    pub fn bound(&self) -> CpuSet {
+        self.pool.bound
+    }
+
+    /// All CPUs that the machine has, online or not.
+    pub fn possible(&self) -> CpuSet {
+        self.node.possible()
+    }
+
+    /// What keeps others off exclusive CPUs.
+    pub fn mechanism(&self) -> Mechanism {
+        self.node.mechanism
     }
 
     /// All CPUs that are exclusive to a container, those that are lent out too.
@@ -355,12 +367,13 @@ impl Ledger {
         target::target(&self.node, &self.books, &self.pool, found)
     }
 
-    /// What the groups above containers have to be where these keep exclusivity.
-    ///
-    /// # Errors
-    /// If pods are elsewhere than where a kubelet puts them.
-    pub fn layout(&self) -> Result<Layout, LayoutError> {
-        layout::layout(&self.node, &self.books, &self.pool)
+    pub fn has_pod(&self, pod: &PodUid) -> bool {
+        self.books.pod(pod).is_some()
+    }
+
+    /// The cgroups of all pods, in order of pod uid.
+    pub fn places(&self) -> impl Iterator<Item = PodPlace<'_>> {
+        self.books.pods().map(|(uid, pod)| target::place(uid, pod))
     }
 
     /// All containers with exclusive CPUs whose control group is known, in order of pod uid and

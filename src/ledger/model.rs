@@ -234,6 +234,8 @@ pub struct Container {
     pub cpu: CpuRequest,
     /// The CPUs the runtime has set for it; `None` if none are set.
     pub cpus: Option<CpuSet>,
+    /// Those of `cpus` that the cgroups above it leave it. The daemon reads it.
+    pub runs_on: Option<CpuSet>,
     /// The NUMA nodes the runtime has set for its memory; `None` if none are set.
     pub mems: Option<NodeSet>,
     /// Its devices; none for a container that may use all devices.
@@ -265,6 +267,7 @@ impl Container {
             kind: ContainerKind::Unknown,
             cpu,
             cpus: None,
+            runs_on: None,
             mems: None,
             devices: Vec::new(),
             partitioned: false,

@@ -1,13 +1,15 @@
 //! [`Node`]: the machine, the settings, and the arithmetic of its CPUs.
 
 use super::books::{Basis, Books, ContainerEntry};
-use super::policy::{Exclusivity, Policy};
+use super::model::PodUid;
+use super::policy::{Mechanism, Policy};
 use super::settings::Settings;
 use super::stance::Stance;
 use crate::cpuset::CpuSet;
 use crate::placement::Engine;
 use crate::placement::cores::with_idle_siblings;
 use crate::topology::Topology;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Everything that a decision depends on beside the books.
@@ -16,6 +18,9 @@ pub(super) struct Node {
     pub(super) topology: Arc<Topology>,
     pub(super) settings: Arc<Settings>,
     pub(super) stance: Stance,
+    pub(super) mechanism: Mechanism,
+    /// Pods whose containers no cgroup can bind.
+    pub(super) unbound: BTreeSet<PodUid>,
     pub(super) engine: Arc<dyn Engine>,
 }
 
@@ -26,24 +31,14 @@ pub(super) struct Pool {
     /// reservation. CPUs of a container that has ended are in it while they are lent out, see
     /// [`ContainerEntry::is_lent`].
     pub(super) cpus: CpuSet,
-    /// The CPUs that the runtime sets for shared containers. They include the partitions: the
-    /// kernel takes the CPUs of a partition off all other containers by itself, and gives them back
-    /// by itself. So this never changes if all exclusive CPUs are partitions,
-    /// nor if groups keep exclusivity.
+    /// The same with the CPUs of partitions, which the kernel takes from all other containers by
+    /// itself, and gives back by itself.
     ///
     /// With strict reservation the pool can be empty. A container without a cpuset would then run
     /// on the exclusive CPUs of others (so the kubelet, kubernetes/kubernetes#141196), so this is
     /// the reserved ones then. It is empty if those are offline and all others exclusive: shared
     /// containers stay where they are.
-    pub(super) open: CpuSet,
-}
-
-impl Pool {
-    /// What the groups above shared containers are set to, where these keep exclusivity: never
-    /// empty while a reserved CPU is online.
-    pub(super) fn in_groups(&self, node: &Node) -> CpuSet {
-        if self.cpus.is_empty() { node.reserved() & node.topology.online() } else { self.cpus }
-    }
+    pub(super) bound: CpuSet,
 }
 
 impl Node {
@@ -100,29 +95,38 @@ impl Node {
 
     pub(super) fn pool(&self, books: &Books) -> Pool {
         let reserved = self.reserved();
-        let mut shareable = self.topology.online();
+        let mut cpus = self.topology.online();
         if self.settings.placement.options.strict_cpu_reservation {
-            shareable -= reserved;
+            cpus -= reserved;
         }
-        let mut cpus = shareable - (self.remembered(books) - reserved);
-        let by_groups = self.settings.exclusivity == Exclusivity::Groups;
-        let mut open = if by_groups { shareable } else { cpus } - books.held().by_runtime;
-        cpus -= books.held().used;
+        cpus -= self.remembered(books) - reserved;
         for entry in books.isolated().filter(|entry| !entry.is_lent()) {
             // A partition has only the CPUs that its container runs on.
-            let idle = self.taken(entry) - entry.claim.unwrap_or_default();
-            cpus -= idle;
-            if !by_groups {
-                open -= idle;
-            }
+            cpus -= self.taken(entry) - entry.claim.unwrap_or_default();
         }
-        let open = if open.is_empty() { reserved & self.topology.online() } else { open };
-        Pool { cpus, open }
+        let held = books.held();
+        let bound = cpus - (held.used - held.partitioned);
+        let bound = if bound.is_empty() { reserved & self.topology.online() } else { bound };
+        Pool { cpus: cpus - held.used, bound }
+    }
+
+    /// Whether the runtime has to keep a pod's shared containers in the pool, by an update of each
+    /// whenever the pool changes.
+    pub(super) fn is_updated(&self, pod: &PodUid) -> bool {
+        self.mechanism == Mechanism::Runtime || self.unbound.contains(pod)
+    }
+
+    /// All CPUs that the machine has, online or not.
+    pub(super) fn possible(&self) -> CpuSet {
+        let offline = self.topology.offline().iter();
+        let offline: CpuSet = offline.filter_map(|cpu| CpuSet::of(cpu.id).ok()).collect();
+        self.topology.online() | offline
     }
 
     pub(super) fn basis(&self, pool: &Pool) -> Basis {
+        let updated = self.mechanism == Mechanism::Runtime || !self.unbound.is_empty();
         Basis {
-            open: pool.open,
+            told: if updated { pool.bound } else { self.possible() },
             online: self.topology.online(),
             policy: self.settings.policy,
             mems_follow_cpus: self.settings.mems_follow_cpus,

@@ -8,7 +8,7 @@
 use super::adjustment::{Adjustment, Update};
 use super::books::ContainerEntry;
 use super::model::ContainerId;
-use super::policy::Exclusivity;
+use super::policy::Mechanism;
 use crate::cpuset::CpuSet;
 
 /// A container whose CPUs change.
@@ -45,7 +45,7 @@ impl Change<'_> {
     /// The exclusive CPUs that it has to leave, if any. Of a partition the kernel takes them by
     /// itself.
     pub(super) fn leaves(&self) -> Option<CpuSet> {
-        let itself = self.entry.enforced_by != Exclusivity::Kernel;
+        let itself = self.entry.enforced_by != Mechanism::Partitions;
         let left = self.entry.applied.exclusive().filter(|_| itself)? - self.to.cpus();
         (!left.is_empty()).then_some(left)
     }
@@ -79,8 +79,9 @@ impl Change<'_> {
 }
 
 /// The steps of one message, in order. The runtime changes the container `last` after all others,
-/// wherever its update stands.
-pub(super) fn in_order(changes: Vec<Change<'_>>, last: Option<&ContainerId>) -> Steps {
+/// wherever its update stands. `bound`: cgroups keep shared containers in the pool, whatever they
+/// are told.
+pub(super) fn in_order(changes: Vec<Change<'_>>, last: Option<&ContainerId>, bound: bool) -> Steps {
     let (exclusive, shared): (Vec<_>, Vec<_>) =
         changes.into_iter().partition(|change| change.to.is_exclusive());
     let all = || shared.iter().chain(&exclusive);
@@ -98,9 +99,7 @@ pub(super) fn in_order(changes: Vec<Change<'_>>, last: Option<&ContainerId>) -> 
             }
         }
     }
-    // Whatever a shared container is told, it is where the groups above it let it be.
-    let by_groups = shared.iter().any(|change| change.entry.enforced_by == Exclusivity::Groups);
-    let in_the_way = steps.iter().filter(|_| !by_groups);
+    let in_the_way = steps.iter().filter(|_| !bound);
     let shared_now: CpuSet = in_the_way.map(|step| step.update.adjustment.cpus()).collect();
     steps.extend(exclusive_in_order(exclusive, &shared_now));
     let widen = |change: &&Change<'_>| change.step_without(&late).unwrap_or_else(|| change.step());

@@ -22,27 +22,24 @@ impl Policy {
     }
 }
 
-/// What keeps other containers off exclusive CPUs.
+/// What keeps other containers off exclusive CPUs: what the node can do, and not a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Exclusivity {
-    /// The runtime: it updates every shared container to run elsewhere. Needs no privileges.
+pub enum Mechanism {
+    /// The runtime updates every shared container to run elsewhere.
     #[default]
     Runtime,
-    /// The groups above other containers: `cpuset.cpus` of the QoS classes' groups and of pods says
-    /// where the containers in them may run, whatever is set for these. Needs no privileges. No
-    /// container outside the pod is updated.
+    /// The cgroups above other containers bind these, whatever is set for the containers.
     Groups,
-    /// The kernel: the container's control group becomes a cpuset partition, and nothing else on
-    /// the machine runs there. No container outside the pod is updated.
-    Kernel,
+    /// The container's cgroup is a cpuset partition: nothing else on the machine runs there.
+    Partitions,
 }
 
-impl fmt::Display for Exclusivity {
+impl fmt::Display for Mechanism {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Exclusivity::Runtime => "runtime",
-            Exclusivity::Groups => "groups",
-            Exclusivity::Kernel => "kernel",
+            Mechanism::Runtime => "runtime",
+            Mechanism::Groups => "groups",
+            Mechanism::Partitions => "kernel",
         })
     }
 }

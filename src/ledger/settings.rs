@@ -1,7 +1,7 @@
 //! [`Settings`]: the ledger's part of the configuration.
 
 use super::namespaces::Namespaces;
-use super::policy::{Exclusivity, Policy};
+use super::policy::Policy;
 use crate::placement;
 
 /// The settings in force.
@@ -11,8 +11,6 @@ pub struct Settings {
     pub policy: Policy,
     /// How the engine chooses their CPUs, and which ones are reserved.
     pub placement: placement::Settings,
-    /// What keeps others off exclusive CPUs.
-    pub exclusivity: Exclusivity,
     /// Whether a container with exclusive CPUs gets their numbers in its
     /// [`environment`](super::environment).
     pub expose_cpus: bool,

@@ -1,13 +1,13 @@
 //! What the enforcer and the verifier need to know of a container.
 
 use super::adjustment::Adjustment;
-use super::books::{Books, ContainerRef, Phase};
+use super::books::{Books, ContainerRef, Phase, PodEntry};
 use super::cgroup::CgroupPath;
 use super::desired::desired;
-use super::model::{ContainerId, SandboxId};
+use super::model::{ContainerId, PodUid, Qos, SandboxId};
 use super::node::{Node, Pool};
 use super::note::Subject;
-use super::policy::Exclusivity;
+use super::policy::Mechanism;
 use crate::cpuset::CpuSet;
 
 /// A container that exists, and where it should run.
@@ -21,8 +21,11 @@ pub struct Target {
     pub adjustment: Adjustment,
     /// Where its processes may really run: without the CPUs that the kernel keeps for others.
     pub runs_on: CpuSet,
+    /// For a container that cgroups keep in the pool: the exclusive CPUs of its own pod. Whatever
+    /// else is set for it is right.
+    pub avoids: Option<CpuSet>,
     /// What keeps others off its CPUs, if it has exclusive ones.
-    pub enforced_by: Exclusivity,
+    pub enforced_by: Mechanism,
     /// Whether its process runs, as the runtime reports.
     pub running: bool,
     /// Whether the pod's own CFS quota would throttle exclusive CPUs and should be lifted. A pod's
@@ -33,7 +36,7 @@ pub struct Target {
 impl Target {
     /// Whether the kernel keeps others off its CPUs.
     pub fn is_partition(&self) -> bool {
-        self.adjustment.is_exclusive() && self.enforced_by == Exclusivity::Kernel
+        self.adjustment.is_exclusive() && self.enforced_by == Mechanism::Partitions
     }
 }
 
@@ -82,11 +85,13 @@ pub(super) fn target(
     let by_now = entry.applied.cpus().filter(|_| entry.waits);
     let adjustment = by_now.and_then(|cpus| adjustment.on(cpus)).unwrap_or(adjustment);
     let (cpus, exclusive) = (adjustment.cpus(), adjustment.is_exclusive());
+    let bound = !exclusive && !node.is_updated(found.uid);
     Some(Target {
         subject: found.subject(),
         cgroup: entry.cgroup.clone(),
         adjustment,
         runs_on: if exclusive { cpus } else { left_of(node, books, pool, cpus) },
+        avoids: bound.then(|| pod.partitioned()),
         enforced_by: entry.enforced_by,
         running: entry.phase == Phase::Running,
         lifts_pod_quota: pod.lifts_quota(),
@@ -107,12 +112,51 @@ pub(super) fn holder(ContainerRef { pod, entry, .. }: ContainerRef<'_>) -> Optio
 /// Where a shared container with these CPUs runs. The kernel lets a group that has no CPU left run
 /// where its parent does.
 pub(super) fn left_of(node: &Node, books: &Books, pool: &Pool, cpus: CpuSet) -> CpuSet {
-    let around = match node.settings.exclusivity {
-        Exclusivity::Groups => pool.in_groups(node),
-        Exclusivity::Runtime | Exclusivity::Kernel => {
-            node.topology.online() - books.held().by_kernel
-        }
-    };
+    let everywhere = node.topology.online() - books.held().by_kernel;
+    let bound = pool.bound & everywhere;
+    let by_groups = node.mechanism != Mechanism::Runtime && !bound.is_empty();
+    let around = if by_groups { bound } else { everywhere };
     let left = cpus & around;
     if left.is_empty() { around } else { left }
+}
+
+/// A pod's cgroups.
+#[derive(Debug, Clone)]
+pub struct PodPlace<'a> {
+    pub uid: &'a PodUid,
+    /// For people: `NAMESPACE/NAME`.
+    pub name: String,
+    pub group: Option<CgroupPath>,
+    pub qos: Qos,
+    /// Of its containers that exist.
+    pub containers: Vec<LeafPlace<'a>>,
+}
+
+/// A container's cgroup.
+#[derive(Debug, Clone, Copy)]
+pub struct LeafPlace<'a> {
+    pub group: Option<&'a CgroupPath>,
+    /// Its exclusive CPUs.
+    pub claim: Option<CpuSet>,
+    /// Whether a partition keeps others off them.
+    pub partitioned: bool,
+    pub running: bool,
+}
+
+pub(super) fn place<'a>(uid: &'a PodUid, pod: &'a PodEntry) -> PodPlace<'a> {
+    let alive = pod.containers().filter(|(_, entry)| entry.is_alive());
+    PodPlace {
+        uid,
+        name: format!("{}/{}", pod.pod.namespace, pod.pod.name),
+        group: pod.group(),
+        qos: pod.pod.qos,
+        containers: alive
+            .map(|(_, entry)| LeafPlace {
+                group: entry.cgroup.as_ref(),
+                claim: entry.claim,
+                partitioned: entry.enforced_by == Mechanism::Partitions,
+                running: entry.phase == Phase::Running,
+            })
+            .collect(),
+    }
 }

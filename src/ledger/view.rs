@@ -5,7 +5,7 @@ use super::desired::desired;
 use super::model::{ContainerId, CpuRequest, Pod};
 use super::node::{Node, Pool};
 use super::note::MoveReason;
-use super::policy::Exclusivity;
+use super::policy::Mechanism;
 use super::settings::Settings;
 use super::stance::Stance;
 use super::target::left_of;
@@ -27,6 +27,8 @@ pub struct View {
     pub engine: Arc<dyn Engine>,
     /// Whether CPUs are assigned here.
     pub stance: Stance,
+    /// What keeps others off exclusive CPUs.
+    pub mechanism: Mechanism,
     /// How many containers were moved to other CPUs while they ran, by reason.
     pub moves: BTreeMap<MoveReason, u64>,
     /// How many pods there are.
@@ -68,7 +70,7 @@ pub struct ContainerView {
     /// How far it is in its life.
     pub phase: Phase,
     /// What keeps others off its exclusive CPUs.
-    pub enforced_by: Exclusivity,
+    pub enforced_by: Mechanism,
     /// When it was created, in nanoseconds since 1970, as the runtime says.
     pub created_at: Option<i64>,
 }
@@ -96,6 +98,7 @@ impl View {
             settings: Arc::clone(&node.settings),
             engine: Arc::clone(&node.engine),
             stance: node.stance,
+            mechanism: node.mechanism,
             moves: books.journal.moves().clone(),
             pods: books.pods().len(),
             pool: pool.cpus,

@@ -82,6 +82,7 @@ pub(super) fn container(container: &wire::Container, pod: &wire::PodSandbox) -> 
         mems: cpu.and_then(|cpu| mems(cpu, &container.id)),
         devices: devices(&container.linux.devices),
         cgroup: cgroup::of_cgroups_path(&container.linux.cgroups_path),
+        runs_on: None,
         partitioned: false,
         outdated: false,
         created_at: Some(container.created_at).filter(|&created_at| created_at > 0),

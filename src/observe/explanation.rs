@@ -7,7 +7,7 @@ use super::history::{Happened, History, Name, Record, name};
 use super::report::{RecordStatus, are_whole_cores, nodes_of, subject, uncores_of};
 use crate::cpuset::CpuSet;
 use crate::ledger::wish::{Cpus, Wish};
-use crate::ledger::{ContainerView, Policy, Qos, Stance, View, What};
+use crate::ledger::{ContainerView, Mechanism, Policy, Qos, Stance, View, What};
 use crate::placement::request::Weighed;
 use crate::placement::{Placement, Request};
 use crate::topology::Topology;
@@ -190,7 +190,12 @@ impl Case<'_> {
         let nodes = named("NUMA node", &nodes_of(self.topology(), &cpus));
         let uncores = named("uncore cache", &uncores_of(self.topology(), &cpus));
         why.push(format!("{name} {are} in {nodes} and {uncores}{cores}."));
-        why.push(format!("The {} keeps others off {}.", seen.enforced_by, agree("it", "them")));
+        let keeper = match seen.enforced_by {
+            Mechanism::Runtime => "The runtime keeps",
+            Mechanism::Groups => "Cgroups keep",
+            Mechanism::Partitions => "The kernel keeps",
+        };
+        why.push(format!("{keeper} others off {}.", agree("it", "them")));
         if !seen.idle.is_empty() {
             let (siblings, stay) = match seen.idle.len() {
                 1 => ("sibling", "stays"),

@@ -6,7 +6,7 @@ use super::counters::Counters;
 use super::fragmentation::fragmentation;
 use super::time::Moment;
 use crate::cpuset::CpuSet;
-use crate::ledger::{MoveReason, Settings, Stance, View};
+use crate::ledger::{Mechanism, MoveReason, Settings, Stance, View};
 use crate::nri::Runtime;
 use crate::partition::PartitionType;
 use crate::topology::Tally;
@@ -115,8 +115,14 @@ pub struct NodeFigures {
     pub kernel_refusals: u64,
     /// What follows from control groups that are not writable; `None` if they are.
     pub cannot_write_groups: Option<String>,
-    /// Why the runtime keeps exclusivity, though groups were to; `None` if it is as configured.
-    pub groups_given_up: Option<String>,
+    /// What keeps others off exclusive CPUs.
+    pub mechanism: Mechanism,
+    /// Why that is not what the configuration names first; `None` if it is.
+    pub exclusivity_because: Option<String>,
+    /// Groups that cannot be relied on at present, and why: those below are bound instead.
+    pub distrusted_groups: Vec<(String, String)>,
+    /// Pods that the runtime keeps off exclusive CPUs, where groups do so for others, and why.
+    pub unbound_pods: Vec<(String, String)>,
     /// What other programs allow groups in which containers share CPUs.
     pub group_bounds: Vec<(String, CpuSet)>,
     /// Writes of the shared pool into groups.
@@ -165,6 +171,12 @@ impl Domain {
 }
 
 impl NodeFigures {
+    /// Why the runtime keeps exclusivity though something better was wanted.
+    pub fn given_up(&self) -> Option<String> {
+        let by_runtime = self.mechanism == Mechanism::Runtime;
+        if by_runtime { self.exclusivity_because.clone() } else { None }
+    }
+
     /// The figures that follow from the view of the ledger; the owner's own ones are zero.
     pub fn of(view: &View) -> NodeFigures {
         let topology = &view.topology;
@@ -206,7 +218,10 @@ impl NodeFigures {
             change_takes: None,
             kernel_refusals: 0,
             cannot_write_groups: None,
-            groups_given_up: None,
+            mechanism: view.mechanism,
+            exclusivity_because: None,
+            distrusted_groups: Vec::new(),
+            unbound_pods: Vec::new(),
             group_bounds: Vec::new(),
             pool_writes: 0,
             group_write_errors: 0,

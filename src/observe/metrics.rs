@@ -249,7 +249,7 @@ impl Families {
         );
         self.counter(
             "nri_cpu_manager_kernel_refusals_total",
-            "Times that the kernel refused to keep others off a container's CPUs; the runtime does so instead.",
+            "Times that the kernel made no partition for a container; cgroups keep others off its CPUs instead.",
             node.kernel_refusals,
         );
         self.gauge(
@@ -270,7 +270,17 @@ impl Families {
         self.gauge(
             "nri_cpu_manager_groups_given_up",
             "Whether the runtime keeps exclusivity though groups were to.",
-            node.groups_given_up.is_some().into(),
+            node.given_up().is_some().into(),
+        );
+        self.gauge(
+            "nri_cpu_manager_distrusted_groups",
+            "Cgroups that cannot be relied on at present: those below are bound one by one.",
+            node.distrusted_groups.len(),
+        );
+        self.gauge(
+            "nri_cpu_manager_unbound_pods",
+            "Pods that the runtime keeps off exclusive CPUs though cgroups do so for others.",
+            node.unbound_pods.len(),
         );
         self.counter(
             "nri_cpu_manager_checkpoint_errors_total",

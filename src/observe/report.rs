@@ -108,9 +108,19 @@ pub struct NodeStatus {
     /// Why control groups cannot be written, and what that means; `null` if they can.
     #[serde(default)]
     pub cgroups_error: Option<String>,
-    /// Why the runtime keeps exclusivity though groups were to; `null` if it is as configured.
+    /// Why the runtime keeps exclusivity though groups were to; `null` if they do.
     #[serde(default)]
     pub groups_given_up: Option<String>,
+    /// Why exclusivity is not kept by what the configuration names first; `null` if it is.
+    #[serde(default)]
+    pub exclusivity_because: Option<String>,
+    /// Cgroups that cannot be relied on at present, with the reason: those below are bound instead.
+    #[serde(default)]
+    pub distrusted_groups: BTreeMap<String, String>,
+    /// Pods that the runtime keeps off exclusive CPUs though cgroups do so for others, by uid, with
+    /// the reason.
+    #[serde(default)]
+    pub unbound_pods: BTreeMap<String, String>,
     /// What other programs allow groups in which containers share CPUs: lists of CPUs by group.
     #[serde(default)]
     pub group_bounds: BTreeMap<String, String>,
@@ -318,7 +328,10 @@ impl NodeStatus {
             kernel_refusals: figures.kernel_refusals,
             checkpoint_error: figures.checkpoint_error.clone(),
             cgroups_error: figures.cannot_write_groups.clone(),
-            groups_given_up: figures.groups_given_up.clone(),
+            groups_given_up: figures.given_up(),
+            exclusivity_because: figures.exclusivity_because.clone(),
+            distrusted_groups: figures.distrusted_groups.iter().cloned().collect(),
+            unbound_pods: figures.unbound_pods.iter().cloned().collect(),
             group_bounds: figures
                 .group_bounds
                 .iter()
@@ -392,8 +405,7 @@ fn words(happened: &Happened) -> (&'static str, String) {
             ("drifted", format!("decided {were} {cpus}, but {found}: {action}"))
         }
         Happened::KernelRefused(why) => {
-            let text =
-                format!("the kernel does not keep others off its CPUs, the runtime has to: {why}");
+            let text = format!("no partition, cgroups keep others off its CPUs: {why}");
             ("kernel_refused", text)
         }
     }

@@ -6,7 +6,7 @@ use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::{CpuSet, MAX_CPUS};
 use nri_cpu_manager::kubelet::{StateFile, StateFileError};
-use nri_cpu_manager::ledger::{Claim, Event, Ledger, Named, Stance};
+use nri_cpu_manager::ledger::{Claim, Event, Ledger, Mechanism, Named, Stance};
 use nri_cpu_manager::observe::report::{ConfigStatus, OwnSettings};
 use std::str;
 
@@ -129,7 +129,10 @@ pub fn config(bytes: &[u8]) {
         Ok((settings, config)) => {
             assert!(settings.placement.reserved.is_subset(&topology.online()));
             let own = OwnSettings::of(&settings, config.partition(), config.on_active_kubelet());
-            assert!(!ConfigStatus::log_line(&settings, config.strict(), own).is_empty());
+            assert!(
+                !ConfigStatus::log_line(&settings, Mechanism::Groups, config.strict(), own)
+                    .is_empty()
+            );
         }
         Err(error) => {
             let error = error.to_string();

@@ -2,13 +2,13 @@
 
 use super::{Instance, Node};
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::{Adjustment, ContainerId, Exclusivity, Target};
+use nri_cpu_manager::ledger::{Adjustment, ContainerId, Mechanism, Target};
 
 impl Node {
     /// Where a container runs: the groups above one that shares CPUs can allow it less than it is
     /// told.
     pub(super) fn runs_on(&self, id: &ContainerId, pin: Adjustment) -> CpuSet {
-        let by_groups = self.settings.exclusivity == Exclusivity::Groups && !pin.is_exclusive();
+        let by_groups = self.mechanism != Mechanism::Runtime && !pin.is_exclusive();
         let target = self.ledger.target(id).filter(|_| by_groups);
         target.map_or(pin.cpus(), |target| target.runs_on & pin.cpus())
     }
@@ -37,7 +37,7 @@ impl Node {
             assert!(adjustment.cpus().is_subset(&self.topology.online()));
             taken |= adjustment.cpus();
         }
-        if !self.ledger.shared_cpus().is_empty() {
+        if !self.ledger.bound().is_empty() {
             self.check_idle();
         }
         for instance in alive {
@@ -50,7 +50,7 @@ impl Node {
             let overlap = self.runs_on(&instance.container.id, adjustment) & (taken - kept);
             // With everything exclusive, and the reserved ones offline, there is nothing that it
             // could be told.
-            if self.ledger.shared_cpus().is_empty() {
+            if self.ledger.bound().is_empty() {
                 continue;
             }
             assert!(

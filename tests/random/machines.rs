@@ -2,7 +2,7 @@
 
 use super::wishes;
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::ledger::{Exclusivity, Namespaces, Policy, Settings};
+use nri_cpu_manager::ledger::{Mechanism, Namespaces, Policy, Settings};
 use nri_cpu_manager::placement::{
     self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder,
 };
@@ -11,20 +11,17 @@ use nri_cpu_manager::topology::model::{Cpu, Facts, NodeFacts, OfflineCpu};
 use nri_cpu_manager::topology::synthetic::Machine;
 use proptest::prelude::*;
 
-pub(super) fn machine() -> impl Strategy<Value = (Topology, Settings)> {
+pub(super) fn machine() -> impl Strategy<Value = (Topology, Settings, Mechanism)> {
     let shape = (1..3usize, 1..3usize, 1..3usize, 2..5usize, 1..3usize);
-    let exclusivity = prop_oneof![
-        Just(Exclusivity::Runtime),
-        Just(Exclusivity::Groups),
-        Just(Exclusivity::Kernel)
-    ];
-    (shape, options(), topology_manager(), 1..4usize, exclusivity).prop_map(
+    let mechanism =
+        prop_oneof![Just(Mechanism::Runtime), Just(Mechanism::Groups), Just(Mechanism::Partitions)];
+    (shape, options(), topology_manager(), 1..4usize, mechanism).prop_map(
         |(
             (sockets, nodes, caches, cores, threads),
             mut options,
             topology_manager,
             reserved,
-            exclusivity,
+            mechanism,
         )| {
             let machine =
                 Machine { sockets, nodes, caches, cores: cores * 2, threads, ..Machine::default() };
@@ -38,11 +35,11 @@ pub(super) fn machine() -> impl Strategy<Value = (Topology, Settings)> {
                 Settings {
                     policy: Policy::Static,
                     placement,
-                    exclusivity,
                     expose_cpus: true,
                     mems_follow_cpus: true,
                     namespaces: wishes::all_allowed(),
                 },
+                mechanism,
             )
         },
     )
@@ -77,7 +74,7 @@ pub(super) fn change() -> impl Strategy<Value = Change> {
 }
 
 impl Change {
-    /// The settings on this machine; `exclusivity` stays. `None` if they make no sense there.
+    /// The settings on this machine; `None` if they make no sense there.
     pub(super) fn settings(&self, topology: &Topology, now: &Settings) -> Option<Settings> {
         let Change { policy, mut options, topology_manager, reserved, wishes, mems_follow_cpus } =
             self.clone();

@@ -3,7 +3,7 @@
 use super::{Instance, Node, exclusive};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{Adjustment, Exclusivity, Update};
+use nri_cpu_manager::ledger::{Adjustment, Mechanism, Update};
 use std::collections::{BTreeMap, HashSet};
 
 impl Node {
@@ -23,16 +23,17 @@ impl Node {
             self.check_gain(update, &holders);
             if let Some(instance) = self.instances.get_mut(&update.container.0) {
                 instance.adjustment = Some(update.adjustment);
+                self.set_group(&update.container.0);
             }
         }
     }
 
     /// Containers that have exclusive CPUs, and that the runtime keeps others off.
     fn kept_by_runtime(&self) -> HashSet<String> {
-        let kept: BTreeMap<String, Exclusivity> =
+        let kept: BTreeMap<String, Mechanism> =
             self.ledger.targets().map(|placed| (placed.subject.id.0, placed.enforced_by)).collect();
         let holders = self.claims().into_iter().map(|claim| claim.id.0);
-        holders.filter(|id| kept.get(id) == Some(&Exclusivity::Runtime)).collect()
+        holders.filter(|id| kept.get(id) == Some(&Mechanism::Runtime)).collect()
     }
 
     fn check_gain(&self, update: &Update, holders: &HashSet<String>) {

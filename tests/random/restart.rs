@@ -1,11 +1,11 @@
 //! The plugin starts anew.
 
 use super::wishes::opts_out;
-use super::{Instance, Node, PodSpec, exclusive};
+use super::{Instance, Node, PodSpec, exclusive, ledger};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::ContainerId;
 use nri_cpu_manager::ledger::{
-    Claim, Container, CpuRequest, Event, Ledger, MilliCpu, Pod, Policy, Qos, SandboxId, Target,
+    Claim, Container, CpuRequest, Event, MilliCpu, Pod, Policy, Qos, SandboxId, Target,
 };
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ impl Node {
                 Some((id.clone(), self.runs_on(&instance.container.id, instance.adjustment?)))
             })
             .collect();
-        self.ledger = Ledger::new(self.topology.clone(), self.settings.clone(), memory);
+        self.ledger = ledger(&self.topology, &self.settings, self.mechanism, memory);
         // CRI-O lists what it created, whatever became of it by resizes; and a quota that has been
         // lifted is in no list.
         let outdated = remembered && self.serial.is_multiple_of(3);
@@ -53,7 +53,8 @@ impl Node {
             false => instance.container.cpu,
         };
         let report = |instance: &Instance| Container {
-            cpus: runs_on.get(&instance.container.id.0).copied(),
+            cpus: instance.adjustment.map(|adjustment| adjustment.cpus()),
+            runs_on: runs_on.get(&instance.container.id.0).copied(),
             cpu: listed(instance),
             partitioned: partitions.contains(&instance.container.id),
             outdated: outdated && tells_less(instance),

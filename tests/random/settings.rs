@@ -39,7 +39,7 @@ impl Node {
     /// The same with a restart: another plugin with these settings finds the node as it is.
     pub(super) fn restarted_with(&self, settings: &Settings) -> Ledger {
         let claims = self.claims();
-        let mut ledger = Ledger::new(self.topology.clone(), settings.clone(), claims.clone());
+        let mut ledger = ledger(&self.topology, settings, self.mechanism, claims.clone());
         let of_claims = claims.iter().map(|claim| &claim.pod_uid);
         let known: BTreeSet<PodUid> =
             self.instances.values().map(|i| &i.pod.uid).chain(of_claims).cloned().collect();

@@ -39,7 +39,8 @@ impl Daemon {
             fs::create_dir(&kubelet).unwrap();
             fs::write(kubelet.join("cpu_manager_state"), state).unwrap();
         }
-        let config = format!("{CONFIG}kubeletStateDir: {}\n{more}", kubelet.display());
+        let by = if more.contains("exclusivity") { "" } else { "exclusivity: runtime\n" };
+        let config = format!("{CONFIG}kubeletStateDir: {}\n{by}{more}", kubelet.display());
         let sysfs_root = dir.path().join("sys");
         let machine = Machine { caches: 2, cores: 16, ..Machine::default() };
         super::fake_sysfs::write(&sysfs_root, &super::fake_sysfs::files(&machine.facts().unwrap()));

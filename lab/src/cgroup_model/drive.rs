@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use fastrand::Rng;
 use nix::errno::Errno;
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::exclusivity::cgroup_tree::{Refused, Tree};
+use nri_cpu_manager::exclusivity::{Refused, Tree};
 use nri_cpu_manager::ledger::CgroupPath;
 
 use super::{Comparison, Difference, Settings};

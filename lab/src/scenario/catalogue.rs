@@ -140,6 +140,11 @@ pub fn all() -> Vec<Scenario> {
             "exclusivity kept by the kernel, also while the plugin is dead",
             life::kernel,
         ),
+        scenario(
+            "mechanisms",
+            "what keeps exclusivity changes while everything runs: no container moves",
+            life::mechanisms,
+        ),
         scenario("hotplug-shared", "a shared CPU goes offline and comes back", hotplug::shared),
         scenario(
             "hotplug-exclusive",

@@ -26,9 +26,9 @@ pub(super) fn by_hand(shape: &Shape) -> Option<Script> {
     let disturbed: &[&str] = match shape.exclusivity.as_str() {
         // What `cpuset.cpus.exclusive` names stays the partition's, and nobody else's.
         "kernel" => &[],
+        "runtime" => &["web", "db"],
         // The groups above it keep a shared container where it is, whatever is set for its own.
-        "groups" | "auto" => &["db"],
-        _ => &["web", "db"],
+        _ => &["db"],
     };
     script.does(write("web", "cpuset.cpus", &shape.online().to_string()));
     script.does(write("db", "cpuset.cpus", &shape.reserved.to_string()));

@@ -4,11 +4,17 @@ use super::invariants::parse;
 use super::script::{Look, Script, exclusive, guaranteed};
 use super::shape::Shape;
 use crate::pod::{Container, Pod};
-use crate::step::Step;
+use crate::step::{Group, Step};
 
 /// Seconds after which what the runtime has lost must have been made up for: before the next look
 /// at the groups.
 const MADE_UP: u64 = 5;
+
+/// Seconds within which containers are where another mechanism wants them.
+const SETTLED: u64 = 60;
+
+/// Seconds after which the mechanism before has been undone: a check pass and a little more.
+const LET_GO: u64 = 15;
 
 /// To full in parts of different sizes, every other one away, full again with others, a restart,
 /// empty; then one that asks for everything.
@@ -177,6 +183,29 @@ pub(super) fn containers_first(shape: &Shape) -> Option<Script> {
     });
     script.exclusive("new", 1);
     script.exclusive_unmoved(sorted);
+    Some(script)
+}
+
+/// What keeps exclusivity changes while everything runs: nobody moves, no CPU is shared at any
+/// moment, and what kept it before leaves nothing behind that binds a class.
+pub(super) fn mechanisms(shape: &Shape) -> Option<Script> {
+    let class = Group::Named("kubepods/burstable".to_owned());
+    let shape = &Shape { exclusivity: String::new(), ..shape.clone() };
+    let config = |mode: &str| shape.config(&format!("exclusivity: {mode}"));
+    let mut script = Script::new(shape);
+    script.does(Step::StartBare(config("groups")));
+    let before = some_pods(&mut script);
+    for mode in ["runtime", "kernel", "groups", "kernel", "runtime", "groups", "auto"] {
+        script.watches(vec![Step::Reconfigure(config(mode)), Step::Settle(SETTLED)]);
+        script.exclusive_unmoved(before);
+        if mode == "runtime" {
+            script.does(Step::Wait(LET_GO));
+            let effective = Step::ReadGroup(class.clone(), "cpuset.cpus.effective".to_owned());
+            script.says(effective, &[&shape.online().to_string()]);
+        }
+    }
+    script.exclusive("new", 1);
+    script.exclusive_unmoved(before);
     Some(script)
 }
 

@@ -19,7 +19,7 @@ use lab::process;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::Signal;
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::enforce::Drift;
+use nri_cpu_manager::verify::Drift;
 
 /// Two of the plugin's looks at the node, and the time until the first one.
 const PATIENCE: Duration = Duration::from_secs(40);

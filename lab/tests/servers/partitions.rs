@@ -1,4 +1,4 @@
-//! Exclusivity that the kernel keeps, on a virtual server: all processes leave, with the plugin
+//! Mechanism that the kernel keeps, on a virtual server: all processes leave, with the plugin
 //! dead as well; the groups are written by hand, the CPUs are in another partition, the partition's
 //! type or the way to keep exclusivity changes; and nothing throttles.
 

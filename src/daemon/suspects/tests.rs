@@ -1,7 +1,7 @@
 //! Looks in the order in which a watcher would make them.
 
 use super::*;
-use crate::ledger::{Adjustment, Exclusivity, Subject, Update};
+use crate::ledger::{Adjustment, Mechanism, Subject, Update};
 
 fn finding(name: &str, set: &str) -> Finding {
     let cpus = "4-7".parse().unwrap();
@@ -16,7 +16,8 @@ fn finding(name: &str, set: &str) -> Finding {
         cgroup: None,
         adjustment: Adjustment::shared(cpus).unwrap(),
         runs_on: cpus,
-        enforced_by: Exclusivity::Runtime,
+        avoids: None,
+        enforced_by: Mechanism::Runtime,
         running: true,
         lifts_pod_quota: false,
     };

@@ -2,7 +2,8 @@
 
 use crate::ledger::books::Books;
 use crate::ledger::model::{Container, ContainerId, CpuRequest, MilliCpu, PodUid};
-use crate::ledger::policy::Exclusivity;
+use crate::ledger::node::Node;
+use crate::ledger::policy::Mechanism;
 use std::collections::{HashMap, HashSet};
 
 /// Taken from the books before an adoption clears them.
@@ -19,20 +20,19 @@ pub(super) struct Followed {
 }
 
 impl Followed {
-    pub(super) fn of(books: &Books) -> Followed {
+    pub(super) fn of(node: &Node, books: &Books) -> Followed {
         let claimed = books.claims().map(|claim| (claim.id, claim.cpu));
         let known = books.containers().map(|found| (found.entry.id().clone(), found.entry.cpu));
-        let by_runtime = books
-            .containers()
-            .map(|found| found.entry)
-            .filter(|entry| entry.claim.is_some() && entry.enforced_by == Exclusivity::Runtime);
+        let fallen_back = books.containers().map(|found| found.entry).filter(|entry| {
+            node.mechanism == Mechanism::Partitions && entry.enforced_by == Mechanism::Groups
+        });
         let budgets = books.pods().map(|(uid, pod)| (uid.clone(), (pod.pod.budget, pod.resized)));
         let shares_amount =
             books.pods().filter(|(_, pod)| pod.shares_amount).map(|(uid, _)| uid.clone());
         Followed {
             budgets: budgets.collect(),
             shares_amount: shares_amount.collect(),
-            fallen_back: by_runtime.map(|entry| entry.id().clone()).collect(),
+            fallen_back: fallen_back.map(|entry| entry.id().clone()).collect(),
             requests: claimed
                 .chain(known)
                 .filter(|(_, cpu)| *cpu != CpuRequest::default())
@@ -61,7 +61,7 @@ impl Followed {
             pod.shares_amount = self.shares_amount.contains(uid);
             for (_, entry) in pod.containers_mut() {
                 if self.fallen_back.contains(entry.id()) {
-                    entry.enforced_by = Exclusivity::Runtime;
+                    entry.enforced_by = Mechanism::Groups;
                 }
             }
         });

@@ -36,7 +36,7 @@ pub(super) fn synchronize(
     containers: Vec<Container>,
 ) {
     let evidence = Evidence::new(books.claims().collect(), kubelet);
-    let followed = Followed::of(books);
+    let followed = Followed::of(node, books);
     books.clear();
     let owners = list_pods(node, books, pods, &containers);
     let mut containers = newest_instances(&owners, containers);
@@ -61,7 +61,10 @@ fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], ev
     note_inherited(books, containers);
     let sets = containers.iter().filter_map(|(uid, container)| {
         let found = books.container(uid, &container.name)?;
-        Some((container.cpus?, asks(&found, container).is_some()))
+        let entitled = asks(&found, container).is_some();
+        // What a shared container has in common with exclusive ones by name only is no share.
+        let set = container.runs_on.filter(|_| !entitled).or(container.cpus)?;
+        Some((set, entitled))
     });
     let evidence = evidence.with_sets(sets);
     let sources: &[&[ClaimSource]] = match node.assigns() {
@@ -208,8 +211,8 @@ fn list_pods(
 fn enter(node: &Node, books: &mut Books, uid: &PodUid, container: &Container, applied: Applied) {
     let Some(pod) = books.pod(uid) else { return };
     let terms = Terms::of_running(&node.settings, &pod.pod, container);
-    let exclusivity = node.settings.exclusivity;
-    let entry = ContainerEntry::new(container, Phase::Running, exclusivity, terms, applied);
+    let mechanism = node.mechanism;
+    let entry = ContainerEntry::new(container, Phase::Running, mechanism, terms, applied);
     books.enter_found(uid, &container.name, entry);
 }
 

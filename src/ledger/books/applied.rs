@@ -132,6 +132,10 @@ impl Applied {
         self.exclusive = exclusive && self.cpus.is_some();
     }
 
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.exclusive
+    }
+
     pub(crate) fn is_set(&self) -> bool {
         self.cpus.is_some()
     }

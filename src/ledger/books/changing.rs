@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 /// What decides, for all shared containers at once, where they run and which memory they use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Basis {
-    pub(crate) open: CpuSet,
+    pub(crate) told: CpuSet,
     pub(crate) online: CpuSet,
     pub(crate) policy: Policy,
     pub(crate) mems_follow_cpus: bool,

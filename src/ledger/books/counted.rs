@@ -3,7 +3,7 @@
 use super::entry::{ContainerEntry, Phase};
 use crate::cpuset::CpuSet;
 use crate::ledger::model::{ContainerId, CpuRequest};
-use crate::ledger::policy::Exclusivity;
+use crate::ledger::policy::Mechanism;
 
 /// The exclusive CPUs of a pod, or of all pods: those of two pods are disjoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -11,8 +11,8 @@ pub(crate) struct Held {
     pub(crate) all: CpuSet,
     /// Those that are not lent to the shared pool, see [`ContainerEntry::is_lent`].
     pub(crate) used: CpuSet,
-    /// Those of `used` that the runtime keeps others off, by updates of these.
-    pub(crate) by_runtime: CpuSet,
+    /// Those of `used` whose containers are partitions, or will be when they run.
+    pub(crate) partitioned: CpuSet,
     /// Those that the kernel keeps others off: it does only while the container's process runs.
     pub(crate) by_kernel: CpuSet,
 }
@@ -23,13 +23,13 @@ impl Held {
         for entry in containers {
             let Some(claim) = &entry.claim else { continue };
             held.all |= *claim;
-            if entry.enforced_by == Exclusivity::Kernel && entry.phase == Phase::Running {
+            if entry.enforced_by == Mechanism::Partitions && entry.phase == Phase::Running {
                 held.by_kernel |= *claim;
             }
             if !entry.is_lent() {
                 held.used |= *claim;
-                if entry.enforced_by == Exclusivity::Runtime {
-                    held.by_runtime |= *claim;
+                if entry.enforced_by == Mechanism::Partitions {
+                    held.partitioned |= *claim;
                 }
             }
         }
@@ -39,14 +39,14 @@ impl Held {
     pub(super) fn add(&mut self, other: &Held) {
         self.all |= other.all;
         self.used |= other.used;
-        self.by_runtime |= other.by_runtime;
+        self.partitioned |= other.partitioned;
         self.by_kernel |= other.by_kernel;
     }
 
     pub(super) fn subtract(&mut self, other: &Held) {
         self.all -= other.all;
         self.used -= other.used;
-        self.by_runtime -= other.by_runtime;
+        self.partitioned -= other.partitioned;
         self.by_kernel -= other.by_kernel;
     }
 }
@@ -68,7 +68,7 @@ pub(super) struct Claimed {
     isolated: bool,
     cpu: CpuRequest,
     /// Decides to which sums its CPUs belong.
-    held: (bool, Phase, Exclusivity),
+    held: (bool, Phase, Mechanism),
 }
 
 impl Claimed {

@@ -5,7 +5,7 @@ use crate::cpuset::CpuSet;
 use crate::ledger::cgroup::CgroupPath;
 use crate::ledger::claim::Claim;
 use crate::ledger::model::{Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Qos};
-use crate::ledger::policy::Exclusivity;
+use crate::ledger::policy::Mechanism;
 use crate::ledger::terms::Terms;
 use crate::ledger::wish::Cpus;
 use crate::placement::Wishes;
@@ -45,7 +45,7 @@ pub(crate) struct ContainerEntry {
     /// [`order`](crate::ledger::order).
     pub(crate) waits: bool,
     pub(crate) created_at: Option<i64>,
-    pub(crate) enforced_by: Exclusivity,
+    pub(crate) enforced_by: Mechanism,
     pub(crate) cgroup: Option<CgroupPath>,
     /// Whether it has fewer CPUs than it asks for since some went offline.
     pub(crate) lost: bool,
@@ -93,7 +93,7 @@ impl ContainerEntry {
     pub(crate) fn new(
         container: &Container,
         phase: Phase,
-        enforced_by: Exclusivity,
+        enforced_by: Mechanism,
         terms: Terms,
         applied: Applied,
     ) -> ContainerEntry {
@@ -140,7 +140,7 @@ impl ContainerEntry {
             applied: Applied::nothing(),
             waits: false,
             created_at: None,
-            enforced_by: Exclusivity::Runtime,
+            enforced_by: Mechanism::Runtime,
             cgroup: None,
             lost: false,
         }

@@ -146,7 +146,10 @@ impl Books {
     /// Whether containers wait for CPUs that others are about to leave.
     pub(super) fn waits(&self) -> bool {
         self.sums.unsettled > 0
-            && self.pods.values().any(|pod| pod.containers.values().any(|entry| entry.waits))
+            && self
+                .pods
+                .values()
+                .any(|pod| pod.containers.values().any(|entry| entry.waits && entry.is_alive()))
     }
 }
 
@@ -373,6 +376,11 @@ impl Books {
     /// older.
     pub(super) fn renew(&mut self) {
         self.revision += 1;
+    }
+
+    /// Shared containers may have to be told something else than before.
+    pub(super) fn undeliver(&mut self) {
+        self.delivered = None;
     }
 
     /// From now on the updates that follow from this are on their way.

@@ -7,7 +7,7 @@ use crate::ledger::cgroup::CgroupPath;
 use crate::ledger::claim::Claim;
 use crate::ledger::model::{Container, ContainerKind, CpuRequest, MilliCpu, Pod, Qos};
 use crate::ledger::note::Subject;
-use crate::ledger::policy::Exclusivity;
+use crate::ledger::policy::Mechanism;
 use crate::placement::Hint;
 use crate::placement::cores::whole_cores;
 use crate::topology::Topology;
@@ -308,7 +308,7 @@ impl PodEntry {
     /// The CPUs of containers of the pod that are kept by partitions or groups. The containers
     /// beside them must not name these CPUs.
     pub(crate) fn partitioned(&self) -> CpuSet {
-        let kept = |entry: &&ContainerEntry| entry.enforced_by != Exclusivity::Runtime;
+        let kept = |entry: &&ContainerEntry| entry.enforced_by != Mechanism::Runtime;
         self.containers.values().filter(kept).filter_map(|entry| entry.claim).collect()
     }
 

@@ -8,15 +8,13 @@ pub(super) use hotplug::hotplug;
 pub(super) use reconfigure::reconfigure;
 
 use super::books::Books;
-use super::node::Node;
-use super::policy::Exclusivity;
+use super::policy::Mechanism;
 
 /// Something else than before keeps others off exclusive CPUs: of all containers, also of those
 /// that the kernel refused.
-pub(super) fn enforce_by(node: &Node, books: &mut Books, exclusivity: Exclusivity) {
-    if node.settings.exclusivity != exclusivity {
-        books.change_all(|_, pod| {
-            pod.containers_mut().for_each(|(_, entry)| entry.enforced_by = exclusivity);
-        });
-    }
+pub(super) fn enforce_by(books: &mut Books, mechanism: Mechanism) {
+    books.undeliver();
+    books.change_all(|_, pod| {
+        pod.containers_mut().for_each(|(_, entry)| entry.enforced_by = mechanism);
+    });
 }

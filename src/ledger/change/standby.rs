@@ -42,8 +42,8 @@ pub(crate) fn create(
         return Err(rejection);
     }
     let applied = Applied::found(container, false);
-    let exclusivity = node.settings.exclusivity;
-    let entry = ContainerEntry::new(container, Phase::Created, exclusivity, terms, applied);
+    let mechanism = node.mechanism;
+    let entry = ContainerEntry::new(container, Phase::Created, mechanism, terms, applied);
     books.enter(uid, &container.name, entry, |pod, before| {
         pod.refused = false;
         let Some(entry) = pod.container_mut(&container.name) else { return };

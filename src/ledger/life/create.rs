@@ -63,8 +63,8 @@ fn enter(
     let claim = grant.claim();
     let taken = node.with_idle(&claim.unwrap_or_default(), terms.wishes.isolates());
     let applied = Applied::found(container, false);
-    let exclusivity = node.settings.exclusivity;
-    let mut entry = ContainerEntry::new(container, Phase::Created, exclusivity, terms, applied);
+    let mechanism = node.mechanism;
+    let mut entry = ContainerEntry::new(container, Phase::Created, mechanism, terms, applied);
     (entry.claim, entry.inherited) = (claim, matches!(grant, Grant::Kept(_)));
     let inherits = books.pod(uid).is_some_and(|pod| !pod.shares_amount && pod.inherits(container));
     let notes = books.enter(uid, &container.name, entry, |pod, before| {

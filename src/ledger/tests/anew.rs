@@ -99,18 +99,16 @@ fn cpus_that_went_offline_while_nobody_looked_cost_the_others_nothing() {
 
 /// Shared containers would be let onto its CPUs until the kernel has refused it once more.
 #[test]
-fn whom_the_kernel_refused_is_kept_by_the_runtime_after_a_new_connection() {
-    let mut node =
-        Node::with(Settings { exclusivity: Exclusivity::Kernel, ..settings() }, Vec::new());
+fn whom_the_kernel_refused_is_kept_by_groups_after_a_new_connection() {
+    let mut node = Node::by(Mechanism::Partitions, settings());
     let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
     node.create(&s, "c", "s", 100).unwrap();
     node.create(&a, "c", "a", 4000).unwrap();
     note(&mut node.ledger, Event::PartitionRefused(ContainerId("a".to_owned())));
-    node.event(Event::Stop(ContainerId("any".to_owned()))).unwrap();
-    node.check("s", "0-1,6-15");
+    assert_eq!(node.ledger.bound().to_string(), "0-1,6-15");
     let event = node.running(&[(&s, "c", "s", 100), (&a, "c", "a", 4000)]);
     node.event(event).unwrap();
-    node.check("s", "0-1,6-15");
+    assert_eq!(node.ledger.bound().to_string(), "0-1,6-15");
 }
 
 /// Shares end at 256 CPUs: only the limit shows a larger request.

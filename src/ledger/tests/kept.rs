@@ -3,7 +3,7 @@
 use super::*;
 
 fn kernel() -> Node {
-    Node::with(Settings { exclusivity: Exclusivity::Kernel, ..settings() }, Vec::new())
+    Node::by(Mechanism::Partitions, settings())
 }
 
 fn placed(node: &Node, id: &str) -> Target {
@@ -85,19 +85,16 @@ fn the_containers_of_a_pod_are_not_in_each_others_way() {
 }
 
 #[test]
-fn what_the_kernel_refuses_the_runtime_keeps() {
+fn what_the_kernel_refuses_groups_keep() {
     let mut node = kernel();
     let (a, b) = (guaranteed("a", 4000), guaranteed("b", 2000));
     node.create(&pod("s", Qos::Burstable, 100), "c", "s", 100).unwrap();
     node.create(&a, "c", "a", 4000).unwrap();
     node.create(&b, "c", "b", 2000).unwrap();
     note(&mut node.ledger, Event::PartitionRefused(ContainerId("a".to_owned())));
-    let told: Vec<(String, String)> = deliver(&mut node.ledger, Channel::Runtime)
-        .into_iter()
-        .map(|change| (change.container.0, change.adjustment.cpus().to_string()))
-        .collect();
+    assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
     // Off the CPUs of a only: b's are the kernel's business.
-    assert_eq!(told, [("s".to_owned(), "0-1,6-15".to_owned())]);
+    assert_eq!(node.ledger.bound().to_string(), "0-1,6-15");
     assert!(!placed(&node, "a").is_partition() && placed(&node, "b").is_partition());
     // The next instance is tried with the kernel again.
     node.stop("a");
@@ -110,12 +107,12 @@ fn what_the_kernel_refuses_the_runtime_keeps() {
 
 #[test]
 fn without_any_shared_cpus_the_kernel_lets_them_run_on_the_reserved_ones() {
-    let mut settings = Settings { exclusivity: Exclusivity::Kernel, ..settings() };
+    let mut settings = settings();
     settings.placement.options.strict_cpu_reservation = true;
-    let mut node = Node::with(settings, Vec::new());
+    let mut node = Node::by(Mechanism::Partitions, settings);
     node.create(&pod("s", Qos::Burstable, 100), "c", "s", 100).unwrap();
     node.create(&guaranteed("a", 14_000), "c", "a", 14_000).unwrap();
-    node.check("s", "2-15");
+    node.check("s", "0-15");
     assert_eq!(placed(&node, "s").runs_on.to_string(), "0-1");
 }
 
@@ -159,7 +156,8 @@ fn quotas_of_pods() {
     }
 }
 
-/// A change of exclusivity changes the CPUs of shared containers, and moves no other container.
+/// What keeps exclusivity can change with a restart, which moves no container. Shared ones are
+/// updated where the runtime keeps them from now on.
 #[test]
 fn the_way_can_change_with_a_restart() {
     let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
@@ -171,7 +169,7 @@ fn the_way_can_change_with_a_restart() {
     node.set = before.set.clone();
     let found = before.running(&[(&s, "c", "s", 100), (&a, "c", "a", 4000)]);
     node.event(found).unwrap();
-    node.check("s", "0-15");
+    node.check("s", "0-1,6-15");
     node.check("a", "2-5");
     let mut back = Node::new();
     back.set = node.set.clone();

@@ -393,7 +393,6 @@ fn other_settings_move_nobody() {
         changed(|settings| settings.placement.options.strict_cpu_reservation = true),
         changed(|settings| settings.placement.reserved = cpus("0-1,12-13")),
         changed(|settings| settings.placement.reserved = cpus("0")),
-        changed(|settings| settings.exclusivity = Exclusivity::Kernel),
         changed(|settings| {
             let manager = &mut settings.placement.topology_manager;
             (manager.policy, manager.scope) = (TopologyPolicy::SingleNumaNode, Scope::Pod);

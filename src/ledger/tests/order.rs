@@ -103,7 +103,7 @@ fn entry(id: &str, has: &str, exclusive: bool) -> ContainerEntry {
     let mut applied = Applied::nothing();
     applied.record(&set.unwrap());
     let container = container(&owner, "c", id, 2000);
-    ContainerEntry::new(&container, Phase::Running, Exclusivity::Runtime, Terms::default(), applied)
+    ContainerEntry::new(&container, Phase::Running, Mechanism::Runtime, Terms::default(), applied)
 }
 
 /// Each step until all are where they are to be; of each message one line.
@@ -121,7 +121,7 @@ fn steps(containers: &[(&str, &str, &str, bool)]) -> Vec<String> {
         let changes = entries.iter().filter(there);
         let changes =
             changes.map(|(entry, adjustment)| Change { entry, to: *adjustment }).collect();
-        let updates = in_order(changes, None).updates;
+        let updates = in_order(changes, None, false).updates;
         for update in &updates {
             let mut all = entries.iter_mut().map(|(entry, _)| entry);
             all.find(|entry| *entry.id() == update.container)

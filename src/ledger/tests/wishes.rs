@@ -135,14 +135,14 @@ fn a_sibling_that_comes_online_is_idle_too() {
 }
 
 #[test]
-fn under_the_kernels_exclusivity_shared_containers_are_told_of_idle_siblings_only() {
-    let mut node =
-        node_with(Settings { exclusivity: Exclusivity::Kernel, ..allowing(&[]) }, Vec::new());
+fn under_the_kernels_exclusivity_shared_containers_are_bound_off_idle_siblings_only() {
+    let mut node = node_with(allowing(&[]), Vec::new());
+    node.event(Event::Mechanism(Mechanism::Partitions)).unwrap();
     let (a, shared) =
         (wishing(guaranteed("a", 2000), &[("smt", "isolate")]), pod("s", Qos::Burstable, 100));
     node.create(&shared, "c", "s", 100).unwrap();
     node.create(&a, "c", "a", 2000).unwrap();
-    node.check("s", "0-2,4,6-15");
+    assert_eq!(node.ledger.bound().to_string(), "0-2,4,6-15");
     assert_eq!(node.ledger.pool().to_string(), "0-1,6-15");
 }
 

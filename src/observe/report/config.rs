@@ -3,7 +3,7 @@
 use super::super::config_state::ConfigState;
 use super::super::figures::NodeFigures;
 use super::{BoundsReport, OwnSettings};
-use crate::ledger::Settings;
+use crate::ledger::{Mechanism, Settings};
 use crate::wording;
 use serde::{Deserialize, Serialize};
 
@@ -59,7 +59,7 @@ impl ConfigStatus {
     pub fn in_force(figures: &NodeFigures) -> ConfigStatus {
         let settings = &figures.settings;
         let own = OwnSettings::of(settings, figures.partition, figures.on_active_kubelet);
-        ConfigStatus::of(settings, &settings.exclusivity.to_string(), figures.strict, own)
+        ConfigStatus::of(settings, &figures.mechanism.to_string(), figures.strict, own)
     }
 
     /// The settings of the ledger and of the daemon. The log, the status, the metrics,
@@ -85,8 +85,13 @@ impl ConfigStatus {
     }
 
     /// The settings in force as a line for the log.
-    pub fn log_line(settings: &Settings, strict: bool, own: OwnSettings) -> String {
-        let config = ConfigStatus::of(settings, &settings.exclusivity.to_string(), strict, own);
+    pub fn log_line(
+        settings: &Settings,
+        mechanism: Mechanism,
+        strict: bool,
+        own: OwnSettings,
+    ) -> String {
+        let config = ConfigStatus::of(settings, &mechanism.to_string(), strict, own);
         let line = config.line(Some(&settings.placement.reserved.to_string()));
         match settings.namespaces.len() {
             0 => line,

@@ -119,6 +119,12 @@ pub fn online(root: &Path) -> Option<CpuSet> {
     listed.value.filter(|online| !online.is_empty())
 }
 
+/// The CPUs that the machine could have, online or not.
+pub fn possible(root: &Path) -> Option<CpuSet> {
+    let tree = Tree::at(root.to_owned());
+    tree.cpus("devices/system/cpu", &[("possible", tree::Format::List)]).value
+}
+
 /// The directory that stands for `/sys`: `root` itself, or `root/sys` in a copy of a whole machine.
 fn find_sys(root: &Path) -> Result<PathBuf, ReadError> {
     for candidate in [root.to_owned(), root.join("sys")] {

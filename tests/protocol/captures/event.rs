@@ -30,6 +30,8 @@ pub(super) fn told(event: &Event) -> String {
         Event::Kubelet { stance, .. } => format!("kubelet {stance:?}"),
         Event::Machine(machine) => format!("online  {}", machine.online()),
         Event::Settings(_)
+        | Event::Mechanism(_)
+        | Event::Unbound(_)
         | Event::Deliver(_)
         | Event::Undelivered(_)
         | Event::Revoked { .. }

@@ -282,7 +282,7 @@ pub(super) fn is_one(on: &Hierarchy, group: &CgroupPath) -> bool {
 }
 
 /// Whether a group is a valid partition of exactly these CPUs.
-pub(super) fn holds(
+pub fn holds(
     on: &Hierarchy,
     group: &CgroupPath,
     cpus: CpuSet,

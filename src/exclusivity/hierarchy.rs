@@ -67,7 +67,21 @@ impl FileError {
     }
 }
 
+impl FileError {
+    /// Whether this process may not write the file: it is in the root of the process's own cgroup
+    /// namespace, and the hierarchy is mounted with `nsdelegate`.
+    pub(super) fn is_forbidden(&self) -> bool {
+        matches!(self, FileError::Write { source, .. } if source.raw_os_error() == Some(Errno::EPERM as i32))
+    }
+}
+
 impl Hierarchy {
+    /// Whether this process is in a group.
+    pub(super) fn is_own(&self, group: &CgroupPath) -> bool {
+        let own = std::process::id().to_string();
+        self.read(group, "cgroup.procs").is_ok_and(|pids| pids.lines().any(|pid| pid == own))
+    }
+
     /// The hierarchy mounted at `root`, `/sys/fs/cgroup` as a rule; `None` if it has no cpusets.
     pub fn open(root: &Path) -> Option<Hierarchy> {
         let unified = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
@@ -93,11 +107,16 @@ impl Hierarchy {
     }
 
     /// The hierarchy of the CPU controller: version 1 has one for each controller.
-    pub(super) fn of_cpu(&self) -> Hierarchy {
+    pub fn of_cpu(&self) -> Hierarchy {
         match self.version {
             Version::V1 => Hierarchy { root: self.root.with_file_name("cpu"), ..*self },
             Version::V2 => self.clone(),
         }
+    }
+
+    /// Whether a group exists.
+    pub fn has(&self, group: &CgroupPath) -> bool {
+        self.directory(group).is_dir()
     }
 
     /// The directory of a group's files.

@@ -1,12 +1,8 @@
-//! Compares decisions with the groups' files and the processes.
+//! Is in force what was decided? Compares with the files of cgroups and with the processes.
 
-use super::affinity;
-use super::hierarchy::{FileError, Hierarchy, Version};
-use super::partition;
-use super::pool;
-use super::quota;
 use crate::cpuset::CpuSet;
-use crate::ledger::{CgroupPath, Holder, Target};
+use crate::exclusivity::{FileError, Hierarchy, Version, holds, quota_of, widen};
+use crate::ledger::{CgroupPath, Holder, Mechanism, Target};
 use crate::nodeset::NodeSet;
 use crate::partition::PartitionType;
 use crate::wording;
@@ -47,9 +43,8 @@ pub struct InForce {
     pub cpus: CpuSet,
     /// The NUMA nodes for its memory, empty if none are set; `None` if unknown.
     pub mems: Option<NodeSet>,
-    /// Those of them that the groups above leave it, if the plugin set these groups to keep the
-    /// container in the shared pool.
-    pub left: Option<CpuSet>,
+    /// Those of them that the groups above leave it.
+    pub runs_on: Option<CpuSet>,
     /// Whether the group is a partition of these CPUs, of either type.
     pub kept: bool,
 }
@@ -156,16 +151,15 @@ impl Verifier {
         let mems = mems.filter(|_| self.on.version() == Version::V2);
         let kept = PartitionType::ALL
             .into_iter()
-            .any(|kind| partition::holds(&self.on, group, cpus, kind).unwrap_or(false));
-        let effective = || self.on.cpus(group, "cpuset.cpus.effective").ok();
-        let left = pool::is_bound(&self.on, group).then(effective).flatten();
-        let left = left.map(|left| left & cpus).filter(|left| !left.is_empty());
-        Some(InForce { cpus, left, mems: mems.map(|nodes| nodes.iter().collect()), kept })
+            .any(|kind| holds(&self.on, group, cpus, kind).unwrap_or(false));
+        let effective = self.on.cpus(group, "cpuset.cpus.effective").ok();
+        let runs_on = effective.map(|left| left & cpus).filter(|left| !left.is_empty());
+        Some(InForce { cpus, runs_on, mems: mems.map(|nodes| nodes.iter().collect()), kept })
     }
 
     /// Whether a group exists.
     pub fn has(&self, group: &CgroupPath) -> bool {
-        self.on.directory(group).is_dir()
+        self.on.has(group)
     }
 
     /// Whether a container still exists.
@@ -186,7 +180,11 @@ impl Verifier {
     fn look_at(&self, group: &CgroupPath, placed: &Target) -> Result<Vec<Drift>, FileError> {
         let mut drift = Vec::new();
         let set = self.on.cpus(group, "cpuset.cpus")?;
-        if set != placed.adjustment.cpus() {
+        let is_wrong = match &placed.avoids {
+            Some(others) => !others.is_empty() && (set.is_empty() || !set.is_disjoint(others)),
+            None => set != placed.adjustment.cpus(),
+        };
+        if is_wrong {
             drift.push(Drift::Set(set));
         }
         if let Some(kind) = self.kind.filter(|_| self.on.version() == Version::V2) {
@@ -195,8 +193,9 @@ impl Verifier {
             if state != expected {
                 drift.push(Drift::Partition(state));
             }
-            let pod = group.parent().filter(|_| placed.lifts_pod_quota);
-            let quota = pod.map_or(Ok(None), |pod| quota::of(&self.on, &pod))?;
+        }
+        if placed.lifts_pod_quota && placed.enforced_by != Mechanism::Runtime {
+            let quota = group.parent().map_or(Ok(None), |pod| quota_of(&self.on, &pod))?;
             drift.extend(quota.map(Drift::Quota));
         }
         let effective = self.on.cpus(
@@ -216,7 +215,7 @@ impl Verifier {
             drift.push(Drift::Effective(effective));
         }
         if placed.adjustment.is_exclusive() {
-            drift.extend(quota::of(&self.on, group)?.map(Drift::OwnQuota));
+            drift.extend(quota_of(&self.on, group)?.map(Drift::OwnQuota));
         }
         for (index, pid) in self.processes_of(group, PROCESSES)?.into_iter().enumerate() {
             let Some(status) = self.status(pid) else { continue };
@@ -256,7 +255,7 @@ impl Verifier {
         let Some(group) = &placed.cgroup else { return Ok(()) };
         for pid in self.processes_of(group, WIDENED).map_err(io::Error::other)? {
             if self.status(pid).is_some_and(|status| status.allowed == inherited) {
-                match affinity::widen(&self.processes, pid, placed.runs_on) {
+                match widen(&self.processes, pid, placed.runs_on) {
                     // The process has just ended.
                     Err(error) if self.status(pid).is_some() => return Err(error),
                     _ => {}

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ledger::note::Subject;
-use crate::ledger::{Adjustment, ContainerId, Exclusivity};
+use crate::ledger::{Adjustment, ContainerId, Mechanism};
 use tempfile::TempDir;
 
 struct Machine(TempDir);
@@ -40,7 +40,7 @@ impl Machine {
 
     fn lift(&self, placed: &Target) {
         let on = Hierarchy::open(self.0.path()).unwrap();
-        crate::enforce::Enforcer::new(on, PartitionType::Root).lift_quota(placed).unwrap();
+        crate::exclusivity::Writer::new(on, PartitionType::Root).lift_quota(placed).unwrap();
     }
 
     fn look(&self, placed: &Target, kind: Option<PartitionType>) -> Vec<String> {
@@ -50,7 +50,7 @@ impl Machine {
     }
 }
 
-fn exclusive(cpus: &str, enforced_by: Exclusivity) -> Target {
+fn exclusive(cpus: &str, enforced_by: Mechanism) -> Target {
     let cpus: CpuSet = cpus.parse().unwrap();
     Target {
         subject: Subject {
@@ -62,6 +62,7 @@ fn exclusive(cpus: &str, enforced_by: Exclusivity) -> Target {
         cgroup: CgroupPath::new("kubepods/poda/c"),
         adjustment: Adjustment::exclusive(cpus).unwrap(),
         runs_on: cpus,
+        avoids: None,
         enforced_by,
         running: true,
         lifts_pod_quota: true,
@@ -76,14 +77,14 @@ fn what_is_right_is_not_complained_about() {
     machine.process(12, 11, "4-7");
     // It has chosen less for itself.
     machine.process(13, 12, "5");
-    let placed = exclusive("4-7", Exclusivity::Kernel);
+    let placed = exclusive("4-7", Mechanism::Partitions);
     assert_eq!(machine.look(&placed, Some(PartitionType::Root)), [""; 0]);
     // Not running, no group known, or the group gone: nothing to look at.
-    let pending = Target { running: false, ..exclusive("8", Exclusivity::Kernel) };
-    let nowhere = Target { cgroup: None, ..exclusive("8", Exclusivity::Kernel) };
+    let pending = Target { running: false, ..exclusive("8", Mechanism::Partitions) };
+    let nowhere = Target { cgroup: None, ..exclusive("8", Mechanism::Partitions) };
     let gone = Target {
         cgroup: CgroupPath::new("kubepods/podb/c"),
-        ..exclusive("8", Exclusivity::Kernel)
+        ..exclusive("8", Mechanism::Partitions)
     };
     for placed in [pending, nowhere, gone] {
         assert_eq!(machine.look(&placed, Some(PartitionType::Root)), [""; 0]);
@@ -93,7 +94,7 @@ fn what_is_right_is_not_complained_about() {
 #[test]
 fn every_drift_is_seen() {
     let machine = Machine::new();
-    let placed = exclusive("4-7", Exclusivity::Kernel);
+    let placed = exclusive("4-7", Mechanism::Partitions);
     machine.process(11, 1, "0-5");
     machine.process(12, 11, "4-7");
     machine.group("0-15", "0-15", "root", "12");
@@ -114,7 +115,7 @@ fn every_drift_is_seen() {
         [r#"its group is a cpuset partition "member""#]
     );
     // The runtime keeps exclusivity: a partition does not matter.
-    assert_eq!(machine.look(&exclusive("4-7", Exclusivity::Runtime), None), [""; 0]);
+    assert_eq!(machine.look(&exclusive("4-7", Mechanism::Runtime), None), [""; 0]);
     machine.group("4-7", "4-8", "root", "12");
     assert_eq!(
         machine.look(&placed, Some(PartitionType::Root)),
@@ -122,7 +123,7 @@ fn every_drift_is_seen() {
     );
     // What the groups above it may not use.
     machine.group("4-7", "4-6", "member", "");
-    let by_runtime = exclusive("4-7", Exclusivity::Runtime);
+    let by_runtime = exclusive("4-7", Mechanism::Runtime);
     assert_eq!(
         machine.look(&by_runtime, Some(PartitionType::Root)),
         ["the kernel lets its group run on CPUs 4-6"]
@@ -162,7 +163,7 @@ fn processes_in_groups_within() {
     machine.group("4-7", "4-7", "root", "");
     machine.process(12, 11, "4-8");
     machine.file("kubepods/poda/c/container/deeper/cgroup.procs", "12\n");
-    let placed = exclusive("4-7", Exclusivity::Kernel);
+    let placed = exclusive("4-7", Mechanism::Partitions);
     assert_eq!(
         machine.look(&placed, Some(PartitionType::Root)),
         ["its process 12 may run on CPUs 4-8"]
@@ -186,12 +187,12 @@ fn a_mask_that_was_inherited_is_widened_wherever_it_is() {
     let masks = [one, one, others];
     let mut children = masks.map(|mask| {
         let child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        affinity::widen(proc, child.id(), mask).unwrap();
+        widen(proc, child.id(), mask).unwrap();
         child
     });
     let pids: Vec<String> = children.iter().map(|child| child.id().to_string()).collect();
     machine.group("", "", "member", &pids.join("\n"));
-    let placed = Target { runs_on: all, ..exclusive("4-7", Exclusivity::Runtime) };
+    let placed = Target { runs_on: all, ..exclusive("4-7", Mechanism::Runtime) };
     let widened = verifier.widen(&placed, one);
     let allowed =
         children.each_ref().map(|child| verifier.status(child.id()).map(|status| status.allowed));
@@ -209,7 +210,7 @@ fn a_container_that_should_share_is_no_partition() {
     let placed = Target {
         adjustment: Adjustment::shared("0-15".parse().unwrap()).unwrap(),
         runs_on: "0-3,8-15".parse().unwrap(),
-        ..exclusive("4-7", Exclusivity::Kernel)
+        ..exclusive("4-7", Mechanism::Partitions)
     };
     // It may well run on less.
     machine.group("0-15", "0-3,8-13", "member", "");
@@ -232,7 +233,7 @@ fn the_old_interface() {
     file("cpuset.cpus", "4-7\n");
     file("cpuset.effective_cpus", "4-7\n");
     file("cgroup.procs", "");
-    let placed = exclusive("4-7", Exclusivity::Runtime);
+    let placed = exclusive("4-7", Mechanism::Runtime);
     assert_eq!(machine.look(&placed, None), [""; 0]);
     file("cpuset.cpus", "0-15\n");
     assert_eq!(machine.look(&placed, None), ["CPUs 0-15 are set for its group"]);
@@ -251,7 +252,7 @@ fn the_old_interface() {
 fn a_quota_of_an_exclusive_container() {
     let machine = Machine::new();
     machine.group("4-7", "4-7", "member", "");
-    let placed = exclusive("4-7", Exclusivity::Runtime);
+    let placed = exclusive("4-7", Mechanism::Runtime);
     let own = "kubepods/poda/c/cpu.max";
     // The controller is not in use.
     assert_eq!(machine.look(&placed, None), [""; 0]);

@@ -8,14 +8,10 @@
 //! (kubernetes/kubernetes#127525).
 
 use super::hierarchy::{FileError, Hierarchy, Version};
+use super::memory::Memory;
 use crate::ledger::CgroupPath;
-use rustix::fs::XattrFlags;
-use rustix::io::Errno;
 
 const MAX: &str = "cpu.max";
-/// The extended attribute with the quota before it was lifted. It exists exactly as long as the
-/// group.
-const REMEMBERED: &str = "user.nri-cpu-manager.cpu.max";
 /// The value for no quota; it leaves the period unchanged.
 const NONE: &str = "max";
 
@@ -31,7 +27,7 @@ fn file(version: Version) -> (&'static str, &'static str) {
 ///
 /// # Errors
 /// If it cannot be read.
-pub(super) fn of(on: &Hierarchy, group: &CgroupPath) -> Result<Option<String>, FileError> {
+pub fn quota_of(on: &Hierarchy, group: &CgroupPath) -> Result<Option<String>, FileError> {
     let (file, none) = file(on.version());
     match on.of_cpu().read(group, file) {
         Ok(quota) => Ok(Some(quota).filter(|quota| !quota.starts_with(none))),
@@ -50,18 +46,21 @@ pub(super) fn end(on: &Hierarchy, group: &CgroupPath) -> Result<(), FileError> {
     on.of_cpu().write(group, file, none)
 }
 
-/// Lifts a group's quota and stores it in the attribute. Returns whether there was one.
+/// Lifts a group's quota, and remembers it first. Returns whether there was one.
 ///
 /// # Errors
-/// If it cannot be read, written or stored; it stays in force then.
-pub(super) fn lift(on: &Hierarchy, group: &CgroupPath) -> Result<bool, FileError> {
+/// If it cannot be read or written; it stays in force then.
+pub(super) fn lift(
+    on: &Hierarchy,
+    memory: &mut Memory,
+    group: &CgroupPath,
+) -> Result<bool, FileError> {
     let quota = on.read(group, MAX)?;
     if quota.starts_with(NONE) {
         return Ok(false);
     }
-    let path = on.directory(group);
-    rustix::fs::setxattr(&path, REMEMBERED, quota.as_bytes(), XattrFlags::empty())
-        .map_err(|error| FileError::Write { path, value: quota.clone(), source: error.into() })?;
+    memory.change(group, |record| record.quota = Some(quota));
+    memory.save();
     on.write(group, MAX, NONE)?;
     Ok(true)
 }
@@ -70,25 +69,19 @@ pub(super) fn lift(on: &Hierarchy, group: &CgroupPath) -> Result<bool, FileError
 ///
 /// # Errors
 /// If it cannot be read or written.
-pub(super) fn restore(on: &Hierarchy, group: &CgroupPath) -> Result<bool, FileError> {
-    let path = on.directory(group);
-    let mut buffer = [0; 64];
-    let quota = match rustix::fs::getxattr(&path, REMEMBERED, &mut buffer) {
-        Ok(length) => {
-            String::from_utf8_lossy(buffer.get(..length).unwrap_or_default()).into_owned()
-        }
-        // There was no quota to lift, or the file system has no attributes.
-        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => return Ok(false),
-        Err(error) => return Err(FileError::Read { path, source: error.into() }),
+pub(super) fn restore(
+    on: &Hierarchy,
+    memory: &mut Memory,
+    group: &CgroupPath,
+) -> Result<bool, FileError> {
+    let Some(quota) = memory.get(group).and_then(|record| record.quota.clone()) else {
+        return Ok(false);
     };
     let lifted = on.read(group, MAX)?.starts_with(NONE);
     if lifted {
         on.write(group, MAX, &quota)?;
     }
-    rustix::fs::removexattr(&path, REMEMBERED).map_err(|error| FileError::Write {
-        path,
-        value: String::new(),
-        source: error.into(),
-    })?;
+    memory.change(group, |record| record.quota = None);
+    memory.save();
     Ok(lifted)
 }

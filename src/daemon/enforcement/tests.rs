@@ -1,11 +1,11 @@
 //! What becomes of a container for which the kernel has no CPUs, with files like the kernel's.
 
+use super::super::delivery::Delivery;
 use super::super::persist::Checkpoint;
 use super::*;
 use crate::cpuset::CpuSet;
-use crate::enforce::Hierarchy;
 use crate::ledger::{
-    Container, CpuRequest, MilliCpu, Pod, PodUid, Qos, SandboxId, Settings, Wanted,
+    Channel, Container, CpuRequest, MilliCpu, Pod, Qos, SandboxId, Settings, Update, Wanted,
 };
 use crate::observe::history::Happened;
 use crate::partition::PartitionType;
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 /// A node with a pod and a group beside all pods, of which CPUs 1-2 are no pod's at present.
 struct Node {
     root: TempDir,
-    partitions: Partitions,
+    enforcement: Enforcement,
     delivery: Delivery,
     keeper: Keeper,
 }
@@ -42,13 +42,11 @@ impl Node {
             write(root.path(), group, files("0,3-7", "member"));
         }
         let hierarchy = Hierarchy::open(root.path()).unwrap();
-        let enforcer = Enforcer::new(hierarchy, PartitionType::Root);
-        let partitions = Partitions::new(Way::Kernel(enforcer.clone()));
-        let delivery = Delivery::new(GroupWriter::new(Ok(enforcer.clone())), Some(enforcer));
+        let enforcement = by(Mechanism::Partitions, Ok(hierarchy));
+        let delivery = Delivery::new(enforcement.writer());
         let machine = Machine { caches: 1, cores: 8, ..Machine::default() };
         let settings = Settings {
             policy: Policy::Static,
-            exclusivity: Exclusivity::Kernel,
             placement: placement::Settings {
                 reserved: "0".parse().unwrap(),
                 ..placement::Settings::default()
@@ -57,12 +55,13 @@ impl Node {
         };
         let topology = crate::topology::Topology::build(machine.facts().unwrap()).unwrap();
         let checkpoint = Checkpoint::open(&root.path().join("state")).unwrap();
-        let keeper = Keeper::new(Ledger::new(topology, settings, Vec::new()), checkpoint);
-        Node { root, partitions, delivery, keeper }
+        let mut keeper = Keeper::new(Ledger::new(topology, settings, Vec::new()), checkpoint);
+        keeper.note(Event::Mechanism(Mechanism::Partitions));
+        Node { root, enforcement, delivery, keeper }
     }
 
     /// Creates a container of two CPUs: what the ledger decides and the kernel says to that.
-    async fn create(&mut self, id: &str) -> (Option<CpuSet>, Result<Vec<Update>, KernelRefusal>) {
+    async fn create(&mut self, id: &str) -> (Option<CpuSet>, Result<(), KernelRefusal>) {
         let event = create(id);
         let step = Step::of(&event);
         let adjustment = self.keeper.ledger.handle(event).unwrap().adjustment;
@@ -70,8 +69,8 @@ impl Node {
         (adjustment.map(|adjustment| adjustment.cpus()), followed)
     }
 
-    async fn follow(&mut self, step: Step) -> Result<Vec<Update>, KernelRefusal> {
-        self.partitions.follow(step, &mut self.keeper, &mut self.delivery).await
+    async fn follow(&mut self, step: Step) -> Result<(), KernelRefusal> {
+        self.enforcement.follow(step, &mut self.keeper).await
     }
 
     async fn hold_back(&mut self, changes: &mut Vec<Update>) {
@@ -90,13 +89,18 @@ impl Node {
         let event = Event::Update { pod, container, wanted };
         let step = Step::of(&event);
         let mut changes = self.keeper.ledger.handle(event).unwrap().updates;
-        changes.extend(self.follow(step).await.unwrap());
+        self.follow(step).await.unwrap();
         self.hold_back(&mut changes).await;
         changes
             .iter()
             .map(|change| format!("{} {}", change.container, change.adjustment.cpus()))
             .collect()
     }
+}
+
+fn by(mechanism: Mechanism, hierarchy: Result<Hierarchy, ProbeError>) -> Enforcement {
+    let means = Means { mechanism, because: None };
+    Enforcement::new(means, hierarchy, PartitionType::Root, Memory::default())
 }
 
 fn create(id: &str) -> Event {
@@ -135,16 +139,16 @@ async fn cpus_of_a_group_that_is_gone_are_not_taken_and_stay_its_own() {
         followed.unwrap_err().to_string(),
         "the kernel still keeps CPUs 1-2 for a group that is gone"
     );
-    assert_eq!(node.partitions.refusals(), 0);
+    assert_eq!(node.enforcement.refusals, 0);
     fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0-7\n").unwrap();
     let (second, followed) = node.create("second").await;
-    assert_eq!((second, followed.unwrap()), (first, vec![]));
+    assert_eq!((second, followed.unwrap()), (first, ()));
     let placed = node.keeper.ledger.target(&ContainerId("second".to_owned())).unwrap();
-    assert_eq!(placed.enforced_by, Exclusivity::Kernel);
+    assert_eq!(placed.enforced_by, Mechanism::Partitions);
 }
 
-/// They do not come back: the kernel says what it has to say when it is asked for them, and the
-/// runtime keeps them.
+/// They do not come back: the kernel says what it has to say when it is asked for them, and groups
+/// keep others off them.
 #[tokio::test]
 async fn cpus_of_somebody_elses_partition_are_not_waited_for() {
     let mut node = Node::new();
@@ -164,7 +168,7 @@ async fn cpus_of_somebody_elses_partition_are_not_waited_for() {
     let [Happened::KernelRefused(why)] = &told[..] else { panic!("not refused by the kernel") };
     assert!(why.starts_with("cannot read ") && why.contains("cpuset.cpus.exclusive"), "{why}");
     let placed = node.keeper.ledger.target(&ContainerId("first".to_owned())).unwrap();
-    assert_eq!(placed.enforced_by, Exclusivity::Runtime);
+    assert_eq!(placed.enforced_by, Mechanism::Groups);
 }
 
 /// The runtime would write them beside a partition that is going: the container waits for them with
@@ -175,7 +179,7 @@ async fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
     let effective = node.root.path().join("kubepods/cpuset.cpus.effective");
     fs::write(&effective, "0-7\n").unwrap();
     let (cpus, followed) = node.create("c").await;
-    assert_eq!((cpus, followed.unwrap()), (Some("1-2".parse().unwrap()), vec![]));
+    assert_eq!((cpus, followed.unwrap()), (Some("1-2".parse().unwrap()), ()));
     let files = |cpus, state| {
         [("", cpus), (".exclusive", cpus), (".effective", cpus), (".partition", state)]
     };
@@ -189,10 +193,10 @@ async fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
     let group = node.root.path().join("kubepods/pod/c");
     let text = |file: &str| fs::read_to_string(group.join(file)).unwrap();
     assert_eq!([text("cpuset.cpus"), text("cpuset.cpus.partition")], ["1-2\n", "root\n"]);
-    assert!(!node.delivery.groups.set_cpus(placed.clone()).await);
+    assert!(!node.delivery.set_cpus(placed.clone()).await);
     // It is not for ever that the kernel is waited for, but the runtime must not write them either.
-    assert_eq!(node.partitions.next_unsettled().as_ref(), Some(&id));
-    assert!(!node.partitions.settle(&id, &mut node.keeper, &mut node.delivery).await);
+    assert_eq!(node.enforcement.next_unsettled().as_ref(), Some(&id));
+    assert!(!node.enforcement.settle(&id, &mut node.keeper).await);
     assert!(!node.keeper.ledger.target(&id).unwrap().is_partition());
     let mut changes = node.keeper.deliver(Channel::Runtime);
     assert_eq!(changes.len(), 1);
@@ -249,6 +253,7 @@ async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
         let stat = format!("nr_descendants 1\nnr_dying_descendants {dying}\n");
         fs::write(root.join("kubepods/pod/cgroup.stat"), stat).unwrap();
         kept("kubepods/another", elsewhere);
+        node.keeper.note(Event::Drifted(vec![ContainerId("s".to_owned())]));
         let mut changes = node.keeper.deliver(Channel::Runtime);
         assert_eq!(changes.len(), 1);
         node.hold_back(&mut changes).await;
@@ -263,38 +268,38 @@ async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
     assert_eq!(tried, [(0, false), (1, true), (1, true), (0, false), (1, true)]);
 }
 
-/// The kernel kept exclusivity in an earlier life and does not now: its partitions go, where
-/// anybody may write that.
+/// The kernel kept exclusivity in an earlier life and does not now: its partitions stay until others
+/// are kept off by other means. To end them needs no privilege.
 #[tokio::test]
-async fn partitions_of_an_earlier_life_are_ended_where_the_runtime_keeps_exclusivity() {
-    let node = Node::new();
-    let root = node.root.path();
+async fn partitions_of_an_earlier_life_end_when_others_are_kept_off() {
+    let mut node = Node::new();
+    let root = node.root.path().to_owned();
     let files = |cpus, state| {
         [("", cpus), (".exclusive", cpus), (".effective", cpus), (".partition", state)]
     };
     let Event::Create { pod, container } = create("c") else { unreachable!() };
     let container = Container { partitioned: true, ..container };
     let list = Event::Synchronize { pods: vec![pod], containers: vec![container] };
-    let unable = || Way::Runtime(Err(ProbeError::NoCapability));
-    let able = || {
-        let hierarchy = Hierarchy::open(root).unwrap();
-        Way::Runtime(Ok(Enforcer::new(hierarchy, PartitionType::Root)))
-    };
-    let in_force = node.partitions;
-    let mut groups = GroupWriter::new(Err(ProbeError::NoCapability));
-    for (partitions, left) in [
-        (in_force, ["1-2\n", "root\n", "1-2\n"]),
-        (Partitions::new(unable()), ["1-2\n", "root\n", "1-2\n"]),
-        (Partitions::new(able()), ["\n", "member\n", "\n"]),
-    ] {
-        write(root, "kubepods/pod/c", files("1-2", "root"));
+    let hierarchy = || Ok(Hierarchy::open(&root).unwrap());
+    for (mechanism, ended) in
+        [(Mechanism::Partitions, false), (Mechanism::Runtime, true), (Mechanism::Groups, true)]
+    {
+        write(&root, "kubepods/pod/c", files("1-2", "root"));
         fs::write(root.join("kubepods/cpuset.cpus.exclusive"), "1-2\n").unwrap();
-        partitions.let_go(&list, &mut groups).await;
-        let files =
-            ["pod/c/cpuset.cpus.exclusive", "pod/c/cpuset.cpus.partition", "cpuset.cpus.exclusive"];
-        let text = files.map(|file| fs::read_to_string(root.join("kubepods").join(file)).unwrap());
-        assert_eq!(text, left);
-        assert_eq!(fs::read_to_string(root.join("kubepods/pod/c/cpuset.cpus")).unwrap(), "1-2\n");
+        let text = || {
+            let files = ["pod/c/cpuset.cpus.exclusive", "pod/c/cpuset.cpus.partition"];
+            files.map(|file| fs::read_to_string(root.join("kubepods").join(file)).unwrap())
+        };
+        let mut enforcement = by(mechanism, hierarchy());
+        node.keeper.note(Event::Mechanism(mechanism));
+        enforcement.note_left(&list);
+        assert_eq!(text(), ["1-2\n", "root\n"], "{mechanism}");
+        match mechanism {
+            Mechanism::Runtime => enforcement.let_go(&node.keeper.ledger).await,
+            _ => drop(enforcement.bind(Scope::All, &mut node.keeper).await),
+        }
+        let left = if ended { ["\n", "member\n"] } else { ["1-2\n", "root\n"] };
+        assert_eq!(text(), left, "{mechanism}");
     }
 }
 
@@ -347,7 +352,7 @@ async fn a_write_that_fails_is_counted_and_made_up_for() {
     let mut write = async |node: &mut Node| {
         node.keeper.note(Event::Drifted(vec![id.clone()]));
         node.delivery.write_groups(&mut node.keeper).await;
-        tried.push((node.delivery.groups.errors(), node.keeper.deliver(Channel::Runtime).len()));
+        tried.push((node.delivery.errors, node.keeper.deliver(Channel::Runtime).len()));
     };
     write(&mut node).await;
     // A kernel would refuse the value: here a file that cannot be written.
@@ -358,7 +363,7 @@ async fn a_write_that_fails_is_counted_and_made_up_for() {
     write(&mut node).await;
     assert_eq!(fs::read_to_string(&cpus).unwrap(), "1-2\n");
     // Where no group can be written no write is tried, and none fails.
-    node.delivery.groups = GroupWriter::new(Err(ProbeError::NoCapability));
+    node.delivery = Delivery::new(None);
     write(&mut node).await;
     assert_eq!(tried, [(0, 1), (1, 1), (1, 1), (0, 1)]);
 }

@@ -1,0 +1,408 @@
+//! [`Enforcement`]: has exclusivity kept, event by event, by what the node can do: partitions, and
+//! cgroups where the kernel makes none.
+
+use super::blocking::blocking;
+use super::keeper::Keeper;
+use super::step::Step;
+use crate::config::Config;
+use crate::exclusivity::{
+    Exclusivity, Groups, Hierarchy, KernelRefusal, Layout, Means, Memory, ProbeError, Report,
+    Scope, Watch, Writer, writable,
+};
+use crate::ledger::{
+    CgroupPath, ContainerId, Event, Ledger, Mechanism, PodUid, Policy, Stance, Target,
+};
+use crate::observe::clock::now;
+use crate::partition::PartitionType;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::pending;
+use std::path::Path;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// The kubelet's groups for all pods, with either cgroup driver. They are tidied even if no pod is
+/// left that names them.
+const KUBEPODS: [&str; 2] = ["kubepods", "kubepods.slice"];
+/// The time between two looks for CPUs that a container was about to leave.
+const PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+pub(super) struct Enforcement {
+    pub(super) means: Means,
+    /// Or why cgroups cannot be written.
+    writer: Result<Writer, ProbeError>,
+    groups: Groups,
+    watch: Watch,
+    /// What the groups were made last; `None` if they are left alone.
+    followed: Option<Layout>,
+    /// What the last look found.
+    pub(super) report: Report,
+    pub(super) written: u64,
+    /// When to look again for CPUs that a container was about to leave.
+    due: Option<Instant>,
+    /// Partitions of an earlier life, with the containers' names.
+    left: Vec<(String, CgroupPath)>,
+    /// Containers whose partitions and quotas the main loop settles when it is idle.
+    unsettled: VecDeque<ContainerId>,
+    /// Whether ended containers may have left something in the groups above them.
+    untidy: bool,
+    /// The topmost groups that containers are or were in.
+    tops: BTreeSet<CgroupPath>,
+    pub(super) refusals: u64,
+    pub(super) errors: u64,
+}
+
+/// What shall keep others off exclusive CPUs, as the configuration says.
+pub(super) fn wanted(config: &Config) -> Exclusivity {
+    match config.policy() {
+        Policy::None => Exclusivity::Runtime,
+        Policy::Static => config.exclusivity(),
+    }
+}
+
+impl Enforcement {
+    /// Finds out what the node can do.
+    ///
+    /// # Errors
+    /// If the configuration demands partitions and the kernel makes none.
+    pub(super) fn start(
+        wanted: Exclusivity,
+        partition: PartitionType,
+        cgroup_root: &Path,
+        memory: Memory,
+    ) -> Result<Enforcement, ProbeError> {
+        let means = Means::choose(wanted, cgroup_root)?;
+        means.log(wanted);
+        let writer = writable(cgroup_root);
+        if let Err(why) = &writer {
+            log::warn!("{}", why.consequence());
+        }
+        Ok(Enforcement::new(means, writer, partition, memory))
+    }
+
+    pub(super) fn new(
+        means: Means,
+        hierarchy: Result<Hierarchy, ProbeError>,
+        partition: PartitionType,
+        memory: Memory,
+    ) -> Enforcement {
+        let mut groups = match &hierarchy {
+            Ok(hierarchy) => Groups::new(hierarchy.clone(), memory),
+            Err(_) => Groups::default(),
+        };
+        groups.partitions = means.mechanism == Mechanism::Partitions;
+        Enforcement {
+            means,
+            writer: hierarchy.map(|hierarchy| Writer::new(hierarchy, partition)),
+            groups,
+            watch: Watch::default(),
+            followed: None,
+            report: Report::default(),
+            written: 0,
+            due: None,
+            left: Vec::new(),
+            unsettled: VecDeque::new(),
+            untidy: false,
+            tops: KUBEPODS.iter().filter_map(|name| CgroupPath::new(name)).collect(),
+            refusals: 0,
+            errors: 0,
+        }
+    }
+
+    /// A runtime has connected.
+    pub(super) fn connected(&mut self) {
+        self.watch = Watch::new();
+        self.watch.set(self.groups.binding_files());
+    }
+
+    pub(super) fn mechanism(&self) -> Mechanism {
+        self.means.mechanism
+    }
+
+    /// Sets single containers' CPUs; `None` where cgroups cannot be written.
+    pub(super) fn writer(&self) -> Option<Writer> {
+        self.writer.clone().ok()
+    }
+
+    pub(super) fn cannot_write(&self) -> Option<&ProbeError> {
+        self.writer.as_ref().err()
+    }
+
+    /// Pods that the runtime keeps off exclusive CPUs though groups do so elsewhere, and why.
+    pub(super) fn unbound(&self) -> Vec<(String, String)> {
+        let unbound = self.report.unbound.iter();
+        unbound.map(|(pod, why)| (pod.to_string(), why.clone())).collect()
+    }
+
+    fn partitions(&self) -> Option<Writer> {
+        if self.mechanism() == Mechanism::Partitions { self.writer() } else { None }
+    }
+
+    /// Takes note of listed containers that are partitions of an earlier life, where the kernel
+    /// does not keep exclusivity now.
+    pub(super) fn note_left(&mut self, event: &Event) {
+        let Event::Synchronize { pods, containers } = event else { return };
+        if self.mechanism() == Mechanism::Partitions {
+            return;
+        }
+        let left = containers.iter().filter(|container| container.partitioned);
+        let named = left.filter_map(|container| {
+            let pod = pods.iter().find(|pod| pod.sandbox == container.sandbox);
+            let pod = pod.map_or("?/?".to_owned(), |pod| format!("{}/{}", pod.namespace, pod.name));
+            Some((format!("{pod}/{}", container.name), container.cgroup.clone()?))
+        });
+        self.left = named.collect();
+        if let (Err(why), [(first, _), ..]) = (&self.writer, &self.left[..]) {
+            log::error!(
+                "{first} and {} others stay cpuset partitions of an earlier configuration, because {why}. Delete these pods, so that they are made anew",
+                self.left.len() - 1
+            );
+            self.left.clear();
+        }
+    }
+
+    /// Makes a step before the event is answered.
+    ///
+    /// # Errors
+    /// If a container must not be created yet, because the kernel still withholds its CPUs.
+    /// Nothing could keep others off them.
+    pub(super) async fn follow(
+        &mut self,
+        step: Step,
+        keeper: &mut Keeper,
+    ) -> Result<(), KernelRefusal> {
+        let scope = step.scope();
+        match step {
+            Step::None => return Ok(()),
+            Step::All => {
+                self.settle_all(&keeper.ledger);
+                self.untidy = true;
+            }
+            Step::Later(id) => self.unsettled.push_back(id),
+            Step::Tidy => self.untidy = true,
+            Step::Create(id) => {
+                if let Some(writer) = self.partitions() {
+                    let reserve = move |placed: &Target| writer.reserve(placed);
+                    match self.ask(&id, &keeper.ledger, reserve).await {
+                        Err((_, refused @ KernelRefusal::Withheld(_))) => return Err(refused),
+                        Err((placed, refused)) => self.fall_back(placed, &refused, keeper),
+                        Ok(()) => {}
+                    }
+                }
+            }
+            Step::Settle(id) => match self.settle_group(&id, &keeper.ledger).await {
+                // It keeps what it has. Its update waits with the others that are too early.
+                Err((_, KernelRefusal::Withheld(_))) => self.unsettled.push_back(id),
+                Err((placed, refused)) => self.fall_back(placed, &refused, keeper),
+                Ok(()) => {}
+            },
+        }
+        if scope == Scope::All {
+            self.followed = None;
+        }
+        Ok(())
+    }
+
+    /// Makes all groups what they have to be by now. Says whether the runtime has to update other
+    /// containers than before.
+    pub(super) async fn bind(&mut self, scope: Scope, keeper: &mut Keeper) -> bool {
+        if self.mechanism() == Mechanism::Runtime {
+            return false;
+        }
+        if keeper.ledger.stance() != Stance::Assign {
+            self.let_go(&keeper.ledger).await;
+            return false;
+        }
+        let layout = Layout::of(&keeper.ledger);
+        let scope = if self.followed.is_none() { Scope::All } else { scope };
+        let (before, groups) = (self.report.unbound.clone(), std::mem::take(&mut self.groups));
+        let given = layout.clone();
+        let (groups, report) = blocking(move || {
+            let mut groups = groups;
+            let report = groups.follow(&given, scope);
+            (groups, report)
+        })
+        .await;
+        self.groups = groups;
+        self.watch.set(self.groups.binding_files());
+        self.written += report.written;
+        self.errors += report.errors;
+        let waits = !report.withheld.is_empty() || report.deferred;
+        self.due = waits.then(|| Instant::now() + PAUSE);
+        self.followed = Some(layout);
+        self.report = report;
+        if scope != Scope::All {
+            // Only a look at all groups finds those that are missing.
+            let kept = before.iter().filter(|(pod, _)| keeper.ledger.has_pod(pod));
+            self.report.unbound.extend(kept.map(|(pod, why)| (pod.clone(), why.clone())));
+        }
+        if self.report.errors == 0 {
+            self.end_left().await;
+        }
+        let changed = !before.keys().eq(self.report.unbound.keys());
+        if changed {
+            log_unbound(&before, &self.report.unbound);
+            keeper.note(Event::Unbound(self.report.unbound.keys().cloned().collect()));
+        }
+        changed
+    }
+
+    /// All containers are where they have to be by other means: takes out of groups what was left
+    /// there. What cannot be undone is tried again with the next look.
+    pub(super) async fn let_go(&mut self, ledger: &Ledger) {
+        self.end_left().await;
+        let (groups, widest) = (std::mem::take(&mut self.groups), ledger.possible());
+        let (groups, (undone, errors)) = blocking(move || {
+            let mut groups = groups;
+            let (undone, mut errors) = groups.release(widest);
+            let (quotas, more) = groups.restore_quotas();
+            errors.extend(more);
+            (groups, (undone + quotas, errors))
+        })
+        .await;
+        self.groups = groups;
+        self.followed = None;
+        if undone > 0 {
+            log::info!("cgroups restored: {undone}");
+        }
+        for error in errors {
+            log::warn!("a cgroup stays bound, and is tried again: {error}");
+        }
+    }
+
+    async fn end_left(&mut self) {
+        let left = std::mem::take(&mut self.left);
+        if let (false, Some(writer)) = (left.is_empty(), self.writer()) {
+            self.errors += blocking(move || writer.release(&left)).await;
+        }
+    }
+
+    /// A write of another program into a group, or CPUs to look for again. Cancel safe.
+    pub(super) async fn next(&mut self) {
+        let due = async {
+            match self.due {
+                Some(due) => sleep_until(due).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            () = due => {}
+            () = self.watch.next() => {}
+        }
+    }
+
+    /// Has all containers' groups settled when the main loop is idle.
+    pub(super) fn settle_all(&mut self, ledger: &Ledger) {
+        if self.mechanism() != Mechanism::Runtime {
+            let groups = ledger.targets().filter(|placed| placed.cgroup.is_some());
+            self.unsettled = groups.map(|placed| placed.subject.id).collect();
+        }
+    }
+
+    pub(super) fn next_unsettled(&mut self) -> Option<ContainerId> {
+        self.unsettled.pop_front()
+    }
+
+    /// Whether to tidy; resets it.
+    pub(super) fn is_untidy(&mut self) -> bool {
+        std::mem::take(&mut self.untidy)
+    }
+
+    /// Removes what ended containers have left in the groups above them. Nothing waits for this:
+    /// settling a group tidies the groups that it needs.
+    pub(super) async fn tidy(&self) {
+        let Some(writer) = self.partitions() else { return };
+        let tops = self.tops.clone();
+        blocking(move || tops.iter().for_each(|top| writer.tidy(top))).await;
+    }
+
+    /// Writes what a container's group has to be, and returns whether it is that now. If the kernel
+    /// refuses, others leave its CPUs by their groups at once.
+    pub(super) async fn settle(&mut self, id: &ContainerId, keeper: &mut Keeper) -> bool {
+        let settled = self.settle_group(id, &keeper.ledger).await;
+        let refused = match settled {
+            Ok(()) => false,
+            Err((placed, refused)) => {
+                self.fall_back(placed, &refused, keeper);
+                true
+            }
+        };
+        // A partition that is in force binds others, so that groups need not any more.
+        self.bind(Scope::Binding, keeper).await;
+        !refused && self.mechanism() == Mechanism::Partitions
+    }
+
+    /// Writes what a container's group has to be, and its pod's quota. A failure of the latter does
+    /// not count.
+    async fn settle_group(
+        &mut self,
+        id: &ContainerId,
+        ledger: &Ledger,
+    ) -> Result<(), (Target, KernelRefusal)> {
+        let settled = match self.partitions() {
+            Some(writer) => self.ask(id, ledger, move |placed| writer.settle(placed)).await,
+            None => Ok(()),
+        };
+        if let Some(placed) = ledger.target(id).filter(|_| self.mechanism() != Mechanism::Runtime) {
+            self.settle_pod_quota(placed).await;
+        }
+        settled
+    }
+
+    /// Lifts a pod's CFS quota for an exclusive container, or restores it. Returns whether that
+    /// worked.
+    pub(super) async fn settle_pod_quota(&mut self, placed: Target) -> bool {
+        let groups = std::mem::take(&mut self.groups);
+        let (groups, failed) = blocking(move || {
+            let mut groups = groups;
+            let result = groups.settle_pod_quota(&placed);
+            (groups, result.err().map(|error| format!("{}: {error}", placed.subject)))
+        })
+        .await;
+        self.groups = groups;
+        if let Some(why) = &failed {
+            self.errors += 1;
+            log::warn!("{why}");
+        }
+        failed.is_none()
+    }
+
+    async fn ask(
+        &mut self,
+        id: &ContainerId,
+        ledger: &Ledger,
+        work: impl FnOnce(&Target) -> Result<(), KernelRefusal> + Send + 'static,
+    ) -> Result<(), (Target, KernelRefusal)> {
+        let Some(placed) = ledger.target(id) else { return Ok(()) };
+        self.tops.extend(placed.cgroup.as_ref().and_then(CgroupPath::top));
+        let result = blocking(move || Some(work(&placed).map_err(|refused| (placed, refused))));
+        result.await.unwrap_or(Ok(()))
+    }
+
+    /// The kernel refused something for this container: if it has exclusive CPUs, groups keep
+    /// others off them from the next [`Enforcement::bind`] on.
+    fn fall_back(&mut self, placed: Target, refused: &KernelRefusal, keeper: &mut Keeper) {
+        let subject = &placed.subject;
+        if !placed.is_partition() {
+            self.errors += 1;
+            log::warn!("{subject}: unexpected cgroup state: {refused}");
+            return;
+        }
+        self.refusals += 1;
+        log::warn!(
+            "{subject}: no partition, groups keep others off its CPUs ({} refused so far): {refused}",
+            self.refusals
+        );
+        keeper.note(Event::PartitionRefused(subject.id.clone()));
+        keeper.history().kernel_refused(now(), placed.subject, refused.to_string());
+    }
+}
+
+fn log_unbound(before: &BTreeMap<PodUid, String>, now: &BTreeMap<PodUid, String>) {
+    for (pod, why) in now.iter().filter(|(pod, _)| !before.contains_key(pod)) {
+        log::warn!("pod {pod}: the runtime keeps it off exclusive CPUs, by updates: {why}");
+    }
+}
+
+#[cfg(test)]
+mod tests;

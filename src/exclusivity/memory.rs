@@ -1,0 +1,160 @@
+//! [`Memory`]: what was written into cgroups here, and what was there before.
+//!
+//! It tells this program's values from those of others after a restart, and can undo. It is a file
+//! in the state directory, replaced before each batch of writes. A reboot makes all cgroups anew,
+//! so it counts for one boot. Without it, after a loss, values that would be written anyway are
+//! taken for this program's, and others for bounds.
+
+use crate::cpuset::CpuSet;
+use crate::ledger::CgroupPath;
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The file's name in the state directory.
+const FILE: &str = "cgroups";
+const FORMAT: &str = "nri-cpu-manager cgroups 1";
+
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    /// `None` keeps it in memory only.
+    path: Option<PathBuf>,
+    boot: String,
+    groups: BTreeMap<CgroupPath, Record>,
+    unsaved: bool,
+}
+
+/// What is known of a group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Record {
+    /// What another program had set; empty without.
+    pub(super) before: CpuSet,
+    /// What it allows by that: without CPUs that were exclusive to containers elsewhere.
+    pub(super) bound: CpuSet,
+    /// What was written here: the last value, and after a crash any of these may be in force.
+    pub(super) ours: Vec<CpuSet>,
+    /// The CFS quota before it was lifted.
+    pub(super) quota: Option<String>,
+}
+
+impl Memory {
+    /// Reads the memory in a state directory. `processes` is `/proc`, which names the boot.
+    pub fn open(state: &Path, processes: &Path) -> Memory {
+        let boot = fs::read_to_string(processes.join("sys/kernel/random/boot_id"));
+        let boot = boot.unwrap_or_default().trim().to_owned();
+        let path = state.join(FILE);
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let groups = parse(&text, &boot);
+        Memory { path: Some(path), boot, groups, unsaved: false }
+    }
+
+    pub(super) fn get(&self, group: &CgroupPath) -> Option<&Record> {
+        self.groups.get(group)
+    }
+
+    pub(super) fn groups(&self) -> impl Iterator<Item = (&CgroupPath, &Record)> {
+        self.groups.iter()
+    }
+
+    pub(super) fn change(&mut self, group: &CgroupPath, change: impl FnOnce(&mut Record)) {
+        let record = self.groups.entry(group.clone()).or_default();
+        let before = record.clone();
+        change(record);
+        self.unsaved |= before != *record;
+    }
+
+    pub(super) fn forget(&mut self, group: &CgroupPath) {
+        self.unsaved |= self.groups.remove(group).is_some();
+    }
+
+    /// Forgets groups that do not exist any more.
+    pub(super) fn retain(&mut self, exists: impl Fn(&CgroupPath) -> bool) {
+        let before = self.groups.len();
+        self.groups.retain(|group, _| exists(group));
+        self.unsaved |= self.groups.len() != before;
+    }
+
+    /// Replaces the file if anything has changed. The page cache suffices: a crash of the machine
+    /// ends all cgroups.
+    pub(super) fn save(&mut self) {
+        let Some(path) = self.path.as_ref().filter(|_| self.unsaved) else { return };
+        let new = path.with_extension("new");
+        let write = || -> io::Result<()> {
+            let mut open = OpenOptions::new();
+            open.create(true).truncate(true).write(true).mode(0o600);
+            open.open(&new)?.write_all(self.text().as_bytes())?;
+            fs::rename(&new, path)
+        };
+        match write() {
+            Ok(()) => self.unsaved = false,
+            Err(error) => log::warn!(
+                "cannot write {}: {error}; after a restart the CPUs of cgroups count as set by another program",
+                path.display()
+            ),
+        }
+    }
+
+    /// A line a group: path, value before, bound, values, quota, with tabs between.
+    fn text(&self) -> String {
+        let mut text = format!("{FORMAT} {}\n", self.boot);
+        for (group, Record { before, bound, ours, quota }) in &self.groups {
+            let ours: Vec<String> = ours.iter().map(ToString::to_string).collect();
+            let quota = quota.as_deref().unwrap_or_default();
+            text += &format!("{group}\t{before}\t{bound}\t{}\t{quota}\n", ours.join(";"));
+        }
+        text
+    }
+}
+
+fn parse(text: &str, boot: &str) -> BTreeMap<CgroupPath, Record> {
+    let mut lines = text.lines();
+    if lines.next() != Some(format!("{FORMAT} {boot}").as_str()) {
+        return BTreeMap::new();
+    }
+    lines.filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &str) -> Option<(CgroupPath, Record)> {
+    let mut parts = line.split('\t');
+    let group = CgroupPath::new(parts.next()?)?;
+    let before = parts.next()?.parse().ok()?;
+    let bound = parts.next()?.parse().ok()?;
+    let ours = parts.next()?.split(';').filter(|list| !list.is_empty());
+    let ours = ours.map(|list| list.parse().ok()).collect::<Option<_>>()?;
+    let quota = parts.next().filter(|quota| !quota.is_empty()).map(str::to_owned);
+    Some((group, Record { before, bound, ours, quota }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_lasts_for_one_boot() {
+        let root = tempfile::tempdir().unwrap();
+        let boot = root.path().join("sys/kernel/random");
+        fs::create_dir_all(&boot).unwrap();
+        fs::write(boot.join("boot_id"), "one\n").unwrap();
+        let group = CgroupPath::new("kubepods.slice/kubepods-burstable.slice").unwrap();
+        let record = Record {
+            before: "0-9".parse().unwrap(),
+            bound: "0-7".parse().unwrap(),
+            ours: vec!["0-3".parse().unwrap(), "0-1,4".parse().unwrap()],
+            quota: Some("400000 100000".to_owned()),
+        };
+        let mut memory = Memory::open(root.path(), root.path());
+        memory.change(&group, |known| *known = record.clone());
+        memory.save();
+        assert_eq!(Memory::open(root.path(), root.path()).get(&group), Some(&record));
+        let text = fs::read_to_string(root.path().join(FILE)).unwrap();
+        for damaged in ["", "x", &text.replace("0-3", "zz"), &text[..30]] {
+            fs::write(root.path().join(FILE), damaged).unwrap();
+            assert_eq!(Memory::open(root.path(), root.path()).get(&group), None, "{damaged}");
+        }
+        fs::write(root.path().join(FILE), text).unwrap();
+        fs::write(boot.join("boot_id"), "two\n").unwrap();
+        assert_eq!(Memory::open(root.path(), root.path()).get(&group), None);
+    }
+}

@@ -1,0 +1,170 @@
+use super::*;
+
+fn path(path: &str) -> CgroupPath {
+    CgroupPath::new(path).unwrap()
+}
+
+fn cpus(list: &str) -> CpuSet {
+    list.parse().unwrap()
+}
+
+/// Groups and their CPUs, on a machine with eight of them; leaves have processes.
+fn tree(groups: &[(&str, &str)]) -> Tree {
+    let mut tree = Tree::new(cpus("0-7"), cpus("0-7"));
+    for (group, list) in groups {
+        tree.put(&path(group), cpus(list));
+        tree.occupy(&path(group), group.matches('/').count() > 1);
+    }
+    tree
+}
+
+fn wanted(pool: &str, exclusive: &[(&str, &str)], tops: &[&str]) -> Wanted {
+    let level = |top: &str| if top.contains("pod") { Level::Pod } else { Level::Class };
+    Wanted {
+        pool: cpus(pool),
+        widest: cpus("0-7"),
+        exclusive: exclusive.iter().map(|(group, list)| (path(group), cpus(list))).collect(),
+        tops: tops.iter().map(|top| (path(top), level(top))).collect(),
+        ..Wanted::default()
+    }
+}
+
+/// The writes of a plan, in order.
+#[track_caller]
+fn check(tree: &mut Tree, wanted: &Wanted, expected: &[&str]) {
+    let mut writes = Vec::new();
+    let outcome = carry_out(tree, wanted, |group, cpus| {
+        writes.push(format!("{group} {cpus}"));
+        true
+    });
+    assert_eq!(writes, expected);
+    assert_eq!(outcome.written, expected.len());
+}
+
+#[test]
+fn two_classes_need_two_writes() {
+    let mut tree = tree(&[
+        ("k/burstable", ""),
+        ("k/burstable/poda/c", "0-7"),
+        ("k/besteffort", ""),
+        ("k/besteffort/podb/c", "0-7"),
+        ("k/podg", ""),
+        ("k/podg/pause", ""),
+    ]);
+    let tops = ["k/burstable", "k/besteffort", "k/podg"];
+    let wanted = wanted("0-1,4-7", &[("k/podg/c", "2-3")], &tops);
+    let expected = ["k/podg/pause 0-1,4-7", "k/burstable 0-1,4-7", "k/besteffort 0-1,4-7"];
+    check(&mut tree, &wanted, &expected);
+    check(&mut tree, &wanted, &[]);
+}
+
+#[test]
+fn siblings_are_written_once_and_the_pod_cuts_them_down() {
+    let mut tree = tree(&[("k/poda", ""), ("k/poda/pause", ""), ("k/poda/side", "0-7")]);
+    tree.put(&path("k/poda/c"), cpus("2-3"));
+    tree.make(&path("k/podb"));
+    let tops = ["k/poda", "k/podb"];
+    let one = wanted("0-1,4-7", &[("k/poda/c", "2-3")], &tops);
+    check(&mut tree, &one, &["k/podb 0-1,4-7", "k/poda/side 0-1,4-7", "k/poda/pause 0-1,4-7"]);
+    let two = wanted("0-1,6-7", &[("k/poda/c", "2-3"), ("k/podb/c", "4-5")], &tops);
+    check(&mut tree, &two, &["k/poda 0-3,6-7"]);
+    assert_eq!(tree.effective(&path("k/poda/side")), cpus("0-1,6-7"));
+}
+
+/// A container's own file is no claim.
+#[test]
+fn a_wide_file_takes_nothing_from_others() {
+    let mut tree = tree(&[
+        ("k/burstable", "0-1,6-7"),
+        ("k/burstable/podx/c", "0-7"),
+        ("k/poda", "0-3,6-7"),
+        ("k/poda/c", "0-7"),
+        ("k/podb", "0-1,4-7"),
+        ("k/podb/c", "4-5"),
+    ]);
+    let exclusive = [("k/poda/c", "2-3"), ("k/podb/c", "4-5")];
+    let wanted = wanted("0-1,6-7", &exclusive, &["k/burstable", "k/poda", "k/podb"]);
+    check(&mut tree, &wanted, &[]);
+    assert_eq!(tree.effective(&path("k/poda/c")), cpus("0-3,6-7"));
+}
+
+#[test]
+fn what_was_not_left_is_not_entered() {
+    let mut tree = tree(&[("k/burstable", ""), ("k/burstable/podx/c", ""), ("k/poda/pause", "")]);
+    let wanted = wanted("0-1,4-7", &[("k/poda/c", "2-3")], &["k/burstable", "k/poda"]);
+    let outcome = carry_out(&mut tree, &wanted, |group, _| group.as_str() != "k/burstable");
+    assert_eq!((outcome.failed, outcome.withheld), (vec![path("k/burstable")], cpus("2-3")));
+    assert_eq!(tree.cpus(&path("k/poda")), Some(cpus("0-1,4-7")));
+    let outcome = carry_out(&mut tree, &wanted, |_, _| true);
+    assert_eq!((outcome.written, outcome.withheld), (2, CpuSet::EMPTY));
+    assert_eq!(tree.cpus(&path("k/poda")), Some(cpus("0-7")));
+}
+
+/// The container has a smaller claim, and the runtime has not changed it yet.
+#[test]
+fn cpus_that_a_container_has_still_to_leave_are_not_shared() {
+    let mut tree = tree(&[
+        ("k/burstable", "0-1"),
+        ("k/burstable/podx/c", ""),
+        ("k/poda", "0-7"),
+        ("k/poda/c", "2-7"),
+    ]);
+    let wanted = wanted("0-1,4-7", &[("k/poda/c", "2-3")], &["k/burstable", "k/poda"]);
+    let outcome = carry_out(&mut tree, &wanted, |_, _| panic!("nothing to write"));
+    assert_eq!(outcome.withheld, cpus("4-7"));
+    tree.write(&path("k/poda/c"), cpus("2-3")).unwrap();
+    check(&mut tree, &wanted, &["k/burstable 0-1,4-7"]);
+}
+
+#[test]
+fn pods_of_a_class_are_loosened_when_its_last_exclusive_container_has_gone() {
+    let mut tree =
+        tree(&[("k/burstable", ""), ("k/burstable/poda/c", ""), ("k/burstable/podx/pause", "")]);
+    let tight = wanted("0-1,4-7", &[("k/burstable/podx/c", "2-3")], &["k/burstable"]);
+    let expected = ["k/burstable/podx/pause 0-1,4-7", "k/burstable/poda 0-1,4-7"];
+    check(&mut tree, &tight, &expected);
+    tree.remove(&path("k/burstable/podx"));
+    let loose = wanted("0-5", &[("k/podg/c", "6-7")], &["k/burstable"]);
+    check(&mut tree, &loose, &["k/burstable/poda 0-7", "k/burstable 0-5"]);
+}
+
+#[test]
+fn others_exclusive_cpus_are_no_bound() {
+    let mut tree = tree(&[("k/burstable", "2-3"), ("k/burstable/poda/c", ""), ("k/podg/c", "2-3")]);
+    let mut wanted = wanted("0-1,4-7", &[("k/podg/c", "2-3")], &["k/burstable"]);
+    wanted.bounds.insert(path("k/burstable"), cpus("2-3"));
+    check(&mut tree, &wanted, &["k/burstable 0-1,4-7"]);
+    wanted.bounds.insert(path("k/burstable"), cpus("0-4"));
+    check(&mut tree, &wanted, &["k/burstable 0-1,4"]);
+}
+
+/// Where a class cannot be relied on, pods are bound; where a pod cannot, its containers.
+#[test]
+fn below_what_cannot_be_relied_on_each_is_bound_by_itself() {
+    let mut tree = tree(&[
+        ("k/burstable", "0-7"),
+        ("k/burstable/poda/c", "0-7"),
+        ("k/burstable/podb/c", "0-7"),
+    ]);
+    let mut wanted = wanted("0-1,4-7", &[("k/podg/c", "2-3")], &["k/burstable"]);
+    wanted.distrusted = [path("k/burstable"), path("k/burstable/poda")].into();
+    check(&mut tree, &wanted, &["k/burstable/podb 0-1,4-7", "k/burstable/poda/c 0-1,4-7"]);
+}
+
+/// The pool moves to other CPUs altogether.
+#[test]
+fn no_cut_is_ever_empty() {
+    let mut tree = tree(&[
+        ("k/burstable", "0-3"),
+        ("k/burstable/poda", "0-1"),
+        ("k/burstable/poda/c", ""),
+        ("k/burstable/podx", "0-3"),
+        ("k/burstable/podx/c", "2-3"),
+        ("k/burstable/podx/pause", "0-1,4-7"),
+    ]);
+    let wanted =
+        wanted("4-7", &[("k/burstable/podx/c", "2-3"), ("k/podg/c", "0-1")], &["k/burstable"]);
+    let expected =
+        ["k/burstable 0-7", "k/burstable/poda 4-7", "k/burstable/podx 2-7", "k/burstable 2-7"];
+    check(&mut tree, &wanted, &expected);
+}

@@ -1,0 +1,416 @@
+//! Random trees of cgroups, random events, and a plan after each: what must always hold does after
+//! every single write, and wherever the plan is cut short.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
+
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::exclusivity::{Level, Outcome, Tree, Wanted, carry_out};
+use nri_cpu_manager::ledger::CgroupPath;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What happens next. Numbers are taken modulo what exists.
+#[derive(Debug, Clone)]
+enum Op {
+    /// A pod in a class or in none, with so many containers that share CPUs, and so many exclusive
+    /// CPUs for one more.
+    Pod {
+        class: usize,
+        shared: usize,
+        exclusive: usize,
+    },
+    /// The runtime makes the exclusive container of a pod, or sets what was decided since.
+    Runtime {
+        pod: usize,
+    },
+    /// A container that shares CPUs starts in a pod.
+    Start {
+        pod: usize,
+    },
+    /// The exclusive container of a pod gets another number of CPUs, on others as far as there are.
+    Move {
+        pod: usize,
+        exclusive: usize,
+    },
+    End {
+        pod: usize,
+    },
+    /// Another program writes into a group.
+    Foreign {
+        group: usize,
+        mask: u8,
+    },
+    /// A group without processes is emptied, as systemd does; on some kernels, any group.
+    Emptied {
+        group: usize,
+    },
+    Hotplug {
+        mask: u8,
+    },
+    /// A group turns out not to be reliable, or is relied on again.
+    Distrust {
+        group: usize,
+    },
+    /// The plugin dies after so many writes, and starts anew.
+    Crash {
+        after: usize,
+    },
+    /// The kernel refuses writes into every group of this residue.
+    Refuse {
+        residue: usize,
+    },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let pod = 0..16usize;
+    prop_oneof![
+        6 => (0..4usize, 0..3usize, 0..4usize)
+            .prop_map(|(class, shared, exclusive)| Op::Pod { class, shared, exclusive }),
+        6 => pod.clone().prop_map(|pod| Op::Runtime { pod }),
+        2 => pod.clone().prop_map(|pod| Op::Start { pod }),
+        4 => (pod.clone(), 0..4usize).prop_map(|(pod, exclusive)| Op::Move { pod, exclusive }),
+        3 => pod.prop_map(|pod| Op::End { pod }),
+        2 => (0..64usize, any::<u8>()).prop_map(|(group, mask)| Op::Foreign { group, mask }),
+        2 => (0..64usize).prop_map(|group| Op::Emptied { group }),
+        1 => any::<u8>().prop_map(|mask| Op::Hotplug { mask }),
+        1 => (0..64usize).prop_map(|group| Op::Distrust { group }),
+        2 => (0..6usize).prop_map(|after| Op::Crash { after }),
+        1 => (0..5usize).prop_map(|residue| Op::Refuse { residue }),
+    ]
+}
+
+/// The kubelet's groups, by driver and by what they are nested in.
+const ROOTS: [&str; 3] = ["kubepods", "kubepods.slice", "kubelet.slice/kubelet-kubepods.slice"];
+
+struct Pod {
+    group: CgroupPath,
+    class: Option<CgroupPath>,
+    /// Its exclusive container's CPUs.
+    claim: CpuSet,
+    born: usize,
+}
+
+struct Node {
+    kernel: Tree,
+    online: CpuSet,
+    root: &'static str,
+    pods: Vec<Pod>,
+    bounds: BTreeMap<CgroupPath, CpuSet>,
+    distrusted: BTreeSet<CgroupPath>,
+    refused: Option<usize>,
+    names: usize,
+    disturbed: bool,
+}
+
+static WRITES: AtomicUsize = AtomicUsize::new(0);
+
+fn path(path: &str) -> CgroupPath {
+    CgroupPath::new(path).unwrap()
+}
+
+fn all() -> CpuSet {
+    "0-11".parse().unwrap()
+}
+
+fn mask(mask: u8) -> CpuSet {
+    (0..12).filter(|cpu| mask >> (cpu % 8) & 1 == 1).map(|cpu| CpuSet::of(cpu).unwrap()).collect()
+}
+
+impl Pod {
+    fn leaf(&self, name: &str) -> CgroupPath {
+        path(&format!("{}/{name}", self.group))
+    }
+}
+
+impl Node {
+    fn new(root: &'static str, later: bool) -> Node {
+        let kernel = Tree::new(all(), all());
+        Node {
+            kernel: if later { kernel.emptying_populated() } else { kernel },
+            online: all(),
+            root,
+            pods: Vec::new(),
+            bounds: BTreeMap::new(),
+            distrusted: BTreeSet::new(),
+            refused: None,
+            names: 0,
+            disturbed: false,
+        }
+    }
+
+    fn claims(&self) -> CpuSet {
+        self.pods.iter().map(|pod| pod.claim).collect()
+    }
+
+    fn pool(&self) -> CpuSet {
+        self.online - self.claims()
+    }
+
+    /// CPUs for a claim, with one left for the pool.
+    fn choose(&self, n: usize, but: CpuSet) -> CpuSet {
+        let free = self.pool() - self.online.lowest(1);
+        let fresh = (free - but).lowest(n);
+        fresh | (free & but).lowest(n - fresh.len())
+    }
+
+    fn wanted(&self) -> Wanted {
+        let exclusive = self.pods.iter().filter(|pod| !pod.claim.is_empty());
+        let mut tops = BTreeMap::new();
+        for pod in &self.pods {
+            match &pod.class {
+                Some(class) => tops.insert(class.clone(), Level::Class),
+                None => tops.insert(pod.group.clone(), Level::Pod),
+            };
+        }
+        Wanted {
+            pool: self.pool(),
+            widest: all(),
+            exclusive: exclusive.map(|pod| (pod.leaf("main"), pod.claim)).collect(),
+            tops,
+            bounds: self.bounds.clone(),
+            distrusted: self.distrusted.clone(),
+            ..Wanted::default()
+        }
+    }
+
+    /// Containers that run on CPUs which are exclusive to another that runs there.
+    fn overlaps(&self) -> BTreeSet<(CgroupPath, CgroupPath, usize)> {
+        let leaves = || self.kernel.groups().filter(|group| self.is_leaf(group));
+        let mut overlaps = BTreeSet::new();
+        for pod in self.pods.iter().filter(|pod| !pod.claim.is_empty()) {
+            let main = pod.leaf("main");
+            if !self.kernel.contains(&main) {
+                continue;
+            }
+            let own = self.kernel.effective(&main) & pod.claim;
+            for other in leaves().filter(|other| **other != main) {
+                for cpu in &(self.kernel.effective(other) & own) {
+                    overlaps.insert((main.clone(), other.clone(), cpu));
+                }
+            }
+        }
+        overlaps
+    }
+
+    fn is_leaf(&self, group: &CgroupPath) -> bool {
+        self.pods.iter().any(|pod| group.is_below(&pod.group))
+    }
+
+    /// Groups that run on all of their parent's CPUs, as they have none in common with it. Those
+    /// that cannot be written cannot be kept from that.
+    fn empty_cuts(&self) -> BTreeSet<CgroupPath> {
+        let groups = self.kernel.groups().filter(|group| !self.is_refused(group));
+        groups.filter(|group| self.kernel.is_cut_empty(group)).cloned().collect()
+    }
+
+    fn is_refused(&self, group: &CgroupPath) -> bool {
+        let number = group.as_str().bytes().map(usize::from).sum::<usize>();
+        self.refused.is_some_and(|residue| number % 5 == residue)
+    }
+
+    /// Plans, and makes at most so many writes.
+    fn follow(&mut self, most: usize) -> Outcome {
+        let wanted = self.wanted();
+        let mut tree = self.kernel.clone();
+        let differ = |node: &Node| {
+            let mut done = node.kernel.clone();
+            carry_out(&mut done, &wanted, |_, _| true);
+            done.groups().filter(|group| done.cpus(group) != node.kernel.cpus(group)).count()
+        };
+        let entering = wanted.exclusive.iter().filter(|(leaf, claim)| {
+            !self.kernel.contains(leaf) || !claim.is_subset(&self.kernel.effective(leaf))
+        });
+        let (differing, entering) = (differ(self), entering.count());
+        let (mut overlaps, mut cuts) = (self.overlaps(), self.empty_cuts());
+        let at_rest = wanted.exclusive.iter().all(|(leaf, claim)| {
+            !self.kernel.contains(leaf) || self.kernel.effective(leaf).is_subset(claim)
+        });
+        let room = at_rest && cuts.is_empty() && !self.disturbed;
+        let mut left = most;
+        let outcome = carry_out(&mut tree, &wanted, |group, value| {
+            if left == 0 || self.is_refused(group) {
+                return false;
+            }
+            left -= 1;
+            assert!(!value.is_empty(), "{group} is emptied");
+            let before = self.kernel.clone();
+            self.kernel.write(group, value).unwrap();
+            WRITES.fetch_add(1, Ordering::Relaxed);
+            let (now, empty) = (self.overlaps(), self.empty_cuts());
+            assert!(
+                now.is_subset(&overlaps),
+                "{group} := {value}: {now:?}\n{before:#?}\n{wanted:#?}"
+            );
+            assert!(
+                empty.is_subset(&cuts),
+                "{group} := {value}: {empty:?}\n{before:#?}\n{wanted:#?}"
+            );
+            (overlaps, cuts) = (now, empty);
+            true
+        });
+        assert_eq!(tree, self.kernel);
+        if most == usize::MAX && self.refused.is_none() {
+            assert_eq!(outcome.failed, []);
+            // What containers enter, class and pod, may have to be written twice.
+            if room {
+                assert!(outcome.written <= differing + 2 * entering, "{outcome:?} {wanted:#?}");
+            }
+            let again = carry_out(&mut tree, &wanted, |group, value| {
+                panic!("{group} := {value} {wanted:#?}")
+            });
+            assert_eq!(again.written, 0);
+            if self.bounds.is_empty() {
+                assert_eq!(self.overlaps(), BTreeSet::new(), "{:#?}\n{wanted:#?}", self.kernel);
+            }
+        }
+        outcome
+    }
+
+    fn apply(&mut self, op: Op) {
+        let count = self.pods.len().max(1);
+        let groups: Vec<CgroupPath> = self.kernel.groups().cloned().collect();
+        match op {
+            Op::Pod { class, shared, exclusive } => {
+                let class = (class < 2).then(|| path(&format!("{}/class{class}", self.root)));
+                self.names += 1;
+                let above = class.as_ref().map_or(self.root, CgroupPath::as_str);
+                let group = path(&format!("{above}/pod{}", self.names));
+                let claim = self.choose(exclusive, CpuSet::EMPTY);
+                self.kernel.make(&group);
+                self.pods.push(Pod { group, class, claim: CpuSet::EMPTY, born: 0 });
+                let at = self.pods.len() - 1;
+                self.make(at, "pause", CpuSet::EMPTY);
+                self.follow(usize::MAX);
+                for _ in 0..shared {
+                    self.start(at);
+                }
+                self.pods[at].claim = claim;
+            }
+            Op::Runtime { pod } => {
+                let at = pod % count;
+                if self.pods.get(at).is_none_or(|pod| pod.claim.is_empty()) {
+                    return;
+                }
+                // Others have to leave before it is answered. Where the pod's own groups cannot be
+                // written, the runtime has to do that, which is none of this test's.
+                let failed = self.follow(usize::MAX).failed;
+                let pod = &self.pods[at];
+                let own = |group: &CgroupPath| group == &pod.group || group.is_below(&pod.group);
+                if failed.iter().any(own) {
+                    return;
+                }
+                let (leaf, claim) = (pod.leaf("main"), pod.claim);
+                let before = self.overlaps();
+                let mut kernel = self.kernel.clone();
+                kernel.put(&leaf, claim);
+                kernel.occupy(&leaf, true);
+                std::mem::swap(&mut self.kernel, &mut kernel);
+                let enters = !self.overlaps().is_subset(&before);
+                assert!(
+                    !enters || !self.distrusted.is_empty(),
+                    "{leaf} := {claim} {:#?}",
+                    self.kernel
+                );
+                if enters {
+                    self.kernel = kernel;
+                }
+            }
+            Op::Start { pod } if !self.pods.is_empty() => self.start(pod % count),
+            Op::Move { pod, exclusive } if !self.pods.is_empty() => {
+                let at = pod % count;
+                let before = self.pods[at].claim;
+                self.pods[at].claim = self.choose(exclusive, before);
+                if self.pods[at].claim.is_empty() && !before.is_empty() {
+                    let (leaf, told) = (self.pods[at].leaf("main"), all());
+                    self.follow(usize::MAX);
+                    if self.kernel.contains(&leaf) {
+                        self.kernel.put(&leaf, told);
+                    }
+                }
+            }
+            Op::End { pod } if !self.pods.is_empty() => {
+                let pod = self.pods.remove(pod % count);
+                self.kernel.remove(&pod.group);
+                self.bounds.retain(|group, _| *group != pod.group);
+                self.distrusted.retain(|group| *group != pod.group);
+            }
+            Op::Foreign { group, mask: bits } if !groups.is_empty() => {
+                let group = &groups[group % groups.len()];
+                // Above the groups that are bound, the pool stays possible.
+                let top = self.root == group.as_str() || path(self.root).is_below(group);
+                let value = mask(bits) | if top { all().lowest(1) } else { CpuSet::EMPTY };
+                if self.kernel.write(group, value).is_ok() {
+                    self.disturbed = true;
+                    if !self.is_leaf(group) && !value.is_empty() {
+                        self.bounds.insert(group.clone(), value);
+                    }
+                }
+            }
+            Op::Emptied { group } if !groups.is_empty() => {
+                let _ = self.kernel.write(&groups[group % groups.len()], CpuSet::EMPTY);
+            }
+            Op::Hotplug { mask: bits } => {
+                // Two always stay, and those of a claim that goes offline are taken out of it.
+                self.online = mask(bits) | all().lowest(2);
+                self.kernel.set_online(self.online);
+                for pod in &mut self.pods {
+                    pod.claim &= self.online;
+                }
+                self.disturbed = true;
+            }
+            Op::Distrust { group } if !groups.is_empty() => {
+                let group = groups[group % groups.len()].clone();
+                let binds = self
+                    .pods
+                    .iter()
+                    .any(|pod| pod.group == group || pod.class.as_ref() == Some(&group));
+                if !self.distrusted.remove(&group) && binds {
+                    self.distrusted.insert(group);
+                }
+            }
+            Op::Crash { after } => return drop(self.follow(after)),
+            Op::Refuse { residue } => {
+                self.refused = self.refused.is_none().then_some(residue);
+                return drop(self.follow(usize::MAX));
+            }
+            _ => {}
+        }
+        self.follow(usize::MAX);
+    }
+
+    fn make(&mut self, pod: usize, name: &str, told: CpuSet) {
+        let leaf = self.pods[pod].leaf(name);
+        self.kernel.put(&leaf, told);
+        self.kernel.occupy(&leaf, true);
+    }
+
+    fn start(&mut self, pod: usize) {
+        self.follow(usize::MAX);
+        self.pods[pod].born += 1;
+        let told = all() - self.pods[pod].claim;
+        self.make(pod, &format!("c{}", self.pods[pod].born), told);
+    }
+}
+
+fn play(root: usize, later: bool, ops: Vec<Op>) {
+    let mut node = Node::new(ROOTS[root], later);
+    ops.into_iter().for_each(|op| node.apply(op));
+}
+
+#[test]
+fn every_single_write_is_legal() {
+    // As `PROPTEST_CASES` says, so that a longer run checks more.
+    let cases = ProptestConfig::default().cases.max(3000);
+    let mut runner = TestRunner::new(ProptestConfig { cases, ..ProptestConfig::default() });
+    let plays = (0..ROOTS.len(), any::<bool>(), prop::collection::vec(op(), 1..60));
+    let played = runner.run(&plays, |(root, later, ops)| {
+        play(root, later, ops);
+        Ok(())
+    });
+    played.unwrap_or_else(|failure| panic!("{failure}"));
+    let writes = WRITES.load(Ordering::Relaxed);
+    println!("{writes} single writes checked, in {cases} random histories");
+    assert!(writes >= 100_000, "{writes} writes are too few");
+}

@@ -1,0 +1,89 @@
+//! The node's cgroups: after each decision they are made what they have to be, and after every single
+//! write no container runs on exclusive CPUs of another that runs there.
+
+use super::{Instance, Node, exclusive};
+use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::exclusivity::{Layout, carry_out};
+use nri_cpu_manager::ledger::{CgroupPath, Mechanism, Pod, Stance};
+
+/// A kubelet's group for a pod.
+pub(super) fn of_pod(serial: usize, guaranteed: bool) -> Option<CgroupPath> {
+    let class = if guaranteed { "" } else { "kubepods-burstable.slice/" };
+    CgroupPath::new(&format!("kubepods.slice/{class}pod{serial}.slice"))
+}
+
+impl Node {
+    pub(super) fn make_groups(&mut self, pod: &Pod) {
+        let group = pod.cgroup.as_ref().unwrap();
+        let pause = CgroupPath::new(&format!("{group}/pause")).unwrap();
+        self.kernel.make(&pause);
+        self.kernel.occupy(&pause, true);
+    }
+
+    /// The runtime sets a container's CPUs.
+    pub(super) fn set_group(&mut self, id: &str) {
+        let Some(Instance { container, adjustment, .. }) = self.instances.get(id) else { return };
+        let cpus = adjustment.map_or(CpuSet::EMPTY, |adjustment| adjustment.cpus());
+        self.kernel.put(container.cgroup.as_ref().unwrap(), cpus);
+    }
+
+    pub(super) fn follow_groups(&mut self) {
+        let alive = |group: &CgroupPath| {
+            self.instances.values().any(|instance| {
+                !instance.stopped && instance.container.cgroup.as_ref() == Some(group)
+            })
+        };
+        let ended = |group: &&CgroupPath| group.as_str().contains("/c") && !alive(group);
+        let ended: Vec<CgroupPath> = self.kernel.groups().filter(ended).cloned().collect();
+        ended.iter().for_each(|group| self.kernel.remove(group));
+        self.kernel.set_online(self.topology.online());
+        let assigns = self.ledger.stance() == Stance::Assign;
+        if self.mechanism != Mechanism::Groups || !assigns || self.ledger.bound().is_empty() {
+            return;
+        }
+        let layout = Layout::of(&self.ledger);
+        let mut tree = self.kernel.clone();
+        let mut overlaps = self.overlaps();
+        carry_out(&mut tree, layout.wanted(), |group, cpus| {
+            self.kernel.write(group, cpus).unwrap();
+            let now = self.overlaps();
+            assert!(
+                now.iter().all(|overlap| overlaps.contains(overlap)),
+                "{group} := {cpus}: {now:?} {:#?} {layout:#?}",
+                self.kernel
+            );
+            overlaps = now;
+            true
+        });
+        assert_eq!(tree, self.kernel);
+        assert_eq!(self.overlaps(), [], "{:#?} {layout:#?}", self.kernel);
+    }
+
+    /// Of each container the other ones on CPUs that it has for itself and runs on.
+    fn overlaps(&self) -> Vec<(CgroupPath, CgroupPath, CpuSet)> {
+        let mut overlaps = Vec::new();
+        let running = self.instances.values().filter(|instance| !instance.stopped);
+        let decided = |instance: &Instance| {
+            let target = self.ledger.target(&instance.container.id)?;
+            if target.adjustment.is_exclusive() { Some(target.adjustment.cpus()) } else { None }
+        };
+        for instance in running.filter(|instance| exclusive(instance.adjustment).is_some()) {
+            let group = instance.container.cgroup.as_ref().unwrap();
+            let Some(claim) = decided(instance) else { continue };
+            let own = self.kernel.effective(group) & claim;
+            // A pod whose only container could not be made is forgotten, with its pause container.
+            let known: Vec<CgroupPath> = self.ledger.places().filter_map(|pod| pod.group).collect();
+            let leaves = self.kernel.groups().filter(|leaf| {
+                let of_known = leaf.parent().is_some_and(|pod| known.contains(&pod));
+                leaf.as_str().contains("/c") || (leaf.as_str().ends_with("/pause") && of_known)
+            });
+            for other in leaves.filter(|leaf| *leaf != group) {
+                let both = self.kernel.effective(other) & own;
+                if !both.is_empty() {
+                    overlaps.push((group.clone(), other.clone(), both));
+                }
+            }
+        }
+        overlaps
+    }
+}

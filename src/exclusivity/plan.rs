@@ -338,7 +338,7 @@ impl<'a> Survey<'a> {
 
     fn loosen_below(&mut self, group: &CgroupPath, cpus: CpuSet) {
         let Survey { tree, wanted, .. } = *self;
-        for below in tree.below(group) {
+        for below in tree.below(group).filter(|below| !wanted.apart.contains(*below)) {
             let set = tree.cpus(below).unwrap_or_default();
             // Others may keep it on fewer CPUs, as long as any of them are left.
             let bound = wanted.bounds.contains_key(below) && !set.is_disjoint(&cpus);

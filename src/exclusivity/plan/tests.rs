@@ -168,3 +168,17 @@ fn no_cut_is_ever_empty() {
         ["k/burstable 0-7", "k/burstable/poda 4-7", "k/burstable/podx 2-7", "k/burstable 2-7"];
     check(&mut tree, &wanted, &expected);
 }
+
+/// Nothing in its class is kept by groups, so that the class is loose; but its CPUs are its own.
+#[test]
+fn a_partition_is_not_loosened() {
+    let mut tree = tree(&[
+        ("k/burstable", ""),
+        ("k/burstable/poda", "0-3"),
+        ("k/burstable/poda/c", "2-3"),
+        ("k/burstable/podb/c", "5"),
+    ]);
+    let mut wanted = wanted("0-7", &[], &["k/burstable"]);
+    wanted.apart.insert(path("k/burstable/poda/c"));
+    check(&mut tree, &wanted, &["k/burstable/poda 0-7", "k/burstable/podb/c 0-7"]);
+}

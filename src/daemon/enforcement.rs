@@ -206,6 +206,7 @@ impl Enforcement {
     /// Makes all groups what they have to be by now. Says whether the runtime has to update other
     /// containers than before.
     pub(super) async fn bind(&mut self, scope: Scope, keeper: &mut Keeper) -> bool {
+        self.due = None;
         if self.mechanism() == Mechanism::Runtime {
             return false;
         }

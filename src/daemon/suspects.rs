@@ -37,6 +37,9 @@ pub(super) struct Suspects {
     late: HashMap<ContainerId, Instant>,
     /// How often a container was found to be late.
     pub(super) times_late: u64,
+    /// How many containers were not as decided at the last two looks. A repair changes that with the
+    /// next look, so that a program which drifts them again and again does not stay unseen.
+    drifting: usize,
 }
 
 impl Suspects {
@@ -69,6 +72,7 @@ impl Suspects {
             }
             self.suspects.insert(id, (finding, looks));
         }
+        self.drifting = self.suspects.values().filter(|(_, looks)| *looks > 1).count();
         confirmed
     }
 
@@ -87,9 +91,8 @@ impl Suspects {
         overdue.unwrap_or(now + PERIOD).clamp(now + AGAIN, now + PERIOD)
     }
 
-    /// How many containers were not as decided at the last two looks.
     pub(super) fn drifting(&self) -> usize {
-        self.suspects.values().filter(|(_, looks)| *looks > 1).count()
+        self.drifting
     }
 
     /// Containers that were late at the last look.

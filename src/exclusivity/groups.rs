@@ -95,7 +95,7 @@ impl Groups {
             wanted.tops.extend(classes.map(|class| (class.clone(), Level::Class)));
             let mut tree = read(&on, &wanted, scope);
             self.observe(&tree, layout, now);
-            self.restrict(&mut wanted);
+            self.restrict(&mut wanted, layout);
             if !self.remember(&tree, &wanted) {
                 break;
             }
@@ -212,14 +212,14 @@ impl Groups {
     }
 
     /// Adds what is known of single groups.
-    fn restrict(&self, wanted: &mut Wanted) {
+    fn restrict(&self, wanted: &mut Wanted, layout: &Layout) {
         let bounds = self.memory.groups().filter(|(_, record)| !record.bound.is_empty());
         wanted.bounds = bounds.map(|(group, record)| (group.clone(), record.bound)).collect();
         wanted.distrusted = self.distrusted.keys().cloned().collect();
         if self.empties_populated {
             let groups = wanted.tops.iter().filter(|(_, level)| **level != Level::Leaf);
             wanted.distrusted.extend(groups.map(|(group, _)| group.clone()));
-            wanted.distrusted.extend(wanted.exclusive.keys().filter_map(CgroupPath::parent));
+            wanted.distrusted.extend(layout.pods.iter().map(|pod| pod.group.clone()));
         }
         wanted.apart.extend(self.own.iter().map(|(group, _)| group.clone()));
     }

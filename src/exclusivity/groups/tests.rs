@@ -122,7 +122,7 @@ fn where_classes_can_be_cleared_at_any_time_pods_containers_are_bound() {
     node.follow("0-5");
     node.set(CLASS, "");
     node.report("0-5");
-    assert_eq!(node.get("kubepods/burstable/poda"), "0-5");
+    assert_eq!(node.get("kubepods/burstable/poda/c"), "0-5");
 }
 
 /// After a loss of the memory the value that would be written is no bound.

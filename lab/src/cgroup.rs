@@ -217,6 +217,16 @@ fn pod_directory(pod: &Pod) -> PathBuf {
     Path::new(ROOT).join(pod.cgroup_parent().trim_start_matches('/'))
 }
 
+/// Clears what a plugin has left in the groups of classes. With the cgroupfs driver these outlive
+/// their pods, and a plugin without the memory of the one before would take it for an administrator's.
+pub fn clear_classes() {
+    for class in ["burstable", "besteffort"] {
+        let cpus = Path::new("/sys/fs/cgroup/kubepods").join(class).join("cpuset.cpus");
+        // Not every machine has it.
+        let _ = fs::write(cpus, "\n");
+    }
+}
+
 /// Removes a pod's cgroup in every hierarchy.
 ///
 /// # Errors

@@ -244,6 +244,7 @@ impl<'a> Player<'a> {
             Step::Clear => {
                 self.node.remove_all()?;
                 self.uninstall()?;
+                cgroup::clear_classes();
             }
         }
         Ok(Outcome::Done)

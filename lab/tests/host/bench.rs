@@ -218,7 +218,7 @@ fn wait_for(path: &Path) -> String {
 
 /// Whether something becomes true within ten seconds.
 pub(crate) fn eventually(condition: impl Fn() -> bool) -> bool {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
         if Instant::now() > deadline {
             return false;

@@ -33,8 +33,8 @@ pub(super) struct Enforcement {
     writer: Result<Writer, ProbeError>,
     groups: Groups,
     watch: Watch,
-    /// What the groups were made last; `None` if they are left alone.
-    followed: Option<Layout>,
+    /// Whether all groups were made what they have to be; later only those that bind are read.
+    followed: bool,
     /// What the last look found.
     pub(super) report: Report,
     pub(super) written: u64,
@@ -96,7 +96,7 @@ impl Enforcement {
             writer: hierarchy.map(|hierarchy| Writer::new(hierarchy, partition)),
             groups,
             watch: Watch::default(),
-            followed: None,
+            followed: false,
             report: Report::default(),
             written: 0,
             due: None,
@@ -198,7 +198,7 @@ impl Enforcement {
             },
         }
         if scope == Scope::All {
-            self.followed = None;
+            self.followed = false;
         }
         Ok(())
     }
@@ -215,23 +215,16 @@ impl Enforcement {
             return false;
         }
         let layout = Layout::of(&keeper.ledger);
-        let scope = if self.followed.is_none() { Scope::All } else { scope };
-        let (before, groups) = (self.report.unbound.clone(), std::mem::take(&mut self.groups));
-        let given = layout.clone();
-        let (groups, report) = blocking(move || {
-            let mut groups = groups;
-            let report = groups.follow(&given, scope);
-            (groups, report)
-        })
-        .await;
-        self.groups = groups;
+        let scope = if self.followed { scope } else { Scope::All };
+        let report = self.with_groups(move |groups| groups.follow(&layout, scope)).await;
+        let before = std::mem::replace(&mut self.report, report).unbound;
+        let report = &self.report;
         self.watch.set(self.groups.binding_files());
         self.written += report.written;
         self.errors += report.errors;
         let waits = !report.withheld.is_empty() || report.deferred;
         self.due = waits.then(|| Instant::now() + PAUSE);
-        self.followed = Some(layout);
-        self.report = report;
+        self.followed = true;
         if scope != Scope::All {
             // Only a look at all groups finds those that are missing.
             let kept = before.iter().filter(|(pod, _)| keeper.ledger.has_pod(pod));
@@ -252,23 +245,36 @@ impl Enforcement {
     /// there. What cannot be undone is tried again with the next look.
     pub(super) async fn let_go(&mut self, ledger: &Ledger) {
         self.end_left().await;
-        let (groups, widest) = (std::mem::take(&mut self.groups), ledger.possible());
-        let (groups, (undone, errors)) = blocking(move || {
-            let mut groups = groups;
+        let widest = ledger.possible();
+        let release = move |groups: &mut Groups| {
             let (undone, mut errors) = groups.release(widest);
             let (quotas, more) = groups.restore_quotas();
             errors.extend(more);
-            (groups, (undone + quotas, errors))
-        })
-        .await;
-        self.groups = groups;
-        self.followed = None;
+            (undone + quotas, errors)
+        };
+        let (undone, errors) = self.with_groups(release).await;
+        self.followed = false;
         if undone > 0 {
             log::info!("cgroups restored: {undone}");
         }
         for error in errors {
             log::warn!("a cgroup stays bound, and is tried again: {error}");
         }
+    }
+
+    /// Works on the groups off this thread.
+    async fn with_groups<T: Default + Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Groups) -> T + Send + 'static,
+    ) -> T {
+        let mut groups = std::mem::take(&mut self.groups);
+        let (groups, result) = blocking(move || {
+            let result = work(&mut groups);
+            (groups, result)
+        })
+        .await;
+        self.groups = groups;
+        result
     }
 
     async fn end_left(&mut self) {
@@ -328,9 +334,13 @@ impl Enforcement {
                 true
             }
         };
-        // A partition that is in force binds others, so that groups need not any more.
-        self.bind(Scope::Binding, keeper).await;
-        !refused && self.mechanism() == Mechanism::Partitions
+        // Partitions that are in force bind others, so that groups need not any more: once for all
+        // that are settled in a row.
+        let partitions = self.mechanism() == Mechanism::Partitions;
+        if refused || (partitions && self.unsettled.is_empty()) {
+            self.bind(Scope::Binding, keeper).await;
+        }
+        partitions && !refused
     }
 
     /// Writes what a container's group has to be, and its pod's quota. A failure of the latter does
@@ -353,14 +363,11 @@ impl Enforcement {
     /// Lifts a pod's CFS quota for an exclusive container, or restores it. Returns whether that
     /// worked.
     pub(super) async fn settle_pod_quota(&mut self, placed: Target) -> bool {
-        let groups = std::mem::take(&mut self.groups);
-        let (groups, failed) = blocking(move || {
-            let mut groups = groups;
+        let settle = move |groups: &mut Groups| {
             let result = groups.settle_pod_quota(&placed);
-            (groups, result.err().map(|error| format!("{}: {error}", placed.subject)))
-        })
-        .await;
-        self.groups = groups;
+            result.err().map(|error| format!("{}: {error}", placed.subject))
+        };
+        let failed = self.with_groups(settle).await;
         if let Some(why) = &failed {
             self.errors += 1;
             log::warn!("{why}");

@@ -8,7 +8,7 @@ use super::affinity;
 use super::cgroup_tree::Tree;
 use super::files::{CPUS, Scope, is_early, read, undo, wanted_now, write};
 use super::hierarchy::{FileError, Hierarchy};
-use super::memory::Memory;
+use super::memory::{Memory, Record};
 use super::plan::{Outcome, carry_out};
 use super::quota;
 use super::wanted::{Layout, Level, Wanted};
@@ -57,7 +57,6 @@ pub struct Groups {
     empties_populated: bool,
     /// Whether partitions are made beside the groups.
     pub partitions: bool,
-    deferred: bool,
     /// Pods whose group was missing at the last look at all groups.
     missing: BTreeSet<PodUid>,
     /// This program's own container, which it cannot write, and where its threads were put.
@@ -102,7 +101,7 @@ impl Groups {
             let before = report.errors;
             let Outcome { written, withheld, .. } = carry_out(&mut tree, &wanted, |group, cpus| {
                 if self.partitions && is_early(&on, group, cpus) {
-                    self.deferred = true;
+                    report.deferred = true;
                     return false;
                 }
                 match write(&on, group, cpus) {
@@ -116,7 +115,6 @@ impl Groups {
             });
             report.written += written as u64;
             report.withheld = withheld;
-            report.deferred |= std::mem::take(&mut self.deferred);
             self.settle(layout, &tree);
             if report.errors == before {
                 break;
@@ -166,7 +164,7 @@ impl Groups {
                     wording::cpus(set)
                 );
                 self.memory.change(group, |record| {
-                    *record = super::memory::Record {
+                    *record = Record {
                         before: set,
                         bound: set - others,
                         ours: Vec::new(),

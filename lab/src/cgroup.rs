@@ -15,7 +15,7 @@ mod files;
 mod slice;
 
 pub use driver::Driver;
-pub(crate) use files::{ROOT, write};
+pub(crate) use files::{ROOT, read, write};
 
 const CLASSES: [&str; 3] = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
 
@@ -72,11 +72,16 @@ pub fn add_pod(pod: &Pod) -> Result<()> {
         return Ok(());
     }
     match pod.driver {
-        Driver::Cgroupfs => make(&pod_directory(pod))?,
-        Driver::Systemd => slice::start(&pod.cgroup_parent())?,
+        Driver::Cgroupfs => {
+            make(&pod_directory(pod))?;
+            set_share(pod)?;
+            set_limit(pod)
+        }
+        Driver::Systemd => {
+            let limit = limit(pod).map(cpu_quota).unwrap_or_default();
+            slice::add(&pod.cgroup_parent(), &format!("{}\n{limit}", cpu_weight(pod)))
+        }
     }
-    set_share(pod)?;
-    set_limit(pod)
 }
 
 /// Writes a pod's share of CPU time to its cgroup.
@@ -87,10 +92,12 @@ pub fn set_share(pod: &Pod) -> Result<()> {
     if !is_v2() {
         return Ok(());
     }
-    let weight = weight(pod.resources().cpu_shares).to_string();
     match pod.driver {
-        Driver::Cgroupfs => write(&pod_directory(pod).join("cpu.weight"), &weight),
-        Driver::Systemd => slice::set(&pod.cgroup_parent(), &format!("CPUWeight={weight}")),
+        Driver::Cgroupfs => {
+            let weight = weight(pod.resources().cpu_shares);
+            write(&pod_directory(pod).join("cpu.weight"), &weight.to_string())
+        }
+        Driver::Systemd => slice::set(&pod.cgroup_parent(), &cpu_weight(pod)),
     }
 }
 
@@ -99,17 +106,43 @@ pub fn set_share(pod: &Pod) -> Result<()> {
 /// # Errors
 /// When it cannot be written.
 pub fn set_limit(pod: &Pod) -> Result<()> {
-    if !is_v2() || pod.containers.iter().any(|container| container.cpu_limit == 0) {
-        return Ok(());
-    }
-    let quota = pod.resources().cpu_quota;
+    let Some(quota) = limit(pod).filter(|_| is_v2()) else { return Ok(()) };
     match pod.driver {
         Driver::Cgroupfs => {
             write(&pod_directory(pod).join("cpu.max"), &format!("{quota} {CPU_PERIOD}"))
         }
-        Driver::Systemd => {
-            slice::set(&pod.cgroup_parent(), &format!("CPUQuota={}%", quota * 100 / CPU_PERIOD))
+        Driver::Systemd => slice::set(&pod.cgroup_parent(), &cpu_quota(quota)),
+    }
+}
+
+/// A pod's quota of CPU time a period; `None` if a container of it is not limited.
+fn limit(pod: &Pod) -> Option<i64> {
+    let limited = pod.containers.iter().all(|container| container.cpu_limit > 0);
+    limited.then(|| pod.resources().cpu_quota)
+}
+
+/// As a property of systemd's.
+fn cpu_weight(pod: &Pod) -> String {
+    format!("CPUWeight={}", weight(pod.resources().cpu_shares))
+}
+
+fn cpu_quota(quota: i64) -> String {
+    format!("CPUQuota={}%", quota * 100 / CPU_PERIOD)
+}
+
+/// Does to the groups of classes what systemd does to slices at any moment: it writes their files
+/// anew, so that CPUs of a class without processes are cleared. With the cgroupfs driver the groups
+/// are written as systemd would.
+///
+/// # Errors
+/// When systemd fails.
+pub fn realise_classes(driver: Driver) -> Result<()> {
+    match driver {
+        Driver::Cgroupfs => {
+            clear_classes();
+            Ok(())
         }
+        Driver::Systemd => slice::realise(),
     }
 }
 
@@ -233,7 +266,7 @@ pub fn clear_classes() {
 /// When it cannot be removed, for example because something still runs in it.
 pub fn remove_pod(pod: &Pod) -> Result<()> {
     if pod.driver == Driver::Systemd {
-        return slice::stop(&pod.cgroup_parent());
+        return slice::remove(&pod.cgroup_parent());
     }
     for hierarchy in hierarchies() {
         remove_tree(&hierarchy.join(pod.cgroup_parent().trim_start_matches('/')))?;
@@ -266,12 +299,6 @@ fn make(path: &Path) -> Result<()> {
 
 fn delegate(path: &Path) -> Result<()> {
     write(&path.join("cgroup.subtree_control"), "+cpuset +cpu +memory +pids")
-}
-
-pub(crate) fn read(path: &Path) -> Result<String> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(text.trim().to_owned())
 }
 
 fn remove_tree(path: &Path) -> Result<()> {

@@ -108,6 +108,9 @@ impl Cri {
         /// Removes a container, by force if it still runs.
         remove_container, RemoveContainerRequest -> RemoveContainerResponse);
     rpc!(
+        /// The containers that the runtime knows.
+        list_containers, ListContainersRequest -> ListContainersResponse);
+    rpc!(
         /// What the runtime knows of a container.
         container_status, ContainerStatusRequest -> ContainerStatusResponse);
     rpc!(

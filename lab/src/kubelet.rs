@@ -67,7 +67,12 @@ impl Kubelet {
     pub fn run_sandbox_as(&self, pod: &Pod, config: wire::PodSandboxConfig) -> Result<String> {
         cgroup::add_pod(pod)?;
         let request = wire::RunPodSandboxRequest { config: Some(config) };
-        Ok(self.cri.run_pod_sandbox(request)?.pod_sandbox_id)
+        let started = self.cri.run_pod_sandbox(request);
+        if started.is_err() {
+            // What may be left in it is not known here.
+            let _ = cgroup::remove_pod(pod);
+        }
+        Ok(started?.pod_sandbox_id)
     }
 
     /// Looks an image up, as a kubelet does before it makes a container: by CRI-O's rule, the
@@ -111,6 +116,27 @@ impl Kubelet {
             sandbox_config: Some(sandbox_config),
         };
         Ok(self.cri.create_container(request)?.container_id)
+    }
+
+    /// The sandboxes of a pod that the runtime knows.
+    ///
+    /// # Errors
+    /// The runtime's words.
+    pub fn sandboxes_of(&self, pod: &Pod) -> Result<Vec<String>> {
+        let all = self.cri.list_pod_sandbox(wire::ListPodSandboxRequest {})?.items;
+        let is_its =
+            |one: &wire::PodSandbox| one.metadata.as_ref().is_some_and(|data| data.uid == pod.uid);
+        Ok(all.into_iter().filter(is_its).map(|one| one.id).collect())
+    }
+
+    /// The containers in a sandbox that the runtime knows.
+    ///
+    /// # Errors
+    /// The runtime's words.
+    pub fn containers_in(&self, sandbox: &str) -> Result<Vec<String>> {
+        let filter = Some(wire::ContainerFilter { pod_sandbox_id: sandbox.to_owned() });
+        let all = self.cri.list_containers(wire::ListContainersRequest { filter })?.containers;
+        Ok(all.into_iter().map(|one| one.id).collect())
     }
 
     /// The exit code of a container that has ended; nothing while it has not.
@@ -217,7 +243,7 @@ impl Kubelet {
             self.stop_container(&container.id)?;
         }
         self.stop_sandbox(&running.sandbox)?;
-        self.remove_sandbox(running)?;
+        self.remove_sandbox(&running.sandbox)?;
         cgroup::remove_pod(&running.pod)
     }
 
@@ -267,11 +293,11 @@ impl Kubelet {
     ///
     /// # Errors
     /// The runtime's words when it refuses.
-    pub fn remove_sandbox(&self, stopped: &RunningPod) -> Result<()> {
-        for container in &stopped.containers {
-            self.remove_container(&container.id)?;
+    pub fn remove_sandbox(&self, stopped: &str) -> Result<()> {
+        for container in self.containers_in(stopped)? {
+            self.remove_container(&container)?;
         }
-        let pod_sandbox_id = stopped.sandbox.clone();
+        let pod_sandbox_id = stopped.to_owned();
         self.cri.remove_pod_sandbox(wire::RemovePodSandboxRequest { pod_sandbox_id }).map(|_| ())
     }
 }

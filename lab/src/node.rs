@@ -15,8 +15,10 @@ use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
 use crate::pod::{Container, Pod};
 use crate::{cgroup, image, plugin, process};
 
+mod first;
 mod slow;
 
+pub use first::First;
 pub use slow::Slow;
 
 /// How long a runtime may take to notice that a container's process has ended; it takes a moment.

@@ -141,6 +141,13 @@ impl<'a> Player<'a> {
                 plugin.end(node, Signal::SIGKILL)?;
             }
             Step::RunBusy(pod) => return Ok(refusal(self.node.run_busy(pod))),
+            Step::RunCrowd(number) => self.node.run_crowd(*number)?,
+            Step::RunFirst(pod) => {
+                let word = self.plugin()?.0.word().clone();
+                let first = self.node.run_first(pod, |name| word.decided(name, "main"))?;
+                return Ok(Outcome::First(first));
+            }
+            Step::RealiseClasses => cgroup::realise_classes(self.node.driver())?,
             Step::RunBusyOnHost(name) => self.node.run_busy_on_host(name)?,
             Step::Throttling(name, seconds) => return self.throttling(name, *seconds),
             Step::KernelWarned => return kernel::has_warned().map(Outcome::KernelWarned),

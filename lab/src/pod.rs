@@ -147,6 +147,9 @@ pub struct Pod {
     pub overhead: i64,
     /// Whether its containers see the host's processes.
     pub host_pid: bool,
+    /// Whether it comes from a file on the node and not from the API server.
+    #[serde(default)]
+    pub is_static: bool,
     /// How its cgroup is made and named: the node's way.
     pub driver: Driver,
 }
@@ -165,6 +168,7 @@ impl Pod {
             annotations: BTreeMap::new(),
             overhead: 0,
             host_pid: false,
+            is_static: false,
             driver: Driver::default(),
         }
     }
@@ -187,6 +191,14 @@ impl Pod {
     #[must_use]
     pub fn with_host_pid(mut self) -> Self {
         self.host_pid = true;
+        self
+    }
+
+    /// The same pod, as a static one: its uid is the hash of its file, without dashes.
+    #[must_use]
+    pub fn from_file(mut self) -> Self {
+        self.is_static = true;
+        self.uid = self.uid.replace('-', "");
         self
     }
 
@@ -323,10 +335,12 @@ impl Pod {
     }
 
     fn sandbox_annotations(&self) -> HashMap<String, String> {
+        let hash = self.is_static.then_some(("kubernetes.io/config.hash", self.uid.as_str()));
         let kubelets = [
-            ("kubernetes.io/config.source", "api"),
+            ("kubernetes.io/config.source", if self.is_static { "file" } else { "api" }),
             ("kubernetes.io/config.seen", "2026-01-01T00:00:00.000000000Z"),
         ];
+        let kubelets = kubelets.into_iter().chain(hash);
         let kubelets = kubelets.map(|(name, value)| (name.to_owned(), value.to_owned()));
         self.annotations.clone().into_iter().chain(kubelets).collect()
     }

@@ -40,6 +40,13 @@ pub enum Step {
     EndPlugin,
     /// Start a pod whose container `main` is always busy; refusing it is an outcome too.
     RunBusy(Pod),
+    /// Start so many Burstable pods that are all busy from then on.
+    RunCrowd(usize),
+    /// Start a pod whose container `main` looks as its very first act where it may run, and where
+    /// all that is busy may.
+    RunFirst(Pod),
+    /// Write the groups of classes anew, as systemd does with its slices at any moment.
+    RealiseClasses,
     /// Start a process that is always busy, outside of all pods.
     RunBusyOnHost(String),
     /// Wait so many seconds, and count in how many periods the container `main` of a busy pod was

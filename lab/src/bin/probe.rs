@@ -6,6 +6,7 @@
 //!   host's process ids); writes them to FILE, sleeps.
 //! * `probe spin FILE`: a thread a CPU, always busy, that writes for each CPU when it last ran
 //!   there.
+//! * `probe spin FILE GO`: the same with one thread, which waits until there is a file GO.
 //! * `probe sleep`: only waits, as the first process of a container that is to be looked at from
 //!   outside.
 //!
@@ -15,6 +16,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -28,9 +30,12 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["first", file, pids @ ..] => first(start, &own, file, pids),
-        ["spin", file] => spin(file),
+        ["spin", file] => {
+            spin(file, std::thread::available_parallelism().map_or(1, usize::from), None)
+        }
+        ["spin", file, go] => spin(file, 1, Some((*go).to_owned())),
         ["sleep"] => Ok(()),
-        _ => Err(std::io::Error::other("usage: probe first FILE [PID..] | spin FILE | sleep")),
+        _ => Err(std::io::Error::other("usage: probe first FILE [PID..] | spin FILE [GO] | sleep")),
     };
     if let Err(error) = result {
         eprintln!("probe: {error}");
@@ -59,12 +64,14 @@ fn first(start: u64, own: &str, file: &str, pids: &[&str]) -> std::io::Result<()
 }
 
 /// FILE is an array of native 64-bit times, indexed by CPU number.
-fn spin(file: &str) -> std::io::Result<()> {
+fn spin(file: &str, threads: usize, go: Option<String>) -> std::io::Result<()> {
     let file = File::create(file)?;
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     for _ in 0..threads {
-        let file = file.try_clone()?;
+        let (file, go) = (file.try_clone()?, go.clone());
         std::thread::spawn(move || {
+            while go.as_ref().is_some_and(|go| !Path::new(go).exists()) {
+                std::thread::sleep(Duration::from_millis(100));
+            }
             loop {
                 record(&file);
             }

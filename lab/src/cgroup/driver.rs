@@ -19,3 +19,14 @@ pub enum Driver {
     /// Units of systemd.
     Systemd,
 }
+
+impl Driver {
+    /// As the kubelet's configuration names it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cgroupfs => "cgroupfs",
+            Self::Systemd => "systemd",
+        }
+    }
+}

@@ -1,29 +1,77 @@
-//! Pods' cgroups as systemd's slices, as a kubelet with the systemd driver has them. Only in guests
-//! that run systemd.
+//! Pods' cgroups as systemd's slices: what a kubelet with the systemd driver does to them. Only in
+//! guests that run systemd.
+//!
+//! As seen on a node (Kubernetes 1.36): the slice of a class is there before its first pod's and
+//! ends with its last pod's; each slice is a unit that is started with its properties; the weights
+//! of the classes are set again whenever a pod comes or goes. By each of these systemd realises the
+//! slices concerned: it writes their files anew, `cpuset.cpus` among them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
-use super::files::{ROOT, write};
+use super::files::{ROOT, read, write};
+use crate::cache;
 use crate::command::{command, run};
 
-const CLASSES: [&str; 3] =
-    ["kubepods.slice", "kubepods-burstable.slice", "kubepods-besteffort.slice"];
+const KUBEPODS: &str = "kubepods.slice";
+const CLASSES: [&str; 2] = ["kubepods-burstable.slice", "kubepods-besteffort.slice"];
+/// As transient units are kept: until the machine is switched off.
+const UNITS: &str = "/run/systemd/system";
+const SET: &str = "/run/systemd/system.control";
+
+/// Held by the thread that makes or ends slices: several kubelets of a storm share the classes.
+static TURN: Mutex<()> = Mutex::new(());
 
 pub(super) fn prepare() -> Result<()> {
-    for class in CLASSES {
-        start(class)?;
-    }
+    start(KUBEPODS, "")?;
     let online = fs::read_to_string("/sys/devices/system/cpu/online")
         .context("cannot read the online CPUs")?;
     // Beside systemd, as the kubelet does.
-    write(&Path::new(ROOT).join("kubepods.slice/cpuset.cpus"), online.trim())
+    write(&Path::new(ROOT).join(KUBEPODS).join("cpuset.cpus"), online.trim())
 }
 
-/// Starts a slice, and gives it the controllers that the kubelet's have.
-pub(super) fn start(name: &str) -> Result<()> {
+/// Starts the slice of a pod with these properties, and before it that of its class.
+pub(super) fn add(name: &str, properties: &str) -> Result<()> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(class) = class_of(name).filter(|class| !directory(class).exists()) {
+        start(class, "")?;
+    }
+    start(name, properties)?;
+    weigh_classes()
+}
+
+pub(super) fn set(name: &str, property: &str) -> Result<()> {
+    systemctl(&["set-property", "--runtime", name, property])
+}
+
+/// Ends the slice of a pod, and that of its class if no pod is left in it.
+pub(super) fn remove(name: &str) -> Result<()> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    stop(name)?;
+    if let Some(class) = class_of(name).filter(|class| pods_in(class).is_empty()) {
+        stop(class)?;
+    }
+    weigh_classes()
+}
+
+/// Has systemd realise all slices.
+pub(super) fn realise() -> Result<()> {
+    systemctl(&["daemon-reload"])
+}
+
+/// Starts a slice and gives it the controllers that the kubelet's have.
+fn start(name: &str, properties: &str) -> Result<()> {
+    let unit = format!(
+        "[Unit]\nDefaultDependencies=no\n[Slice]\nCPUAccounting=yes\nMemoryAccounting=yes\n\
+         IOAccounting=yes\nTasksAccounting=yes\n{properties}\n"
+    );
+    let file = Path::new(UNITS).join(name);
+    fs::create_dir_all(UNITS)
+        .and_then(|()| fs::write(&file, unit))
+        .with_context(|| format!("cannot write {}", file.display()))?;
     systemctl(&["start", name])?;
     let path = directory(name);
     for parent in
@@ -34,12 +82,37 @@ pub(super) fn start(name: &str) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn set(name: &str, property: &str) -> Result<()> {
-    systemctl(&["set-property", "--runtime", name, property])
+fn stop(name: &str) -> Result<()> {
+    systemctl(&["stop", name])?;
+    cache::remove(&Path::new(UNITS).join(name))?;
+    cache::remove(&Path::new(SET).join(format!("{name}.d")))
 }
 
-pub(super) fn stop(name: &str) -> Result<()> {
-    systemctl(&["stop", name])
+/// The kubelet gives Burstable pods together the weight of all of them, and BestEffort ones the
+/// least.
+fn weigh_classes() -> Result<()> {
+    for class in CLASSES.iter().filter(|class| directory(class).exists()) {
+        let weights = pods_in(class).into_iter().map(|pod| -> Result<u64> {
+            let weight = read(&pod.join("cpu.weight"))?;
+            weight.parse().with_context(|| format!("{} has a strange weight", pod.display()))
+        });
+        let sum: u64 = weights.sum::<Result<u64>>()?;
+        let weight = if *class == CLASSES[0] { sum.clamp(1, 10_000) } else { 1 };
+        set(class, &format!("CPUWeight={weight}"))?;
+    }
+    Ok(())
+}
+
+/// `None` for a Guaranteed pod.
+fn class_of(pod: &str) -> Option<&'static str> {
+    let is_below =
+        |class: &&&str| pod.starts_with(&format!("{}-", class.trim_end_matches(".slice")));
+    CLASSES.iter().find(is_below).copied()
+}
+
+fn pods_in(class: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory(class)).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
 }
 
 fn systemctl(arguments: &[&str]) -> Result<()> {
@@ -55,12 +128,14 @@ fn directory(name: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::directory;
+    use super::{class_of, directory};
 
     #[test]
     fn slices_lie_in_slices() {
         let path = directory("kubepods-burstable-podu_1.slice");
         let expected = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu_1.slice";
         assert_eq!(path.strip_prefix("/sys/fs/cgroup").unwrap().to_str(), Some(expected));
+        assert_eq!(class_of("kubepods-burstable-podu_1.slice"), Some("kubepods-burstable.slice"));
+        assert_eq!(class_of("kubepods-podu_1.slice"), None);
     }
 }

@@ -3,13 +3,14 @@
 use anyhow::Result;
 use fastrand::Rng;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::storm::{NAMESPACE, Storm};
 use super::story::short;
 use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
 use crate::pod::{Container, Pod};
 
+mod calls;
 mod failures;
 mod init;
 
@@ -17,10 +18,14 @@ mod init;
 const PODS: usize = 3;
 /// Instances that have ended and are kept, of all pods of one kubelet.
 const ENDED: usize = 6;
+/// After a failure.
+const PAUSE: Duration = Duration::from_millis(500);
 
 struct Worker<'a> {
     storm: &'a Storm<'a>,
     kubelet: Kubelet,
+    /// Which of the runtime's lives its connection is to.
+    life: u64,
     rng: Rng,
     number: u64,
     started: u64,
@@ -41,11 +46,12 @@ struct Ended {
 }
 
 /// Goes on until the storm is over; then removes what is left.
-pub(super) fn run(storm: &Storm<'_>, kubelet: Kubelet, number: u64) -> Result<()> {
+pub(super) fn run(storm: &Storm<'_>, number: u64) -> Result<()> {
     let rng = Rng::with_seed(storm.settings.seed.wrapping_mul(1000).wrapping_add(number));
     let mut worker = Worker {
         storm,
-        kubelet,
+        kubelet: Kubelet::connect(&storm.socket)?,
+        life: 0,
         rng,
         number,
         started: 0,
@@ -54,9 +60,16 @@ pub(super) fn run(storm: &Storm<'_>, kubelet: Kubelet, number: u64) -> Result<()
         ended: Vec::new(),
         dead: Vec::new(),
     };
-    while !storm.over.load(Ordering::Relaxed) {
-        let _moving = storm.rest.read().unwrap_or_else(PoisonError::into_inner);
-        worker.act();
+    while !storm.is_over() {
+        let acted = {
+            let _moving = storm.rest.read().unwrap_or_else(PoisonError::into_inner);
+            worker.act()
+        };
+        if let Err(error) = acted {
+            storm.failed_at(&format!("{error:#}"));
+            // A kubelet waits longer each time.
+            std::thread::sleep(PAUSE);
+        }
     }
     while let Some(pod) = worker.pods.pop() {
         worker.remove(&pod)?;
@@ -67,7 +80,7 @@ pub(super) fn run(storm: &Storm<'_>, kubelet: Kubelet, number: u64) -> Result<()
 
 impl Worker<'_> {
     /// What the runtime refuses or fails at is counted: it is part of the storm.
-    fn act(&mut self) {
+    fn act(&mut self) -> Result<()> {
         let dice = self.rng.u8(0..100);
         let result = match dice {
             _ if self.pods.is_empty() => self.start_pod(),
@@ -80,10 +93,7 @@ impl Worker<'_> {
             32..50 => self.relapse(),
             _ => self.restart_a_container(),
         };
-        if let Err(error) = result.and_then(|()| self.tidy()) {
-            Storm::count(&self.storm.failed);
-            self.storm.witness.note(&format!("failed: {error:#}"));
-        }
+        result.and_then(|()| self.tidy())
     }
 
     fn start_pod(&mut self) -> Result<()> {
@@ -92,7 +102,8 @@ impl Worker<'_> {
         if self.rng.u8(0..100) < 25 {
             return self.start_pod_with_init(&name);
         }
-        let guaranteed = self.rng.u8(0..100) < 65;
+        let class = self.rng.u8(0..100);
+        let guaranteed = class < 65;
         let count = self.rng.usize(1..=3);
         let containers: Vec<Container> = (0..count)
             .map(|index| {
@@ -100,14 +111,23 @@ impl Worker<'_> {
                 match self.rng.u8(0..100) {
                     0..75 if guaranteed => Container::guaranteed(&name, self.size() * 1000),
                     _ if guaranteed => Container::guaranteed(&name, 500),
+                    // So few that the class is empty again and again.
+                    _ if class < 75 => Container::best_effort(&name),
                     _ => Container::burstable(&name, 100),
                 }
             })
             .collect();
-        let pod = Pod { namespace: NAMESPACE.to_owned(), ..Pod::new(&name, containers) };
-        let sandbox = self.kubelet.run_sandbox(&pod)?;
-        self.pods.push(RunningPod { pod, sandbox, containers: Vec::new() });
+        self.start_sandbox(Pod::new(&name, containers))?;
         self.start_missing(self.pods.len() - 1)
+    }
+
+    /// Starts a pod without its containers.
+    fn start_sandbox(&mut self, pod: Pod) -> Result<()> {
+        let (namespace, driver) = (NAMESPACE.to_owned(), self.storm.driver);
+        let pod = Pod { namespace, driver, ..pod };
+        let sandbox = self.run_sandbox(&pod, pod.sandbox())?;
+        self.pods.push(RunningPod { pod, sandbox, containers: Vec::new() });
+        Ok(())
     }
 
     /// Small ones are more frequent; on a machine of two CPUs there is only one to be had.
@@ -128,7 +148,7 @@ impl Worker<'_> {
 
     fn start_container(&mut self, index: usize, container: &Container) -> Result<()> {
         let Some(id) = self.create_container(index, container) else { return Ok(()) };
-        match self.kubelet.start_container(&id, &container.name) {
+        match self.launch(&id, &container.name) {
             Ok(running) => {
                 let pod = &mut self.pods[index];
                 self.storm.witness.watch(&id, &pod.pod.name, &container.name, running.pid);
@@ -145,8 +165,8 @@ impl Worker<'_> {
     /// Makes a container, which does not run then. `None` if it is refused.
     fn create_container(&mut self, index: usize, container: &Container) -> Option<String> {
         self.attempts += 1;
-        let RunningPod { pod, sandbox, .. } = &self.pods[index];
-        let created = self.kubelet.create_container(pod, container, sandbox, self.attempts);
+        let RunningPod { pod, sandbox, .. } = self.pods[index].clone();
+        let created = self.create(&pod, container, &sandbox);
         let (counter, what) = match &created {
             Ok(id) => (&self.storm.creations, format!("{} created", short(id))),
             Err(error) => (&self.storm.refused, format!("not created ({})", reason(error))),
@@ -194,10 +214,10 @@ impl Worker<'_> {
     }
 
     fn sweep(&mut self, which: usize) -> Result<()> {
-        let Ended { names: (pod, container), id, .. } = &self.ended[which];
-        self.kubelet.remove_container(id)?;
-        self.storm.witness.hear(pod, container, &format!("{} removed", short(id)));
-        self.ended.swap_remove(which);
+        let id = self.ended[which].id.clone();
+        self.surely(|kubelet| kubelet.remove_container(&id))?;
+        let Ended { names: (pod, container), id, .. } = self.ended.swap_remove(which);
+        self.storm.witness.hear(&pod, &container, &format!("{} removed", short(&id)));
         Ok(())
     }
 
@@ -216,7 +236,7 @@ impl Worker<'_> {
             self.stop(container)?;
         }
         self.storm.witness.forget_pod(&dead.pod.name);
-        self.kubelet.stop_sandbox(&dead.sandbox)?;
+        self.surely(|kubelet| kubelet.stop_sandbox(&dead.sandbox))?;
         let pod = dead.pod.clone();
         self.dead.push(dead);
         self.attempts += 1;
@@ -224,7 +244,7 @@ impl Worker<'_> {
         if let Some(metadata) = &mut config.metadata {
             metadata.attempt = self.attempts;
         }
-        let sandbox = self.kubelet.run_sandbox_as(&pod, config)?;
+        let sandbox = self.run_sandbox(&pod, config)?;
         Storm::count(&self.storm.reborn);
         self.pods.push(RunningPod { pod, sandbox, containers: Vec::new() });
         self.start_missing(self.pods.len() - 1)
@@ -236,17 +256,9 @@ impl Worker<'_> {
             self.dead.drain(..).partition(|dead| of(&dead.pod.name));
         self.dead = dead;
         buried.iter().try_for_each(|dead| {
-            self.sweep_all(&dead.sandbox)?;
-            self.kubelet.remove_sandbox(dead)
+            self.ended.retain(|ended| ended.sandbox != dead.sandbox);
+            self.surely(|kubelet| kubelet.remove_sandbox(&dead.sandbox))
         })
-    }
-
-    /// Removes what has ended in this sandbox, which goes next.
-    fn sweep_all(&mut self, sandbox: &str) -> Result<()> {
-        while let Some(which) = self.ended.iter().position(|ended| ended.sandbox == sandbox) {
-            self.sweep(which)?;
-        }
-        Ok(())
     }
 
     fn remove(&mut self, pod: &RunningPod) -> Result<()> {
@@ -254,14 +266,14 @@ impl Worker<'_> {
         for container in &pod.containers {
             self.stop(container)?;
         }
-        self.sweep_all(&pod.sandbox)?;
+        self.ended.retain(|ended| ended.sandbox != pod.sandbox);
         self.storm.witness.forget_pod(&pod.pod.name);
-        self.kubelet.remove_pod(pod)
+        self.surely(|kubelet| kubelet.remove_pod(pod))
     }
 
     /// It is watched until it has ended: until then its CPUs are its own.
-    fn stop(&self, container: &RunningContainer) -> Result<()> {
-        let result = self.kubelet.stop_container(&container.id);
+    fn stop(&mut self, container: &RunningContainer) -> Result<()> {
+        let result = self.surely(|kubelet| kubelet.stop_container(&container.id));
         self.storm.witness.forget(&container.id);
         result
     }

@@ -22,7 +22,7 @@ const CPUS: usize = 16;
 /// What the person at the terminal can choose.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// How often the plugin is killed.
+    /// How often the plugin is killed, or the runtime, or both
     #[arg(long, default_value_t = 30)]
     pub kills: u64,
     /// Containers created between two kills, on average.
@@ -46,6 +46,9 @@ pub struct Options {
     /// Another plugin than the one built here.
     #[arg(long)]
     pub plugin: Option<PathBuf>,
+    /// What keeps others off exclusive CPUs, as in the configuration.
+    #[arg(long, value_parser = ["runtime", "groups", "auto", "kernel"], default_value = "auto")]
+    pub exclusivity: String,
     /// More of the plugin's configuration, as YAML.
     #[arg(long, default_value = "")]
     pub config: String,
@@ -80,6 +83,13 @@ pub fn run(options: &Options) -> Result<()> {
     std::fs::write(&path, &summary.log).context("cannot keep the logs")?;
     println!("logs of plugin and runtime: {}", path.display());
     let seconds = summary.millis as f64 / 1000.0;
+    println!(
+        "exclusivity {}, {} driver: {} kills were of the runtime, classes were written anew {} times",
+        options.exclusivity,
+        options.software.driver.name(),
+        summary.runtime_kills,
+        summary.realised
+    );
     println!(
         "seed {}, {} workers: {seconds:.0} s, {:.1} creations/s, {} exclusive, {} refused ({} of them by another plugin), {} failed, \
          {} came back after several failures, {} pods with another sandbox, {} with an init container; processes looked at {} times; longest repair {:.1} s",
@@ -119,8 +129,8 @@ fn let_loose(options: &Options, binaries: &Binaries) -> Result<Summary> {
         reserved: reserved.to_owned(),
     };
     let config = format!(
-        "cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\n{}\n",
-        options.config
+        "cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\nexclusivity: {}\n{}\n",
+        options.exclusivity, options.config
     );
     let start = if options.confined { Step::StartPlugin } else { Step::StartBare };
     let steps = [start(config), Step::Storm(settings)];

@@ -1,4 +1,4 @@
-//! Ends the plugin with SIGKILL, again and again, and starts it again.
+//! Ends the plugin, the runtime or both with SIGKILL, again and again, and starts them again.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -17,6 +17,9 @@ use crate::scenario;
 /// The pod that makes something happen when all rest.
 const NUDGE: &str = "nudge";
 
+/// Of eight kills one is the runtime's, and one both's.
+const RUNTIME: u8 = 0;
+const BOTH: u8 = 1;
 /// After so many kills everything rests, and is looked at.
 const REST: u64 = 20;
 /// A storm that has fallen calm is no reason to wait for ever.
@@ -39,13 +42,24 @@ pub(super) fn run(
         // wait the next kill meets the plugin's start.
         wait_for(storm, rng.u64(0..=2 * settings.creations_per_kill));
         std::thread::sleep(Duration::from_micros(rng.u64(0..100_000)));
-        plugin.end(node, Signal::SIGKILL)?;
-        storm.witness.killed(kill);
-        if rng.bool() {
-            // Meanwhile containers come that the plugin is not asked about.
-            wait_for(storm, rng.u64(0..=3));
+        if storm.is_over() {
+            return Ok(());
         }
-        plugin.start(node)?;
+        let victim = rng.u8(0..8);
+        if victim != RUNTIME {
+            plugin.end(node, Signal::SIGKILL)?;
+        }
+        storm.witness.killed(kill);
+        if victim == RUNTIME || victim == BOTH {
+            kill_runtime(storm, node, &mut rng)?;
+        }
+        if victim != RUNTIME {
+            if rng.bool() {
+                // Meanwhile containers come that the plugin is not asked about.
+                wait_for(storm, rng.u64(0..=3));
+            }
+            plugin.start(node)?;
+        }
         if kill % REST == 0 || kill == settings.kills {
             let everything = storm.rest.write().unwrap_or_else(PoisonError::into_inner);
             plugin
@@ -61,11 +75,22 @@ pub(super) fn run(
     Ok(())
 }
 
+/// The storm is told first: a call that is lost from then on may have been carried out.
+fn kill_runtime(storm: &Storm<'_>, node: &mut Node, rng: &mut Rng) -> Result<()> {
+    storm.turns.fetch_add(1, Ordering::SeqCst);
+    node.kill_runtime()?;
+    std::thread::sleep(Duration::from_millis(rng.u64(0..500)));
+    node.restart_runtime()?;
+    storm.turns.fetch_add(1, Ordering::SeqCst);
+    Ok(())
+}
+
 /// Until so many containers more have been created.
 fn wait_for(storm: &Storm<'_>, creations: u64) {
     let target = storm.creations.load(Ordering::Relaxed) + creations;
     let start = Instant::now();
-    while storm.creations.load(Ordering::Relaxed) < target && start.elapsed() < CALM {
+    let is_behind = || storm.creations.load(Ordering::Relaxed) < target && !storm.is_over();
+    while is_behind() && start.elapsed() < CALM {
         std::thread::sleep(Duration::from_millis(1));
     }
 }

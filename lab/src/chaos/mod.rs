@@ -6,17 +6,19 @@
 //! | `storm` | what all threads of it share |
 //! | `churn` | a kubelet with pods that never rest, and whose containers fail; several at a time |
 //! | `spoiler` | another plugin, which refuses some of what ours has decided |
-//! | `killer` | SIGKILL to the plugin under test, however it was started, and its next start |
+//! | `killer` | SIGKILL to the plugin under test, however it was started, or to the runtime, or to both, and their next start |
 //! | `witness`, `story` | what the processes say: overlaps and moves; and what happened before |
 //! | `fill` | at the end: whether every CPU can still be had |
 
-use std::sync::RwLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
+use fastrand::Rng;
 use nri_cpu_manager::cpuset::CpuSet;
 
+use crate::cgroup;
 use crate::command::last_lines;
 use crate::instance::Instance;
 use crate::kernel;
@@ -34,10 +36,11 @@ mod witness;
 
 use storm::Storm;
 pub use summary::{Settings, Summary};
-use witness::Witness;
 
 /// Lines of each log that are kept.
 const LOGGED: usize = 5000;
+/// How often the groups of classes are written anew, in milliseconds: at random, at most.
+const REALISED: u64 = 3000;
 
 /// Lets the storm loose on a node that is empty but for the plugin, which runs afterwards, too.
 /// `tell` hears how it goes.
@@ -53,45 +56,36 @@ pub fn storm(
 ) -> Result<Summary> {
     let reserved: CpuSet =
         settings.reserved.parse().context("the list of reserved CPUs cannot be understood")?;
-    let storm = Storm {
-        settings,
-        witness: Witness::new(reserved),
-        rest: RwLock::new(()),
-        over: AtomicBool::new(false),
-        creations: AtomicU64::new(0),
-        refused: AtomicU64::new(0),
-        spoiled: AtomicU64::new(0),
-        reborn: AtomicU64::new(0),
-        relapsed: AtomicU64::new(0),
-        initialised: AtomicU64::new(0),
-        failed: AtomicU64::new(0),
-    };
+    let storm = Storm::new(settings, node, reserved);
     let start = Instant::now();
     let warned_before = kernel::has_warned()?;
-    let kubelets: Vec<_> =
-        (0..settings.workers).map(|_| node.another_kubelet()).collect::<Result<_>>()?;
     let nri = node.containerd().nri_socket();
     std::thread::scope(|scope| -> Result<()> {
         let storm = &storm;
-        let workers: Vec<_> = (0..)
-            .zip(kubelets)
-            .map(|(number, kubelet)| scope.spawn(move || churn::run(storm, kubelet, number)))
+        let workers: Vec<_> = (0..settings.workers as u64)
+            .map(|number| scope.spawn(move || churn::run(storm, number)))
             .collect();
         let looking = scope.spawn(move || {
-            while !storm.over.load(Ordering::Relaxed) {
+            while !storm.is_over() {
                 storm.witness.look();
-                std::thread::sleep(std::time::Duration::from_millis(20));
+                std::thread::sleep(Duration::from_millis(20));
             }
         });
         let spoiling = scope.spawn(move || spoiler::run(storm, nri));
+        let realising = scope.spawn(move || realise(storm));
         let killed = killer::run(storm, node, plugin, tell);
         // The workers remove their pods while there is a plugin.
         storm.over.store(true, Ordering::Relaxed);
+        let workers: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        if let Some(why) = storm.hopeless() {
+            bail!(why);
+        }
         for worker in workers {
-            worker.join().map_err(|_| anyhow!("a worker broke off"))??;
+            worker.map_err(|_| anyhow!("a worker broke off"))??;
         }
         looking.join().map_err(|_| anyhow!("the witness broke off"))?;
         spoiling.join().map_err(|_| anyhow!("the plugin that refuses broke off"))??;
+        realising.join().map_err(|_| anyhow!("what writes groups broke off"))??;
         killed
     })?;
     let millis = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -100,6 +94,8 @@ pub fn storm(
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let mut summary = Summary {
         kills: settings.kills,
+        runtime_kills: load(&storm.turns) / 2,
+        realised: load(&storm.realised),
         creations: load(&storm.creations),
         refused: load(&storm.refused),
         spoiled: load(&storm.spoiled),
@@ -121,4 +117,17 @@ pub fn storm(
         last_lines(&complaints.join("\n"), LOGGED)
     );
     Ok(summary)
+}
+
+/// Does all the time what systemd does with slices: it writes them anew, which clears the CPUs of
+/// classes that are empty.
+fn realise(storm: &Storm<'_>) -> Result<()> {
+    let mut rng = Rng::with_seed(storm.settings.seed.wrapping_add(1));
+    while !storm.is_over() {
+        std::thread::sleep(Duration::from_millis(rng.u64(0..REALISED)));
+        let _moving = storm.rest.read().unwrap_or_else(PoisonError::into_inner);
+        cgroup::realise_classes(storm.driver)?;
+        Storm::count(&storm.realised);
+    }
+    Ok(())
 }

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -29,7 +28,7 @@ pub(super) fn run(storm: &Storm<'_>, socket: PathBuf) -> Result<()> {
         .context("cannot start the plugin that refuses")?;
     let (owner, inbox) = unbounded_channel();
     let over = async {
-        while !storm.over.load(Ordering::Relaxed) {
+        while !storm.is_over() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };

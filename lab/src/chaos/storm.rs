@@ -1,19 +1,37 @@
 //! What all threads of a storm share.
 
-use std::sync::RwLock;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use nri_cpu_manager::cpuset::CpuSet;
 
 use super::summary::{Settings, Summary};
 use super::witness::Witness;
+use crate::cgroup::Driver;
+use crate::node::Node;
 
 /// Where the pods are that come and go: the lab's other pods are elsewhere, and so is the plugin's
 /// own.
 pub(super) const NAMESPACE: &str = "storm";
 
+/// A storm ends when so many creations have failed before one succeeded.
+const HOPELESS: u64 = 10;
+
+fn is_hopeless(creations: u64, failures: u64) -> bool {
+    creations == 0 && failures >= HOPELESS
+}
+
 /// A storm that goes on.
 pub(super) struct Storm<'a> {
     pub(super) settings: &'a Settings,
+    pub(super) driver: Driver,
+    /// Where the runtime listens.
+    pub(super) socket: PathBuf,
     pub(super) witness: Witness,
+    /// How often the runtime was killed and started again, both counted: odd while it is away.
+    pub(super) turns: AtomicU64,
+    hopeless: Mutex<Option<String>>,
     /// A thread that changes something on the node holds it for reading; it is held for writing
     /// while all have to rest.
     pub(super) rest: RwLock<()>,
@@ -25,9 +43,53 @@ pub(super) struct Storm<'a> {
     pub(super) relapsed: AtomicU64,
     pub(super) initialised: AtomicU64,
     pub(super) failed: AtomicU64,
+    pub(super) realised: AtomicU64,
 }
 
-impl Storm<'_> {
+impl<'a> Storm<'a> {
+    pub(super) fn new(settings: &'a Settings, node: &Node, reserved: CpuSet) -> Self {
+        Self {
+            settings,
+            driver: node.driver(),
+            socket: node.containerd().socket(),
+            witness: Witness::new(reserved),
+            turns: AtomicU64::new(0),
+            hopeless: Mutex::default(),
+            rest: RwLock::new(()),
+            over: AtomicBool::new(false),
+            creations: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            spoiled: AtomicU64::new(0),
+            reborn: AtomicU64::new(0),
+            relapsed: AtomicU64::new(0),
+            initialised: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            realised: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// A call has failed. Where the first creations all do, the storm ends.
+    pub(super) fn failed_at(&self, what: &str) {
+        let failures = Self::count(&self.failed) + self.refused.load(Ordering::Relaxed);
+        self.witness.note(&format!("failed: {what}"));
+        if is_hopeless(self.creations.load(Ordering::Relaxed), failures) {
+            let mut why = self.hopeless.lock().unwrap_or_else(PoisonError::into_inner);
+            why.get_or_insert_with(|| {
+                format!("the first {failures} creations have failed, the last one with: {what}")
+            });
+            self.over.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Why it has ended before its time, if it has.
+    pub(super) fn hopeless(&self) -> Option<String> {
+        self.hopeless.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// How it goes, in words.
     pub(super) fn state(&self, kills: u64) -> String {
         let mut summary = Summary {
@@ -47,5 +109,17 @@ impl Storm<'_> {
 
     pub(super) fn count(counter: &AtomicU64) -> u64 {
         counter.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_hopeless;
+
+    #[test]
+    fn one_creation_gives_hope() {
+        assert!(!is_hopeless(0, 9));
+        assert!(is_hopeless(0, 10));
+        assert!(!is_hopeless(1, 1000));
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// What a storm is made of.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Settings {
-    /// How often the plugin is killed.
+    /// How often the plugin, the runtime or both are killed.
     pub kills: u64,
     /// Containers that are created between two kills, on average.
     pub creations_per_kill: u64,
@@ -20,8 +20,12 @@ pub struct Settings {
 /// What came of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
-    /// SIGKILLs.
+    /// Rounds of SIGKILLs: to the plugin, the runtime, or both.
     pub kills: u64,
+    /// Those of them that killed the runtime.
+    pub runtime_kills: u64,
+    /// How often the groups of classes were written anew.
+    pub realised: u64,
     /// Containers that the runtime created.
     pub creations: u64,
     /// Containers that were not created: too large for the node, or for what was free, or another

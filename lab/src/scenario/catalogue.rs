@@ -2,7 +2,7 @@
 
 use super::script::Script;
 use super::shape::Shape;
-use super::{drift, hotplug, life, options, pods, reconfigure, wishes, worked};
+use super::{classes, drift, hotplug, life, options, pods, reconfigure, wishes, worked};
 
 /// A script for machines that fit it.
 #[derive(Clone, Copy)]
@@ -144,6 +144,16 @@ pub fn all() -> Vec<Scenario> {
             "mechanisms",
             "what keeps exclusivity changes while everything runs: no container moves",
             life::mechanisms,
+        ),
+        scenario(
+            "classes",
+            "classes' groups empty, fill again and are written by systemd: nothing is shared",
+            classes::emptied,
+        ),
+        scenario(
+            "first-instruction",
+            "among 50 busy pods no thread may be on exclusive CPUs as their container begins",
+            classes::first_instruction,
         ),
         scenario("hotplug-shared", "a shared CPU goes offline and comes back", hotplug::shared),
         scenario(

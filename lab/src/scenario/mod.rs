@@ -2,6 +2,7 @@
 //! machine.
 
 pub mod catalogue;
+mod classes;
 mod drift;
 mod hotplug;
 mod invariants;

@@ -269,6 +269,25 @@ impl Script {
         });
     }
 
+    /// Starts a pod: as its first process begins, it and all that is busy keep to their own CPUs.
+    pub fn first(&mut self, pod: Pod) {
+        self.push(Step::RunFirst(pod), |outcome, _| match outcome {
+            Outcome::First(first) if first.met.is_empty() && !first.own.is_empty() => Ok(()),
+            _ => Err(format!("{outcome:?}")),
+        });
+    }
+
+    /// The plugin has not said this until now.
+    pub fn never_says(&mut self, words: &'static str) {
+        self.push(Step::Log, move |outcome, _| match outcome {
+            Outcome::Text(log) => match log.lines().find(|line| line.contains(words)) {
+                None => Ok(()),
+                Some(line) => Err(line.to_owned()),
+            },
+            _ => Err("there is no log".to_owned()),
+        });
+    }
+
     /// From now on shared containers must keep off the reserved CPUs.
     pub fn strict(&mut self) {
         self.promise.strict = true;

@@ -56,6 +56,11 @@ impl Step {
             Self::Measure => "measure the plugin's memory".to_owned(),
             Self::EndPlugin => "kill the plugin".to_owned(),
             Self::RunBusy(pod) => format!("start busy pod {} ({})", pod.name, pod.describe_cpus()),
+            Self::RunCrowd(number) => format!("start {number} busy pods"),
+            Self::RunFirst(pod) => {
+                format!("start pod {} ({:?}), which looks around", pod.name, pod.qos())
+            }
+            Self::RealiseClasses => "write the groups of classes anew".to_owned(),
             Self::RunBusyOnHost(name) => format!("start {name} on the host, busy"),
             Self::Throttling(pod, seconds) => format!("count throttling of {pod} for {seconds} s"),
             Self::KernelWarned => "ask the kernel whether it has warned of itself".to_owned(),

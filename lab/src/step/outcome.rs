@@ -6,6 +6,7 @@ use crate::cgroup_model::Comparison;
 use crate::chaos::summary as chaos;
 use crate::daemonset::Confinement;
 use crate::latency::figures as latency;
+use crate::node::First;
 use crate::overlap::Watched;
 use crate::view::View;
 
@@ -24,6 +25,8 @@ pub enum Outcome {
     Settled(Settled),
     /// What was seen while other steps were carried out.
     Watched(Watched),
+    /// What a container's first process saw.
+    First(First),
     /// What a file or the plugin's log says.
     Text(String),
     /// What the process in the plugin's pod may do.

@@ -18,14 +18,14 @@ impl Worker<'_> {
         let Some(id) = self.create_in_some_pod(&container) else { return Ok(()) };
         // It must fail; if it does not, removing it ends it.
         let _ = self.kubelet.launch_container(&id);
-        self.kubelet.remove_container(&id)
+        self.surely(|kubelet| kubelet.remove_container(&id))
     }
 
     /// A container that no node could hold: refused, or created without CPUs of its own while the
     /// plugin is away.
     pub(super) fn ask_for_too_much(&mut self) -> Result<()> {
         match self.create_in_some_pod(&Container::guaranteed("greedy", GREEDY)) {
-            Some(id) => self.kubelet.remove_container(&id),
+            Some(id) => self.surely(|kubelet| kubelet.remove_container(&id)),
             None => Ok(()),
         }
     }

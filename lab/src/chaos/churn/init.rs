@@ -7,9 +7,8 @@ use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
 use super::Worker;
-use crate::chaos::storm::{NAMESPACE, Storm};
+use crate::chaos::storm::Storm;
 use crate::chaos::story::short;
-use crate::kubelet::RunningPod;
 use crate::pod::{Container, Pod};
 use crate::process;
 
@@ -24,9 +23,7 @@ impl Worker<'_> {
     pub(super) fn start_pod_with_init(&mut self, name: &str) -> Result<()> {
         let [init, own] = [INIT, "c0"].map(|name| Container::guaranteed(name, self.size() * 1000));
         let budget = init.cpu_limit.max(own.cpu_limit);
-        let pod = Pod { namespace: NAMESPACE.to_owned(), ..Pod::new(name, [own]) }.within(budget);
-        let sandbox = self.kubelet.run_sandbox(&pod)?;
-        self.pods.push(RunningPod { pod, sandbox, containers: Vec::new() });
+        self.start_sandbox(Pod::new(name, [own]).within(budget))?;
         let index = self.pods.len() - 1;
         self.start_container(index, &init)?;
         if self.pods[index].containers.is_empty() {
@@ -41,11 +38,11 @@ impl Worker<'_> {
     /// Its process ends, and the runtime says so. It is removed later, as a kubelet does.
     fn let_init_end(&mut self, index: usize) -> Result<()> {
         let init = self.pods[index].containers.remove(0);
-        let pod = &self.pods[index].pod.name;
-        self.storm.witness.hear(pod, INIT, &format!("{} ends by itself", short(&init.id)));
+        let pod = self.pods[index].pod.name.clone();
+        self.storm.witness.hear(&pod, INIT, &format!("{} ends by itself", short(&init.id)));
         process::signal(init.pid, Signal::SIGKILL);
         let start = Instant::now();
-        while !self.kubelet.has_exited(&init.id)? {
+        while !self.surely(|kubelet| kubelet.has_exited(&init.id))? {
             ensure!(
                 start.elapsed() < EXIT,
                 "the runtime does not say that an init container has exited"

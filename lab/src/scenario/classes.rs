@@ -1,0 +1,59 @@
+//! The groups of the QoS classes, which keep shared containers off exclusive CPUs: they empty, fill
+//! again and are written by systemd.
+
+use super::script::{Script, exclusive};
+use super::shape::Shape;
+use crate::pod::{Container, Pod};
+use crate::step::Step;
+
+/// How often a class empties and fills again.
+const ROUNDS: usize = 4;
+/// Busy pods that the probe looks at.
+const CROWD: usize = 50;
+/// What the plugin says where it no longer relies on a group.
+const GIVEN_UP: &str = "bound instead";
+
+fn best_effort(name: &str) -> Pod {
+    Pod::new(name, [Container::best_effort("main")])
+}
+
+/// Each round a class fills, and another exclusive pod comes while it is empty. Static pods, and
+/// systemd writing all groups anew, in between.
+pub(super) fn emptied(shape: &Shape) -> Option<Script> {
+    let rounds = ROUNDS.min(shape.room());
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(""));
+    for round in 0..rounds {
+        let name = format!("job-{round}");
+        let pod = best_effort(&name);
+        script.first(if round % 2 == 0 { pod } else { pod.from_file() });
+        script.does(Step::RealiseClasses);
+        script.look();
+        script.remove(&name);
+        script.does(Step::RealiseClasses);
+        script.exclusive(&format!("db-{round}"), 1);
+    }
+    script.first(best_effort("last"));
+    script.look();
+    script.never_says(GIVEN_UP);
+    Some(script)
+}
+
+/// As an exclusive container's first process begins, none of the threads of many busy pods may run
+/// on its CPUs; nor may one of a class that was made a moment before.
+pub(super) fn first_instruction(shape: &Shape) -> Option<Script> {
+    let mut script = Script::new(shape);
+    script.plugin(shape.config(""));
+    script.does(Step::RunCrowd(CROWD));
+    let first = |name: &str| exclusive(name, 1);
+    script.first(first("db"));
+    script.first(best_effort("job"));
+    script.remove("job");
+    script.first(best_effort("job-again"));
+    if shape.room() > 1 {
+        script.first(first("cache"));
+    }
+    script.look();
+    script.never_says(GIVEN_UP);
+    Some(script)
+}

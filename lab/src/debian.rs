@@ -19,19 +19,9 @@ mod sources;
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// What has to be installed on the host for virtual servers: program and package.
-const HOST: &[(&str, &str)] = &[
-    ("mke2fs", "e2fsprogs"),
-    ("xz", "xz-utils"),
-    ("cpio", "cpio"),
-    ("mmdebstrap", "mmdebstrap"),
-    (QEMU, "qemu-system-x86"),
-];
-
-const QEMU: &str = "qemu-system-x86_64";
-
-/// Older ones know no caches of dies and modules, and their emulation makes guests' kernels panic.
-const OLDEST_QEMU: u32 = 10;
+/// What has to be installed on the host to make images: program and package.
+const HOST: &[(&str, &str)] =
+    &[("mke2fs", "e2fsprogs"), ("xz", "xz-utils"), ("cpio", "cpio"), ("mmdebstrap", "mmdebstrap")];
 
 /// Access to Debian's packages. Making one checks that this machine can use them.
 #[derive(Debug)]
@@ -74,26 +64,14 @@ impl Debian {
         Ok(Self { apt: cache::directory("apt")?, mirror, security, codename })
     }
 
-    /// Installs what virtual servers need on the host; what is there already stays untouched.
+    /// Installs what making images needs on the host; what is there already stays untouched.
     ///
     /// # Errors
     /// When apt-get fails, or when installing would change packages that are already on the
     /// machine.
     pub fn install_host_tools(&self) -> Result<()> {
-        let missing = HOST.iter().filter(|(program, _)| match *program {
-            QEMU => !is_new_enough(),
-            program => !is_installed(program),
-        });
-        let (qemu, others): (Vec<&str>, Vec<&str>) =
-            missing.map(|(_, package)| *package).partition(|package| package.starts_with("qemu"));
-        self.install(&others, None)?;
-        // Debian 12's own QEMU is too old for several caches a socket.
-        self.install(&qemu, (self.codename == "bookworm").then_some("bookworm-backports"))
-    }
-
-    /// Without a suite the best version of all that may be installed is taken: a release may hold
-    /// an older one than its security fixes, which what is on the machine already may depend on.
-    fn install(&self, packages: &[&str], suite: Option<&str>) -> Result<()> {
+        let missing = HOST.iter().filter(|(program, _)| !is_installed(program));
+        let packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
         if packages.is_empty() {
             return Ok(());
         }
@@ -101,8 +79,7 @@ impl Debian {
         let install = |mode: &str| {
             let mut command = self.apt("apt-get", Purpose::Install);
             command.args(["install", mode, "--no-install-recommends", "--no-remove"]);
-            command.args(suite.iter().flat_map(|suite| ["-t", suite])).args(packages);
-            command.env("DEBIAN_FRONTEND", "noninteractive");
+            command.args(&packages).env("DEBIAN_FRONTEND", "noninteractive");
             run(&mut command)
         };
         self.with_indexes(|| {
@@ -117,10 +94,34 @@ impl Debian {
     /// When the package cannot be fetched or unpacked.
     pub fn unpacked(&self, package: &str, suite: &str) -> Result<PathBuf> {
         let path = cache::directory("unpacked")?.join(format!("{suite}-{package}"));
+        cache::once(&path, |partial| unpack(&self.download(package, suite)?, partial))?;
+        Ok(path)
+    }
+
+    /// As [`unpacked`](Self::unpacked), with everything that the package depends on, down to the C
+    /// library and its loader: programs in it need nothing of the host's.
+    ///
+    /// # Errors
+    /// When a package cannot be fetched or unpacked.
+    pub fn unpacked_with_dependencies(&self, package: &str, suite: &str) -> Result<PathBuf> {
+        let path = cache::directory("unpacked")?.join(format!("{suite}-{package}-complete"));
         cache::once(&path, |partial| {
-            let archive = self.download(package, suite)?;
-            run(&mut command("dpkg", [Path::new("-x"), &archive, partial]))?;
-            Ok(())
+            progress(format!("fetching {package} from {suite} and what it depends on"));
+            let archives = partial.with_extension("debs");
+            self.with_indexes(|| {
+                // A first try may have left versions that newer indexes do not name.
+                cache::remove(&archives)?;
+                fs::create_dir_all(archives.join("partial"))
+                    .with_context(|| format!("cannot make {}", archives.display()))?;
+                let mut command = self.apt("apt-get", Purpose::Fetch);
+                command.args(["install", "--download-only", "--yes", "--no-install-recommends"]);
+                command.args(["-o", &format!("Dir::Cache::archives={}", archives.display())]);
+                run(command.args(["-t", suite, package])).map(|_| ())
+            })?;
+            for archive in debs_in(&archives) {
+                unpack(&archive, partial)?;
+            }
+            cache::remove(&archives)
         })?;
         Ok(path)
     }
@@ -143,9 +144,7 @@ impl Debian {
                 .with_context(|| {
                     format!("linux-image-cloud-amd64 depends on no kernel: {depends}")
                 })?;
-            let archive = self.download(name, "bookworm-backports")?;
-            run(&mut command("dpkg", [Path::new("-x"), &archive, partial]))?;
-            Ok(())
+            unpack(&self.download(name, "bookworm-backports")?, partial)
         })?;
         Ok(path)
     }
@@ -161,7 +160,7 @@ impl Debian {
 
     fn download(&self, package: &str, suite: &str) -> Result<PathBuf> {
         let directory = self.apt.join("debs").join(suite).join(package);
-        if let Some(archive) = deb_in(&directory) {
+        if let Some(archive) = debs_in(&directory).next() {
             return Ok(archive);
         }
         progress(format!("fetching {package} from {suite}"));
@@ -172,7 +171,8 @@ impl Debian {
             command.args(["download", &format!("{package}/{suite}")]).current_dir(&directory);
             run(&mut command).map(|_| ())
         })?;
-        deb_in(&directory)
+        debs_in(&directory)
+            .next()
             .with_context(|| format!("apt-get download left no .deb of {package}/{suite}"))
     }
 
@@ -206,7 +206,6 @@ impl Debian {
             // Newer suites must be out of sight when something is installed on the host.
             let updates = format!("{}-updates", self.codename);
             let mut install = match self.codename.as_str() {
-                "bookworm" => lines(&["bookworm", "bookworm-updates", "bookworm-backports"]),
                 "forky" | "sid" => lines(&[&self.codename]),
                 codename => lines(&[codename, &updates]),
             };
@@ -236,6 +235,7 @@ impl Debian {
         let mut options = vec![
             format!("Dir::Etc::sourcelist={}", at(purpose.list())),
             "Dir::Etc::sourceparts=/dev/null".to_owned(),
+            "Dir::Etc::preferences=/dev/null".to_owned(),
             "Dir::Etc::preferencesparts=/dev/null".to_owned(),
             format!("Dir::State::lists={}", at("lists")),
             format!("Dir::Cache={}", at("cache")),
@@ -278,14 +278,6 @@ fn is_installed(program: &str) -> bool {
     ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|d| Path::new(d).join(program).exists())
 }
 
-fn is_new_enough() -> bool {
-    let version = run(&mut command(QEMU, ["--version"])).unwrap_or_default();
-    // "QEMU emulator version 10.0.2 (Debian ...)"
-    let number =
-        version.split("version ").nth(1).and_then(|rest| rest.split('.').next()?.parse().ok());
-    number.is_some_and(|major: u32| major >= OLDEST_QEMU)
-}
-
 /// Suites go on, and their archives drop what an older index names: what fails is tried once more
 /// with new indexes.
 fn retried(act: impl Fn() -> Result<()>, renew: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -295,9 +287,13 @@ fn retried(act: impl Fn() -> Result<()>, renew: impl FnOnce() -> Result<()>) -> 
     act().context("this fails with new package indexes too")
 }
 
-fn deb_in(directory: &Path) -> Option<PathBuf> {
-    let entries = fs::read_dir(directory).ok()?;
-    entries.flatten().map(|e| e.path()).find(|path| path.extension().is_some_and(|e| e == "deb"))
+fn unpack(archive: &Path, into: &Path) -> Result<()> {
+    run(&mut command("dpkg", [Path::new("-x"), archive, into])).map(|_| ())
+}
+
+fn debs_in(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "deb"))
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! What a virtual server boots from: kernel, initramfs, root image (made once) and the image of one
-//! run.
+//! What a virtual server is made of: QEMU, kernel, initramfs, root image (made once) and the image
+//! of one run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -22,7 +23,28 @@ pub(super) struct Base {
     pub(super) initramfs: PathBuf,
     pub(super) root: PathBuf,
     busybox: PathBuf,
+    /// Unpacked packages: QEMU and all that it needs.
+    qemu: PathBuf,
 }
+
+impl Base {
+    /// The same QEMU on every host: started by the unpacked loader, with the unpacked libraries and
+    /// firmware. The host's C library and loader may be too old for it, or too new.
+    pub(super) fn qemu(&self) -> Command {
+        let at = |path: &str| self.qemu.join("usr").join(path);
+        let libraries = at("lib/x86_64-linux-gnu");
+        let mut qemu = command(libraries.join("ld-linux-x86-64.so.2"), ["--library-path"]);
+        qemu.arg(&libraries).arg(at("bin/qemu-system-x86_64"));
+        qemu.arg("-L").arg(at("share/seabios")).arg("-L").arg(at("share/qemu"));
+        // A host with its own QEMU may have settings for it in /etc.
+        qemu.arg("-no-user-config");
+        qemu
+    }
+}
+
+/// Package and suite: version 10. Older ones know no caches of dies and modules, and their
+/// emulation makes guests' kernels panic.
+const QEMU: (&str, &str) = ("qemu-system-x86", "trixie");
 
 /// What the root image has beyond the smallest Debian.
 const PACKAGES: &str = "containerd,runc,crun,iproute2,systemd";
@@ -71,6 +93,7 @@ pub(super) fn base() -> Result<Base> {
     let debian = Debian::new()?;
     debian.install_host_tools()?;
     let busybox = debian.unpacked("busybox-static", "bookworm")?.join("bin/busybox");
+    let qemu = debian.unpacked_with_dependencies(QEMU.0, QEMU.1)?;
     let package = debian.kernel()?;
     let kernel = find(&package.join("boot"), "vmlinuz-")?;
     let modules = find(&package.join("lib/modules"), "")?;
@@ -79,7 +102,7 @@ pub(super) fn base() -> Result<Base> {
     let root = current(&images, "root-", PACKAGES)?;
     cache::once(&initramfs, |partial| make_initramfs(partial, &modules, &busybox))?;
     cache::once(&root, |partial| make_root(partial, &debian))?;
-    Ok(Base { kernel, initramfs, root, busybox })
+    Ok(Base { kernel, initramfs, root, busybox, qemu })
 }
 
 /// The place of an image that is made of `content`; those of other content are removed.

@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use crate::binaries::Binaries;
 use crate::cache;
 use crate::cgroup::Driver;
-use crate::command::{command, last_lines, progress};
+use crate::command::{last_lines, progress};
 use crate::job::{Job, Report};
 use crate::process;
 use crate::software::Software;
@@ -142,7 +142,7 @@ pub fn play(
     Ok(())
 }
 
-/// Makes what every server boots from: installs QEMU, fetches a kernel, builds the root image.
+/// Makes what every server boots from: fetches QEMU and a kernel, builds the root image.
 ///
 /// # Errors
 /// When that fails.
@@ -237,31 +237,32 @@ impl Server {
         };
         let drive =
             |path: &Path| format!("file={},if=virtio,format=raw,snapshot=on", path.display());
-        let child =
-            command("qemu-system-x86_64", ["-nodefaults", "-no-reboot", "-display", "none"])
-                .args(["-accel", "tcg,thread=multi"])
-                // Several dies, each with a cache of its own, need the flag in this version of
-                // QEMU. Its emulation of cmpxchg16b sometimes spoils the flags on a busy host: the
-                // kernel's allocator panics then. Without the promise of fast strings (erms) memory
-                // is copied in words instead of bytes, which emulation takes one by one.
-                .args(["-cpu", "Skylake-Server,full-cpuid-auto-level=off,-cx16,-erms"])
-                .args(machine.arguments())
-                .arg("-kernel")
-                .arg(&base.kernel)
-                .arg("-initrd")
-                .arg(images::initramfs(base, machine, directory)?)
-                .args(["-append", &format!("{KERNEL}{init}")])
-                .args(["-drive", &drive(&base.root), "-drive", &drive(image)])
-                .args(["-serial", &format!("file:{}", console.display())])
-                .args(["-serial", &format!("file:{}", results.display())])
-                // Temporary files for snapshots belong to the run as well.
-                .env("TMPDIR", directory)
-                .args(if prompt { &["-serial", "stdio"][..] } else { &[] })
-                .stdin(if prompt { Stdio::piped() } else { Stdio::null() })
-                .stdout(if prompt { Stdio::piped() } else { Stdio::null() })
-                .stderr(log)
-                .spawn()
-                .context("cannot start qemu-system-x86_64")?;
+        let child = base
+            .qemu()
+            .args(["-nodefaults", "-no-reboot", "-display", "none"])
+            .args(["-accel", "tcg,thread=multi"])
+            // Several dies, each with a cache of its own, need the flag in this version of
+            // QEMU. Its emulation of cmpxchg16b sometimes spoils the flags on a busy host: the
+            // kernel's allocator panics then. Without the promise of fast strings (erms) memory
+            // is copied in words instead of bytes, which emulation takes one by one.
+            .args(["-cpu", "Skylake-Server,full-cpuid-auto-level=off,-cx16,-erms"])
+            .args(machine.arguments())
+            .arg("-kernel")
+            .arg(&base.kernel)
+            .arg("-initrd")
+            .arg(images::initramfs(base, machine, directory)?)
+            .args(["-append", &format!("{KERNEL}{init}")])
+            .args(["-drive", &drive(&base.root), "-drive", &drive(image)])
+            .args(["-serial", &format!("file:{}", console.display())])
+            .args(["-serial", &format!("file:{}", results.display())])
+            // Temporary files for snapshots belong to the run as well.
+            .env("TMPDIR", directory)
+            .args(if prompt { &["-serial", "stdio"][..] } else { &[] })
+            .stdin(if prompt { Stdio::piped() } else { Stdio::null() })
+            .stdout(if prompt { Stdio::piped() } else { Stdio::null() })
+            .stderr(log)
+            .spawn()
+            .context("cannot start QEMU")?;
         Ok(Self { child, directory: directory.to_path_buf() })
     }
 

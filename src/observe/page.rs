@@ -33,7 +33,7 @@ pub fn page(status: &Status) -> String {
          <main>{}</main>\n\
          <footer><a href=\"picture.svg\">the picture alone</a> · <a href=\"metrics\">metrics</a> · \
          <a href=\"readyz\">readiness</a> · nri-cpu-manager {}</footer>\n</body>\n</html>\n",
-        svg::STYLE,
+        svg::page_style(),
         escaped(&status.at),
         fragment(status),
         escaped(&status.plugin_version),

@@ -1,4 +1,5 @@
-//! The picture as SVG: one document without references, light or dark as the reader prefers.
+//! The picture as SVG: one document without references, light or dark as the reader prefers, and
+//! light in programs that are no browsers.
 
 use super::super::badge::Badge;
 use super::layout::{self, LIST, Placed, TITLE};
@@ -21,15 +22,54 @@ const LINE: f64 = 40.0;
 const NAME: usize = 48;
 const REMARK: usize = 52;
 
-/// The style sheet; a page that has pictures in it needs it once.
-pub const STYLE: &str = include_str!("style.css");
+/// The rules of pictures, one a line, with a variable for each of [`COLOURS`].
+const RULES: &str = include_str!("style.css");
+
+/// The colours that depend on what the reader prefers: variable, light, dark.
+const COLOURS: [(&str, &str, &str); 8] = [
+    ("--paper", "#ffffff", "#14171a"),
+    ("--card", "#f6f7f8", "#1c2024"),
+    ("--ink", "#1b1d1f", "#eceff1"),
+    ("--soft", "#54595f", "#a9b1b8"),
+    ("--line", "#868c93", "#6f767d"),
+    ("--shared", "#e4e7ea", "#2d3339"),
+    ("--reserved", "#b9bfc6", "#505860"),
+    ("--core", "#6b7178", "#848c94"),
+];
+
+const DARK: &str = "@media (prefers-color-scheme: dark)";
+
+/// The style sheet of a page, which needs it once for all of its pictures. The page's own rules may
+/// use the variables.
+pub fn page_style() -> String {
+    let declared = COLOURS.map(|(variable, light, _)| format!("{variable}: {light};")).join(" ");
+    let dark = COLOURS.map(|(variable, _, dark)| format!("{variable}: {dark};")).join(" ");
+    format!(
+        ":root {{ color-scheme: light dark; {declared} }}\n{DARK} {{ :root {{ {dark} }} }}\n{RULES}"
+    )
+}
+
+/// The style sheet of a file, which other programs than browsers read, too. A variable is too much
+/// for them, even after a plain value: librsvg leaves that declaration out, resvg paints black, and
+/// Inkscape drops the whole sheet. So all values are plain; media queries they skip.
+fn file_style() -> String {
+    let mut light = RULES.to_owned();
+    let mut dark: String =
+        RULES.split_inclusive('\n').filter(|rule| rule.contains("var(")).collect();
+    for (variable, on_light, on_dark) in COLOURS {
+        let variable = format!("var({variable})");
+        light = light.replace(&variable, on_light);
+        dark = dark.replace(&variable, on_dark);
+    }
+    format!("{light}{DARK} {{\n{dark}}}\n")
+}
 
 /// Whether the drawing stands alone.
 #[derive(Debug, Clone, Copy)]
 pub enum Form<'a> {
     /// A file of its own, with this line above it and a legend below it.
     File(&'a str),
-    /// A part of a page that has [`STYLE`] and a legend of its own.
+    /// A part of a page that has [`page_style`] and a legend of its own.
     Part,
 }
 
@@ -66,7 +106,7 @@ pub fn draw(picture: &Picture, form: Form<'_>) -> String {
             xml.text("title", &[("id", &"picture-title")], title);
             xml.text("desc", &[("id", &"picture-desc")], &picture.sentence());
             if let Form::File(_) = form {
-                xml.element("style", &[], |xml| xml.raw(STYLE));
+                xml.element("style", &[], |xml| xml.raw(&file_style()));
                 xml.empty("rect", &[("class", &"paper"), ("width", &"100%"), ("height", &"100%")]);
                 xml.text("text", &[("class", &"headline"), ("x", &MARGIN), ("y", &30)], title);
             }

@@ -153,3 +153,16 @@ fn machines_of_every_size() {
         }
     }
 }
+
+/// A file has plain colours only, and a page has a value for each variable in its rules.
+#[test]
+fn colours_have_values() {
+    let file = svg::draw(&picture(&machine("pack:1"), "", vec![]), svg::Form::File("a title"));
+    assert!(file.contains("prefers-color-scheme: dark") && !file.contains("var("), "{file}");
+    let page = svg::page_style() + include_str!("../page/page.css");
+    for used in page.split("var(").skip(1) {
+        let (variable, _) = used.split_once(')').unwrap();
+        // Light and dark.
+        assert_eq!(page.matches(&format!("{variable}: #")).count(), 2, "{variable}");
+    }
+}

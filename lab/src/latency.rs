@@ -1,6 +1,5 @@
 //! `hack/bench-latency`: how long a container with exclusive CPUs takes to be created and started
-//! beside many that share, without the plugin, with the runtime keeping exclusivity, and with the
-//! kernel.
+//! beside many that share, without the plugin and with each mechanism that keeps exclusivity.
 
 use std::time::{Duration, Instant};
 
@@ -9,6 +8,7 @@ use nix::sys::signal::Signal;
 use std::path::Path;
 
 use crate::binaries::Binaries;
+use crate::cgroup;
 use crate::kubelet::RunningPod;
 use crate::node::Node;
 use crate::plugin::Plugin;
@@ -18,9 +18,10 @@ use crate::software::Software;
 use crate::step::{Outcome, Step};
 use crate::vm::{self, Machine};
 
+pub(crate) mod class_write;
 pub mod figures;
 
-use figures::{MODES, Row, Settings};
+use figures::{ClassWrite, MODES, Row, Settings};
 
 /// Containers of a pod of those that share.
 const IN_A_POD: usize = 10;
@@ -39,7 +40,7 @@ pub struct Options {
     pub software: Software,
 }
 
-/// Measures in a virtual server, where partitions can be had, and prints the table.
+/// Measures in a virtual server, where partitions can be had, and prints the tables.
 ///
 /// # Errors
 /// When the lab fails.
@@ -54,24 +55,52 @@ pub fn run(options: &Options) -> Result<()> {
         shared.iter().map(|count| (count + 10) * MODES.len() * (samples + 1)).sum();
     let patience = Duration::from_secs(900 + changes as u64);
     let machine = Machine { memory: 6144, ..Machine::single("latency", 1, 4) };
-    let step = Step::Latency(Settings { shared, samples });
-    let outcomes = vm::run(&machine, software, &[step], &binaries, patience)?;
-    let Some(Outcome::Latency(rows)) = outcomes.into_iter().next() else {
+    let steps = [Step::ClassWrites, Step::Latency(Settings { shared, samples })];
+    let outcomes = vm::run(&machine, software, &steps, &binaries, patience)?;
+    let [Outcome::ClassWrites(writes), Outcome::Latency(rows)] = &outcomes[..] else {
         bail!("the guest sent no measurements");
     };
-    println!(
-        "{:>25} {:>15} {:>15} {:>15}",
-        "running shared containers", "no plugin, ms", "runtime, ms", "kernel, ms"
-    );
-    for Row { shared, millis: [none, runtime, kernel] } in &rows {
-        println!("{shared:>25} {none:>15.1} {runtime:>15.1} {kernel:>15.1}");
-    }
-    let slope = |mode: usize| {
-        slope(&rows.iter().map(|r| (r.shared as f64, r.millis[mode])).collect::<Vec<_>>())
-    };
-    println!("ms-per-shared-container without the plugin: {:.2}", slope(0));
-    println!("ms-per-shared-container runtime={:.2} kernel={:.2}", slope(1), slope(2));
+    print!("{}\n{}", table_of_writes(writes), table(rows));
+    println!("{}", last_line(rows));
     Ok(())
+}
+
+fn table_of_writes(writes: &[ClassWrite]) -> String {
+    let mut table = format!(
+        "{:>25} {:>15} {:>15} {:>15}\n",
+        "containers below a class", "tasks", "write, ms", "relative to one"
+    );
+    for ClassWrite { containers, tasks, millis } in writes {
+        let relative = millis / writes[0].millis;
+        table += &format!("{containers:>25} {tasks:>15} {millis:>15.2} {relative:>15.1}\n");
+    }
+    table
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut table = format!("{:>25}", "running shared containers");
+    for mode in MODES {
+        table += &format!(" {:>15}", format!("{}, ms", mode.unwrap_or("no plugin")));
+    }
+    table.push('\n');
+    for Row { shared, millis } in rows {
+        table += &format!("{shared:>25}");
+        for millis in millis {
+            table += &format!(" {millis:>15.1}");
+        }
+        table.push('\n');
+    }
+    table
+}
+
+/// What each running shared container adds, in each mode.
+fn last_line(rows: &[Row]) -> String {
+    let mut line = "ms-per-shared-container".to_owned();
+    for (at, mode) in MODES.into_iter().enumerate() {
+        let points: Vec<_> = rows.iter().map(|row| (row.shared as f64, row.millis[at])).collect();
+        line += &format!(" {}={:.2}", mode.unwrap_or("none"), slope(&points));
+    }
+    line
 }
 
 /// On an empty node without a plugin: medians of all modes, one after the other for each number of
@@ -106,6 +135,8 @@ pub fn measure(
             *median = median_of(node, settings.samples)?;
             if let Some(plugin) = plugin {
                 plugin.end(Signal::SIGTERM)?;
+                // The next one has no memory of this one.
+                cgroup::clear_classes();
             }
             let mode = mode.unwrap_or("no plugin");
             tell(&format!("{shared} shared containers, {mode}: {median:.1} ms"));
@@ -150,7 +181,8 @@ fn slope(points: &[(f64, f64)]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::slope;
+    use super::figures::Row;
+    use super::{last_line, slope};
 
     #[test]
     fn slopes() {
@@ -160,5 +192,12 @@ mod tests {
         close(&[(0.0, 5.0), (50.0, 505.0), (200.0, 2005.0)], 10.0);
         close(&[(0.0, 5.0), (100.0, 5.0)], 0.0);
         close(&[(7.0, 5.0)], 0.0);
+    }
+
+    #[test]
+    fn the_last_line_has_a_slope_for_each_mode() {
+        let row = |shared: usize, runtime| Row { shared, millis: [500.0, runtime, 501.0, 499.0] };
+        let line = "ms-per-shared-container none=0.00 runtime=140.00 groups=0.00 kernel=0.00";
+        assert_eq!(last_line(&[row(0, 700.0), row(50, 7700.0)]), line);
     }
 }

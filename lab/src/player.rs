@@ -155,6 +155,7 @@ impl<'a> Player<'a> {
                 let rows = latency::measure(self.node, &self.shipped.program, settings, self.tell)?;
                 return Ok(Outcome::Latency(rows));
             }
+            Step::ClassWrites => return latency::class_write::measure().map(Outcome::ClassWrites),
             Step::Reconfigure(config) => {
                 let (plugin, node) = self.plugin()?;
                 plugin.end(node, Signal::SIGTERM)?;

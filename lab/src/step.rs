@@ -112,6 +112,8 @@ pub enum Step {
     Measure,
     /// Time exclusive containers, on an empty node without a plugin.
     Latency(latency::Settings),
+    /// Time writes to a class, by the containers below it.
+    ClassWrites,
     /// A storm of pods and of SIGKILLs to the plugin, on a node that is empty but for it.
     Storm(chaos::Settings),
     /// Random actions on groups, each compared with the plugin's model of them: for virtual servers

@@ -65,6 +65,7 @@ impl Step {
             Self::Throttling(pod, seconds) => format!("count throttling of {pod} for {seconds} s"),
             Self::KernelWarned => "ask the kernel whether it has warned of itself".to_owned(),
             Self::Latency(_) => "time exclusive containers".to_owned(),
+            Self::ClassWrites => "time writes to a class".to_owned(),
             Self::Storm(settings) => format!(
                 "a storm of {} kills, seed {}, {} workers",
                 settings.kills, settings.seed, settings.workers

@@ -44,6 +44,8 @@ pub enum Outcome {
     },
     /// How long exclusive containers took.
     Latency(Vec<latency::Row>),
+    /// How long writes to a class took.
+    ClassWrites(Vec<latency::ClassWrite>),
     /// What came of a storm.
     Storm(chaos::Summary),
     /// Whether the kernel's groups are as the model's.

@@ -4,8 +4,11 @@
 
 use nri_cpu_manager::checkpoint::StateDir;
 use nri_cpu_manager::cli::release::{ReleaseArgs, run};
+use nri_cpu_manager::ledger::{Claim, ContainerId, CpuRequest, MilliCpu, PodUid};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// Files like the kernel's.
 fn group(root: &Path, group: &str, files: &[(&str, &str)]) {
@@ -63,7 +66,10 @@ fn node() -> tempfile::TempDir {
 
 fn args(root: &Path, state: &Path) -> ReleaseArgs {
     ReleaseArgs {
+        containers: false,
+        stay: false,
         state_dir: state.to_owned(),
+        kubelet_state_dir: root.to_owned(),
         cgroup_root: root.to_owned(),
         sysfs_root: root.to_owned(),
         proc_root: root.to_owned(),
@@ -113,4 +119,143 @@ fn nowhere() {
     let empty = tempfile::tempdir().unwrap();
     let error = run(&args(empty.path(), empty.path()), &mut Vec::new()).unwrap_err().to_string();
     assert!(error.contains("has no cpuset controller"), "{error}");
+}
+
+/// The id of a container, as runtimes make them.
+fn id(of: char) -> String {
+    of.to_string().repeat(64)
+}
+
+/// Containers of both drivers: two with exclusive CPUs, of which one has its quota, a shared one in
+/// the pool, one on all CPUs, and one that nothing is set for.
+fn with_containers(state: &Path) -> tempfile::TempDir {
+    let node = node();
+    let root = node.path();
+    fs::create_dir_all(root.join("devices/system/cpu")).unwrap();
+    fs::write(root.join("devices/system/cpu/possible"), "0-7\n").unwrap();
+    let container = |path: &str, cpus, quota| {
+        let files =
+            [("cpuset.cpus", cpus), ("cpu.max", quota), ("cpuset.cpus.partition", "member")];
+        group(root, path, &files);
+    };
+    container(&format!("kubepods/poda/{}", id('a')), "2-3", "max 100000");
+    container(&format!("kubepods/burstable/podb/{}", id('b')), "0-1,4-7", "max 100000");
+    container(&format!("kubepods/burstable/podb/{}", id('e')), "", "max 100000");
+    // What a container has made in its own cgroup is its own.
+    container(&format!("kubepods/burstable/podb/{}/inner", id('b')), "0", "max 100000");
+    let slice = "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podc.slice";
+    container(&format!("{slice}/cri-containerd-{}.scope", id('c')), "4-5", "200000 100000");
+    container(&format!("{slice}/crio-{}.scope", id('d')), "0-9", "50000 100000");
+    container(&format!("{slice}/crio-{}.scope/container", id('f')), "4-5", "max 100000");
+    container(&format!("{slice}/crio-{}.scope", id('f')), "4-5", "max 100000");
+    // It has a container's id and is none.
+    container(&format!("{slice}/crio-conmon-{}.scope", id('f')), "0", "max 100000");
+    container(&format!("system.slice/docker-{}.scope", id('a')), "0", "max 100000");
+    let claim = |of, limit: Option<u64>| Claim {
+        pod_uid: PodUid(String::new()),
+        namespace: String::new(),
+        pod: String::new(),
+        container: String::new(),
+        id: ContainerId(id(of)),
+        cpus: "2-3".parse().unwrap(),
+        isolated: false,
+        cpu: CpuRequest { request: limit.map(MilliCpu), limit: limit.map(MilliCpu) },
+    };
+    let claims =
+        [claim('a', Some(2000)), claim('c', Some(2000)), claim('f', Some(1500)), claim('9', None)];
+    StateDir::open(state).unwrap().save(&claims).unwrap();
+    node
+}
+
+#[test]
+fn containers_are_freed_where_that_is_asked_for() {
+    let state = tempfile::tempdir().unwrap();
+    let node = with_containers(state.path());
+    let root = node.path();
+    let slice = "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podc.slice";
+    let a = format!("kubepods/poda/{}", id('a'));
+    let b = format!("kubepods/burstable/podb/{}", id('b'));
+    let f = format!("{slice}/crio-{}.scope", id('f'));
+    let both = |group: &str| {
+        [read(root, &format!("{group}/cpuset.cpus")), read(root, &format!("{group}/cpu.max"))]
+    };
+    let mut out = Vec::new();
+    run(&args(root, state.path()), &mut out).unwrap();
+    assert!(!String::from_utf8(out).unwrap().contains("containers"));
+    assert_eq!(both(&a), ["2-3", "max 100000"]);
+
+    let freeing = ReleaseArgs { containers: true, ..args(root, state.path()) };
+    let mut out = Vec::new();
+    run(&freeing, &mut out).unwrap();
+    let out = String::from_utf8(out).unwrap();
+    assert!(
+        out.contains("CFS quotas:  2 quotas put back\ncontainers:  4 containers freed\n"),
+        "{out}"
+    );
+    for (group, expected) in [
+        (a, ["", "200000 100000"]),
+        (b.clone(), ["", "max 100000"]),
+        (format!("{b}/inner"), ["0", "max 100000"]),
+        (format!("kubepods/burstable/podb/{}", id('e')), ["", "max 100000"]),
+        (format!("{slice}/cri-containerd-{}.scope", id('c')), ["", "200000 100000"]),
+        (format!("{slice}/crio-{}.scope", id('d')), ["0-9", "50000 100000"]),
+        (f.clone(), ["", "150000 100000"]),
+        (format!("{f}/container"), ["", "150000 100000"]),
+        (format!("{slice}/crio-conmon-{}.scope", id('f')), ["0", "max 100000"]),
+        (format!("system.slice/docker-{}.scope", id('a')), ["0", "max 100000"]),
+    ] {
+        assert_eq!(both(&group), expected, "{group}");
+    }
+}
+
+#[test]
+fn containers_of_a_kubelet_that_assigns_cpus_are_left_alone() {
+    let state = tempfile::tempdir().unwrap();
+    let node = with_containers(state.path());
+    let a = format!("kubepods/poda/{}/cpuset.cpus", id('a'));
+    let write = |policy| {
+        let text = format!(r#"{{"policyName":"{policy}","defaultCpuSet":"","checksum":1}}"#);
+        fs::write(node.path().join("cpu_manager_state"), text).unwrap();
+    };
+    write("static");
+    let freeing = ReleaseArgs { containers: true, ..args(node.path(), state.path()) };
+    let error = run(&freeing, &mut Vec::new()).unwrap_err().to_string();
+    assert!(error.contains("static policy is active"), "{error}");
+    assert_eq!(read(node.path(), &a), "2-3");
+    assert_eq!(read(node.path(), "kubepods/poda/c/cpuset.cpus.partition"), "root");
+    write("none");
+    run(&freeing, &mut Vec::new()).unwrap();
+    assert_eq!(read(node.path(), &a), "");
+}
+
+#[test]
+fn a_damaged_state_file_frees_no_containers() {
+    let state = tempfile::tempdir().unwrap();
+    let node = with_containers(state.path());
+    fs::write(state.path().join("checkpoint.json"), "{").unwrap();
+    let freeing = ReleaseArgs { containers: true, ..args(node.path(), state.path()) };
+    let error = run(&freeing, &mut Vec::new()).unwrap_err().to_string();
+    assert!(error.contains("whose CFS quota was lifted"), "{error}");
+    assert_eq!(read(node.path(), &format!("kubepods/poda/{}/cpuset.cpus", id('a'))), "2-3");
+    run(&args(node.path(), state.path()), &mut Vec::new()).unwrap();
+}
+
+#[test]
+fn it_stays_until_sigterm_without_the_lock() {
+    let (node, state) = (node(), tempfile::tempdir().unwrap());
+    let directory = |name: &str, path: &Path| format!("--{name}={}", path.display());
+    let mut process = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
+        .args(["release", "--stay"])
+        .arg(directory("state-dir", state.path()))
+        .args(["cgroup-root", "sysfs-root", "proc-root"].map(|name| directory(name, node.path())))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let last = lines.map(Result::unwrap).find(|line| line.starts_with("done; "));
+    assert_eq!(last.as_deref(), Some("done; waiting for SIGTERM"));
+    assert!(process.try_wait().unwrap().is_none(), "it has ended by itself");
+    StateDir::open(state.path()).unwrap();
+    assert!(Command::new("kill").arg(process.id().to_string()).status().unwrap().success());
+    assert!(process.wait().unwrap().success());
 }

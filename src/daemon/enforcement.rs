@@ -246,18 +246,13 @@ impl Enforcement {
     pub(super) async fn let_go(&mut self, ledger: &Ledger) {
         self.end_left().await;
         let widest = ledger.possible();
-        let release = move |groups: &mut Groups| {
-            let (undone, mut errors) = groups.release(widest);
-            let (quotas, more) = groups.restore_quotas();
-            errors.extend(more);
-            (undone + quotas, errors)
-        };
-        let (undone, errors) = self.with_groups(release).await;
+        let released = self.with_groups(move |groups| groups.release(widest)).await;
         self.followed = false;
+        let undone = released.groups + released.quotas;
         if undone > 0 {
             log::info!("cgroups restored: {undone}");
         }
-        for error in errors {
+        for error in released.errors {
             log::warn!("a cgroup stays bound, and is tried again: {error}");
         }
     }

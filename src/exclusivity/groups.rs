@@ -43,6 +43,17 @@ pub struct Report {
     pub bounds: Vec<(String, CpuSet)>,
 }
 
+/// What [`Groups::release`] has undone.
+#[derive(Debug, Default)]
+pub struct Released {
+    /// Groups that have the CPUs again which others had set, or all.
+    pub groups: u64,
+    /// Pods that have their CFS quota again.
+    pub quotas: u64,
+    /// What the kernel refused. Everything else was undone all the same.
+    pub errors: Vec<FileError>,
+}
+
 #[derive(Debug, Default)]
 pub struct Groups {
     on: Option<Hierarchy>,
@@ -293,49 +304,42 @@ impl Groups {
         }
     }
 
-    /// Undoes all writes, and says what could not be undone. What failed stays remembered.
-    pub fn release(&mut self, widest: CpuSet) -> (u64, Vec<FileError>) {
-        let Some(on) = self.on.clone() else { return (0, Vec::new()) };
+    /// Undoes all writes: a group's CPUs, and the lifted quotas of pods. What failed stays
+    /// remembered.
+    pub fn release(&mut self, widest: CpuSet) -> Released {
+        let mut released = Released::default();
+        let Some(on) = self.on.clone() else { return released };
         let groups: Vec<_> = self.memory.groups().map(|(g, r)| (g.clone(), r.clone())).collect();
-        let (mut undone, mut errors) = (0, Vec::new());
         for (group, record) in groups.into_iter().rev() {
-            let result = match on.cpus(&group, CPUS) {
+            let mut left = Record::default();
+            match quota::restore(&on, &mut self.memory, &group) {
+                Ok(done) => released.quotas += u64::from(done),
+                Err(error) if error.is_gone() => {}
+                Err(error) => {
+                    left.quota = record.quota.clone();
+                    released.errors.push(error);
+                }
+            }
+            let cpus = match on.cpus(&group, CPUS) {
                 Ok(set) if record.ours.contains(&set) => undo(&on, &group, record.before, widest),
                 other => other.map(drop),
             };
-            match result {
-                Ok(()) => undone += u64::from(!record.ours.is_empty()),
+            match cpus {
+                Ok(()) => released.groups += u64::from(!record.ours.is_empty()),
                 Err(error) if error.is_gone() => {}
                 Err(error) => {
-                    errors.push(error);
-                    continue;
+                    left = Record { quota: left.quota, ..record };
+                    released.errors.push(error);
                 }
             }
-            self.memory.change(&group, |known| {
-                (known.ours, known.before, known.bound) = Default::default()
-            });
-            if record.quota.is_none() {
+            if left == Record::default() {
                 self.memory.forget(&group);
+            } else {
+                self.memory.change(&group, |known| *known = left);
             }
         }
         self.memory.save();
-        (undone, errors)
-    }
-
-    /// Puts all lifted quotas of pods back.
-    pub fn restore_quotas(&mut self) -> (u64, Vec<FileError>) {
-        let Some(on) = self.on.clone() else { return (0, Vec::new()) };
-        let groups: Vec<_> = self.memory.groups().map(|(group, _)| group.clone()).collect();
-        let (mut restored, mut errors) = (0, Vec::new());
-        for group in groups {
-            match quota::restore(&on, &mut self.memory, &group) {
-                Ok(done) => restored += u64::from(done),
-                Err(error) if error.is_gone() => self.memory.forget(&group),
-                Err(error) => errors.push(error),
-            }
-        }
-        self.memory.save();
-        (restored, errors)
+        released
     }
 
     /// Lifts the CFS quota of a container's pod or puts it back, as decided.

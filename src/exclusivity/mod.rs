@@ -33,7 +33,7 @@ mod writer;
 pub use affinity::widen;
 pub use cgroup_tree::{Refused, Tree};
 pub use files::Scope;
-pub use groups::{Groups, Report};
+pub use groups::{Groups, Released, Report};
 pub use hierarchy::{FileError, Hierarchy, Version};
 pub use mechanism::{Exclusivity, Means};
 pub use memory::Memory;

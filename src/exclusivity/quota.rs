@@ -9,7 +9,7 @@
 
 use super::hierarchy::{FileError, Hierarchy, Version};
 use super::memory::Memory;
-use crate::ledger::CgroupPath;
+use crate::ledger::{CgroupPath, MilliCpu};
 
 const MAX: &str = "cpu.max";
 /// The value for no quota; it leaves the period unchanged.
@@ -44,6 +44,19 @@ pub fn quota_of(on: &Hierarchy, group: &CgroupPath) -> Result<Option<String>, Fi
 pub(super) fn end(on: &Hierarchy, group: &CgroupPath) -> Result<(), FileError> {
     let (file, none) = file(on.version());
     on.of_cpu().write(group, file, none)
+}
+
+/// Sets a container's own quota to its limit, unless it has one. Returns whether it did.
+///
+/// # Errors
+/// If it cannot be read or written.
+pub(super) fn set(on: &Hierarchy, group: &CgroupPath, limit: MilliCpu) -> Result<bool, FileError> {
+    let lifted = on.read(group, MAX)?.starts_with(NONE);
+    if lifted {
+        let (quota, period) = limit.quota();
+        on.write(group, MAX, &format!("{quota} {period}"))?;
+    }
+    Ok(lifted)
 }
 
 /// Lifts a group's quota, and remembers it first. Returns whether there was one.

@@ -8,6 +8,18 @@ mod activity;
 mod state;
 mod state_file_watcher;
 
+use crate::ledger::Stance;
+use std::path::Path;
+
 pub(crate) use activity::{ActivityDetector, Change, Sign};
 pub use state::{StateFile, StateFileError};
 pub(crate) use state_file_watcher::{INTERVAL, Look, StateFileWatcher};
+
+/// Whether the state file in a kubelet's directory names the policy that assigns CPUs.
+pub fn is_active(kubelet_dir: &Path) -> bool {
+    let mut detector = ActivityDetector::new(Stance::Refuse);
+    if let Some(look) = StateFileWatcher::new(kubelet_dir).look() {
+        detector.look(look);
+    }
+    detector.is_active()
+}

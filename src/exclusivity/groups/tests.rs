@@ -153,8 +153,8 @@ fn all_of_it_can_be_undone() {
     node.set("kubepods/podg/pause", "");
     node.follow("0-5");
     assert_eq!([node.get(CLASS), node.get("kubepods/podg/pause")], ["0-5", "0-5"]);
-    let (undone, errors) = node.groups.release(cpus("0-7"));
-    assert!(undone >= 2 && errors.is_empty(), "{undone} {errors:?}");
+    let released = node.groups.release(cpus("0-7"));
+    assert!(released.groups >= 2 && released.errors.is_empty(), "{released:?}");
     assert_eq!([node.get(CLASS), node.get("kubepods/podg/pause")], ["0-6", ""]);
-    assert_eq!(node.groups.release(cpus("0-7")).0, 0);
+    assert_eq!(node.groups.release(cpus("0-7")).groups, 0);
 }

@@ -10,7 +10,7 @@
 //! | [`bare`], [`launched`], [`instance`] | the plugin as a program alone, or launched by the runtime; what all ways have in common |
 //! | [`node`], [`busy`] | a runtime with pods; processes that never rest |
 //! | [`step`], [`player`] | what happens on a node, as data, and what carries it out |
-//! | [`view`], [`hardware`], [`overlap`] | what a node looks like then and meanwhile |
+//! | [`view`], [`hardware`], [`overlap`], [`group_tree`] | what a node looks like then and meanwhile; what all its cgroups say |
 //! | [`scenario`], [`picture`] | the scripts of demo and tests, and a node drawn for people |
 //! | [`suite`] | every scenario on every machine, and the table of it |
 //! | [`shell`] | a prompt on a virtual server |
@@ -30,6 +30,7 @@ pub mod cri;
 pub mod daemonset;
 pub mod debian;
 pub mod demo;
+pub mod group_tree;
 pub mod guest;
 pub mod hardware;
 pub mod host;

@@ -9,6 +9,7 @@ use nix::sys::signal::Signal;
 
 use crate::bare::Bare;
 use crate::daemonset::{Confinement, DaemonPod};
+use crate::group_tree::GroupTree;
 use crate::image::shipped::Shipped;
 use crate::instance::Instance;
 use crate::launched::Launched;
@@ -31,6 +32,9 @@ const SAYS: Duration = Duration::from_secs(90);
 
 /// How long it may take to be back after the runtime.
 const BACK: Duration = Duration::from_secs(30);
+
+/// What the pod of `manifests/release` says when it has nothing left to do.
+const RELEASED: &str = "waiting for SIGTERM";
 
 /// The plugin's default state directory.
 const STATE: &str = "/var/lib/nri-cpu-manager";
@@ -103,6 +107,23 @@ impl<'a> Player<'a> {
 
     fn uninstall(&mut self) -> Result<()> {
         self.plugin.take().map_or(Ok(()), |mut plugin| plugin.remove(self.node))
+    }
+
+    /// Its pod must be ready, and end when it is asked to.
+    fn release(&mut self, containers: bool) -> Result<Outcome> {
+        let manifests = Manifests::for_release(&self.shipped.manifests, containers)?;
+        let applied = DaemonPod::apply(self.node, &self.shipped.image, &manifests);
+        let mut pod = match applied {
+            Ok(pod) => pod,
+            failed => return Ok(refusal(failed.map(drop))),
+        };
+        let mut done = String::new();
+        for init in &manifests.pod().init_containers {
+            done += &pod.init_log(&init.name)?;
+        }
+        pod.wait_for(self.node, RELEASED, 1, SAYS)?;
+        pod.remove(self.node)?;
+        Ok(Outcome::Text(done))
     }
 
     fn act(&mut self, step: &Step) -> Result<Outcome> {
@@ -249,6 +270,9 @@ impl<'a> Player<'a> {
                 return cgroup_model::compare(settings).map(Outcome::Cgroups);
             }
             Step::Panic => fs::write("/proc/sysrq-trigger", "c").context("the kernel goes on")?,
+            Step::Uninstall => self.uninstall()?,
+            Step::Release(containers) => return self.release(*containers),
+            Step::Groups => return GroupTree::read(Path::new(cgroup::ROOT)).map(Outcome::Groups),
             Step::Clear => {
                 self.node.remove_all()?;
                 self.uninstall()?;

@@ -121,6 +121,14 @@ pub enum Step {
     CompareCgroups(cgroup_model::Settings),
     /// End the kernel with a panic: for virtual servers only.
     Panic,
+    /// Remove the plugin's pod from the node, as with its DaemonSet.
+    Uninstall,
+    /// Apply `manifests/release`, with the option for containers or without, wait until its pod is
+    /// ready, and remove it. The outcome is what it says it has done; that an init container fails
+    /// is one, too.
+    Release(bool),
+    /// Take down what all cgroups say.
+    Groups,
     /// Remove every pod and end the plugin: the next step starts with an empty node.
     Clear,
 }

@@ -56,13 +56,21 @@ impl DaemonPod {
     /// # Errors
     /// When the image cannot be imported, or the pod not be made.
     pub fn install(node: &mut Node, image: &Path, manifests: &Manifests) -> Result<Self> {
+        cache::remove(&node.containerd().root().join("var/lib/nri-cpu-manager"))?;
+        Self::apply(node, image, manifests)
+    }
+
+    /// As [`install`](Self::install), with the memory that there is.
+    ///
+    /// # Errors
+    /// As [`install`](Self::install), or when an init container fails.
+    pub fn apply(node: &mut Node, image: &Path, manifests: &Manifests) -> Result<Self> {
         node.import_plugin(image)?;
         let place = Place {
             root: node.containerd().root().to_path_buf(),
-            directory: node.directory().join("daemonset"),
+            directory: node.directory().join(&manifests.daemon_set.metadata.name),
             driver: node.driver(),
         };
-        cache::remove(&place.root.join("var/lib/nri-cpu-manager"))?;
         Self::start(node.kubelet(), manifests, &place)
     }
 

@@ -29,8 +29,8 @@ pub(super) fn set_up(manifests: &Manifests, place: &Place) -> Result<()> {
 pub(super) fn write_config(manifests: &Manifests, place: &Place) -> Result<()> {
     let volumes = manifests.pod().volumes.iter().filter(|volume| volume.config_map.is_some());
     volumes.map(|volume| of_volume(place, volume)).try_for_each(|path| {
-        let data = &manifests.config_map.data;
-        config_map::write(&path, data.iter().map(|(name, text)| (name.as_str(), text.as_str())))
+        let data = manifests.config_map.iter().flat_map(|map| &map.data);
+        config_map::write(&path, data.map(|(name, text)| (name.as_str(), text.as_str())))
     })
 }
 
@@ -150,7 +150,7 @@ mod tests {
             write_config(&manifests, &place).unwrap();
         }
         let text = fs::read_to_string(path.join("config.yaml")).unwrap();
-        assert_eq!(text, manifests.config_map.data["config.yaml"]);
+        assert_eq!(text, manifests.config_map.as_ref().unwrap().data["config.yaml"]);
         assert_eq!(
             fs::read_link(path.join("config.yaml")).unwrap(),
             Path::new("..data/config.yaml")

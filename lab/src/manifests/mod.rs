@@ -19,8 +19,8 @@ use types::{ConfigMap, DaemonSet, PodSpec, RecursiveReadOnly};
 pub struct Manifests {
     /// The plugin's DaemonSet.
     pub daemon_set: DaemonSet,
-    /// The configuration that it mounts.
-    pub config_map: ConfigMap,
+    /// The configuration that it mounts; none in what undoes the plugin's work.
+    pub config_map: Option<ConfigMap>,
 }
 
 /// The directory `manifests` of the repository.
@@ -29,16 +29,23 @@ pub fn directory() -> PathBuf {
     cache::repository().join("manifests")
 }
 
-/// Where the base, or an overlay, is in that directory or a copy of it.
+/// What undoes the plugin's work, in that directory.
+const RELEASE: &str = "release";
+
+/// Where the base, an overlay, or what undoes it is in that directory or a copy of it.
 fn part(root: &Path, name: &str) -> PathBuf {
-    if name == "base" { root.join(name) } else { root.join("overlays").join(name) }
+    match name {
+        "base" | RELEASE => root.join(name),
+        overlay => root.join("overlays").join(overlay),
+    }
 }
 
 /// The configuration's file in the ConfigMap.
 const CONFIG: &str = "config.yaml";
 
 impl Manifests {
-    /// Composes `manifests/base`, or `manifests/overlays/OVERLAY`, of the repository.
+    /// Composes `manifests/base`, `manifests/release` or `manifests/overlays/OVERLAY`, of the
+    /// repository.
     ///
     /// # Errors
     /// When a file has anything the lab does not understand, or they do not fit together.
@@ -59,23 +66,40 @@ impl Manifests {
         Ok(Self::read(&part(root, name))?.configured(config))
     }
 
-    /// The same with this configuration.
+    /// What undoes the plugin's work, out of a copy of the directory `manifests`. With `containers`
+    /// its option for them is added, as docs/install.md says.
+    ///
+    /// # Errors
+    /// As [`compose`](Self::compose).
+    pub fn for_release(root: &Path, containers: bool) -> Result<Self> {
+        let mut manifests = Self::read(&part(root, RELEASE))?;
+        if containers {
+            for init in &mut manifests.pod_mut().init_containers {
+                init.args.push("--containers".to_owned());
+            }
+        }
+        Ok(manifests)
+    }
+
+    /// The same with this configuration, if it has one.
     #[must_use]
     pub fn configured(mut self, config: &str) -> Self {
-        self.config_map.data.insert(CONFIG.to_owned(), config.to_owned());
+        if let Some(map) = &mut self.config_map {
+            map.data.insert(CONFIG.to_owned(), config.to_owned());
+        }
         self
     }
 
     fn read(directory: &Path) -> Result<Self> {
         let mut resources = kustomization::compose(directory)?;
-        let mut take = |kind: &str| -> Result<Value> {
+        let mut take = |kind: &str| -> Option<Value> {
             let index = resources.iter().position(|resource| resource["kind"] == kind);
-            index
-                .map(|index| resources.remove(index))
-                .with_context(|| format!("{} brings no {kind}", directory.display()))
+            index.map(|index| resources.remove(index))
         };
-        let daemon_set: DaemonSet = types::read(take("DaemonSet")?)?;
-        let config_map: ConfigMap = types::read(take("ConfigMap")?)?;
+        let daemon_set = take("DaemonSet")
+            .with_context(|| format!("{} brings no DaemonSet", directory.display()))?;
+        let daemon_set: DaemonSet = types::read(daemon_set)?;
+        let config_map: Option<ConfigMap> = take("ConfigMap").map(types::read).transpose()?;
         let rest: Vec<String> = resources.iter().map(|r| r["kind"].to_string()).collect();
         ensure!(rest.is_empty(), "the lab does not know what to do with {}", rest.join(", "));
         let manifests = Self { daemon_set, config_map };
@@ -102,9 +126,10 @@ impl Manifests {
     /// # Errors
     /// When the configuration does not have that part exactly once.
     pub fn edited(mut self, from: &str, to: &str) -> Result<Self> {
-        let times: usize = self.config_map.data.values().map(|t| t.matches(from).count()).sum();
+        let texts = self.config_map.iter().flat_map(|map| map.data.values());
+        let times: usize = texts.map(|text| text.matches(from).count()).sum();
         ensure!(times == 1, "the configuration has {from:?} {times} times");
-        for text in self.config_map.data.values_mut() {
+        for text in self.config_map.iter_mut().flat_map(|map| map.data.values_mut()) {
             *text = text.replace(from, to);
         }
         Ok(self)
@@ -116,8 +141,9 @@ impl Manifests {
         let labels = &spec.template.metadata.labels;
         let selected = spec.selector.match_labels.iter().all(|(k, v)| labels.get(k) == Some(v));
         ensure!(selected, "the selector does not select the template's own pods");
+        let map = self.config_map.as_ref().map(|map| &map.metadata);
         ensure!(
-            meta.namespace.is_some() && meta.namespace == self.config_map.metadata.namespace,
+            meta.namespace.is_some() && map.is_none_or(|map| map.namespace == meta.namespace),
             "the DaemonSet and its ConfigMap are in different namespaces"
         );
         let pod = self.pod();
@@ -137,7 +163,7 @@ impl Manifests {
         }
         for volume in pod.volumes.iter().filter_map(|v| v.config_map.as_ref()) {
             ensure!(
-                volume.name == self.config_map.metadata.name,
+                map.is_some_and(|map| map.name == volume.name),
                 "there is no ConfigMap {}",
                 volume.name
             );

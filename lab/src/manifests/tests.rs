@@ -3,6 +3,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::process::Command;
 
+/// The base with its overlays.
 const OVERLAYS: [&str; 5] = ["base", "containerd-1.7", "crio", "kernel-exclusivity", "migrate"];
 
 #[test]
@@ -15,7 +16,7 @@ fn everything_that_ships_can_be_composed() {
     there.push("base".to_owned());
     there.sort();
     assert_eq!(there, OVERLAYS);
-    for name in OVERLAYS {
+    for name in OVERLAYS.into_iter().chain([RELEASE]) {
         let manifests = Manifests::compose(name).unwrap_or_else(|e| panic!("{name}: {e:#}"));
         let pod = manifests.pod();
         for container in pod.init_containers.iter().chain(&pod.containers) {
@@ -40,7 +41,7 @@ fn overlays_add_to_the_base_and_take_nothing_away() {
     assert!(!base.pod().host_pid && kernel.pod().host_pid);
     assert!(paths(&base).contains(&("/sys/fs/cgroup".to_owned(), false)));
     assert_eq!(paths(&kernel), paths(&base));
-    assert!(kernel.config_map.data["config.yaml"].contains("exclusivity: auto"));
+    assert!(kernel.config_map.unwrap().data["config.yaml"].contains("exclusivity: auto"));
     let migrate = compose("migrate");
     let [added] = &migrate.pod().containers[0].volume_mounts[paths(&base).len()..] else {
         panic!("not one more: {:?}", paths(&migrate));
@@ -51,6 +52,51 @@ fn overlays_add_to_the_base_and_take_nothing_away() {
     assert_eq!(compose("containerd-1.7").pod().init_containers.len(), 1);
     let label = context(&compose("crio")).se_linux_options.unwrap();
     assert_eq!(label.r#type, "spc_t");
+}
+
+/// What undoes the plugin's work is no pod of the plugin's, in the eyes of either DaemonSet, and is
+/// confined as the base is. It has nothing of the host but what it writes.
+#[test]
+fn the_release_is_a_daemon_set_beside_the_base() {
+    let base = Manifests::compose("base").unwrap();
+    for containers in [false, true] {
+        let release = Manifests::for_release(&directory(), containers).unwrap();
+        let selects = |one: &Manifests, other: &Manifests| {
+            let labels = &other.daemon_set.spec.template.metadata.labels;
+            let selector = &one.daemon_set.spec.selector.match_labels;
+            assert!(!selector.is_empty());
+            selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+        };
+        assert!(!selects(&base, &release) && !selects(&release, &base));
+        let identity = |one: &Manifests| {
+            let meta = &one.daemon_set.metadata;
+            (meta.name.clone(), meta.namespace.clone())
+        };
+        assert_ne!(identity(&release).0, identity(&base).0);
+        assert_eq!(identity(&release).1, identity(&base).1);
+        assert!(release.config_map.is_none());
+        let pod = release.pod();
+        let ([init], [main]) = (&pod.init_containers[..], &pod.containers[..]) else {
+            panic!("not one init container and one container");
+        };
+        let option: &[&str] = if containers { &["--containers"] } else { &[] };
+        assert_eq!(init.args, [&["release"][..], option].concat());
+        assert_eq!(main.args, ["release", "--stay"]);
+        let json = |value: &types::SecurityContext| serde_json::to_value(value).unwrap();
+        let mounts = |container: &types::Container| -> Vec<(String, bool)> {
+            let mounts = container.volume_mounts.iter();
+            mounts.map(|mount| (mount.mount_path.clone(), mount.read_only)).collect()
+        };
+        for container in [init, main] {
+            assert_eq!(
+                json(&container.security_context),
+                json(&base.pod().containers[0].security_context)
+            );
+            assert_eq!(container.security_context.capabilities.add, [""; 0]);
+            let paths = ["/var/lib/nri-cpu-manager", "/sys/fs/cgroup"];
+            assert_eq!(mounts(container), paths.map(|path| (path.to_owned(), false)));
+        }
+    }
 }
 
 #[test]
@@ -65,7 +111,7 @@ fn a_configuration_goes_with_the_privileges_that_it_needs() {
         let manifests = Manifests::for_config(&directory(), config).unwrap();
         let security = &manifests.pod().containers[0].security_context;
         assert_eq!(security.capabilities.add, capabilities, "{config}");
-        assert_eq!(manifests.config_map.data["config.yaml"], config);
+        assert_eq!(manifests.config_map.unwrap().data["config.yaml"], config);
     }
     assert!(Manifests::for_config(&directory(), "{").is_err());
 }
@@ -211,7 +257,7 @@ fn unordered(value: Value) -> Value {
 
 #[test]
 fn kustomize_itself_says_the_same() {
-    for name in OVERLAYS {
+    for name in OVERLAYS.into_iter().chain([RELEASE]) {
         let directory = part(&directory(), name);
         let Some(theirs) = kustomized(&directory) else {
             println!("skipped: kustomize itself over the manifests: kubectl is not installed");
@@ -223,7 +269,7 @@ fn kustomize_itself_says_the_same() {
             all
         };
         let ours = by_kind(kustomization::compose(&directory).unwrap());
-        assert!(ours.len() >= 2, "{ours:?}");
+        assert_eq!(ours.len(), if name == RELEASE { 1 } else { 2 }, "{ours:?}");
         assert_eq!(ours, by_kind(theirs), "{}", directory.display());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::script::Script;
 use super::shape::Shape;
-use super::{classes, drift, hotplug, life, options, pods, reconfigure, wishes, worked};
+use super::{classes, drift, hotplug, life, options, pods, reconfigure, uninstall, wishes, worked};
 
 /// A script for machines that fit it.
 #[derive(Clone, Copy)]
@@ -154,6 +154,11 @@ pub fn all() -> Vec<Scenario> {
             "first-instruction",
             "among 50 busy pods no thread may be on exclusive CPUs as their container begins",
             classes::first_instruction,
+        ),
+        scenario(
+            "uninstall",
+            "removed and released: all cgroups are as before the plugin",
+            uninstall::uninstall,
         ),
         scenario("hotplug-shared", "a shared CPU goes offline and comes back", hotplug::shared),
         scenario(

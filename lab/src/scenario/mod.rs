@@ -14,6 +14,7 @@ mod reconfigure;
 mod rehearsal;
 pub mod script;
 pub mod shape;
+mod uninstall;
 mod wishes;
 mod worked;
 

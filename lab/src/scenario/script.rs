@@ -6,6 +6,7 @@ use nri_cpu_manager::cpuset::CpuSet;
 
 use super::invariants::Promise;
 use super::shape::Shape;
+use crate::group_tree::GroupTree;
 use crate::overlap::Watched;
 use crate::pod::{Container, Pod};
 use crate::step::{Outcome, Settled, Step};
@@ -18,8 +19,19 @@ const DRIFT: &str = ": decided w";
 /// A watch that has looked less often has seen nothing.
 const FEW: u64 = 20;
 
-/// Whether an outcome is as it must be, given the views until then, the present one included.
-type Check = Box<dyn Fn(&Outcome, &[&View]) -> Result<(), String>>;
+/// Whether an outcome is as it must be, given what was seen until then, the present one included.
+type Check = Box<dyn Fn(&Outcome, &Seen<'_>) -> Result<(), String>>;
+
+/// What was seen, in order.
+#[derive(Debug, Default)]
+struct Seen<'a> {
+    views: Vec<&'a View>,
+    trees: Vec<&'a GroupTree>,
+}
+
+/// Which of the trees of cgroups that were taken down in a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken(usize);
 
 /// Which look at the node, of those of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +41,7 @@ pub struct Look(usize);
 pub struct Script {
     steps: Vec<(Step, Check)>,
     looks: usize,
+    trees: usize,
     promise: Promise,
 }
 
@@ -44,7 +57,7 @@ impl Script {
             inheriting: BTreeSet::new(),
             isolated: BTreeSet::new(),
         };
-        Self { steps: Vec::new(), looks: 0, promise }
+        Self { steps: Vec::new(), looks: 0, trees: 0, promise }
     }
 
     /// The steps, in order.
@@ -56,13 +69,15 @@ impl Script {
     /// What did not come as it must: step by step, in words.
     #[must_use]
     pub fn judge(&self, outcomes: &[Outcome]) -> Vec<String> {
-        let mut views = Vec::new();
+        let mut seen = Seen::default();
         let mut wrong = Vec::new();
         for (number, ((step, check), outcome)) in self.steps.iter().zip(outcomes).enumerate() {
-            if let Outcome::View(view) = outcome {
-                views.push(view);
+            match outcome {
+                Outcome::View(view) => seen.views.push(view),
+                Outcome::Groups(tree) => seen.trees.push(tree),
+                _ => {}
             }
-            if let Err(what) = check(outcome, &views) {
+            if let Err(what) = check(outcome, &seen) {
                 wrong.push(format!("step {}, {}: {what}", number + 1, step.describe()));
             }
         }
@@ -107,6 +122,12 @@ impl Script {
     pub fn end_plugin(&mut self) {
         self.promise.written = false;
         self.does(Step::EndPlugin);
+    }
+
+    /// Removes the plugin's DaemonSet.
+    pub fn uninstall(&mut self) {
+        self.promise.written = false;
+        self.does(Step::Uninstall);
     }
 
     /// Starts a pod, which must get in.
@@ -154,10 +175,10 @@ impl Script {
         check: impl Fn(&View, &[&View]) -> Result<(), String> + 'static,
     ) -> Look {
         let promise = self.promise.clone();
-        self.push(Step::Look, move |_, views| {
-            let view = views.last().ok_or("nothing was seen")?;
+        self.push(Step::Look, move |_, seen| {
+            let view = seen.views.last().ok_or("nothing was seen")?;
             promise.check(view)?;
-            check(view, views)?;
+            check(view, &seen.views)?;
             // Last: what is wrong with the processes explains more.
             promise.check_written(view)
         });
@@ -260,6 +281,26 @@ impl Script {
         });
     }
 
+    /// Takes down what all cgroups say.
+    pub fn take(&mut self) -> Taken {
+        self.does(Step::Groups);
+        self.trees += 1;
+        Taken(self.trees - 1)
+    }
+
+    /// Takes down what all cgroups say, and compares it with an earlier time.
+    pub fn take_as(
+        &mut self,
+        since: Taken,
+        check: impl Fn(&GroupTree, &GroupTree) -> Result<(), String> + 'static,
+    ) {
+        self.push(Step::Groups, move |_, seen| {
+            let before = seen.trees.get(since.0).ok_or("there are too few trees")?;
+            check(before, seen.trees.last().ok_or("nothing was taken down")?)
+        });
+        self.trees += 1;
+    }
+
     /// Does this while no containers must meet on a CPU that one of them has for itself.
     pub fn watches(&mut self, steps: Vec<Step>) {
         self.push(Step::Watch(steps), |outcome, _| match outcome {
@@ -316,7 +357,7 @@ impl Script {
     fn push(
         &mut self,
         step: Step,
-        check: impl Fn(&Outcome, &[&View]) -> Result<(), String> + 'static,
+        check: impl Fn(&Outcome, &Seen<'_>) -> Result<(), String> + 'static,
     ) {
         self.steps.push((step, Box::new(check)));
     }

@@ -75,6 +75,10 @@ impl Step {
                 settings.seed, settings.steps
             ),
             Self::Panic => "end the kernel".to_owned(),
+            Self::Uninstall => "remove the plugin's DaemonSet".to_owned(),
+            Self::Release(false) => "apply manifests/release".to_owned(),
+            Self::Release(true) => "apply manifests/release with --containers".to_owned(),
+            Self::Groups => "take down what all cgroups say".to_owned(),
             Self::Clear => "empty the node".to_owned(),
         }
     }

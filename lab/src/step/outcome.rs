@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup_model::Comparison;
 use crate::chaos::summary as chaos;
 use crate::daemonset::Confinement;
+use crate::group_tree::GroupTree;
 use crate::latency::figures as latency;
 use crate::node::First;
 use crate::overlap::Watched;
@@ -50,6 +51,8 @@ pub enum Outcome {
     Storm(chaos::Summary),
     /// Whether the kernel's groups are as the model's.
     Cgroups(Comparison),
+    /// What all cgroups say.
+    Groups(GroupTree),
 }
 
 /// How a node has come to be as decided.

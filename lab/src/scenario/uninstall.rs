@@ -1,0 +1,260 @@
+//! The plugin goes, and `manifests/release` after it: what all cgroups said before is what they say
+//! then.
+//!
+//! What may differ is named here, each with its reason ([`Removal::reason`]); anything else fails.
+//! Before the release is applied, the same comparison has to fail.
+
+use nri_cpu_manager::cpuset::CpuSet;
+
+use super::script::{Script, exclusive, guaranteed};
+use super::shape::Shape;
+use crate::group_tree::{ATTRIBUTE, CPUS, Difference, EFFECTIVE, Group, GroupTree, QUOTA, WEIGHT};
+use crate::pod::{Container, Pod};
+use crate::step::Step;
+
+/// Seconds within which the plugin has sorted out what was there before it.
+const SORTED_OUT: u64 = 15;
+
+/// Seconds within which the kernel has given back the CPUs of removed partitions, and the runtime
+/// has removed the groups of pods.
+const GIVEN_BACK: u64 = 2;
+
+/// A pod that was there before the plugin, and one that comes while it runs; they ask for the same.
+const BEFORE: &str = "early";
+const MEANWHILE: &str = "late";
+
+/// One container gets a CPU for itself, so that its quota is lifted and the pod's as well; the
+/// other one shares.
+fn twin(name: &str) -> Pod {
+    Pod::new(name, [guaranteed("main", 1), Container::guaranteed("side", 500)])
+}
+
+pub(super) fn uninstall(shape: &Shape) -> Option<Script> {
+    if shape.room() < 3 {
+        return None;
+    }
+    let mechanisms = match shape.exclusivity.as_str() {
+        "" => vec!["groups", "kernel", "runtime"],
+        one => vec![one],
+    };
+    let mut script = Script::new(shape);
+    for mechanism in mechanisms {
+        come_and_go(&mut script, shape, mechanism);
+        script.does(Step::Clear);
+    }
+    Some(script)
+}
+
+fn come_and_go(script: &mut Script, shape: &Shape, mechanism: &str) {
+    let pods = [
+        Pod::new("best", [Container::best_effort("main")]),
+        super::shared("web"),
+        Pod::new("half", [Container::guaranteed("main", 500)]),
+        twin(BEFORE),
+    ];
+    let empty = script.take();
+    for pod in &pods {
+        script.run(pod.clone());
+    }
+    let before = script.take();
+    script.plugin(shape.config(&format!("exclusivity: {mechanism}")));
+    script.run(twin(MEANWHILE));
+    script.run(exclusive("cache", 1));
+    script.does(Step::KillPlugin);
+    script.settles(SORTED_OUT, &[]);
+    script.look();
+    script.remove("cache");
+    script.refused(Step::Release(true), "Remove the DaemonSet first");
+    script.uninstall();
+
+    let all = shape.online();
+    let freed = Removal { all, containers: true, pods: true };
+    let kept = Removal { containers: false, ..freed };
+    // By the runtime alone nothing is left but what containers themselves have.
+    let left = if mechanism == "runtime" { freed } else { kept };
+    script.take_as(before, move |before, after| match left.check(before, after) {
+        Err(_) => Ok(()),
+        Ok(()) => Err("nothing was left: the comparison proves nothing".to_owned()),
+    });
+    // Once at least containers are freed with all the rest.
+    if mechanism != "kernel" {
+        script.says(Step::Release(false), &["shared pool: "]);
+        script.does(Step::Wait(GIVEN_BACK));
+        script.take_as(before, move |before, after| kept.check(before, after));
+    }
+    script.says(Step::Release(true), &["shared pool: ", "containers: "]);
+    script.does(Step::Wait(GIVEN_BACK));
+    script.take_as(before, move |before, after| freed.check(before, after));
+
+    for pod in pods.iter().map(|pod| &*pod.name).chain([MEANWHILE]) {
+        script.remove(pod);
+    }
+    script.does(Step::Wait(GIVEN_BACK));
+    let gone = Removal { pods: false, ..freed };
+    script.take_as(empty, move |before, after| gone.check(before, after));
+}
+
+/// What was done until a comparison.
+#[derive(Debug, Clone, Copy)]
+struct Removal {
+    /// All CPUs of the machine.
+    all: CpuSet,
+    /// Whether containers were freed.
+    containers: bool,
+    /// Whether pods still run, [`MEANWHILE`] among them.
+    pods: bool,
+}
+
+impl Removal {
+    fn check(&self, before: &GroupTree, after: &GroupTree) -> Result<(), String> {
+        let mut wrong: Vec<String> = before
+            .differences(after)
+            .iter()
+            .filter(|one| self.reason(one, after).is_none())
+            .map(ToString::to_string)
+            .collect();
+        if self.pods {
+            let (old, new) = (groups_of(before, BEFORE), groups_of(after, MEANWHILE));
+            if old.len() != new.len() {
+                wrong.push(format!("{BEFORE} had {} groups, {MEANWHILE} {}", old.len(), new.len()));
+            }
+            let pairs = old.iter().zip(&new);
+            let differences = pairs.flat_map(|((_, old), (path, new))| old.differences(path, new));
+            let unlike = differences.filter(|one| self.reason(one, after).is_none());
+            // systemd numbers its units in them.
+            let unlike = unlike.filter(
+                |one| !matches!(one, Difference::Says { what, .. } if what.starts_with(ATTRIBUTE)),
+            );
+            wrong.extend(unlike.map(|one| format!("unlike its twin, {one}")));
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+    }
+
+    /// Why something may differ.
+    fn reason(&self, difference: &Difference<'_>, after: &GroupTree) -> Option<&'static str> {
+        match *difference {
+            Difference::New(group) if self.pods && is_of(group, MEANWHILE) => {
+                Some("the pod came meanwhile: it is compared with its twin")
+            }
+            Difference::Says { group, what: CPUS, before: "", after: now }
+                if self.all.is_subset(&now.parse().unwrap_or_default()) =>
+            {
+                let populated = after.0.get(group).is_some_and(|group| group.populated);
+                if populated {
+                    return Some("processes run in it: the kernel lets no list of CPUs be cleared");
+                }
+                let is_class = !self.pods
+                    && ["burstable", "besteffort"]
+                        .iter()
+                        .any(|class| group.trim_end_matches(".slice").ends_with(class));
+                is_class.then_some("the class had pods when it was released, and outlives them")
+            }
+            Difference::Says { group, what: CPUS | EFFECTIVE | QUOTA, .. }
+                if !self.containers && is_container(group) =>
+            {
+                Some("the container's own, and --containers was not asked for")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The groups of a pod: its own, and those of its containers by their share of CPU time, as their
+/// names mean nothing.
+fn groups_of<'a>(tree: &'a GroupTree, pod: &str) -> Vec<(&'a String, &'a Group)> {
+    let mut groups: Vec<_> = tree.0.iter().filter(|(path, _)| is_of(path, pod)).collect();
+    groups.sort_by_key(|(path, group)| {
+        (path.matches('/').count(), group.what(WEIGHT).parse::<u64>().unwrap_or_default())
+    });
+    groups
+}
+
+fn is_of(group: &str, pod: &str) -> bool {
+    let uid = Pod::new(pod, []).uid;
+    group.contains(&uid) || group.contains(&uid.replace('-', "_"))
+}
+
+/// Whether a runtime has made it for a container, or it is in such a one.
+fn is_container(group: &str) -> bool {
+    group.split('/').any(|part| {
+        let id = part.trim_end_matches(".scope").rsplit('-').next().unwrap_or_default();
+        id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(groups: &[(&str, &[(&str, &str)])]) -> GroupTree {
+        let group = |says: &[(&str, &str)]| Group {
+            says: says.iter().map(|(file, text)| ((*file).into(), (*text).into())).collect(),
+            populated: true,
+        };
+        GroupTree(groups.iter().map(|(path, says)| ((*path).into(), group(says))).collect())
+    }
+
+    #[test]
+    fn a_comparison_can_fail() {
+        let pod = |name: &str| format!("kubepods/pod{}", Pod::new(name, []).uid);
+        let (early, late) = (pod(BEFORE), pod(MEANWHILE));
+        let container = format!("{early}/{}", "0a".repeat(32));
+        let inner = format!("{late}/{}", "0b".repeat(32));
+        let before = tree(&[
+            ("kubepods/burstable", &[(CPUS, ""), (EFFECTIVE, "0-3")]),
+            (&early, &[(CPUS, ""), (QUOTA, "150000 100000")]),
+            (&container, &[(CPUS, ""), (QUOTA, "100000 100000")]),
+        ]);
+        let released = [
+            ("kubepods/burstable", CPUS, "0-3"),
+            ("kubepods/burstable", EFFECTIVE, "0-3"),
+            (&early, CPUS, "0-3"),
+            (&early, QUOTA, "150000 100000"),
+            (&container, CPUS, "0-3"),
+            (&container, QUOTA, "100000 100000"),
+            (&late, CPUS, ""),
+            (&late, QUOTA, "150000 100000"),
+            (&inner, CPUS, "0-3"),
+            (&inner, QUOTA, "100000 100000"),
+        ];
+        let after = |at: usize, text: &str| {
+            let mut tree = GroupTree::default();
+            for (number, (group, file, says)) in released.iter().enumerate() {
+                let says = if number == at { text } else { says };
+                let group = tree.0.entry((*group).to_owned()).or_default();
+                group.says.insert((*file).to_owned(), says.to_owned());
+                group.populated = true;
+            }
+            tree
+        };
+        let freed = Removal { all: "0-3".parse().unwrap(), containers: true, pods: true };
+        let kept = Removal { containers: false, ..freed };
+        let none = usize::MAX;
+        assert_eq!(freed.check(&before, &after(none, "")), Ok(()));
+        for (at, text, without) in [
+            (0, "0,2-3", false),
+            (1, "0,2-3", false),
+            (2, "0,2-3", false),
+            (3, "max 100000", false),
+            (4, "1", true),
+            (5, "max 100000", true),
+            (6, "0,2-3", false),
+            (7, "max 100000", false),
+            (8, "1", true),
+            (9, "max 100000", true),
+        ] {
+            assert!(freed.check(&before, &after(at, text)).is_err(), "{:?}", released[at]);
+            assert_eq!(
+                kept.check(&before, &after(at, text)).is_ok(),
+                without,
+                "{:?}",
+                released[at]
+            );
+        }
+        let mut empty = after(none, "");
+        empty.0.values_mut().for_each(|group| group.populated = false);
+        assert!(freed.check(&before, &empty).is_err(), "an empty group could be cleared");
+        let gone = Removal { pods: false, ..freed };
+        assert!(gone.check(&before, &empty).unwrap_err().contains("is new"));
+    }
+}

@@ -12,7 +12,7 @@ use lab::view::View;
 use lab::vm::Machine;
 use nri_cpu_manager::cpuset::CpuSet;
 
-use crate::part::{Part, play};
+use crate::part::{Part, play, scenarios};
 use crate::privileges;
 
 const PARTITION: &str = "cpuset.cpus.partition";
@@ -39,7 +39,9 @@ fn with_cgroupfs() {
 #[test]
 fn with_systemd() {
     let software = Software { driver: Driver::Systemd, ..Version::V2_1.into() };
-    play(&machine(), software, &[all_processes_leave(), beside_others_of_their_pod()]);
+    let mut parts = vec![all_processes_leave(), beside_others_of_their_pod()];
+    parts.extend(scenarios(&machine(), &["uninstall"]));
+    play(&machine(), software, &parts);
 }
 
 fn machine() -> Machine {

@@ -40,7 +40,7 @@ fn with_cgroupfs() {
 fn with_systemd() {
     let software = Software { driver: Driver::Systemd, ..Version::V2_1.into() };
     let mut parts = vec![all_processes_leave(), beside_others_of_their_pod()];
-    parts.extend(scenarios(&machine(), &["uninstall"]));
+    parts.extend(scenarios(&machine(), &["classes", "uninstall"]));
     play(&machine(), software, &parts);
 }
 

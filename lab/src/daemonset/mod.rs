@@ -209,6 +209,9 @@ impl Instance for DaemonPod {
     /// is removed then.
     fn start(&mut self, node: &mut Node) -> Result<()> {
         let kubelet = node.kubelet();
+        // A runtime that was killed as well may call its state unknown, for ever. A kubelet has
+        // such a container stopped.
+        kubelet.stop_container(&self.container()?.id)?;
         self.wait_for_end(kubelet)?;
         let ended = self.container()?.id.clone();
         self.start_main(kubelet)?;

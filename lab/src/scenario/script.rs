@@ -7,6 +7,7 @@ use nri_cpu_manager::cpuset::CpuSet;
 use super::invariants::Promise;
 use super::shape::Shape;
 use crate::group_tree::GroupTree;
+use crate::node::First;
 use crate::overlap::Watched;
 use crate::pod::{Container, Pod};
 use crate::step::{Outcome, Settled, Step};
@@ -310,10 +311,15 @@ impl Script {
         });
     }
 
-    /// Starts a pod: as its first process begins, it and all that is busy keep to their own CPUs.
-    pub fn first(&mut self, pod: Pod) {
-        self.push(Step::RunFirst(pod), |outcome, _| match outcome {
-            Outcome::First(first) if first.met.is_empty() && !first.own.is_empty() => Ok(()),
+    /// Starts a pod: as its first process begins, it and all that is busy, so many threads at least,
+    /// keep to their own CPUs.
+    pub fn first(&mut self, pod: Pod, busy: usize) {
+        self.push(Step::RunFirst(pod), move |outcome, _| match outcome {
+            Outcome::First(First { own, threads, met })
+                if met.is_empty() && !own.is_empty() && *threads >= busy =>
+            {
+                Ok(())
+            }
             _ => Err(format!("{outcome:?}")),
         });
     }

@@ -6,9 +6,7 @@ use nri_cpu_manager::checkpoint::StateDir;
 use nri_cpu_manager::cli::release::{ReleaseArgs, run};
 use nri_cpu_manager::ledger::{Claim, ContainerId, CpuRequest, MilliCpu, PodUid};
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 /// Files like the kernel's.
 fn group(root: &Path, group: &str, files: &[(&str, &str)]) {
@@ -238,24 +236,4 @@ fn a_damaged_state_file_frees_no_containers() {
     assert!(error.contains("whose CFS quota was lifted"), "{error}");
     assert_eq!(read(node.path(), &format!("kubepods/poda/{}/cpuset.cpus", id('a'))), "2-3");
     run(&args(node.path(), state.path()), &mut Vec::new()).unwrap();
-}
-
-#[test]
-fn it_stays_until_sigterm_without_the_lock() {
-    let (node, state) = (node(), tempfile::tempdir().unwrap());
-    let directory = |name: &str, path: &Path| format!("--{name}={}", path.display());
-    let mut process = Command::new(env!("CARGO_BIN_EXE_nri-cpu-manager"))
-        .args(["release", "--stay"])
-        .arg(directory("state-dir", state.path()))
-        .args(["cgroup-root", "sysfs-root", "proc-root"].map(|name| directory(name, node.path())))
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-    let last = lines.map(Result::unwrap).find(|line| line.starts_with("done; "));
-    assert_eq!(last.as_deref(), Some("done; waiting for SIGTERM"));
-    assert!(process.try_wait().unwrap().is_none(), "it has ended by itself");
-    StateDir::open(state.path()).unwrap();
-    assert!(Command::new("kill").arg(process.id().to_string()).status().unwrap().success());
-    assert!(process.wait().unwrap().success());
 }

@@ -40,7 +40,7 @@ pub use summary::{Settings, Summary};
 /// Lines of each log that are kept.
 const LOGGED: usize = 5000;
 /// How often the groups of classes are written anew, in milliseconds: at random, at most.
-const REALISED: u64 = 3000;
+const REALISED: u64 = 10_000;
 
 /// Lets the storm loose on a node that is empty but for the plugin, which runs afterwards, too.
 /// `tell` hears how it goes.

@@ -31,12 +31,16 @@ impl Worker<'_> {
     }
 
     /// Makes a container that is not its pod's own. Only where all of those run: CPUs of one that
-    /// is to come back may go to others of its pod, and would not be moved then.
+    /// is to come back may go to others of its pod, and would not be moved then. Not where it asks
+    /// for as much as the whole pod: two such containers are how pods with resources of their own
+    /// are recognised, all of which share.
     fn create_in_some_pod(&mut self, container: &Container) -> Option<String> {
         let complete: Vec<usize> = (0..self.pods.len())
             .filter(|index| {
                 let pod = &self.pods[*index];
-                pod.containers.len() == pod.pod.containers.len()
+                let asked: i64 = pod.pod.containers.iter().map(|c| c.cpu_limit).sum();
+                let whole = pod.pod.budget.unwrap_or(asked);
+                pod.containers.len() == pod.pod.containers.len() && whole != container.cpu_limit
             })
             .collect();
         let index = self.rng.choice(complete)?;

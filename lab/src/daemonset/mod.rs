@@ -210,8 +210,9 @@ impl Instance for DaemonPod {
     fn start(&mut self, node: &mut Node) -> Result<()> {
         let kubelet = node.kubelet();
         // A runtime that was killed as well may call its state unknown, for ever. A kubelet has
-        // such a container stopped.
-        kubelet.stop_container(&self.container()?.id)?;
+        // such a container stopped, and tries again where the runtime is just clearing it away.
+        let id = &self.container()?.id;
+        wait(|| Ok(kubelet.stop_container(id).ok()))?;
         self.wait_for_end(kubelet)?;
         let ended = self.container()?.id.clone();
         self.start_main(kubelet)?;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use nri_cpu_manager::cpuset::CpuSet;
 
-use crate::busy::{Busy, OUT};
+use crate::busy::Busy;
 use crate::cgroup::Driver;
 use crate::containerd::{Containerd, Setup};
 use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
@@ -18,7 +18,7 @@ use crate::{cgroup, image, plugin, process};
 mod first;
 mod slow;
 
-pub use first::First;
+pub use first::{First, Report};
 pub use slow::Slow;
 
 /// How long a runtime may take to notice that a container's process has ended; it takes a moment.
@@ -182,12 +182,7 @@ impl Node {
     /// As [`run`](Self::run).
     pub fn run_busy(&mut self, pod: &Pod) -> Result<()> {
         let record = self.record(&pod.name)?;
-        let mut pod = pod.clone();
-        for container in pod.containers.iter_mut().filter(|c| c.name == "main") {
-            container.command =
-                vec!["/bin/probe".into(), "spin".into(), format!("{OUT}/{}", pod.name)];
-            container.mounts.push((self.reports()?.display().to_string(), OUT.to_owned()));
-        }
+        let pod = self.probing(pod, "spin", [])?;
         let running = self.run(&pod)?;
         let main = running.containers.iter().find(|c| c.name == "main");
         let pid = main.context("a busy pod needs a container main")?.pid;

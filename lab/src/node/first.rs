@@ -41,12 +41,9 @@ impl Node {
         let mut records = Vec::new();
         let mut pods = Vec::new();
         for index in 0..number {
-            let name = format!("crowd-{index}");
-            records.push(self.record(&name)?);
-            let container = Container::burstable("main", 10)
-                .running(["/bin/probe", "spin", &format!("{OUT}/{name}"), &format!("{OUT}/go")])
-                .mounting(reports.display().to_string(), OUT);
-            pods.push(Pod::new(&name, [container]));
+            let pod = Pod::new(&format!("crowd-{index}"), [Container::burstable("main", 10)]);
+            records.push(self.record(&pod.name)?);
+            pods.push(self.probing(&pod, "spin", [format!("{OUT}/go")])?);
         }
         for some in pods.chunks(TOGETHER) {
             self.run_together(some)?;
@@ -71,13 +68,8 @@ impl Node {
         exclusive: impl Fn(&str) -> Result<Option<CpuSet>>,
     ) -> Result<First> {
         let report = self.record(&pod.name)?;
-        let mut pod = pod.clone().with_host_pid();
-        for container in pod.containers.iter_mut().filter(|c| c.name == "main") {
-            container.command =
-                vec!["/bin/probe".into(), "first".into(), format!("{OUT}/{}", pod.name)];
-            container.command.extend(self.busy.iter().map(|busy| busy.pid.to_string()));
-            container.mounts.push((self.reports()?.display().to_string(), OUT.to_owned()));
-        }
+        let busy = self.busy.iter().map(|busy| busy.pid.to_string());
+        let pod = self.probing(pod, "first", busy)?.with_host_pid();
         let mut started = self.run(&pod);
         let start = Instant::now();
         // As a kubelet does: where all CPUs are busy a plugin may take too long for its answer.
@@ -86,47 +78,86 @@ impl Node {
             started = self.retry(&pod.name);
         }
         started?;
-        let mut first = First::default();
-        let own = exclusive(&pod.name)?;
-        for line in wait_for(&report)?.lines() {
-            let parse = |list: &str| {
-                list.parse::<CpuSet>().with_context(|| format!("a strange list: {line}"))
-            };
-            match line.split(' ').collect::<Vec<_>>()[..] {
-                ["own", list] => {
-                    list.clone_into(&mut first.own);
-                    if own.is_some_and(|own| Ok(own) != list.parse()) {
-                        first.met.push(format!("its CPUs are not its own yet: {list}"));
-                    }
-                    for other in self.pods.iter().filter(|other| other.pod.name != pod.name) {
-                        let taken = exclusive(&other.pod.name)?.unwrap_or_default();
-                        if !taken.is_disjoint(&parse(list)?) {
-                            let name = &other.pod.name;
-                            first.met.push(format!("it may run on {list}, {name} has {taken}"));
-                        }
-                    }
-                }
-                ["thread", pid, _, list] => {
-                    first.threads += 1;
-                    if own.is_some_and(|own| parse(list).is_ok_and(|list| !list.is_disjoint(&own)))
-                    {
-                        first.met.push(format!("process {pid} may run on {list}"));
-                    }
-                }
-                _ => {}
+        let Report { own, threads, .. } = Report::wait_for(&report)?;
+        let mut met = Vec::new();
+        if let Some(decided) = exclusive(&pod.name)? {
+            if decided != own {
+                met.push(format!("its CPUs are not its own yet: {own}"));
+            }
+            let there = threads.iter().filter(|(_, cpus)| !cpus.is_disjoint(&decided));
+            met.extend(there.map(|(thread, cpus)| format!("{thread} may run on {cpus}")));
+        }
+        for other in self.pods.iter().filter(|other| other.pod.name != pod.name) {
+            let taken = exclusive(&other.pod.name)?.unwrap_or_default();
+            if !taken.is_disjoint(&own) {
+                met.push(format!("it may run on {own}, {} has {taken}", other.pod.name));
             }
         }
-        Ok(first)
+        Ok(First { own: own.to_string(), threads: threads.len(), met })
+    }
+
+    /// The same pod, whose container `main` is the probe with this task, and with the file of its
+    /// report.
+    pub(super) fn probing(
+        &self,
+        pod: &Pod,
+        task: &str,
+        more: impl IntoIterator<Item = String>,
+    ) -> Result<Pod> {
+        let mut pod = pod.clone();
+        let mut command = vec!["/bin/probe".into(), task.into(), format!("{OUT}/{}", pod.name)];
+        command.extend(more);
+        let reports = self.reports()?.display().to_string();
+        for container in pod.containers.iter_mut().filter(|c| c.name == "main") {
+            container.command.clone_from(&command);
+            container.mounts.push((reports.clone(), OUT.to_owned()));
+        }
+        Ok(pod)
     }
 }
 
-fn wait_for(report: &Path) -> Result<String> {
-    let start = Instant::now();
-    while !report.exists() {
-        if start.elapsed() > PATIENCE {
-            bail!("there is no report {}", report.display());
+/// What `probe first` says.
+#[derive(Debug)]
+pub struct Report {
+    /// When it began, in CLOCK_MONOTONIC's nanoseconds.
+    pub start: u64,
+    /// Where it may run.
+    pub own: CpuSet,
+    /// Where the threads of other processes may run.
+    pub threads: Vec<(String, CpuSet)>,
+}
+
+impl Report {
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// When it does not come, or is a strange one.
+    pub fn wait_for(path: &Path) -> Result<Self> {
+        let start = Instant::now();
+        while !path.exists() {
+            if start.elapsed() > PATIENCE {
+                bail!("there is no report {}", path.display());
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
-        std::thread::sleep(Duration::from_millis(20));
+        let text =
+            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut report = Self { start: 0, own: CpuSet::EMPTY, threads: Vec::new() };
+        text.lines().try_for_each(|line| {
+            report.add(line).with_context(|| format!("a strange line of the probe: {line:?}"))
+        })?;
+        Ok(report)
     }
-    fs::read_to_string(report).with_context(|| format!("cannot read {}", report.display()))
+
+    fn add(&mut self, line: &str) -> Result<()> {
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["start_ns", start] => self.start = start.parse()?,
+            ["own", cpus] => self.own = cpus.parse()?,
+            ["thread", pid, thread, cpus] => {
+                self.threads.push((format!("thread {thread} of process {pid}"), cpus.parse()?));
+            }
+            _ => bail!("it says something else"),
+        }
+        Ok(())
+    }
 }

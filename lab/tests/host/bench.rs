@@ -1,7 +1,7 @@
 //! A node on this machine, the plugin on it, and what the probe reports.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use lab::image::shipped::Shipped;
 use lab::instance::Instance as _;
 use lab::kubelet::RunningPod;
 use lab::manifests::Manifests;
-use lab::node::Node;
+use lab::node::{Node, Report};
 use lab::plugin::{Plugin, Setup};
 use lab::pod::{Container, Pod};
 use nri_cpu_manager::cpuset::CpuSet;
@@ -109,7 +109,7 @@ impl Bench {
 
     /// Runs the probe as an exclusive container's first process; it also looks at the threads of
     /// `other`.
-    pub(crate) fn run_first(&mut self, name: &str, other: u32) -> First {
+    pub(crate) fn run_first(&mut self, name: &str, other: u32) -> Report {
         let reports = self.host.node.reports().unwrap();
         let path = reports.join(name);
         lab::cache::remove(&path).unwrap();
@@ -117,7 +117,7 @@ impl Bench {
             .running(["/bin/probe", "first", &format!("{OUT}/{name}"), &other.to_string()])
             .mounting(reports.display().to_string(), OUT);
         self.run(&Pod::new(name, [container]).with_host_pid());
-        First::read(&wait_for(&path))
+        Report::wait_for(&path).unwrap()
     }
 }
 
@@ -177,43 +177,10 @@ impl Spinner {
     }
 }
 
-/// What a container's first process saw as its very first act.
-#[derive(Debug)]
-pub(crate) struct First {
-    /// CLOCK_MONOTONIC's nanoseconds.
-    pub(crate) start: u64,
-    /// Where it may run.
-    pub(crate) own: CpuSet,
-    /// Where the threads of the other process may run.
-    pub(crate) threads: Vec<(String, CpuSet)>,
-}
-
-impl First {
-    fn read(report: &str) -> Self {
-        let mut first = Self { start: 0, own: CpuSet::default(), threads: Vec::new() };
-        for line in report.lines() {
-            match line.split(' ').collect::<Vec<_>>().as_slice() {
-                ["start_ns", start] => first.start = start.parse().unwrap(),
-                ["own", cpus] => first.own = cpus.parse().unwrap(),
-                ["thread", _, thread, cpus] => {
-                    first.threads.push(((*thread).to_owned(), cpus.parse().unwrap()))
-                }
-                other => panic!("strange line in the probe's report: {other:?}"),
-            }
-        }
-        first
-    }
-
-    /// The one CPU it has for itself.
-    pub(crate) fn own_cpu(&self) -> usize {
-        assert_eq!(self.own.len(), 1, "the exclusive container may run on {}", self.own);
-        self.own.iter().next().unwrap()
-    }
-}
-
-fn wait_for(path: &Path) -> String {
-    assert!(eventually(|| path.exists()), "no report {}", path.display());
-    fs::read_to_string(path).unwrap()
+/// The one CPU that a container has for itself.
+pub(crate) fn own_cpu(report: &Report) -> usize {
+    assert_eq!(report.own.len(), 1, "the exclusive container may run on {}", report.own);
+    report.own.iter().next().unwrap()
 }
 
 /// Whether something becomes true within ten seconds.

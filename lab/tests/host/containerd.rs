@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::bench::{Bench, Spinner, eventually, exclusive, shared};
+use crate::bench::{Bench, Spinner, eventually, exclusive, own_cpu, shared};
 use crate::support::binaries;
 use lab::containerd::Version;
 use lab::instance::Instance as _;
@@ -34,7 +34,7 @@ fn the_exclusive_cpu_is_empty_when_its_container_starts(version: Version) {
     let _plugin = bench.plugin();
     let spinner = Spinner::start(&mut bench, "busy");
     let first = bench.run_first("lonely", spinner.pid);
-    let cpu = first.own_cpu();
+    let cpu = own_cpu(&first);
     assert!(!first.threads.is_empty(), "the report names no thread of the busy container");
     for (thread, cpus) in &first.threads {
         assert!(

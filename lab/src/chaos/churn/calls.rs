@@ -2,10 +2,10 @@
 //!
 //! A kubelet lists what there is and goes on from that. Here what came of a lost call is removed.
 
-use anyhow::Result;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use std::sync::atomic::Ordering;
+use anyhow::Result;
 
 use super::Worker;
 use crate::cri::wire;

@@ -1,22 +1,23 @@
 //! nri-cpu-manager: the kubelet's CPU Manager and Topology Manager as an NRI plugin.
 pub mod checkpoint;
 pub mod cli;
+mod clock;
 pub mod config;
 pub mod cpuset;
 pub mod daemon;
-
+pub mod edge;
 pub mod exclusivity;
 pub mod kubelet;
 pub mod ledger;
 pub mod nodeset;
-pub mod nri;
-pub mod observe;
 mod partition;
 mod pattern;
 pub mod placement;
 mod quantity;
+pub mod serve;
 pub mod simulate;
 mod snapshot;
 pub mod topology;
 pub mod verify;
+pub mod view;
 pub mod wording;

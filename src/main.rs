@@ -1,7 +1,7 @@
 //! The `nri-cpu-manager` command: arguments, then a subcommand, then an exit code.
 
+use nri_cpu_manager::cli::log;
 use nri_cpu_manager::cli::{self, Cli, Command};
-use nri_cpu_manager::observe::log;
 use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -12,10 +12,10 @@ mod fake_sysfs;
 #[path = "support/observed.rs"]
 mod observed;
 
+use nri_cpu_manager::edge::{Message, Session};
 use nri_cpu_manager::ledger::{Event, Qos};
-use nri_cpu_manager::nri::{Message, Session};
-use nri_cpu_manager::observe::endpoint::{self, Address};
 use nri_cpu_manager::placement::Reason;
+use nri_cpu_manager::serve::endpoint::{self, Address};
 use observed::{CONFIG, Observed, create, local};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -298,7 +298,7 @@ async fn a_move_is_counted() {
 /// An owner that does not answer: the process is not well. The clock is the test's.
 #[tokio::test(start_paused = true)]
 async fn health_is_that_the_owner_answers() {
-    let (observer, kept) = nri_cpu_manager::observe::questions();
+    let (observer, kept) = nri_cpu_manager::serve::questions();
     let asked = observer.view().await.unwrap_err();
     assert!(asked.to_string().contains("2 s"), "{asked}");
     drop(kept);

@@ -3,9 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
-use nri_cpu_manager::observe::figures::{Figures, Link};
-use nri_cpu_manager::observe::http::{self, Response, StatusCode};
-use nri_cpu_manager::observe::{NodeView, endpoint, questions};
+use nri_cpu_manager::serve::http::{self, Response, StatusCode};
+use nri_cpu_manager::serve::{endpoint, questions};
+use nri_cpu_manager::view::NodeView;
+use nri_cpu_manager::view::figures::{Figures, Link};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::io::{Read, Write};

@@ -13,9 +13,9 @@ mod fake_sysfs;
 mod observed;
 
 use nri_cpu_manager::ledger::{Event, Qos};
-use nri_cpu_manager::observe::report::{NodeStatus, RecordStatus};
-use nri_cpu_manager::observe::{endpoint, page};
+use nri_cpu_manager::serve::{endpoint, page};
 use nri_cpu_manager::topology::synthetic::{Machine, Numbering};
+use nri_cpu_manager::view::report::{NodeStatus, RecordStatus};
 use observed::{CONFIG, Observed, create, local};
 use std::net::SocketAddr;
 use std::path::Path;

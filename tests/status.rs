@@ -19,9 +19,9 @@ use json_names::{names, undocumented};
 use nri_cpu_manager::cli::status;
 use nri_cpu_manager::ledger::model::SandboxId;
 use nri_cpu_manager::ledger::{Event, Qos};
-use nri_cpu_manager::observe::Status;
-use nri_cpu_manager::observe::picture::text::Style;
-use nri_cpu_manager::observe::report::{ConfigStatus, ContainerStatus};
+use nri_cpu_manager::view::Status;
+use nri_cpu_manager::view::picture::text::Style;
+use nri_cpu_manager::view::report::{ConfigStatus, ContainerStatus};
 use observed::{CONFIG, Observed, local};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -177,7 +177,7 @@ async fn the_socket() {
         drop(UnixListener::bind(other.path().join("status.sock.new")).unwrap());
         let error = command(other.path(), &["status"]).await.unwrap_err();
         has(&error, &["status.sock", "Is the plugin running", "--state-dir"]);
-        use nri_cpu_manager::observe::endpoint;
+        use nri_cpu_manager::serve::endpoint;
         let listener = endpoint::listen_locally(other.path()).unwrap();
         tokio::spawn(endpoint::serve_locally(listener, daemon.observer.clone()));
         command(other.path(), &["status"]).await.unwrap();
@@ -202,7 +202,7 @@ async fn get(address: SocketAddr, path: &str, host: &str) -> String {
 #[tokio::test]
 async fn who_may_read_the_names_of_pods() {
     local(async {
-        use nri_cpu_manager::observe::endpoint;
+        use nri_cpu_manager::serve::endpoint;
         let daemon = busy("").await;
         let listener = endpoint::listen("[::]:0".parse().unwrap()).await.unwrap().unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -309,7 +309,7 @@ async fn a_view_stays_the_same_until_something_happens() {
             // The owner may have looked at the machine in between.
             same += usize::from(Arc::ptr_eq(&before, &ask().await));
             daemon.create(&format!("pod-{serial}"), Qos::Guaranteed, 1000).await.unwrap();
-            let after = ask().await.status().node.unwrap();
+            let after = daemon.status().await.node.unwrap();
             assert_eq!(after.containers.len(), serial + 1);
         }
         assert!(same > 5, "{same}");

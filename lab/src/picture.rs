@@ -4,10 +4,10 @@
 use std::fmt::Write;
 
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::observe::badge::Badge;
-use nri_cpu_manager::observe::picture::text::{self, Style, WIDTH};
-use nri_cpu_manager::observe::picture::{Occupancy, Picture, Tenant};
 use nri_cpu_manager::topology::Topology;
+use nri_cpu_manager::view::badge::Badge;
+use nri_cpu_manager::view::picture::text::{self, Style, WIDTH};
+use nri_cpu_manager::view::picture::{Occupancy, Picture, Tenant};
 use nri_cpu_manager::wording;
 
 use crate::view::{ContainerView, View};

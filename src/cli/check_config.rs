@@ -14,7 +14,7 @@ use super::topology::Output;
 use crate::checkpoint;
 use crate::config::{Config, ConfigError};
 use crate::ledger::Claim;
-use crate::observe::Status;
+use crate::view::Status;
 use clap::Args;
 use std::fs;
 use std::io::{self, ErrorKind, Write};

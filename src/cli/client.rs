@@ -1,6 +1,6 @@
 //! Asks a running plugin through the socket in its state directory.
 
-use crate::observe::endpoint::SOCKET;
+use crate::serve::endpoint::SOCKET;
 use serde::de::DeserializeOwned;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;

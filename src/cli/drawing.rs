@@ -1,6 +1,6 @@
 //! The options of commands that draw a node.
 
-use crate::observe::picture::text::{Style, WIDTH};
+use crate::view::picture::text::{Style, WIDTH};
 use clap::ValueEnum;
 use std::io::IsTerminal;
 

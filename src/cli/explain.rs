@@ -2,7 +2,7 @@
 
 use super::client::{self, ClientError, show, table};
 use super::topology::Output;
-use crate::observe::explanation::{DecisionStatus, Explanation};
+use crate::view::explanation::{DecisionStatus, Explanation};
 use crate::wording;
 use clap::Args;
 use std::fmt::Write as _;

@@ -6,6 +6,7 @@ pub mod drawing;
 pub mod enable_nri;
 pub mod explain;
 pub mod kubelet_state;
+pub mod log;
 pub mod machine;
 pub mod node;
 pub mod release;

@@ -3,9 +3,9 @@
 use super::node::NodeArgs;
 use crate::config::Config;
 use crate::daemon::{self, Owner, Paths};
-use crate::nri::{self, Endpoint, Identity, Launched};
-use crate::observe::endpoint::{self, Address};
-use crate::observe::questions;
+use crate::edge::nri::{self, Endpoint, Identity, Launched};
+use crate::serve::endpoint::{self, Address};
+use crate::serve::questions;
 use clap::Args;
 use std::error::Error;
 use std::path::PathBuf;

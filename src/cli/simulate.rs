@@ -14,13 +14,13 @@ use super::machine;
 use super::node::NodeArgs;
 use crate::config::Config;
 use crate::ledger::Ledger;
-use crate::observe::picture::{Picture, svg};
-use crate::observe::report::{ConfigStatus, OwnSettings};
 use crate::simulate::report::{VERSION, picture};
 use crate::simulate::{
     Recorder, Report, RunReport, Time, Waiting, Workload, engine, manifests, table,
 };
 use crate::topology::Topology;
+use crate::view::picture::{Picture, svg};
+use crate::view::report::{ConfigStatus, OwnSettings};
 use clap::{Args, ValueEnum};
 use decisions::Watched;
 use progress::Progress;

@@ -8,10 +8,11 @@ use super::action::Action;
 use super::blocking::blocking;
 use super::keeper::Keeper;
 use super::pace::Pace;
+use crate::edge::Updater;
 use crate::exclusivity::{KernelRefusal, Writer};
 use crate::ledger::{Channel, ContainerId, Event, Ledger, Mechanism, Target, Update};
-use crate::nri::Updater;
 use std::future::pending;
+use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -53,7 +54,7 @@ pub(super) struct Sent {
 #[derive(Debug)]
 pub(super) struct Delivery {
     /// Calls the runtime; `None` where that is not safe.
-    updater: Option<Updater>,
+    updater: Option<Arc<dyn Updater>>,
     sending: Option<JoinHandle<Sent>>,
     /// Whether updates are due that the last answer could not carry.
     owing: bool,
@@ -79,7 +80,7 @@ impl Delivery {
         }
     }
 
-    pub(super) fn connected(&mut self, updater: Option<Updater>) {
+    pub(super) fn connected(&mut self, updater: Option<Arc<dyn Updater>>) {
         self.updater = updater;
         self.pace.reconnected();
     }

@@ -4,6 +4,7 @@
 use super::blocking::blocking;
 use super::keeper::Keeper;
 use super::step::Step;
+use crate::clock::now;
 use crate::config::Config;
 use crate::exclusivity::{
     Exclusivity, Groups, Hierarchy, KernelRefusal, Layout, Means, Memory, ProbeError, Report,
@@ -12,7 +13,6 @@ use crate::exclusivity::{
 use crate::ledger::{
     CgroupPath, ContainerId, Event, Ledger, Mechanism, PodUid, Policy, Stance, Target,
 };
-use crate::observe::clock::now;
 use crate::partition::PartitionType;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::pending;

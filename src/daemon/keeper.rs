@@ -2,12 +2,12 @@
 
 use super::persist::Checkpoint;
 use crate::checkpoint::StateError;
+use crate::clock::now;
+use crate::edge::Refusal;
 use crate::ledger::{Channel, ContainerId, Event, Ledger, Note, Update, What};
-use crate::nri::Refusal;
-use crate::observe::clock::now;
-use crate::observe::counters::EventKind;
-use crate::observe::{Counters, History};
 use crate::placement::Reason;
+use crate::view::counters::EventKind;
+use crate::view::{Counters, History};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

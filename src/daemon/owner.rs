@@ -18,15 +18,15 @@ use super::witness::witness;
 use crate::checkpoint::StateError;
 use crate::config::{Config, Reading};
 use crate::cpuset::CpuSet;
+use crate::edge::{Capabilities, Refusal, Subscriptions, Updater};
 use crate::exclusivity::{Hierarchy, KernelRefusal, Memory, ProbeError, Scope};
 use crate::kubelet::Look;
 use crate::ledger::{Channel, ContainerId, Decision, Event, Ledger, Mechanism, Policy, View};
-use crate::nri::{Capabilities, Refusal, Subscriptions, Updater};
-use crate::observe::counters::EventKind;
-use crate::observe::report::{ConfigStatus, OwnSettings};
-use crate::observe::{History, NodeFigures};
 use crate::topology::{Topology, sysfs};
 use crate::verify::Verifier;
+use crate::view::counters::EventKind;
+use crate::view::report::{ConfigStatus, OwnSettings};
+use crate::view::{History, NodeFigures};
 use crate::wording::{self, count};
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -107,7 +107,7 @@ impl Owner {
     /// A runtime has connected. Returns which optional events it shall send.
     pub(super) fn connected(
         &mut self,
-        updater: Option<Updater>,
+        updater: Option<Arc<dyn Updater>>,
         capabilities: &Capabilities,
     ) -> Subscriptions {
         self.delivery.connected(updater);

@@ -4,14 +4,14 @@ use super::enforcement::{Enforcement, wanted};
 use super::keeper::Keeper;
 use super::paths::Paths;
 use super::poller::Poller;
+use crate::clock::now;
 use crate::config::{Config, Follower, INTERVAL, Mistake, Reading};
 use crate::exclusivity::{Exclusivity, probe};
 use crate::ledger::{Event, Policy, Settings, Stance};
-use crate::observe::clock::now;
-use crate::observe::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
-use crate::observe::report::{ConfigStatus, OwnSettings};
 use crate::partition::PartitionType;
 use crate::topology::Topology;
+use crate::view::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
+use crate::view::report::{ConfigStatus, OwnSettings};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug)]

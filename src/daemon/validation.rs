@@ -6,9 +6,9 @@
 
 use super::keeper::Keeper;
 use crate::cpuset::CpuSet;
+use crate::edge::{Capabilities, Refusal};
 use crate::ledger::{ContainerId, Policy, Stance};
-use crate::nri::{Capabilities, Refusal};
-use crate::observe::counters::STRICT;
+use crate::view::counters::STRICT;
 use crate::wording;
 
 /// Whether the CPUs that the runtime is about to set are the decided ones.
@@ -64,7 +64,7 @@ pub(super) fn cannot_promise(capabilities: &Capabilities) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nri::Runtime;
+    use crate::edge::Runtime;
 
     #[test]
     fn what_cannot_be_promised_is_said() {

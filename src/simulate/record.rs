@@ -4,8 +4,8 @@ use super::engine::{Happening, OUT_OF_CPU, Observer};
 use super::workload::Time;
 use crate::cpuset::CpuSet;
 use crate::ledger::Ledger;
-use crate::observe::fragmentation::fragmentation;
 use crate::topology::{Tally, Topology};
+use crate::view::fragmentation::fragmentation;
 use std::collections::BTreeMap;
 
 /// The number of samples over time.

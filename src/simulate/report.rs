@@ -4,9 +4,9 @@
 use super::record::{Course, Recorder};
 use super::workload::{Time, Workload};
 use crate::ledger::{ContainerView, Ledger, Phase, View};
-use crate::observe::badge::Badges;
-use crate::observe::picture::{Occupancy, Picture, Tenant, names};
 use crate::topology::Topology;
+use crate::view::badge::Badges;
+use crate::view::picture::{Occupancy, Picture, Tenant, names};
 use serde::Serialize;
 use std::collections::BTreeMap;
 

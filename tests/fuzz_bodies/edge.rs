@@ -3,9 +3,10 @@
 use super::calls::{self, Call};
 use super::node;
 use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::edge::nri::frame::{self, Unframer};
+use nri_cpu_manager::edge::nri::{Identity, run_session, wire};
+use nri_cpu_manager::edge::{Message, Refusal, Session, Subscriptions};
 use nri_cpu_manager::ledger::{Decision, Event};
-use nri_cpu_manager::nri::frame::{self, Unframer};
-use nri_cpu_manager::nri::{Identity, Message, Refusal, Session, Subscriptions, run_session, wire};
 use protobuf::Message as _;
 use std::collections::HashSet;
 use std::time::Duration;

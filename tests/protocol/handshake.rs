@@ -3,8 +3,9 @@
 
 use crate::owner::{Told, at_once, connect, connect_through, content, shared};
 use crate::runtime::{ALL, Framing, Generation, container, pod};
+use nri_cpu_manager::edge::Session;
+use nri_cpu_manager::edge::nri::{Ended, SessionError, wire};
 use nri_cpu_manager::ledger::{Decision, Event};
-use nri_cpu_manager::nri::{Ended, Session, SessionError, wire};
 use std::time::Duration;
 use tokio::time::Instant;
 use ttrpc::proto::Code;

@@ -3,10 +3,10 @@
 use crate::go::Message;
 use crate::owner::{connect, content};
 use crate::runtime::{Generation, PLUGIN, RUNTIME, container, frame, of, pod};
+use nri_cpu_manager::edge::nri::frame::FrameError;
+use nri_cpu_manager::edge::nri::mux::MuxError;
+use nri_cpu_manager::edge::nri::{Ended, SessionError};
 use nri_cpu_manager::ledger::{Decision, Event};
-use nri_cpu_manager::nri::frame::FrameError;
-use nri_cpu_manager::nri::mux::MuxError;
-use nri_cpu_manager::nri::{Ended, SessionError};
 use proptest::prelude::*;
 use protobuf::Message as _;
 use std::time::Duration;

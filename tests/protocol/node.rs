@@ -7,8 +7,9 @@ use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::daemon::{self, Owner, Paths};
+use nri_cpu_manager::edge::nri::{Identity, run_session, wire};
+use nri_cpu_manager::edge::{self, Message, Session};
 use nri_cpu_manager::ledger::{Claim, Event};
-use nri_cpu_manager::nri::{self, Identity, Message, Session, run_session, wire};
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -51,7 +52,7 @@ impl Container {
 
 /// The plugin's part that outlives connections.
 struct Plugin {
-    messages: nri::DaemonSender,
+    messages: edge::DaemonSender,
     heard: Arc<Mutex<Vec<Event>>>,
     served: JoinHandle<()>,
     session: JoinHandle<()>,
@@ -344,7 +345,7 @@ fn launch(generation: Generation, paths: &Paths, config: &str) -> (Runtime<Duple
     let owner = Owner::start(paths, &Config::parse("test", config).unwrap()).unwrap();
     let (to_owner, inbox) = mpsc::unbounded_channel();
     let (messages, heard) = overheard(to_owner);
-    let questions = nri_cpu_manager::observe::questions();
+    let questions = nri_cpu_manager::serve::questions();
     let for_task = paths.clone();
     let served =
         tokio::spawn(async move { daemon::serve(inbox, questions, &for_task, Some(owner)).await });
@@ -353,7 +354,7 @@ fn launch(generation: Generation, paths: &Paths, config: &str) -> (Runtime<Duple
 }
 
 /// Passes messages on to the ledger's owner, and notes the events among them.
-fn overheard(owner: nri::DaemonSender) -> (nri::DaemonSender, Arc<Mutex<Vec<Event>>>) {
+fn overheard(owner: edge::DaemonSender) -> (edge::DaemonSender, Arc<Mutex<Vec<Event>>>) {
     let (messages, mut inbox) = mpsc::unbounded_channel();
     let heard = Arc::default();
     let notes: Arc<Mutex<Vec<Event>>> = Arc::clone(&heard);
@@ -372,7 +373,7 @@ fn overheard(owner: nri::DaemonSender) -> (nri::DaemonSender, Arc<Mutex<Vec<Even
 fn connect(
     generation: Generation,
     number: u64,
-    messages: nri::DaemonSender,
+    messages: edge::DaemonSender,
 ) -> (Runtime<DuplexStream>, JoinHandle<()>) {
     let (ours, theirs) = tokio::io::duplex(200 << 10);
     let session = tokio::spawn(async move {

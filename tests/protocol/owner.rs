@@ -1,11 +1,9 @@
 //! The ledger's owner, played by a script; and a session to play with.
 
 use crate::runtime::{Generation, Runtime};
+use nri_cpu_manager::edge::nri::{Ended, Identity, SessionError, run_session};
+use nri_cpu_manager::edge::{DaemonSender, Message, Refusal, Session, Subscriptions, Updater};
 use nri_cpu_manager::ledger::{Adjustment, ContainerId, Decision, Event, Update};
-use nri_cpu_manager::nri::{
-    DaemonSender, Ended, Identity, Message, Refusal, Session, SessionError, Subscriptions, Updater,
-    run_session,
-};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::DuplexStream;
@@ -23,14 +21,14 @@ pub(crate) enum Told {
 
 /// A test's access to the owner's messages.
 #[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<Told>>>, Arc<Mutex<Option<Updater>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<Told>>>, Arc<Mutex<Option<Arc<dyn Updater>>>>);
 
 impl Log {
     pub(crate) fn told(&self) -> Vec<Told> {
         self.0.lock().unwrap().clone()
     }
 
-    pub(crate) fn updater(&self) -> Option<Updater> {
+    pub(crate) fn updater(&self) -> Option<Arc<dyn Updater>> {
         self.1.lock().unwrap().clone()
     }
 

@@ -2,8 +2,9 @@
 
 use crate::owner::{Answer, Log, Told, content, owner, shared};
 use crate::runtime::{Generation, Runtime, container, of, pod};
+use nri_cpu_manager::edge::Session;
+use nri_cpu_manager::edge::nri::{Endpoint, Identity, RunError, run};
 use nri_cpu_manager::ledger::{Decision, Event};
-use nri_cpu_manager::nri::{Endpoint, Identity, RunError, Session, run};
 use protobuf::Message as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -3,8 +3,8 @@
 use crate::node::Node;
 use crate::owner::{connect, content};
 use crate::runtime::{ALL, Generation, container, cpu, pod};
+use nri_cpu_manager::edge::nri::wire;
 use nri_cpu_manager::ledger::{Decision, Event};
-use nri_cpu_manager::nri::wire;
 use std::time::Duration;
 use tokio::time::Instant;
 

@@ -8,8 +8,8 @@ pub(crate) use events::{create, local};
 use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::daemon::{self, Owner, Paths};
+use nri_cpu_manager::edge::{Message, Refusal, Session};
 use nri_cpu_manager::ledger::{CgroupPath, Claim, Container, Decision, Event, Pod, Qos, Update};
-use nri_cpu_manager::nri::{Message, Refusal, Session};
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
 use tokio::sync::{mpsc, oneshot};
@@ -54,7 +54,7 @@ impl Daemon {
         };
         let owner = Owner::start(&paths, &Config::parse("test", &config).unwrap()).unwrap();
         let (messages, inbox) = mpsc::unbounded_channel();
-        let questions = nri_cpu_manager::observe::questions();
+        let questions = nri_cpu_manager::serve::questions();
         let for_task = paths.clone();
         tokio::task::spawn_local(async move {
             daemon::serve(inbox, questions, &for_task, Some(owner)).await

@@ -7,10 +7,11 @@ mod events;
 pub(crate) use events::{create, local};
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::daemon::{self, Owner, Paths};
+use nri_cpu_manager::edge::{Capabilities, Message, Refusal, Runtime, Session};
 use nri_cpu_manager::ledger::{Decision, Event, Qos};
-use nri_cpu_manager::nri::{Capabilities, Message, Refusal, Runtime, Session};
-use nri_cpu_manager::observe::{Observer, Status, questions};
+use nri_cpu_manager::serve::{Observer, questions};
 use nri_cpu_manager::topology::synthetic::Machine;
+use nri_cpu_manager::view::Status;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -130,7 +131,7 @@ impl Observed {
 
     /// The node as an observer sees it now.
     pub(crate) async fn status(&self) -> Status {
-        self.observer.view().await.unwrap().status()
+        self.observer.status().await.unwrap()
     }
 
     pub(crate) async fn create(&self, name: &str, qos: Qos, milli: u64) -> Result<String, String> {

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fastrand::Rng;
+use nri_cpu_manager::edge::nri::{self, Endpoint, Identity};
+use nri_cpu_manager::edge::{Message, Refusal, Subscriptions};
 use nri_cpu_manager::ledger::{Decision, Event};
-use nri_cpu_manager::nri::{self, Endpoint, Identity, Message, Refusal, Subscriptions};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::storm::{NAMESPACE, Storm};

@@ -3,8 +3,8 @@
 use crate::cli::node::overrides;
 use crate::config::{Config, Override};
 use crate::ledger::Settings;
-use crate::observe::report::{BoundsReport, ConfigStatus, Indented, OwnSettings};
 use crate::topology::Topology;
+use crate::view::report::{BoundsReport, ConfigStatus, Indented, OwnSettings};
 use crate::wording;
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};

@@ -2,9 +2,9 @@
 
 use crate::cli::client::table;
 use crate::cli::node::overrides;
-use crate::observe::picture::names::{alignment, printable};
-use crate::observe::picture::{Picture, text};
 use crate::simulate::report::{Placement, Report, RunReport, Values};
+use crate::view::picture::names::{alignment, printable};
+use crate::view::picture::{Picture, text};
 use crate::wording::count;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -7,10 +7,10 @@ use crate::cpuset::CpuSet;
 use crate::ledger::{
     Channel, Container, CpuRequest, MilliCpu, Pod, Qos, SandboxId, Settings, Update, Wanted,
 };
-use crate::observe::history::Happened;
 use crate::partition::PartitionType;
 use crate::placement;
 use crate::topology::synthetic::Machine;
+use crate::view::history::Happened;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;

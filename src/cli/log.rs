@@ -1,7 +1,7 @@
 //! The log: stderr, or the system's log for a plugin that the runtime launched without a stderr.
 
-use super::clock::stamp;
-use super::time::Stamp;
+use crate::clock::Stamp;
+use crate::clock::stamp;
 use env_logger::{Builder, Env, Target};
 use log::Record;
 use nix::sys::stat::fstat;
@@ -86,7 +86,7 @@ impl Write for SystemLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::time::Moment;
+    use crate::clock::Moment;
 
     #[test]
     fn a_line_carries_its_time() {

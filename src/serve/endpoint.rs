@@ -2,10 +2,12 @@
 //! directory for root.
 
 use super::connections::Connections;
-use super::figures::Figures;
 use super::http::{self, Request, Response, StatusCode};
-use super::question::{NodeView, Observer};
-use super::{health, metrics, page, report};
+use super::page;
+use super::question::Observer;
+use crate::clock::now;
+use crate::view::figures::Figures;
+use crate::view::{NodeView, health, metrics, report};
 use serde::Serialize;
 use std::fmt;
 use std::fs::{self, Permissions};
@@ -193,7 +195,7 @@ async fn answer(request: Request, client: Client, observer: Observer) -> Respons
                 obstacles => Response::text(StatusCode::Unavailable, obstacles.join("\n")),
             })
         }
-        ("/status", Client::Ourselves) => view.await.map(|view| json(&view.status())),
+        ("/status", Client::Ourselves) => observer.status().await.map(|status| json(&status)),
         ("/explain", Client::Ourselves) => {
             view.await.map(|view| json(&view.explain(&request.query)))
         }
@@ -226,7 +228,7 @@ fn seen(request: &Request, client: Client, view: &NodeView) -> report::Status {
     let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     let direct = name.is_empty() || name == "localhost" || address.is_ok();
     let may = client == Client::Ourselves || (client == Client::Nearby && direct);
-    let status = view.status();
+    let status = view.status(now());
     if may { status } else { status.without_names() }
 }
 

@@ -1,6 +1,7 @@
-//! Moments as text.
+//! Moments, their text, and the clock of the log, the status and the history.
 
 use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A moment, in whole seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,9 +40,9 @@ impl fmt::Display for Moment {
 
 /// A moment to the millisecond, so that the lines of several logs can be put in order.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stamp {
-    pub(super) moment: Moment,
-    pub(super) millis: u32,
+pub(crate) struct Stamp {
+    pub(crate) moment: Moment,
+    pub(crate) millis: u32,
 }
 
 impl fmt::Display for Stamp {
@@ -49,6 +50,17 @@ impl fmt::Display for Stamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.moment.write(f, format_args!(".{:03}Z", self.millis))
     }
+}
+
+pub(crate) fn now() -> Moment {
+    stamp().moment
+}
+
+/// A clock before 1970 counts as 1970.
+pub(crate) fn stamp() -> Stamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let moment = Moment(i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
+    Stamp { moment, millis: since.subsec_millis() }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! NRI's messages and the client of the runtime's service, generated from `proto/nri.proto`.
 //!
-//! Public for tests that act as the runtime; nothing else outside [`nri`](crate::nri) may use it.
+//! Public for tests that act as the runtime; nothing else outside [`nri`](crate::edge::nri) may use it.
 #![allow(
     missing_docs,
     unreachable_pub,

@@ -1,15 +1,16 @@
 //! The meaning of each of the runtime's calls, and its answer.
 
-use super::capabilities::{BEFORE_START, VALIDATE};
 use super::rpc::{Answer, Reply, status};
 use super::wire::{self, Event as EventType};
-use super::{
-    Capabilities, DaemonSender, Message, Refusal, Runtime, Session, Subscriptions, Updater,
-    incoming, outgoing,
+use super::{incoming, outgoing};
+use crate::edge::{
+    BEFORE_START, Capabilities, DaemonSender, Message, Refusal, Runtime, Session, Subscriptions,
+    Updater, VALIDATE,
 };
 use crate::ledger::{Container, ContainerId, Decision, Event, Pod, SandboxId};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
@@ -40,7 +41,7 @@ pub(super) struct Service {
     session: Session,
     owner: DaemonSender,
     phase: watch::Sender<Phase>,
-    updater: Updater,
+    updater: Arc<dyn Updater>,
     timeout: Duration,
     /// The parts of a synchronisation so far.
     pods: Vec<Pod>,
@@ -65,7 +66,7 @@ impl Service {
         session: Session,
         owner: DaemonSender,
         phase: watch::Sender<Phase>,
-        updater: Updater,
+        updater: Arc<dyn Updater>,
     ) -> Service {
         let (pods, containers) = (Vec::new(), Vec::new());
         Service { session, owner, phase, updater, timeout: REQUEST_TIMEOUT, pods, containers }
@@ -153,7 +154,7 @@ impl Service {
         self.tell(Message::Configure {
             session: self.session,
             runtime,
-            updater: capabilities.unsolicited_updates.then(|| self.updater.clone()),
+            updater: capabilities.unsolicited_updates.then(|| Arc::clone(&self.updater)),
             capabilities,
             config: request.config,
             reply,

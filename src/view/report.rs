@@ -13,7 +13,7 @@ use super::figures::{Domain, Figures, Link, NodeFigures};
 
 use super::health::obstacles;
 use super::history::{Happened, History, Record};
-use super::time::Moment;
+use crate::clock::Moment;
 use crate::cpuset::CpuSet;
 use crate::ledger::{ContainerView, Stance, Subject, View, What};
 use crate::snapshot::Snapshot;

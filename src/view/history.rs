@@ -1,7 +1,7 @@
 //! What happened to containers, for later explanations; bounded.
 
 use super::badge::Badges;
-use super::time::Moment;
+use crate::clock::Moment;
 use crate::cpuset::CpuSet;
 use crate::ledger::{ContainerId, Note, Subject, What};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -1,6 +1,6 @@
 //! [`ConfigState`]: which configuration is in force, and what became of the last change of it.
 
-use super::time::Moment;
+use crate::clock::Moment;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

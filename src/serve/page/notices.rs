@@ -1,7 +1,7 @@
 //! Notices at the top of the page. Each has a word and a sign, so that none depends on its colour.
 
-use super::super::picture::escaped;
-use super::super::report::{ConfigSourceStatus, NodeStatus, Status};
+use crate::view::picture::escaped;
+use crate::view::report::{ConfigSourceStatus, NodeStatus, Status};
 use std::fmt::{self, Display, Formatter, Write as _};
 
 struct Notice {

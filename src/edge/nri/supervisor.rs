@@ -1,6 +1,7 @@
 //! A connection to the runtime for as long as the process lives.
 
-use super::{DaemonSender, Ended, Identity, Session, SessionError, session};
+use super::{Ended, Identity, SessionError, session};
+use crate::edge::{DaemonSender, Session};
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;

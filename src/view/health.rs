@@ -6,7 +6,7 @@ use crate::ledger::{Policy, Stance};
 
 /// Everything that keeps the plugin from placing containers as configured, a sentence each. Without
 /// an answer of the ledger's owner there are no figures to call this with.
-pub(super) fn obstacles(figures: &Figures) -> Vec<String> {
+pub(crate) fn obstacles(figures: &Figures) -> Vec<String> {
     let mut obstacles = Vec::new();
     let link = &figures.link;
     if !link.is_connected() {
@@ -40,7 +40,7 @@ pub(super) fn obstacles(figures: &Figures) -> Vec<String> {
 
 /// What needs attention although the plugin places containers, a sentence each. A restart would not
 /// help: with a configuration that it cannot use the plugin does not even start.
-pub(super) fn warnings(figures: &Figures) -> Vec<String> {
+pub(crate) fn warnings(figures: &Figures) -> Vec<String> {
     let Ok(node) = &figures.node else { return Vec::new() };
     let fault = node.config.fault.as_ref().map(cannot_be_used);
     let waiting = &node.config.waiting;
@@ -54,8 +54,8 @@ mod tests {
     use super::super::config_state::Fault;
     use super::super::figures::{Link, NodeFigures};
     use super::*;
+    use crate::edge::Runtime;
     use crate::ledger::{Ledger, Settings};
-    use crate::nri::Runtime;
     use crate::placement;
     use crate::topology::synthetic::Machine;
 

@@ -2,56 +2,33 @@
 
 use super::outgoing;
 use super::wire::{RuntimeClient, UpdateContainersRequest};
+use crate::edge::{UPDATE_PATIENCE, UpdateError, Updater};
 use crate::ledger::{ContainerId, Update};
+use async_trait::async_trait;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// How long to wait: a runtime changes containers one after the other, ~50 ms each.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// The most changes in one call; far more fit into a message.
 const AT_ONCE: usize = 1000;
 
-/// Changes containers without an event.
-///
-/// It exists only where this is safe, see
-/// [`Capabilities::unsolicited_updates`](super::Capabilities::unsolicited_updates). Do not await it
-/// before the answer to an event: the runtime makes the change after its events in flight.
+/// Calls `UpdateContainers`.
 #[derive(Clone)]
-pub struct Updater {
+pub(super) struct RuntimeUpdater {
     runtime: RuntimeClient,
     /// One call at a time.
     turn: Arc<Semaphore>,
 }
 
-/// Why the result of a change is unknown. The cgroups show it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UpdateError {
-    /// An earlier change has not been answered yet.
-    #[error("the runtime has not answered the last change of containers yet")]
-    Busy,
-    /// The runtime takes too long; it may still make the change.
-    #[error("the runtime has not answered a change of containers for {} s", PATIENCE.as_secs())]
-    Slow,
-    /// The runtime answered with an error, or the connection ended.
-    #[error("the runtime did not change containers: {0}")]
-    Failed(String),
+impl RuntimeUpdater {
+    pub(super) fn new(runtime: RuntimeClient) -> RuntimeUpdater {
+        RuntimeUpdater { runtime, turn: Arc::new(Semaphore::new(1)) }
+    }
 }
 
-impl Updater {
-    pub(super) fn new(runtime: RuntimeClient) -> Updater {
-        Updater { runtime, turn: Arc::new(Semaphore::new(1)) }
-    }
-
-    /// Makes changes in the given order, and returns the containers that the runtime reports as
-    /// failed. Its report may be incomplete: only the cgroups show the result.
-    ///
-    /// # Errors
-    ///
-    /// If the result is unknown. Until the runtime has answered, or the connection has ended, all
-    /// later calls are [`UpdateError::Busy`].
-    pub async fn update(&self, updates: &[Update]) -> Result<Vec<ContainerId>, UpdateError> {
+#[async_trait]
+impl Updater for RuntimeUpdater {
+    async fn update(&self, updates: &[Update]) -> Result<Vec<ContainerId>, UpdateError> {
         let turn = self.turn.clone().try_acquire_owned().map_err(|_| UpdateError::Busy)?;
         let runtime = self.runtime.clone();
         let updates = outgoing::updates(updates, None);
@@ -70,7 +47,7 @@ impl Updater {
             }
             Ok(failed)
         });
-        match tokio::time::timeout(PATIENCE, call).await {
+        match tokio::time::timeout(UPDATE_PATIENCE, call).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => Err(UpdateError::Failed(error.to_string())),
             Err(_) => Err(UpdateError::Slow),
@@ -78,9 +55,9 @@ impl Updater {
     }
 }
 
-impl fmt::Debug for Updater {
+impl fmt::Debug for RuntimeUpdater {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Updater").finish_non_exhaustive()
+        f.debug_struct("RuntimeUpdater").finish_non_exhaustive()
     }
 }
 

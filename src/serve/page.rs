@@ -3,10 +3,10 @@
 
 mod notices;
 
-use super::badge::Badge;
-use super::picture::{Picture, Usage, escaped, names, svg};
-use super::report::{ContainerStatus, NodeStatus, RecordStatus, Status};
 use crate::cpuset::CpuSet;
+use crate::view::badge::Badge;
+use crate::view::picture::{Picture, Usage, escaped, names, svg};
+use crate::view::report::{ContainerStatus, NodeStatus, RecordStatus, Status};
 use std::fmt::Write as _;
 
 /// How often the page reloads without its script, in seconds. The script asks every two.

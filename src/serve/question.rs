@@ -3,12 +3,8 @@
 //! The owner itself answers the one question: so an answer proves that the owner is alive, and
 //! shows every event that it handled before.
 
-use super::clock::now;
-use super::explanation::{Explanation, explain};
-use super::figures::Figures;
-use super::history::History;
-use super::report::Status;
-use crate::ledger::View;
+use crate::clock::now;
+use crate::view::{NodeView, Status};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -20,29 +16,6 @@ const QUEUE: usize = 16;
 /// How long the owner may take to answer. It waits for the disk and for the kernel, which answer
 /// within milliseconds as long as they work. By default a runtime waits for two seconds.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Everything that observers see of the node, as it was at one moment.
-#[derive(Debug, Clone)]
-pub struct NodeView {
-    /// The data of metrics and health.
-    pub figures: Figures,
-    /// The ledger and the containers' history; `None` before there is a configuration.
-    pub node: Option<(Arc<View>, Arc<History>)>,
-}
-
-impl NodeView {
-    /// The status, dated now.
-    pub fn status(&self) -> Status {
-        let node = self.node.as_ref().map(|(view, history)| (&**view, &**history));
-        Status::of(now(), &self.figures, node)
-    }
-
-    /// See `explanation`.
-    pub fn explain(&self, name: &str) -> Vec<Explanation> {
-        let node = self.node.as_ref();
-        node.map(|(view, history)| explain(view, history, name)).unwrap_or_default()
-    }
-}
 
 /// Asks the owner how the node is now.
 #[derive(Debug)]
@@ -83,5 +56,13 @@ impl Observer {
             answer.await.map_err(|_| NoAnswer::Gone)
         };
         timeout(PATIENCE, asked).await.unwrap_or(Err(NoAnswer::Late))
+    }
+
+    /// The status, dated now.
+    ///
+    /// # Errors
+    /// As [`Observer::view`].
+    pub async fn status(&self) -> Result<Status, NoAnswer> {
+        Ok(self.view().await?.status(now()))
     }
 }

@@ -4,10 +4,10 @@
 use super::config_state::ConfigState;
 use super::counters::Counters;
 use super::fragmentation::fragmentation;
-use super::time::Moment;
+use crate::clock::Moment;
 use crate::cpuset::CpuSet;
+use crate::edge::Runtime;
 use crate::ledger::{Mechanism, MoveReason, Settings, Stance, View};
-use crate::nri::Runtime;
 use crate::partition::PartitionType;
 use crate::topology::Tally;
 use std::collections::BTreeMap;

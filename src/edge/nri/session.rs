@@ -1,13 +1,15 @@
 //! One connection, from its first byte to its end.
 
 use super::service::{Phase, Service};
-use super::updater::words;
+use super::updater::{RuntimeUpdater, words};
 use super::wire::{RegisterPluginRequest, RuntimeClient};
-use super::{DaemonSender, Identity, Message, Session, Updater, mux, rpc};
+use super::{Identity, mux, rpc};
+use crate::edge::{DaemonSender, Message, Session};
 use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{oneshot, watch};
@@ -83,7 +85,8 @@ async fn connected(
     let (mux, served, called) = mux::new(trunk);
     let runtime = RuntimeClient::new(ttrpc::r#async::Client::new(Socket::new(called)));
     let (phase, progress) = watch::channel(Phase::Connected);
-    let mut service = Service::new(session, owner.clone(), phase, Updater::new(runtime.clone()));
+    let mut service =
+        Service::new(session, owner.clone(), phase, Arc::new(RuntimeUpdater::new(runtime.clone())));
     let (finish, finishing) = oneshot::channel::<()>();
     let mut mux = pin!(mux.run());
     // Ready before the registration: the runtime's first call can overtake the answer to it.

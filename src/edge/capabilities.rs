@@ -85,9 +85,9 @@ pub struct Capabilities {
 
 /// `StartContainer`: the container waits for the answer, so the plugin subscribes only where it
 /// needs the event.
-pub(super) const BEFORE_START: i32 = 0x20;
+pub(crate) const BEFORE_START: i32 = 0x20;
 /// `ValidateContainerAdjustment`, since NRI 0.10: one more call for every container.
-pub(super) const VALIDATE: i32 = 0x2000;
+pub(crate) const VALIDATE: i32 = 0x2000;
 /// The events of all NRI versions, without `StartContainer`.
 const EVENTS: i32 = 0x7ff & !BEFORE_START;
 /// `UpdatePodSandbox` and `PostUpdatePodSandbox`.

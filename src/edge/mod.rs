@@ -1,43 +1,19 @@
-//! The edge to the container runtime: the only room that knows protobuf and ttrpc.
+//! The edges: where calls from outside become [`Message`]s to the one owner of the ledger.
 //!
-//! ```text
-//! runtime ── socket ── mux ──┬── conn 1 ── rpc ── service ── incoming ──► Message ──► owner of the
-//!                            │                       ▲                                ledger │
-//!                            │                       └── outgoing ◄──── reply ◄──────────────┘
-//!                            └── conn 2 ── RegisterPlugin, UpdateContainers
-//! ```
-//!
-//! [`run`] keeps a connection for as long as the process lives; each connection is a [`Session`]
-//! with a number of its own. The edge sends every call as a [`Message`] to the one task that owns
-//! the ledger, in the order of arrival. That task answers through the message's reply. The edge
-//! holds no state of the node.
+//! This file is what every edge needs. [`nri`] is the edge to the container runtime.
 
 mod capabilities;
-mod cgroup;
-pub mod frame;
-mod identity;
-mod incoming;
-mod launched;
-pub mod mux;
-mod outgoing;
-mod qos;
-mod rpc;
-mod service;
-mod session;
-mod supervisor;
-mod updater;
-pub mod wire;
+pub mod nri;
 
+pub(crate) use capabilities::{BEFORE_START, VALIDATE};
 pub use capabilities::{Capabilities, Runtime, Version};
-pub use identity::{Identity, IdentityError};
-pub use launched::{LaunchError, Launched};
-pub use session::{Ended, SessionError, run as run_session};
-pub use supervisor::{Endpoint, RunError, run};
-pub use updater::{UpdateError, Updater};
 
 use crate::cpuset::CpuSet;
-use crate::ledger::{ContainerId, Decision, Event};
+use crate::ledger::{ContainerId, Decision, Event, Update};
+use async_trait::async_trait;
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// The number of a connection to the runtime; later ones have higher numbers.
@@ -75,7 +51,7 @@ pub enum Message {
         /// The text of the configuration for a plugin that the runtime launched; otherwise empty.
         config: String,
         /// Changes containers without an event; `None` where that is not safe.
-        updater: Option<Updater>,
+        updater: Option<Arc<dyn Updater>>,
         /// A refusal ends the connection; its text goes to the runtime's log.
         reply: oneshot::Sender<Result<Subscriptions, Refusal>>,
     },
@@ -127,3 +103,37 @@ pub struct Subscriptions {
 /// events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal(pub String);
+
+/// How long the owner waits for changes without an event: a runtime makes one after the other,
+/// ~50 ms each.
+pub(crate) const UPDATE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Changes containers without an event.
+///
+/// It exists only where this is safe, see [`Capabilities::unsolicited_updates`]. Do not await it
+/// before the answer to an event: the runtime makes the change after its events in flight.
+#[async_trait]
+pub trait Updater: fmt::Debug + Send + Sync {
+    /// Makes changes in the given order, and returns the containers that the runtime reports as
+    /// failed. Its report may be incomplete: only the cgroups show the result.
+    ///
+    /// # Errors
+    ///
+    /// If the result is unknown. Until the runtime has answered, or the connection has ended, all
+    /// later calls are [`UpdateError::Busy`].
+    async fn update(&self, updates: &[Update]) -> Result<Vec<ContainerId>, UpdateError>;
+}
+
+/// Why the result of a change is unknown. The cgroups show it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UpdateError {
+    /// An earlier change has not been answered yet.
+    #[error("the runtime has not answered the last change of containers yet")]
+    Busy,
+    /// The runtime takes too long; it may still make the change.
+    #[error("the runtime has not answered a change of containers for {} s", UPDATE_PATIENCE.as_secs())]
+    Slow,
+    /// The runtime answered with an error, or the connection ended.
+    #[error("the runtime did not change containers: {0}")]
+    Failed(String),
+}

@@ -159,7 +159,7 @@ fn machines_of_every_size() {
 fn colours_have_values() {
     let file = svg::draw(&picture(&machine("pack:1"), "", vec![]), svg::Form::File("a title"));
     assert!(file.contains("prefers-color-scheme: dark") && !file.contains("var("), "{file}");
-    let page = svg::page_style() + include_str!("../page/page.css");
+    let page = svg::page_style() + include_str!("../../serve/page/page.css");
     for used in page.split("var(").skip(1) {
         let (variable, _) = used.split_once(')').unwrap();
         // Light and dark.

@@ -18,13 +18,13 @@ use prometheus::proto::{
 use prometheus::{Encoder, TEXT_FORMAT, TextEncoder};
 
 /// The media type of [`text()`].
-pub(super) const MEDIA_TYPE: &str = TEXT_FORMAT;
+pub(crate) const MEDIA_TYPE: &str = TEXT_FORMAT;
 
 /// All figures as text.
 ///
 /// # Errors
 /// If a name or value has no text form, which is a mistake in this file.
-pub(super) fn text(figures: &Figures) -> Result<Vec<u8>, prometheus::Error> {
+pub(crate) fn text(figures: &Figures) -> Result<Vec<u8>, prometheus::Error> {
     let mut families = Families::default();
     families.build(&figures.link);
     if let Ok(node) = &figures.node {

@@ -1,0 +1,33 @@
+//! NRI, the edge to the container runtime: the only room that knows protobuf and ttrpc.
+//!
+//! ```text
+//! runtime ── socket ── mux ──┬── conn 1 ── rpc ── service ── incoming ──► Message ──► owner of the
+//!                            │                       ▲                                ledger │
+//!                            │                       └── outgoing ◄──── reply ◄──────────────┘
+//!                            └── conn 2 ── RegisterPlugin, UpdateContainers
+//! ```
+//!
+//! [`run`] keeps a connection for as long as the process lives; each connection is a numbered
+//! [`Session`](super::Session). Every call goes as a [`Message`](super::Message) to the task that
+//! owns the ledger, in the order of arrival, and its reply becomes the answer. The edge holds no
+//! state of the node.
+
+mod cgroup;
+pub mod frame;
+mod identity;
+mod incoming;
+mod launched;
+pub mod mux;
+mod outgoing;
+mod qos;
+mod rpc;
+mod service;
+mod session;
+mod supervisor;
+mod updater;
+pub mod wire;
+
+pub use identity::{Identity, IdentityError};
+pub use launched::{LaunchError, Launched};
+pub use session::{Ended, SessionError, run as run_session};
+pub use supervisor::{Endpoint, RunError, run};

@@ -1,4 +1,4 @@
-# Helpers of the scripts beside this file; sourced, not run.
+# Helpers for the scripts in this directory; sourced, not run.
 
 started=$SECONDS
 
@@ -10,7 +10,7 @@ fail() {
 }
 
 need_root() {
-  [ "$(id -u)" = 0 ] || fail "needs root: it installs packages by name, starts containers and virtual servers. Run it as root, in a virtual machine if you would rather not do that here."
+  [ "$(id -u)" = 0 ] || fail "needs root to install packages, start containers and boot virtual machines. Run it as root, in a virtual machine if you want to keep this machine unchanged."
 }
 
 install_packages() {
@@ -18,10 +18,10 @@ install_packages() {
   apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
 }
 
-# Rust as installed, and the linker that it uses.
+# Requires an installed Rust; installs the linker if it is missing.
 need_rust() {
   if ! command -v cargo >/dev/null; then
-    fail "cargo is not there: install Rust (rustup's stable toolchain, 1.89 or newer) and try again."
+    fail "cargo is missing: install Rust (rustup's stable toolchain, 1.89 or newer) and try again."
   fi
   if ! command -v cc >/dev/null; then
     need_root
@@ -32,7 +32,7 @@ need_rust() {
 # The sum of "1+2+3" on standard input; 0 for nothing.
 bc_sum() { local sum; read -r sum || true; echo "$((${sum:-0}))"; }
 
-# Cargo for the tests and for the lab's own programs, which containers and guests run: static, and one build for both.
+# Cargo for the tests and for the lab's programs, which run in containers and guests: static, and one build for both.
 cargo_static() {
   local command=$1 target
   shift
@@ -40,8 +40,8 @@ cargo_static() {
   RUSTFLAGS="-C target-feature=+crt-static" cargo "$command" --locked --profile lab --target "$target" "$@"
 }
 
-# Cargo for what ships: static, and the same bytes wherever the sources and cargo's own directory are, which otherwise
-# would be told by places in the code that messages name. Naming the target keeps the flags away from build scripts and
+# Cargo for shipped binaries: static, and reproducible in any directory. Without the path remapping, panic locations would
+# contain the paths of the sources and of cargo's directory. With --target the flags do not apply to build scripts and
 # procedural macros, which cannot be static. The benchmarks share the build.
 cargo_shipped() {
   local command=$1 target
@@ -51,7 +51,7 @@ cargo_shipped() {
     cargo "$command" --locked --release --target "$target" "$@"
 }
 
-# As the next one, for what starts no containers and no virtual servers.
+# Like lab, for commands that start no containers or virtual machines.
 lab_unprivileged() {
   need_rust
   step "building the lab"
@@ -59,7 +59,7 @@ lab_unprivileged() {
   exec "target/$(rustc --print host-tuple)/lab/lab" "$@"
 }
 
-# Builds the lab's command and becomes it: the very program that also runs in guests, so that it is built once.
+# Builds and executes the lab command. The same binary runs in guests, so it is built once.
 lab() {
   need_root
   lab_unprivileged "$@"

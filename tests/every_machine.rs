@@ -142,7 +142,7 @@ impl Node<'_> {
     /// Whether it was let in.
     fn container(&mut self, pod: &Pod, container: Container) -> bool {
         let before = self.ledger.exclusive();
-        let create = Event::Create { pod: pod.clone(), container: container.clone() };
+        let create = Admission::Create { pod: pod.clone(), container: container.clone() };
         let Ok(Decision { adjustment, .. }) = self.event(create) else {
             self.counts.refused += 1;
             assert_eq!(self.ledger.exclusive(), before, "a refused container leaves something");
@@ -194,7 +194,7 @@ impl Node<'_> {
         let cpu = CpuRequest { request: amount, limit: amount };
         let (pins, before) = (self.pins.clone(), self.ledger.exclusive());
         let wanted = Wanted { cpu, sets_quota: true, cpus: None };
-        let update = Event::Update { pod, container: container.clone(), wanted };
+        let update = Admission::Update { pod, container: container.clone(), wanted };
         if self.event(update).is_err() {
             self.counts.resizes_refused += 1;
             assert_eq!((&self.pins, self.ledger.exclusive()), (&pins, before));

@@ -207,7 +207,7 @@ impl Node {
         self.last = Some(event.clone());
         // The runtime changes the container last that it was asked to change.
         let last = match &event {
-            Event::Update { container, .. } => Some(container.id.clone()),
+            Admission::Update { container, .. } => Some(container.id.clone()),
             _ => None,
         };
         let decision = self.ledger.handle(event).ok()?;
@@ -378,7 +378,8 @@ impl Node {
             (earlier.running, earlier.stopped) = (false, true);
             earlier.container.id.clone()
         });
-        if let Some(Decision { adjustment, .. }) = self.event(Event::Create { pod, container }) {
+        if let Some(Decision { adjustment, .. }) = self.event(Admission::Create { pod, container })
+        {
             self.replace(Instance { adjustment, ..instance });
             return;
         }

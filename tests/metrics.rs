@@ -281,7 +281,8 @@ async fn a_move_is_counted() {
         daemon.introduce(1).await;
         let (mut pods, mut containers) = (Vec::new(), Vec::new());
         for name in ["a", "b"] {
-            let Event::Create { pod, mut container } = create(name, Qos::Guaranteed, 4000) else {
+            let Admission::Create { pod, mut container } = create(name, Qos::Guaranteed, 4000)
+            else {
                 unreachable!()
             };
             container.cpus = Some("4-7".parse().unwrap());

@@ -111,7 +111,7 @@ async fn the_page_refreshes_itself() {
         let daemon = Observed::connected(CONFIG).await;
         daemon.create("early", Qos::Guaranteed, 4000).await.unwrap();
         let mut hostile = create("hostile", Qos::Guaranteed, 2000);
-        if let Event::Create { pod, container } = &mut hostile {
+        if let Admission::Create { pod, container } = &mut hostile {
             pod.name = HOSTILE.to_owned();
             pod.namespace = HOSTILE.to_owned();
             container.name = HOSTILE.to_owned();

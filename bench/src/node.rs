@@ -99,13 +99,13 @@ impl Node {
         let pod = self.pod(qos);
         self.ledger.handle(Event::RunPod(pod.clone()))?;
         let container = self.container(&pod, Some(MilliCpu(milli)));
-        Ok((self.ledger, Event::Create { pod, container }))
+        Ok((self.ledger, Admission::Create { pod, container }))
     }
 
     fn start(&mut self, pod: &Pod, cpu: Option<MilliCpu>) -> Result<(), Rejection> {
         let container = self.container(pod, cpu);
         let pod = pod.clone();
-        self.ledger.handle(Event::Create { pod: pod.clone(), container: container.clone() })?;
+        self.ledger.handle(Admission::Create { pod: pod.clone(), container: container.clone() })?;
         self.ledger.handle(Event::Started { pod, container })?;
         Ok(())
     }

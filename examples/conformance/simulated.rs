@@ -145,7 +145,7 @@ impl Node {
         container: Container,
     ) -> Result<Result<Option<(CpuSet, Hint)>, Rejection>, String> {
         self.ledger.take_notes();
-        let create = Event::Create { pod: pod.clone(), container: container.clone() };
+        let create = Admission::Create { pod: pod.clone(), container: container.clone() };
         let decision = match self.event(create)? {
             Ok(decision) => decision,
             Err(rejection) => return Ok(Err(rejection)),

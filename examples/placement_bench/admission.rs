@@ -50,7 +50,7 @@ fn events(node: &mut Node, spec: &PodSpec) -> Result<Vec<Event>, String> {
     let pod = node.pod(spec)?;
     let creates = spec.all().map(|(kind, container)| {
         let container = node.container(&pod, kind, container);
-        Event::Create { pod: pod.clone(), container }
+        Admission::Create { pod: pod.clone(), container }
     });
     Ok(once(Event::RunPod(pod.clone())).chain(creates).collect())
 }

@@ -1,6 +1,6 @@
 //! [`Checkpoint`]: the ledger's claims on disk.
 
-use super::blocking::blocking;
+use super::blocking;
 use crate::checkpoint::{Loaded, StateDir, StateError};
 use crate::ledger::{Claim, Ledger};
 use std::path::Path;

@@ -99,7 +99,7 @@ pub(super) fn target(
 }
 
 pub(super) fn holder(ContainerRef { pod, entry, .. }: ContainerRef<'_>) -> Option<Holder> {
-    entry.claim?;
+    entry.claim()?;
     Some(Holder {
         id: entry.id().clone(),
         sandbox: pod.pod.sandbox.clone(),
@@ -153,7 +153,7 @@ pub(super) fn place<'a>(uid: &'a PodUid, pod: &'a PodEntry) -> PodPlace<'a> {
         containers: alive
             .map(|(_, entry)| LeafPlace {
                 group: entry.cgroup.as_ref(),
-                claim: entry.claim,
+                claim: entry.claim(),
                 partitioned: entry.enforced_by == Mechanism::Partitions,
                 running: entry.phase == Phase::Running,
             })

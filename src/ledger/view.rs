@@ -121,14 +121,14 @@ fn container(
         let to = desired(node, pool, pod, entry).filter(|_| node.assigns())?;
         Some(left_of(node, books, pool, to.cpus()))
     };
-    let runs_on = entry.claim.or_else(shares).or(entry.applied.certain_cpus());
+    let runs_on = entry.claim().or_else(shares).or(entry.applied.certain_cpus());
     ContainerView {
         name: name.to_owned(),
         id: entry.id().clone(),
         cpu: entry.cpu,
         asks: entry.asks(pod.pod.qos),
-        exclusive: entry.claim,
-        idle: node.taken(entry) - entry.claim.unwrap_or_default(),
+        exclusive: entry.claim(),
+        idle: node.taken(entry) - entry.claim().unwrap_or_default(),
         cpus_wish: entry.terms.cpus,
         runs_on: runs_on.unwrap_or(node.topology.online()),
         phase: entry.phase,

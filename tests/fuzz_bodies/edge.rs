@@ -182,7 +182,7 @@ async fn own(mut inbox: mpsc::UnboundedReceiver<Message>) {
             Message::Configure { reply, .. } => {
                 drop(reply.send(Ok(Subscriptions { before_start: true, validation: true })))
             }
-            Message::Event { event, reply, .. } => {
+            Message::Call { event, reply, .. } => {
                 let decision = ledger.handle(event);
                 assert_eq!(ledger.check(), Ok(()));
                 drop(ledger.take_notes());

@@ -49,7 +49,7 @@ async fn a_pods_life() {
         let [
             Event::Synchronize { .. },
             Event::RunPod(run),
-            Event::Create { pod: of, container },
+            Admission::Create { pod: of, container },
             Event::Starting { .. },
             Event::Started { pod: also, container: same },
             Event::Stop(stopped),
@@ -112,7 +112,7 @@ async fn events_without_a_name() {
 #[tokio::test(start_paused = true)]
 async fn creations_are_pinned_and_others_moved() {
     let decide = |event: &Event| match event {
-        Event::Create { .. } => at_once(Decision {
+        Admission::Create { .. } => at_once(Decision {
             adjustment: Adjustment::exclusive("8-17".parse().unwrap()),
             environment: vec![("NRI_CPU_MANAGER_CPUS", "8-17".to_owned())],
             updates: vec![shared("s2", "0-1"), shared("s1", "0-1,18-23"), shared("new", "5")],
@@ -160,7 +160,7 @@ async fn growth_rides_on_stop() {
 #[tokio::test(start_paused = true)]
 async fn updates_are_told_and_overridden() {
     let decide = |event: &Event| match event {
-        Event::Update { container, .. } => at_once(Decision {
+        Admission::Update { container, .. } => at_once(Decision {
             updates: vec![shared("s", "0"), shared(&container.id.0, "1-2")],
             ..Decision::default()
         }),
@@ -180,7 +180,9 @@ async fn updates_are_told_and_overridden() {
         runtime.call("UpdateContainer", &request).await.unwrap();
     let ids: Vec<_> = answer.update.iter().map(|update| &*update.container_id).collect();
     assert_eq!(ids, ["s", "c"]);
-    let [_, Event::Update { container, wanted, .. }] = &plugin.log.events()[..] else { panic!() };
+    let [_, Admission::Update { container, wanted, .. }] = &plugin.log.events()[..] else {
+        panic!()
+    };
     assert_eq!(container.cpu.limit, Some(MilliCpu(2000)), "as it was before");
     let four = Some(MilliCpu(4000));
     let cpu = CpuRequest { request: four, limit: four };
@@ -250,7 +252,7 @@ async fn refusals() {
 #[tokio::test(start_paused = true)]
 async fn late_decisions() {
     let slow = |event: &Event| match event {
-        Event::Create { .. } | Event::Stop(_) => {
+        Admission::Create { .. } | Event::Stop(_) => {
             let updates = vec![shared("s", "0-1")];
             (Duration::from_secs(5), Ok(Decision { updates, ..Decision::default() }))
         }
@@ -322,7 +324,7 @@ async fn time_limits() {
 #[tokio::test(start_paused = true)]
 async fn cancelled_calls() {
     let slow = |event: &Event| match event {
-        Event::Create { container, .. } => {
+        Admission::Create { container, .. } => {
             let adjustment = Adjustment::shared(container.id.0.parse().unwrap());
             (Duration::from_millis(700), Ok(Decision { adjustment, ..Decision::default() }))
         }
@@ -346,7 +348,7 @@ async fn cancelled_calls() {
     let ids: Vec<_> = plugin.log.events()[1..]
         .iter()
         .map(|event| match event {
-            Event::Create { container, .. } => container.id.0.clone(),
+            Admission::Create { container, .. } => container.id.0.clone(),
             event => panic!("{event:?}"),
         })
         .collect();

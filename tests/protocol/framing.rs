@@ -47,7 +47,7 @@ async fn answers_of_every_size() {
 #[tokio::test(start_paused = true)]
 async fn answers_that_are_too_long() {
     let long = |event: &Event| match event {
-        Event::Create { .. } => at_once(Decision {
+        Admission::Create { .. } => at_once(Decision {
             updates: vec![shared(&"x".repeat(4 << 20), "0")],
             ..Decision::default()
         }),

@@ -272,7 +272,7 @@ async fn a_list_that_comes_after_hours() {
 #[tokio::test(start_paused = true)]
 async fn stops_after_the_answers_under_way() {
     let slow = |event: &Event| match event {
-        Event::Create { .. } => (Duration::from_millis(500), Ok(Decision::default())),
+        Admission::Create { .. } => (Duration::from_millis(500), Ok(Decision::default())),
         _ => content(event),
     };
     let (mut runtime, plugin) = connect(Generation::V0_8, slow);

@@ -360,7 +360,7 @@ fn overheard(owner: edge::DaemonSender) -> (edge::DaemonSender, Arc<Mutex<Vec<Ev
     let notes: Arc<Mutex<Vec<Event>>> = Arc::clone(&heard);
     tokio::spawn(async move {
         while let Some(message) = inbox.recv().await {
-            if let Message::Event { event, .. } = &message {
+            if let Message::Call { event, .. } = &message {
                 notes.lock().unwrap().push(event.clone());
             }
             // An owner that is gone drops the message, and with it the way to answer.

@@ -84,7 +84,7 @@ pub(crate) fn owner(
                     };
                     let _ = reply.send(answer);
                 }
-                Message::Event { session, event, reply } => {
+                Message::Call { session, event, reply } => {
                     let (after, answer) = script(&event);
                     tokio::time::sleep(after).await;
                     let in_time = reply.send(answer).is_ok();

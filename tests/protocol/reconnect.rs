@@ -113,7 +113,7 @@ async fn a_runtime_that_is_away_for_long() {
 #[tokio::test]
 async fn decisions_die_with_their_connection() {
     let slow = |event: &Event| match event {
-        Event::Create { .. } => {
+        Admission::Create { .. } => {
             let updates = vec![shared("s", "0")];
             (Duration::from_millis(900), Ok(Decision { updates, ..Decision::default() }))
         }

@@ -128,7 +128,7 @@ async fn an_answer_that_was_lost() {
 #[tokio::test(start_paused = true)]
 async fn no_answer_is_no_approval() {
     let slow = |event: &Event| match event {
-        Event::Create { .. } => (Duration::from_secs(5), Ok(Decision::default())),
+        Admission::Create { .. } => (Duration::from_secs(5), Ok(Decision::default())),
         _ => content(event),
     };
     let (mut runtime, _plugin) = connect(Generation::V0_10, slow);

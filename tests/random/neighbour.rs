@@ -34,7 +34,7 @@ impl Node {
             instance.running = true;
             let (pod, container) = (instance.pod.clone(), instance.container.clone());
             if let Some(decision) =
-                self.event(Event::Create { pod: pod.clone(), container: container.clone() })
+                self.event(Admission::Create { pod: pod.clone(), container: container.clone() })
             {
                 assert_eq!(decision, Decision::default(), "{} was not left alone", container.id);
                 self.replace(instance);

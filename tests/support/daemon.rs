@@ -64,7 +64,7 @@ impl Daemon {
 
     pub(crate) async fn event(&self, event: Event) -> Result<Decision, Refusal> {
         let (reply, answer) = oneshot::channel();
-        self.messages.send(Message::Event { session: Session(0), event, reply }).unwrap();
+        self.messages.send(Message::Call { session: Session(0), event, reply }).unwrap();
         answer.await.unwrap()
     }
 
@@ -82,7 +82,7 @@ impl Daemon {
         cpus: &str,
     ) -> Result<Option<String>, String> {
         let mut event = create(name, Qos::Guaranteed, milli);
-        if let Event::Create { container, .. } = &mut event {
+        if let Admission::Create { container, .. } = &mut event {
             container.cpus = Some(cpus.parse().unwrap());
         }
         let decision = self.event(event).await.map_err(|refusal| refusal.0)?;
@@ -117,7 +117,7 @@ pub(crate) fn in_group(
     (qos, milli): (Qos, u64),
     set: &str,
 ) -> (Pod, Container) {
-    let Event::Create { pod, mut container } = create(name, qos, milli) else { unreachable!() };
+    let Admission::Create { pod, mut container } = create(name, qos, milli) else { unreachable!() };
     container.cgroup = CgroupPath::new(&format!("/kubepods/{name}/c"));
     let group = daemon.paths.cgroup_root.join("kubepods").join(name).join("c");
     fs::create_dir_all(&group).unwrap();

@@ -8,7 +8,7 @@ use nri_cpu_manager::ledger::{Container, CpuRequest, Event, MilliCpu, Pod, Qos};
 pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Event {
     let sandbox = SandboxId(format!("sandbox-{name}"));
     let amount = Some(MilliCpu(milli));
-    Event::Create {
+    Admission::Create {
         pod: Pod {
             sandbox: sandbox.clone(),
             uid: PodUid(format!("uid-{name}")),

@@ -125,7 +125,7 @@ impl Observed {
 
     pub(crate) async fn event(&self, event: Event) -> Result<Decision, Refusal> {
         let (reply, answer) = oneshot::channel();
-        self.messages.send(Message::Event { session: Session(1), event, reply }).unwrap();
+        self.messages.send(Message::Call { session: Session(1), event, reply }).unwrap();
         answer.await.unwrap()
     }
 

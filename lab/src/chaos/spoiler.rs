@@ -46,11 +46,11 @@ async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
             Message::Configure { reply, .. } => drop(reply.send(Ok(Subscriptions::default()))),
             Message::Validate { reply, .. } => drop(reply.send(Ok(()))),
             Message::WentOn { .. } | Message::Disconnected { .. } => {}
-            Message::Event { event, reply, .. } => {
+            Message::Call { event, reply, .. } => {
                 let spoils = match &event {
                     // Neither the pods that the storm itself needs, nor that of the plugin under
                     // test.
-                    Event::Create { pod, container } if pod.namespace == NAMESPACE => {
+                    Admission::Create { pod, container } if pod.namespace == NAMESPACE => {
                         mood.refuses(&pod.name, &container.name)
                     }
                     _ => false,

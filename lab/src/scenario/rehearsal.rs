@@ -109,7 +109,7 @@ impl Rehearsal {
         let id = ContainerId(pod.name.clone());
         let container = ledger::Container::new(id, reported.sandbox.clone(), &only.name, cpu);
         self.tell(Event::RunPod(reported.clone()))?;
-        let create = Event::Create { pod: reported.clone(), container: container.clone() };
+        let create = Admission::Create { pod: reported.clone(), container: container.clone() };
         let adjustment = self.tell(create)?.adjustment.unwrap();
         self.cpus.insert(pod.name.clone(), adjustment.cpus());
         self.tell(Event::Started { pod: reported, container }).map(|_| ())

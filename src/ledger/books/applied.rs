@@ -12,9 +12,6 @@ pub(crate) struct Applied {
     cpus: Option<CpuSet>,
     exclusive: bool,
     certainty: Certainty,
-    /// The exclusive CPUs that it left with the last change. If that change failed, it still has
-    /// them.
-    left: Option<Box<CpuSet>>,
     mems: Mems,
     quota: CfsQuota,
 }
@@ -68,7 +65,6 @@ impl Applied {
             cpus: None,
             exclusive: false,
             certainty: Certainty::Set,
-            left: None,
             mems: Mems::Unset,
             quota: CfsQuota::Unset,
         }
@@ -92,19 +88,9 @@ impl Applied {
     }
 
     fn set(&mut self, now: &Adjustment, certainty: Certainty) {
-        let left = self.cpus.as_ref().filter(|before| self.exclusive && **before != now.cpus());
-        self.left = left.copied().map(Box::new);
-        (self.cpus, self.exclusive) = (Some(now.cpus()), now.is_exclusive());
+        self.cpus = Some(now.cpus());
+        self.exclusive = now.is_exclusive();
         self.certainty = certainty;
-    }
-
-    /// The last change was not made: what was set before may still be so.
-    pub(crate) fn undo(&mut self) {
-        self.invalidate();
-        if let (Some(now), Some(left)) = (&mut self.cpus, self.left.take()) {
-            *now |= *left;
-            self.exclusive = true;
-        }
     }
 
     /// What is set may differ from the record: an update is due, unless nothing was set.

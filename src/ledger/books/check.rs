@@ -1,8 +1,7 @@
 //! The books' invariants, for tests and debug builds.
 
-use super::counted::Counted;
 use super::pod::PodEntry;
-use super::sums::Sums;
+use super::sums::{Counted, Sums};
 use super::{Books, ContainerRef};
 
 impl Books {
@@ -28,9 +27,9 @@ impl Books {
             }
         }
         let known = self.containers().count();
-        match self.ids.len() == known {
-            true => Ok(()),
-            false => Err(format!("{} ids of {known} containers", self.ids.len())),
+        if self.ids.len() != known {
+            return Err(format!("{} ids of {known} containers", self.ids.len()));
         }
+        Ok(())
     }
 }

@@ -4,28 +4,23 @@
 //! All changes of a pod go through a [`PodMut`], which counts the pod anew when it is dropped.
 
 mod applied;
-mod changing;
 mod check;
-mod counted;
 mod entry;
 mod journal;
 mod pod;
 mod sums;
 
 pub(super) use applied::{Applied, Certainty};
-pub(super) use changing::Basis;
-pub(super) use counted::Held;
 pub(super) use entry::ContainerEntry;
 pub use entry::Phase;
 pub(super) use journal::Journal;
 pub(super) use pod::{BudgetFit, PodEntry};
+pub(super) use sums::{Basis, Held, PodMut};
 
-use super::adjustment::Update;
 use super::claim::Claim;
 use super::model::{Container, ContainerId, Pod, PodUid, SandboxId};
 use super::note::{Subject, What};
 use crate::placement::{Rejection, Request};
-use changing::PodMut;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use sums::Sums;
@@ -82,10 +77,8 @@ impl Books {
     }
 
     /// All containers, in order of pod uid and container name.
-    pub(super) fn containers(&self) -> impl Iterator<Item = ContainerRef<'_>> {
-        self.pods.iter().flat_map(|(uid, pod)| {
-            pod.containers.iter().map(move |(name, entry)| ContainerRef { uid, pod, name, entry })
-        })
+    pub(super) fn containers(&self) -> impl Iterator<Item = ContainerRef<'_>> + Clone {
+        self.pods.iter().flat_map(containers_of)
     }
 
     pub(super) fn container(&self, uid: &PodUid, name: &str) -> Option<ContainerRef<'_>> {
@@ -124,8 +117,7 @@ impl Books {
 
     /// How many CPUs all pods but this one keep free for themselves, see [`PodEntry::promise`].
     pub(super) fn promised_beside(&self, pod: &PodEntry) -> usize {
-        let own = pod.counted.promise;
-        usize::try_from(self.sums.promised - own as u128).unwrap_or(usize::MAX)
+        self.sums.promised_beside(pod)
     }
 
     /// Pods with exclusive CPUs and without an instance of any container.
@@ -135,22 +127,38 @@ impl Books {
 
     pub(super) fn isolated(&self) -> impl Iterator<Item = &ContainerEntry> {
         let pods = self.sums.isolating.iter().filter_map(|uid| self.pods.get(uid));
-        pods.flat_map(|pod| pod.containers.values().filter(|entry| entry.isolated))
+        pods.flat_map(|pod| pod.containers.values().filter(|entry| entry.is_isolated()))
     }
 
     /// Whether updates may be due, if `basis` is what decides where shared containers run.
     pub(super) fn owes(&self, basis: &Basis) -> bool {
-        self.sums.unsettled > 0 || self.delivered.as_ref() != Some(basis)
+        !self.sums.unsettled.is_empty() || self.delivered.as_ref() != Some(basis)
+    }
+
+    /// The containers whose updates may be due, if `basis` is what decides where shared ones run.
+    pub(super) fn owed(&self, basis: &Basis) -> impl Iterator<Item = ContainerRef<'_>> + Clone {
+        let all = self.delivered.as_ref() != Some(basis);
+        let every = all.then(|| self.containers()).into_iter().flatten();
+        let some = if all { None } else { Some(self.unsettled()) };
+        every.chain(some.into_iter().flatten())
+    }
+
+    /// The containers of pods with updates that are due wherever shared ones run.
+    fn unsettled(&self) -> impl Iterator<Item = ContainerRef<'_>> + Clone {
+        let pods = self.sums.unsettled.iter().filter_map(|uid| self.pods.get_key_value(uid));
+        pods.flat_map(containers_of)
     }
 
     /// Whether containers wait for CPUs that others are about to leave.
     pub(super) fn waits(&self) -> bool {
-        self.sums.unsettled > 0
-            && self
-                .pods
-                .values()
-                .any(|pod| pod.containers.values().any(|entry| entry.waits && entry.is_alive()))
+        self.unsettled().any(|found| found.entry.waits && found.entry.is_alive())
     }
+}
+
+fn containers_of<'a>(
+    (uid, pod): (&'a PodUid, &'a PodEntry),
+) -> impl Iterator<Item = ContainerRef<'a>> + Clone {
+    pod.containers.iter().map(move |(name, entry)| ContainerRef { uid, pod, name, entry })
 }
 
 /// Changing.
@@ -285,7 +293,7 @@ impl Books {
     /// Notes the exclusive CPUs of a container that is about to be removed as free again.
     pub(super) fn note_released(&mut self, uid: &PodUid, name: &str) {
         let Some(found) = self.container(uid, name) else { return };
-        if let Some(cpus) = found.entry.claim {
+        if let Some(cpus) = found.entry.claim() {
             let subject = found.subject();
             self.journal.note(false, subject, What::Released(cpus));
         }
@@ -322,9 +330,10 @@ impl Books {
             // Its sandbox was made anew. A container of both is the same one, and the later events
             // had the uid.
             for (name, entry) in renamed.containers {
-                match known.containers.contains_key(&name) {
-                    true => gone.push(entry.id),
-                    false => drop(known.containers.insert(name, entry)),
+                if known.containers.contains_key(&name) {
+                    gone.push(entry.id);
+                } else {
+                    known.containers.insert(name, entry);
                 }
             }
         } else {
@@ -337,17 +346,6 @@ impl Books {
         });
         for (id, name) in ids {
             self.ids.insert(id, (to.clone(), name));
-        }
-    }
-
-    /// The runtime has not made these updates: they are due again.
-    pub(super) fn undo(&mut self, updates: &[Update]) {
-        for Update { container, adjustment } in updates {
-            self.change_found(container, |entry| {
-                if entry.applied.cpus() == Some(adjustment.cpus()) {
-                    entry.applied.undo();
-                }
-            });
         }
     }
 
@@ -378,12 +376,12 @@ impl Books {
         self.revision += 1;
     }
 
-    /// Shared containers may have to be told something else than before.
-    pub(super) fn undeliver(&mut self) {
+    /// Where shared containers run may have changed for some of them.
+    pub(super) fn unsettle(&mut self) {
         self.delivered = None;
     }
 
-    /// From now on the updates that follow from this are on their way.
+    /// All updates that follow from this have gone out.
     pub(super) fn set_delivered(&mut self, basis: Basis) {
         self.delivered = Some(basis);
     }

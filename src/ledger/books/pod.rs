@@ -1,7 +1,7 @@
 //! [`PodEntry`]: what the ledger keeps of a pod.
 
-use super::counted::Counted;
-use super::entry::{ContainerEntry, Loan, Phase};
+use super::entry::{ContainerEntry, Phase};
+use super::sums::Counted;
 use crate::cpuset::CpuSet;
 use crate::ledger::cgroup::CgroupPath;
 use crate::ledger::claim::Claim;
@@ -99,8 +99,8 @@ impl PodEntry {
                 pod: self.pod.name.clone(),
                 container: name.clone(),
                 id: entry.id.clone(),
-                cpus: entry.claim?,
-                isolated: entry.isolated,
+                cpus: entry.claim()?,
+                isolated: entry.is_isolated(),
                 cpu: entry.cpu,
             })
         })
@@ -152,9 +152,9 @@ impl PodEntry {
     /// amounts are theirs.
     pub(crate) fn inherits(&self, container: &Container) -> bool {
         let before = self.container(&container.name);
-        let holds = before.is_some_and(|entry| entry.claim.is_some());
+        let holds = before.is_some_and(|entry| entry.claim().is_some());
         let others = || self.whole().filter(|(name, _)| **name != container.name);
-        let other = || others().any(|(_, entry)| !(holds && entry.claim.is_some()));
+        let other = || others().any(|(_, entry)| !(holds && entry.claim().is_some()));
         self.shares_amount || (self.is_whole(container.kind, &container.cpu) && other())
     }
 
@@ -165,11 +165,11 @@ impl PodEntry {
         let Pod { namespace, name: pod, .. } = &self.pod;
         let mut had = Vec::new();
         for (name, entry) in &mut self.containers {
-            if let Some(cpus) = entry.claim.take() {
+            if let Some(cpus) = entry.release() {
                 let (namespace, pod, container) = (namespace.clone(), pod.clone(), name.clone());
                 had.push((Subject { namespace, pod, container, id: entry.id.clone() }, cpus));
             }
-            (entry.isolated, entry.inherited, entry.lost) = (false, false, false);
+            (entry.inherited, entry.lost) = (false, false);
         }
         had
     }
@@ -181,9 +181,7 @@ impl PodEntry {
     /// pool gets the CPUs now.
     pub(crate) fn end(&mut self, name: &str) {
         let Some(entry) = self.containers.get_mut(name) else { return };
-        if entry.is_alive() {
-            (entry.phase, entry.loan) = (Phase::Ended, Loan::Awaited);
-        }
+        entry.end();
         // The runtime may report the end of an init container after the creation of the next one:
         // two that have run at the same time have inherited their amount, these have not.
         if self.shares_amount && self.whole().all(|(_, entry)| entry.phase == Phase::Created) {
@@ -196,20 +194,16 @@ impl PodEntry {
     pub(crate) fn lend_if_quiet(&mut self) {
         if !self.containers.values().any(ContainerEntry::is_alive) {
             for entry in self.containers.values_mut().filter(|entry| !entry.restarted) {
-                entry.loan = Loan::Lent;
+                entry.lend();
             }
         }
     }
 
-    /// Lends the CPUs of ended containers that have not come back since the last lull.
-    pub(crate) fn lull(&mut self) {
+    /// A quiet period has ended: lends the CPUs of containers that have not come back since the
+    /// last one.
+    pub(crate) fn quiet_period(&mut self) {
         let ended = self.containers.values_mut().filter(|entry| !entry.is_alive());
-        for entry in ended {
-            entry.loan = match entry.loan {
-                Loan::Awaited => Loan::Overdue,
-                Loan::Overdue | Loan::Lent => Loan::Lent,
-            };
-        }
+        ended.for_each(ContainerEntry::stay_away);
     }
 
     /// Whether none of its containers has an instance. It may have ended, or be between two tries
@@ -258,7 +252,7 @@ impl PodEntry {
         let (mut running, mut kept) = (0, 0);
         let (mut ended, mut init) = (CpuSet::EMPTY, CpuSet::EMPTY);
         for (_, entry) in self.containers.iter().filter(|(other, _)| **other != container.name) {
-            match (entry.claim, entry.phase, entry.kind) {
+            match (entry.claim(), entry.phase, entry.kind) {
                 (None, ..) => {}
                 (Some(claim), Phase::Ended, kind) => {
                     kept += claim.len();
@@ -309,13 +303,13 @@ impl PodEntry {
     /// beside them must not name these CPUs.
     pub(crate) fn partitioned(&self) -> CpuSet {
         let kept = |entry: &&ContainerEntry| entry.enforced_by != Mechanism::Runtime;
-        self.containers.values().filter(kept).filter_map(|entry| entry.claim).collect()
+        self.containers.values().filter(kept).filter_map(ContainerEntry::claim).collect()
     }
 
     /// The CPUs that are exclusive to containers of the pod which share its NUMA affinity.
     pub(crate) fn held_together(&self) -> CpuSet {
         let together = |entry: &&ContainerEntry| entry.wishes().shares_affinity();
-        self.containers.values().filter(together).filter_map(|entry| entry.claim).collect()
+        self.containers.values().filter(together).filter_map(ContainerEntry::claim).collect()
     }
 
     /// For how many CPUs the engine chooses the NUMA affinity of the whole pod: the budget of a
@@ -324,7 +318,7 @@ impl PodEntry {
     pub(crate) fn demand(&self) -> Option<usize> {
         let budget = self.budget_cpus().filter(|_| self.pod.qos == Qos::Guaranteed)?;
         let apart = self.containers.values().filter(|entry| !entry.wishes().shares_affinity());
-        let apart: usize = apart.filter_map(|entry| entry.claim).map(|claim| claim.len()).sum();
+        let apart: usize = apart.filter_map(ContainerEntry::claim).map(|claim| claim.len()).sum();
         Some(budget.saturating_sub(apart))
     }
 
@@ -342,8 +336,8 @@ impl PodEntry {
     /// only whole cores.
     pub(crate) fn hand_over(&mut self, topology: &Topology, name: &str, cpus: CpuSet) {
         for (_, entry) in self.containers.iter_mut().filter(|(other, _)| *other != name) {
-            let cut = if entry.isolated { whole_cores(topology, &cpus) } else { cpus };
-            entry.claim = entry.claim.map(|claim| claim - cut).filter(|rest| !rest.is_empty());
+            let cut = if entry.is_isolated() { whole_cores(topology, &cpus) } else { cpus };
+            entry.hand_over(cut);
         }
     }
 
@@ -358,7 +352,7 @@ impl PodEntry {
     /// containers' sum exceeds the pod's limit, as those without limits inherit it.
     pub(crate) fn lifts_quota(&self) -> bool {
         let alive = || self.containers.values().filter(|entry| entry.is_alive());
-        let exclusive = alive().filter(|entry| entry.claim.is_some()).count();
+        let exclusive = alive().filter(|entry| entry.claim().is_some()).count();
         let sum: MilliCpu = alive().filter_map(|entry| entry.cpu.amount()).sum();
         let inherits = self.pod.budget.is_some_and(|budget| sum > budget);
         exclusive > 0 && (!inherits || exclusive == alive().count())

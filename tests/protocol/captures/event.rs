@@ -9,12 +9,12 @@ pub(super) fn told(event: &Event) -> String {
             format!("pod     {} {:?} budget {}", name(pod), pod.qos, milli(pod.budget))
         }
         Event::UpdatePod(pod) => format!("resize  {} to {}", name(pod), milli(pod.budget)),
-        Event::Create { pod, container } => {
+        Admission::Create { pod, container } => {
             format!("create  {} {}", of(pod, container), cpu(container.cpu))
         }
         Event::Starting { pod, container } => format!("starts  {}", of(pod, container)),
         Event::Started { pod, container } => format!("started {}", of(pod, container)),
-        Event::Update { pod, container, wanted } => {
+        Admission::Update { pod, container, wanted } => {
             let quota = if wanted.sets_quota { " with quota" } else { "" };
             let (before, after) = (cpu(container.cpu), cpu(wanted.cpu));
             format!("update  {} {before} to {after}{quota}", of(pod, container))
@@ -26,7 +26,7 @@ pub(super) fn told(event: &Event) -> String {
         Event::Synchronize { pods, containers } => {
             format!("list    {} pods, {} containers", pods.len(), containers.len())
         }
-        Event::Lull => "lull".to_owned(),
+        Event::QuietPeriod => "lull".to_owned(),
         Event::Kubelet { stance, .. } => format!("kubelet {stance:?}"),
         Event::Machine(machine) => format!("online  {}", machine.online()),
         Event::Settings(_)

@@ -50,10 +50,12 @@ pub(crate) fn create(
         entry.follow(before);
         // A container that comes back without CPUs keeps the claim of its name, for the moment at
         // which the ledger assigns CPUs.
-        if let Some(before) = before.filter(|_| container.cpus.is_none()) {
-            (entry.claim, entry.isolated) = (before.claim, before.isolated);
+        if let Some(before) = before
+            && container.cpus.is_none()
+        {
+            entry.inherit(before);
         }
-        entry.inherited = entry.claim.is_some();
+        entry.inherited = entry.claim().is_some();
     });
     adopt_set(node, books, uid, container);
     Ok(())
@@ -74,7 +76,7 @@ pub(crate) fn update(
         }
         let cpus = wanted.cpus.filter(|cpus| !entry.applied.is_on(cpus, Certainty::Set))?;
         entry.applied.replace(cpus);
-        entry.claim = None;
+        entry.release();
         Some(Container { cpus: Some(cpus), cpu: entry.cpu, ..container.clone() })
     });
     if let Some(container) = changed.flatten() {

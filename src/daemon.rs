@@ -16,6 +16,7 @@
 
 mod checks;
 mod complete;
+mod deliver;
 mod delivery;
 mod drift;
 mod enforcement;
@@ -30,6 +31,8 @@ mod persist;
 mod poller;
 mod record;
 mod reload;
+mod repair;
+mod report;
 mod start;
 mod suspects;
 mod validation;

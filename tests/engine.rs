@@ -3,8 +3,8 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid, Policy, Qos,
-    SandboxId, Settings,
+    Admission, Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid, Policy,
+    Qos, SandboxId, Settings,
 };
 use nri_cpu_manager::placement::request::Weighed;
 use nri_cpu_manager::placement::{self, Engine, Hint, NotEnough, Placement, Rejection, Request};

@@ -7,8 +7,8 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    Adjustment, Container, ContainerId, ContainerKind, CpuRequest, Decision, Event, Ledger,
-    MilliCpu, Pod, PodUid, Policy, Qos, SandboxId, Settings, Wanted,
+    Adjustment, Admission, Call, Container, ContainerId, ContainerKind, CpuRequest, Decision,
+    Event, Ledger, MilliCpu, Pod, PodUid, Policy, Qos, SandboxId, Settings, Wanted,
 };
 use nri_cpu_manager::placement::{
     self, Rejection, Reservation, Scope, TopologyManager, TopologyPolicy,
@@ -215,7 +215,7 @@ impl Node<'_> {
         }
     }
 
-    fn event(&mut self, event: Event) -> Result<Decision, Rejection> {
+    fn event(&mut self, event: impl Into<Call>) -> Result<Decision, Rejection> {
         let decision = self.ledger.handle(event)?;
         for update in &decision.updates {
             if let Some(adjustment) = self.pins.get_mut(&update.container) {

@@ -14,7 +14,7 @@ mod observed;
 
 use asked::{busy, command, has};
 use nri_cpu_manager::ledger::model::{ContainerId, SandboxId};
-use nri_cpu_manager::ledger::{Event, Qos};
+use nri_cpu_manager::ledger::{Admission, Event, Qos};
 use nri_cpu_manager::topology::synthetic::Machine;
 use observed::{CONFIG, Observed, create, local};
 use std::path::Path;

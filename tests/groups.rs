@@ -13,7 +13,7 @@ use daemon::{Daemon, create, in_group, local, set_in_group, told};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::edge::{Message, Session};
 use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{CgroupPath, CpuRequest, Event, MilliCpu, Qos, Wanted};
+use nri_cpu_manager::ledger::{Admission, CgroupPath, CpuRequest, Event, MilliCpu, Qos, Wanted};
 use std::fs;
 use std::sync::Mutex;
 use std::time::Duration;

@@ -13,7 +13,7 @@ mod fake_sysfs;
 mod observed;
 
 use nri_cpu_manager::edge::{Message, Session};
-use nri_cpu_manager::ledger::{Event, Qos};
+use nri_cpu_manager::ledger::{Admission, Event, Qos};
 use nri_cpu_manager::placement::Reason;
 use nri_cpu_manager::serve::endpoint::{self, Address};
 use observed::{CONFIG, Observed, create, local};

@@ -12,7 +12,7 @@ mod fake_sysfs;
 #[path = "support/observed.rs"]
 mod observed;
 
-use nri_cpu_manager::ledger::{Event, Qos};
+use nri_cpu_manager::ledger::{Admission, Qos};
 use nri_cpu_manager::serve::{endpoint, page};
 use nri_cpu_manager::topology::synthetic::{Machine, Numbering};
 use nri_cpu_manager::view::report::{NodeStatus, RecordStatus};

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use nri_cpu_manager::ledger::{
-    Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid, Policy, Qos,
-    SandboxId, Settings, Wanted,
+    Admission, Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid, Policy,
+    Qos, SandboxId, Settings, Wanted,
 };
 use nri_cpu_manager::placement::{
     self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder,

@@ -4,10 +4,9 @@ use super::blocking;
 use crate::ledger::{Admission, Call, Event};
 use crate::topology::sysfs;
 use crate::verify::{InForce, Verifier};
-use crate::wording;
 use std::path::Path;
 
-/// Replaces the CPUs and memory nodes of listed containers by what their control groups have:
+/// Replaces the CPUs and memory nodes of listed containers by what their cgroups have:
 /// CRI-O, after a restart, lists what it set when it created them. What they ask for cannot be
 /// read, so they are marked as outdated.
 pub(super) async fn correct_list(verifier: Option<Verifier>, call: &mut Call) {
@@ -22,16 +21,14 @@ pub(super) async fn correct_list(verifier: Option<Verifier>, call: &mut Call) {
         container.partitioned = kept;
         container.outdated = container.cpus != Some(set);
         if container.outdated {
-            let believed = container.cpus.map_or_else(|| "none".to_owned(), |c| c.to_string());
+            let listed = container.cpus.map_or_else(|| "none".to_owned(), |c| c.to_string());
             log::info!(
-                "container {}: the runtime believes that {} {} set, its control group says {set}",
-                container.id,
-                wording::cpus(&believed),
-                wording::agree(&believed, "is", "are")
+                "container {}: the runtime reports other CPUs than its cgroup has (runtime={listed} cgroup={set})",
+                container.id
             );
             container.cpus = Some(set);
             if let Some(mems) = mems {
-                container.mems = Some(mems).filter(|mems| !mems.is_empty());
+                container.mems = if mems.is_empty() { None } else { Some(mems) };
             }
         }
         container.runs_on = runs_on;

@@ -151,7 +151,7 @@ impl Enforcement {
         self.left = named.collect();
         if let (Err(why), [(first, _), ..]) = (&self.writer, &self.left[..]) {
             log::error!(
-                "{first} and {} others stay cpuset partitions of an earlier configuration, because {why}. Delete these pods, so that they are created again",
+                "{first} and {} others are still cpuset partitions of an earlier configuration: {why}. Delete these pods to have them created again",
                 self.left.len() - 1
             );
             self.left.clear();
@@ -246,7 +246,7 @@ impl Enforcement {
             log::info!("cgroups restored: {undone}");
         }
         for error in released.errors {
-            log::warn!("a cgroup stays bound, and is tried again: {error}");
+            log::warn!("cannot restore a cgroup, trying again at the next check: {error}");
         }
     }
 
@@ -397,7 +397,7 @@ impl Enforcement {
             let Some((writer, targets)) = waiting else { return Vec::new() };
             blocking(move || {
                 let early = writer.await_cpus(&targets).into_iter().map(|(target, why)| {
-                    log::warn!("{}: its CPUs are set later: {why}", target.subject);
+                    log::warn!("{}: update held back: {why}", target.subject);
                     target.subject.id.clone()
                 });
                 early.collect()
@@ -440,7 +440,7 @@ impl Enforcement {
 
 fn log_unbound(before: &BTreeMap<PodUid, String>, now: &BTreeMap<PodUid, String>) {
     for (pod, why) in now.iter().filter(|(pod, _)| !before.contains_key(pod)) {
-        log::warn!("pod {pod}: the runtime keeps it off exclusive CPUs, by updates: {why}");
+        log::warn!("pod {pod}: falling back to runtime updates: {why}");
     }
 }
 

@@ -70,14 +70,14 @@ impl KubeletWatch {
     /// Records what the state file says.
     pub(super) fn check(&mut self, look: Look, policy: Policy) -> Option<Event> {
         match &look {
-            Look::Missing => log::debug!("kubelet: no visible state file"),
+            Look::Missing => log::debug!("kubelet state file: not visible"),
             Look::StateFile(state) => log::info!(
-                "kubelet: read its state file (cpuManagerPolicy={} assignments={})",
+                "kubelet state file: read (cpuManagerPolicy={} assignments={})",
                 state.policy,
                 state.claims.len()
             ),
             Look::Bad { why, .. } => {
-                log::error!("kubelet: cannot use its cpu_manager_state: {why}")
+                log::error!("kubelet state file: cannot use cpu_manager_state: {why}")
             }
         }
         let change = self.detector.look(look);
@@ -103,14 +103,14 @@ impl KubeletWatch {
                 }
                 if self.is_time() {
                     let (level, _) = self.consequence(policy);
-                    log::log!(level, "kubelet: its own CPU manager is active: {sign}");
+                    log::log!(level, "the kubelet's own CPU manager is active: {sign}");
                 }
                 self.remind(policy);
             }
             Change::Went => {
                 if std::mem::take(&mut self.said) {
                     log::warn!(
-                        "kubelet: its own CPU manager is no longer active: taking over its assignments without moving containers"
+                        "the kubelet's own CPU manager is no longer active: taking over its assignments without moving containers"
                     );
                 }
             }
@@ -127,7 +127,7 @@ impl KubeletWatch {
         let (level, consequence) = self.consequence(policy);
         log::log!(
             level,
-            "kubelet: while it assigns CPUs, {consequence}. To move the node to this plugin set cpuManagerPolicy: none in the kubelet's configuration, delete its cpu_manager_state and restart it; running containers keep their CPUs"
+            "while the kubelet assigns CPUs, {consequence}. To move the node to this plugin set cpuManagerPolicy: none in the kubelet's configuration, delete its cpu_manager_state and restart it; running containers keep their CPUs"
         );
         self.reminded = Some(Instant::now());
         self.said = true;

@@ -232,7 +232,7 @@ impl MainLoop<'_> {
             Err(error) => {
                 let path = self.paths.state_dir.join(endpoint::SOCKET);
                 log::warn!(
-                    "the status cannot be asked for here: cannot listen on {}: {error}",
+                    "status: cannot listen on {}: {error}. `nri-cpu-manager status` does not work on this node",
                     path.display()
                 );
             }

@@ -2,36 +2,30 @@
 
 use super::checks::{Checks, Findings};
 use super::complete::{correct_list, locate_devices};
-use super::delivery::{Delivery, Returned};
-use super::drift::{Action, DriftWatcher, Repair};
+use super::delivery::Delivery;
+use super::drift::DriftWatcher;
 use super::enforcement::{Enforcement, Refused};
 use super::facts::Facts;
 use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
-use super::orphans::{self, Orphans, deserted_pods};
+use super::orphans::{Orphans, deserted_pods};
 use super::persist::Checkpoint;
 use super::record::Record;
 use super::reload::ConfigReload;
-use super::suspects::Finding;
 use super::validation::{self, cannot_promise};
 use crate::clock::now;
 use crate::config::Reading;
 use crate::cpuset::CpuSet;
 use crate::edge::{Capabilities, Refusal, Subscriptions, Updater};
-use crate::exclusivity::{ProbeError, Scope};
+use crate::exclusivity::Scope;
 use crate::kubelet::Look;
 use crate::ledger::{
     Adjustment, Call, Channel, ContainerId, Decision, Due, Event, Ledger, Mechanism, Policy,
-    Stance, Target, View,
+    Stance, Target,
 };
-use crate::view::{History, NodeFigures};
 use crate::wording::{self, count};
 use std::sync::Arc;
 use tokio::time::Instant;
-
-/// The most writes of one container in a row: it leaves CPUs, gets some, and gets the rest. The
-/// drift watcher repairs what fails.
-const ROUNDS: usize = 4;
 
 /// Owns the ledger and its checkpoint.
 #[derive(Debug)]
@@ -60,10 +54,10 @@ pub(super) struct Answer {
 /// What an answer carries.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
-    created: Option<(ContainerId, Option<Adjustment>)>,
+    pub(super) created: Option<(ContainerId, Option<Adjustment>)>,
     /// `None` if the runtime reads no updates from the answer.
-    due: Option<Due>,
-    prompt: bool,
+    pub(super) due: Option<Due>,
+    pub(super) prompt: bool,
 }
 
 impl Owner {
@@ -175,7 +169,7 @@ impl Owner {
     }
 
     /// Writes the checkpoint if claims have changed. Returns whether the disk has them.
-    async fn save(&mut self) -> bool {
+    pub(super) async fn save(&mut self) -> bool {
         let result = self.checkpoint.save(&self.ledger).await;
         self.record.counters.checkpoint_errors += u64::from(result.is_err());
         result.inspect_err(|error| log::error!("{error}")).is_ok()
@@ -222,19 +216,6 @@ impl Owner {
         Answer { result: Ok(decision), sent }
     }
 
-    /// The runtime has got an answer.
-    pub(super) fn answered(&mut self, Sent { created, due, prompt }: Sent) {
-        if let Some((id, adjustment)) = created {
-            self.apply(Event::Created(id, adjustment));
-        }
-        let carries = due.is_some();
-        let updates = due.as_ref().map_or(&[][..], |due| &due.updates);
-        self.delivery.pace.answered(updates, prompt, Instant::now());
-        due.into_iter().for_each(|due| self.apply(Event::Sent(due)));
-        let carried = carries && !self.ledger.waits();
-        self.delivery.owing |= !carried && self.ledger.owes();
-    }
-
     /// Whether the CPUs that the runtime is about to set for a new container are the decided ones.
     pub(super) fn validate(
         &mut self,
@@ -265,7 +246,7 @@ impl Owner {
         }
     }
 
-    async fn bind(&mut self, scope: Scope) {
+    pub(super) async fn bind(&mut self, scope: Scope) {
         let unbound = self.enforcement.bind(scope, &self.ledger).await;
         unbound.into_iter().for_each(|event| self.apply(event));
     }
@@ -289,100 +270,6 @@ impl Owner {
         !refused && self.ledger.mechanism() == Mechanism::Partitions
     }
 
-    /// Brings due updates to containers: at once where that is safe, otherwise with the next
-    /// answers.
-    pub(super) async fn flush(&mut self) {
-        // Shared containers leave CPUs before others are moved there, and come to those that these
-        // have left.
-        self.bind(Scope::Binding).await;
-        self.deliver().await;
-        self.bind(Scope::Binding).await;
-    }
-
-    async fn flush_owed(&mut self) {
-        if self.ledger.owes() {
-            self.flush().await;
-        }
-    }
-
-    /// After a decision that no answer carries: writes the checkpoint, then calls the runtime with
-    /// the due updates, or writes cgroups where a call is not safe.
-    async fn deliver(&mut self) {
-        self.save().await;
-        let calls = self.delivery.calls();
-        if calls && self.ledger.mechanism() != Mechanism::Groups {
-            self.call();
-            return;
-        }
-        // Containers that wait for others have to stay until a check shows that these have left.
-        let waits = self.ledger.waits();
-        if !waits {
-            self.write_cpus().await;
-        }
-        if calls {
-            self.call();
-        }
-        if waits {
-            self.checks.soon();
-        }
-    }
-
-    /// Calls the runtime with all due updates, unless a call is under way.
-    fn call(&mut self) {
-        if !self.delivery.is_free() {
-            return;
-        }
-        let due = self.ledger.due(&Channel::Runtime);
-        if !due.updates.is_empty() {
-            let early = self.enforcement.too_early(&due.updates, &self.ledger);
-            self.delivery.call(due.updates.clone(), early);
-        }
-        self.apply(Event::Sent(due));
-    }
-
-    /// A call of the runtime has ended.
-    pub(super) async fn returned(&mut self, Returned { updates, made }: Returned) {
-        // Writes of newer decisions may have come before the call, and this call has undone them.
-        let stale = updates.into_iter().filter(|update| {
-            let target = self.ledger.target(&update.container);
-            !made || target.is_some_and(|target| target.adjustment != update.adjustment)
-        });
-        let stale: Vec<ContainerId> = stale.map(|update| update.container).collect();
-        if !stale.is_empty() {
-            self.apply(Event::Drifted(stale));
-        }
-        // Updates that became due during the call had to wait.
-        if made {
-            self.deliver().await;
-        }
-    }
-
-    /// Writes due updates into cgroups, in the ledger's order. The next answer repeats them to the
-    /// runtime; if cgroups cannot be written, it is the only way.
-    async fn write_cpus(&mut self) {
-        if self.enforcement.cannot_write().is_some() {
-            return;
-        }
-        // One that cannot be written holds up no other.
-        let mut failed = Vec::new();
-        for _ in 0..ROUNDS {
-            let mut due = self.ledger.due(&Channel::Groups);
-            due.hold_back(|id| failed.contains(id));
-            if due.updates.is_empty() {
-                break;
-            }
-            for update in &due.updates {
-                let Some(target) = self.ledger.target(&update.container) else { continue };
-                let target = Target { adjustment: update.adjustment, ..target };
-                if !self.enforcement.set_cpus(target).await {
-                    failed.push(update.container.clone());
-                }
-            }
-            due.hold_back(|id| failed.contains(id));
-            self.apply(Event::Sent(due));
-        }
-    }
-
     /// Another program may have written into a cgroup, or containers have left CPUs by now that
     /// others wait for.
     pub(super) async fn follow_groups(&mut self) {
@@ -394,7 +281,9 @@ impl Owner {
         let Some(event) = self.hotplug.changed(self.ledger.topology().online()) else { return };
         self.apply(event);
         if self.ledger.bound().is_empty() {
-            log::error!("all online CPUs are exclusive: shared containers have none of their own");
+            log::error!(
+                "hotplug: all online CPUs are exclusive: no CPU is left for shared containers"
+            );
         }
         self.flush().await;
     }
@@ -450,113 +339,7 @@ impl Owner {
     }
 
     /// Whether the decision is still the same as when the check pass began.
-    fn is_decided(&self, target: &Target) -> bool {
+    pub(super) fn is_decided(&self, target: &Target) -> bool {
         self.ledger.target(&target.subject.id).as_ref() == Some(target)
-    }
-
-    /// Repairs the drifts of a container that still count.
-    pub(super) async fn repair(&mut self, Finding { target, drift }: Finding) {
-        let mut all_written = true;
-        for drift in drift {
-            if !self.is_decided(&target) {
-                break;
-            }
-            let calls = self.delivery.calls();
-            let repair = Repair::of(&target, &drift, self.ledger.mechanism(), calls);
-            let action = self.carry_out(repair, &target).await;
-            all_written &= action == Action::Written;
-            let decided = self.drift.count(&target, &drift, action);
-            let (found, done) = (drift.to_string(), action.to_string());
-            let subject = target.subject.clone();
-            self.record.history().drifted(now(), subject, decided, found, done);
-        }
-        if all_written {
-            self.drift.suspects.repaired(&target.subject.id);
-        }
-        let again = self.drift.take_again();
-        if !again.is_empty() {
-            self.apply(Event::Drifted(again));
-            self.call();
-        }
-        // The repaired containers are due. If they stayed so until the next check pass, that one
-        // would silently write over a new drift of theirs.
-        if self.drift.is_done() {
-            self.flush_owed().await;
-        }
-    }
-
-    async fn carry_out(&mut self, repair: Repair, target: &Target) -> Action {
-        let id = &target.subject.id;
-        let written = match repair {
-            Repair::Partition { set_cpus } => {
-                let mut written = self.settle(id).await;
-                if set_cpus {
-                    written = written && self.enforcement.set_cpus(target.clone()).await;
-                    self.apply(Event::Drifted(vec![id.clone()]));
-                }
-                written
-            }
-            Repair::SetCpus => {
-                let written = self.enforcement.set_cpus(target.clone()).await;
-                self.apply(Event::Drifted(vec![id.clone()]));
-                written
-            }
-            // The runtime should have lifted it. If the cgroup cannot be written, the update is
-            // sent again.
-            Repair::OwnQuota if self.enforcement.lift_quota(target.clone()).await => true,
-            Repair::OwnQuota | Repair::SendAgain => {
-                if self.delivery.calls() {
-                    self.drift.send_again(id);
-                    return Action::Sent;
-                }
-                self.apply(Event::Drifted(vec![id.clone()]));
-                false
-            }
-            Repair::PodQuota => {
-                let written = self.enforcement.settle_pod_quota(target.clone()).await;
-                return if written { Action::Written } else { Action::Nothing };
-            }
-            Repair::Widen(mask) => {
-                let widened = self.checks.widen(target.clone(), mask).await;
-                return if widened { Action::Widened } else { Action::Inherited };
-            }
-            Repair::Nothing => return Action::Nothing,
-        };
-        if written { Action::Written } else { Action::Deferred }
-    }
-
-    pub(super) fn view(&mut self) -> (NodeFigures, Arc<View>, Arc<History>) {
-        let view = self.ledger.view();
-        self.record.history().badges.follow(&view);
-        (self.figures(&view), view, self.record.past())
-    }
-
-    fn figures(&self, view: &View) -> NodeFigures {
-        let mut drifts = self.drift.drifts.clone();
-        drifts.insert(orphans::KIND, self.orphans.count);
-        let enforcement = &self.enforcement;
-        NodeFigures {
-            strict: self.strict,
-            partition: self.config.partition(),
-            on_active_kubelet: self.config.on_active_kubelet(),
-            config: self.config.state.clone(),
-            counters: self.record.counters.clone(),
-            drifts,
-            repairs: self.drift.repairs.clone(),
-            drifting: self.drift.suspects.drifting(),
-            late: self.drift.suspects.late().len(),
-            times_late: self.drift.suspects.times_late,
-            change_takes: self.delivery.pace.each(),
-            kernel_refusals: enforcement.refusals,
-            cannot_write_groups: enforcement.cannot_write().map(ProbeError::consequence),
-            group_write_errors: enforcement.errors,
-            exclusivity_because: enforcement.means.because.clone(),
-            group_bounds: enforcement.report.bounds.clone(),
-            distrusted_groups: enforcement.report.distrusted.clone(),
-            unbound_pods: enforcement.unbound(),
-            pool_writes: enforcement.written,
-            checkpoint_error: self.checkpoint.error(),
-            ..NodeFigures::of(view)
-        }
     }
 }

@@ -6,7 +6,6 @@ use super::settings::Settings;
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
 
-/// A variable and its value.
 pub type Variable = (&'static str, String);
 
 /// The container's exclusive CPUs, in the kernel's list format: `8-15,40`.

@@ -38,12 +38,7 @@ impl From<Event> for Call {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
     /// A container is about to be created: the one moment at which it can be pinned before it runs.
-    Create {
-        /// Its pod.
-        pod: Pod,
-        container: Container,
-    },
-    /// The kubelet asks for other resources.
+    Create { pod: Pod, container: Container },
     Update {
         pod: Pod,
         /// The container as it was before.
@@ -63,31 +58,33 @@ pub enum Event {
         /// The pods' containers that are created or running.
         containers: Vec<Container>,
     },
-    /// A pod's sandbox is being started.
     RunPod(Pod),
     /// A pod is being resized in place; its budget is the new one. Other events go on naming the
     /// old one.
     UpdatePod(Pod),
     /// A container's process is about to run; its cgroup exists. The daemon reports it only where
     /// the kernel keeps exclusivity.
-    Starting { pod: Pod, container: Container },
+    Starting {
+        pod: Pod,
+        container: Container,
+    },
     /// A container's process runs.
-    Started { pod: Pod, container: Container },
+    Started {
+        pod: Pod,
+        container: Container,
+    },
     /// A container's process has ended, or its creation failed.
     Stop(ContainerId),
     /// The runtime has removed an instance of a container, or could not create it. Its pod may go
     /// on, and a new instance of its name may come.
     Remove(ContainerId),
-    /// All containers of a pod have been stopped.
     StopPod(SandboxId),
-    /// The runtime has removed a pod.
     RemovePod(SandboxId),
     /// About half a minute has passed. A container that has ended and has not come back since the
     /// last one lends its CPUs.
     QuietPeriod,
     /// CPUs have gone offline or come online: the machine as it is now.
     Machine(Topology),
-    /// These settings are in force from now on.
     Settings(Settings),
     /// This keeps exclusivity from now on.
     Mechanism(Mechanism),
@@ -97,14 +94,12 @@ pub enum Event {
     /// The kubelet's own CPU manager has become active or inactive. With [`Stance::Assign`] the
     /// ledger takes over what it assigned.
     Kubelet {
-        /// What to do from now on.
         stance: Stance,
         /// What the kubelet has, or last had, assigned; empty if that is not known.
         claims: Vec<KubeletClaim>,
     },
     /// The answer to this container's creation has gone out, with this adjustment.
     Created(ContainerId, Option<Adjustment>),
-    /// These updates have gone out.
     Sent(Due),
     /// The daemon cannot answer with the decision on this container's creation. The container gets
     /// nothing, as if it had been refused.

@@ -130,7 +130,6 @@ impl Ledger {
         admitted
     }
 
-    /// Records what has happened.
     pub fn apply(&mut self, event: Event) {
         if matches!(event, Event::Synchronize { .. }) {
             self.rehearse(&event, Ledger::apply);
@@ -287,19 +286,15 @@ impl Ledger {
     }
 }
 
-/// Reading.
 impl Ledger {
-    /// The machine.
     pub fn topology(&self) -> &Topology {
         &self.node.topology
     }
 
-    /// The settings in force.
     pub fn settings(&self) -> &Settings {
         &self.node.settings
     }
 
-    /// Whether CPUs are assigned here.
     pub fn stance(&self) -> Stance {
         self.node.stance
     }
@@ -332,7 +327,6 @@ impl Ledger {
         self.node.possible()
     }
 
-    /// What keeps others off exclusive CPUs.
     pub fn mechanism(&self) -> Mechanism {
         self.node.mechanism
     }
@@ -386,7 +380,7 @@ impl Ledger {
         self.books.pods().map(|(uid, pod)| target::place(uid, pod))
     }
 
-    /// All containers with exclusive CPUs whose control group is known, in order of pod uid and
+    /// All containers with exclusive CPUs whose cgroup is known, in order of pod uid and
     /// container name.
     pub fn holders(&self) -> impl Iterator<Item = Holder> {
         self.books.containers().filter_map(target::holder)

@@ -10,7 +10,6 @@ use crate::placement::request::{PodDemand, Reuse};
 use crate::placement::settings::Settings;
 use crate::placement::{self, Placement, Rejection, Request, Scope, Wishes};
 
-/// What a new container gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Grant {
     Shared,

@@ -4,7 +4,9 @@ use super::wishes::opts_out;
 use super::{Node, exclusive};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{Adjustment, Decision, Event, MilliCpu, Policy, Qos, Stance};
+use nri_cpu_manager::ledger::{
+    Adjustment, Admission, Decision, Event, MilliCpu, Policy, Qos, Stance,
+};
 
 impl Node {
     /// While the kubelet assigns, there are no updates. When it no longer does, no container with

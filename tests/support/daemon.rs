@@ -9,7 +9,9 @@ use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::daemon::{self, Owner, Paths};
 use nri_cpu_manager::edge::{Message, Refusal, Session};
-use nri_cpu_manager::ledger::{CgroupPath, Claim, Container, Decision, Event, Pod, Qos, Update};
+use nri_cpu_manager::ledger::{
+    Admission, Call, CgroupPath, Claim, Container, Decision, Pod, Qos, Update,
+};
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
 use tokio::sync::{mpsc, oneshot};
@@ -62,9 +64,10 @@ impl Daemon {
         Daemon { messages, paths, _dir: dir }
     }
 
-    pub(crate) async fn event(&self, event: Event) -> Result<Decision, Refusal> {
+    pub(crate) async fn event(&self, call: impl Into<Call>) -> Result<Decision, Refusal> {
         let (reply, answer) = oneshot::channel();
-        self.messages.send(Message::Call { session: Session(0), event, reply }).unwrap();
+        let call = call.into();
+        self.messages.send(Message::Call { session: Session(0), call, reply }).unwrap();
         answer.await.unwrap()
     }
 

@@ -8,7 +8,7 @@ use super::shape::Shape;
 use crate::step::Step;
 
 /// What the plugin's log says when it has seen the change.
-const SEEN: &str = "online CPUs are now";
+const SEEN: &str = "hotplug: online CPUs have changed";
 
 /// The highest of these.
 fn last(cpus: CpuSet) -> Option<usize> {

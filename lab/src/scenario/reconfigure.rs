@@ -7,7 +7,7 @@ use super::shape::Shape;
 use crate::step::Step;
 
 /// What the plugin says when it follows another configuration.
-const CHANGED: &str = "the configuration was changed; in force: ";
+const CHANGED: &str = "config: reloaded; in force: ";
 
 /// Seconds within which everything has moved to where a changed configuration wants it.
 const FOLLOWED: u64 = 30;

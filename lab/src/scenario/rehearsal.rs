@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    self, ContainerId, CpuRequest, Decision, Event, Ledger, MilliCpu, PodUid, Qos, SandboxId,
+    self, Admission, Call, ContainerId, CpuRequest, Decision, Event, Ledger, MilliCpu, PodUid, Qos,
+    SandboxId,
 };
 
 use super::catalogue;
@@ -35,8 +36,8 @@ impl Rehearsal {
         node
     }
 
-    fn tell(&mut self, event: Event) -> Result<Decision, String> {
-        let decision = self.ledger.handle(event).map_err(|why| why.to_string())?;
+    fn tell(&mut self, call: impl Into<Call>) -> Result<Decision, String> {
+        let decision = self.ledger.handle(call).map_err(|why| why.to_string())?;
         for update in &decision.updates {
             self.cpus.insert(update.container.0.clone(), update.adjustment.cpus());
         }

@@ -216,7 +216,7 @@ fn what_the_kernel_refuses_cgroups_keep() -> Part {
         Step::Run(shared("web")),
         Step::Run(exclusive("db", 2)),
         Step::Run(exclusive("refused", 2)),
-        Step::Await("no partition, groups keep others off its CPUs".into()),
+        Step::Await("no partition: groups keep others off its CPUs".into()),
         read(container("db"), PARTITION),
         read(container("refused"), PARTITION),
         Step::Look,

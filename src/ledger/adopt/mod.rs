@@ -206,7 +206,6 @@ fn list_pods(
     pods.into_iter().map(|pod| (pod.sandbox.clone(), identify(node, books, pod))).collect()
 }
 
-/// Enters a running container without a claim.
 fn enter(node: &Node, books: &mut Books, uid: &PodUid, container: &Container, applied: Applied) {
     let Some(pod) = books.pod(uid) else { return };
     let terms = Terms::of_running(&node.settings, &pod.pod, container);

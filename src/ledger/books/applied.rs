@@ -23,7 +23,6 @@ pub(crate) enum Certainty {
     Doubtful,
     /// The daemon has written them into the container's group; the runtime's record differs.
     Written,
-    /// The runtime has set them.
     Set,
 }
 
@@ -41,7 +40,6 @@ enum Mems {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CfsQuota {
     Unset,
-    /// The kubelet's.
     Set,
     /// Lifted for exclusive CPUs: an update must restore the limit when the container shares CPUs.
     Lifted,
@@ -70,7 +68,6 @@ impl Applied {
         }
     }
 
-    /// Records what the runtime sets.
     pub(crate) fn record(&mut self, sent: &Adjustment) {
         self.set(sent, Certainty::Set);
         if let Some(mems) = sent.mems() {
@@ -109,7 +106,6 @@ impl Applied {
         self.quota = CfsQuota::Set;
     }
 
-    /// The quota was lifted earlier.
     pub(crate) fn has_lifted(&mut self) {
         self.quota = CfsQuota::Lifted;
     }

@@ -1,7 +1,6 @@
 //! The books' invariants, for tests and debug builds.
 
-use super::pod::PodEntry;
-use super::sums::{Counted, Sums};
+use super::sums::{CountedPod, Sums};
 use super::{Books, ContainerRef};
 
 impl Books {
@@ -11,8 +10,8 @@ impl Books {
     /// What they are and what they should be.
     pub(in crate::ledger) fn check(&self) -> Result<(), String> {
         let mut anew = Sums::default();
-        for pod in self.pods.values() {
-            anew.recount(&mut PodEntry { counted: Counted::default(), ..pod.clone() });
+        for (_, pod) in self.pods() {
+            anew.recount(&mut CountedPod::new(pod.clone()));
         }
         if anew != self.sums {
             return Err(format!("the sums are {:?}, of the pods {anew:?}", self.sums));

@@ -24,7 +24,6 @@ pub(crate) struct ContainerEntry {
     pub(crate) inherited: bool,
     pub(crate) kind: ContainerKind,
     pub(crate) cpu: CpuRequest,
-    /// Its exclusive CPUs, for the life of its pod.
     holding: Option<Holding>,
     /// Whether it has fewer CPUs than it asks for since some went offline.
     pub(crate) lost: bool,
@@ -62,12 +61,10 @@ struct Holding {
     isolated: bool,
 }
 
-/// The phase of a container's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// It has been created, and its process may not run yet.
     Created,
-    /// Its process runs.
     Running,
     /// Its process has ended; its CPUs are kept until its pod ends.
     Ended,
@@ -224,7 +221,6 @@ impl ContainerEntry {
         entry
     }
 
-    /// Records the previous instance of its name.
     pub(crate) fn follow(&mut self, before: Option<&ContainerEntry>) {
         self.before = before.map(|before| before.id.clone());
         self.restarted = before.is_some_and(|before| !before.is_alive() || before.restarted);
@@ -234,7 +230,6 @@ impl ContainerEntry {
         &self.id
     }
 
-    /// Its exclusive CPUs.
     pub(crate) fn claim(&self) -> Option<CpuSet> {
         self.holding.map(|held| held.cpus)
     }

@@ -1,7 +1,6 @@
 //! [`PodEntry`]: what the ledger keeps of a pod.
 
 use super::entry::{ContainerEntry, Phase};
-use super::sums::Counted;
 use crate::cpuset::CpuSet;
 use crate::ledger::cgroup::CgroupPath;
 use crate::ledger::claim::Claim;
@@ -13,7 +12,6 @@ use crate::placement::cores::whole_cores;
 use crate::topology::Topology;
 use std::collections::BTreeMap;
 
-/// A pod that exists.
 #[derive(Debug, Clone)]
 pub(crate) struct PodEntry {
     pub(crate) pod: Pod,
@@ -33,7 +31,6 @@ pub(crate) struct PodEntry {
     /// Whether the amounts of its containers are the whole pod's, because the pod has resources of
     /// its own and they have none. As under the kubelet all of them share CPUs then.
     pub(crate) shares_amount: bool,
-    pub(super) counted: Counted,
 }
 
 /// How a container of a pod can get exclusive CPUs within the pod's budget.
@@ -59,7 +56,6 @@ impl PodEntry {
             affinity: None,
             opted_out: false,
             shares_amount: false,
-            counted: Counted::default(),
         }
     }
 
@@ -294,9 +290,8 @@ impl PodEntry {
         self.pod.budget.map(MilliCpu::cpus_floor)
     }
 
-    /// Whether any container has exclusive CPUs, as of the last change.
     pub(crate) fn has_exclusive(&self) -> bool {
-        self.counted.exclusive.is_some()
+        self.containers.values().any(|entry| entry.claim().is_some())
     }
 
     /// The CPUs of containers of the pod that are kept by partitions or groups. The containers
@@ -341,7 +336,7 @@ impl PodEntry {
         }
     }
 
-    /// Its control group, as the runtime reports it, or the parent of a container's.
+    /// Its cgroup, as the runtime reports it, or the parent of a container's.
     pub(crate) fn group(&self) -> Option<CgroupPath> {
         let of_container = |entry: &ContainerEntry| entry.cgroup.as_ref()?.parent();
         self.pod.cgroup.clone().or_else(|| self.containers.values().find_map(of_container))

@@ -67,18 +67,31 @@ impl Held {
     }
 }
 
-/// What a pod has added to the sums.
+/// A pod, and what it has added to the sums.
+#[derive(Debug, Clone)]
+pub(super) struct CountedPod {
+    pub(super) pod: PodEntry,
+    counted: Counted,
+}
+
+impl CountedPod {
+    /// A pod that no sum has yet.
+    pub(super) fn new(pod: PodEntry) -> CountedPod {
+        CountedPod { pod, counted: Counted::default() }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Counted {
+struct Counted {
     /// `None` without exclusive CPUs, as for most pods.
-    pub(super) exclusive: Option<Box<Exclusive>>,
+    exclusive: Option<Box<Exclusive>>,
     /// See [`PodEntry::promise`].
     promise: usize,
     unsettled: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Exclusive {
+struct Exclusive {
     held: Held,
     /// The pod's claims as they were then.
     claims: Vec<Claimed>,
@@ -145,12 +158,13 @@ pub(super) struct Changed {
 impl Sums {
     /// How many CPUs all pods but this one keep free for themselves, see [`PodEntry::promise`].
     pub(super) fn promised_beside(&self, pod: &PodEntry) -> usize {
-        usize::try_from(self.promised - pod.counted.promise as u128).unwrap_or(usize::MAX)
+        usize::try_from(self.promised - pod.promise() as u128).unwrap_or(usize::MAX)
     }
 
     /// Replaces what a changed pod has added to the sums.
-    pub(super) fn recount(&mut self, pod: &mut PodEntry) -> Changed {
-        let before = std::mem::take(&mut pod.counted);
+    pub(super) fn recount(&mut self, counted: &mut CountedPod) -> Changed {
+        let before = std::mem::take(&mut counted.counted);
+        let pod = &counted.pod;
         let mut any = false;
         let mut unsettled = false;
         for entry in pod.containers.values() {
@@ -176,7 +190,7 @@ impl Sums {
                 (Some(exclusive), changed)
             }
         };
-        pod.counted = Counted { exclusive, promise, unsettled };
+        counted.counted = Counted { exclusive, promise, unsettled };
         changed
     }
 
@@ -207,13 +221,13 @@ impl Sums {
     }
 
     /// Takes a pod out of the sums. Returns whether it had exclusive CPUs.
-    pub(super) fn discount(&mut self, pod: &mut PodEntry) -> bool {
-        let Counted { exclusive, promise, unsettled } = std::mem::take(&mut pod.counted);
-        self.promised -= promise as u128;
-        if unsettled {
+    pub(super) fn discount(&mut self, CountedPod { pod, counted }: &CountedPod) -> bool {
+        let Counted { exclusive, promise, unsettled } = counted;
+        self.promised -= *promise as u128;
+        if *unsettled {
             self.unsettled.remove(&pod.pod.uid);
         }
-        if let Some(exclusive) = &exclusive {
+        if let Some(exclusive) = exclusive {
             self.subtract(&pod.pod.uid, exclusive);
         }
         exclusive.is_some()
@@ -247,10 +261,9 @@ fn is_in_its_own_way(pod: &PodEntry) -> bool {
     set.any(|cpus| !cpus.is_disjoint(&partitioned))
 }
 
-/// A pod during a change.
 #[derive(Debug)]
 pub(crate) struct PodMut<'a> {
-    pub(super) entry: &'a mut PodEntry,
+    pub(super) counted: &'a mut CountedPod,
     pub(super) sums: &'a mut Sums,
     pub(super) revision: &'a mut u64,
     pub(super) delivered: &'a mut Option<Basis>,
@@ -260,19 +273,19 @@ impl Deref for PodMut<'_> {
     type Target = PodEntry;
 
     fn deref(&self) -> &PodEntry {
-        self.entry
+        &self.counted.pod
     }
 }
 
 impl DerefMut for PodMut<'_> {
     fn deref_mut(&mut self) -> &mut PodEntry {
-        self.entry
+        &mut self.counted.pod
     }
 }
 
 impl Drop for PodMut<'_> {
     fn drop(&mut self) {
-        let changed = self.sums.recount(self.entry);
+        let changed = self.sums.recount(self.counted);
         *self.revision += u64::from(changed.claims);
         if changed.partitioned {
             *self.delivered = None;

@@ -11,7 +11,6 @@ use crate::ledger::request::{Grant, Refusal, grant};
 use crate::ledger::terms::Terms;
 use crate::placement::Rejection;
 
-/// Enters a new container with the CPUs it gets.
 pub(crate) fn create(
     node: &Node,
     books: &mut Books,

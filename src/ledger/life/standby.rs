@@ -13,7 +13,6 @@ use crate::ledger::stance::Stance;
 use crate::ledger::terms::Terms;
 use crate::placement::{Reason, Rejection};
 
-/// What the administrator has to change.
 const KUBELET_ACTIVE: &str = "the CPUs of this node are assigned by someone else: the kubelet's own CPU manager, or another \
      NRI plugin. Set cpuManagerPolicy: none in the kubelet's configuration, delete its cpu_manager_state file and restart it; \
      running containers keep their CPUs";

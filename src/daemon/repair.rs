@@ -1,0 +1,80 @@
+//! How the owner repairs drifts, one after the other.
+
+use super::drift::{Action, Repair};
+use super::owner::Owner;
+use super::suspects::Finding;
+use crate::clock::now;
+use crate::ledger::{Event, Target};
+
+impl Owner {
+    /// Repairs the drifts of a container that still count.
+    pub(super) async fn repair(&mut self, Finding { target, drift }: Finding) {
+        let mut all_written = true;
+        for drift in drift {
+            if !self.is_decided(&target) {
+                break;
+            }
+            let calls = self.delivery.calls();
+            let repair = Repair::of(&target, &drift, self.ledger.mechanism(), calls);
+            let action = self.carry_out(repair, &target).await;
+            all_written &= action == Action::Written;
+            let decided = self.drift.count(&target, &drift, action);
+            let (found, done) = (drift.to_string(), action.to_string());
+            let subject = target.subject.clone();
+            self.record.history().drifted(now(), subject, decided, found, done);
+        }
+        if all_written {
+            self.drift.suspects.repaired(&target.subject.id);
+        }
+        let again = self.drift.take_again();
+        if !again.is_empty() {
+            self.apply(Event::Drifted(again));
+            self.call();
+        }
+        // The repaired containers are due. If they stayed so until the next check pass, that one
+        // would silently write over a new drift of theirs.
+        if self.drift.is_done() {
+            self.flush_owed().await;
+        }
+    }
+
+    async fn carry_out(&mut self, repair: Repair, target: &Target) -> Action {
+        let id = &target.subject.id;
+        let written = match repair {
+            Repair::Partition { set_cpus } => {
+                let mut written = self.settle(id).await;
+                if set_cpus {
+                    written = written && self.enforcement.set_cpus(target.clone()).await;
+                    self.apply(Event::Drifted(vec![id.clone()]));
+                }
+                written
+            }
+            Repair::SetCpus => {
+                let written = self.enforcement.set_cpus(target.clone()).await;
+                self.apply(Event::Drifted(vec![id.clone()]));
+                written
+            }
+            // The runtime should have lifted it. If the cgroup cannot be written, the update is
+            // sent again.
+            Repair::OwnQuota if self.enforcement.lift_quota(target.clone()).await => true,
+            Repair::OwnQuota | Repair::SendAgain => {
+                if self.delivery.calls() {
+                    self.drift.send_again(id);
+                    return Action::Sent;
+                }
+                self.apply(Event::Drifted(vec![id.clone()]));
+                false
+            }
+            Repair::PodQuota => {
+                let written = self.enforcement.settle_pod_quota(target.clone()).await;
+                return if written { Action::Written } else { Action::Nothing };
+            }
+            Repair::Widen(mask) => {
+                let widened = self.checks.widen(target.clone(), mask).await;
+                return if widened { Action::Widened } else { Action::Inherited };
+            }
+            Repair::Nothing => return Action::Nothing,
+        };
+        if written { Action::Written } else { Action::Deferred }
+    }
+}

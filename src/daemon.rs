@@ -21,6 +21,7 @@ mod delivery;
 mod drift;
 mod enforcement;
 mod facts;
+mod follow;
 mod hotplug;
 mod kubelet;
 mod main_loop;

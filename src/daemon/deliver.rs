@@ -1,8 +1,8 @@
 //! How the owner brings due updates to containers: with answers, by calls of the runtime, and by
 //! writes into cgroups. What has gone out returns to the ledger.
 
-use super::delivery::Returned;
-use super::owner::{Owner, Sent};
+use super::delivery::{Returned, Sent};
+use super::owner::Owner;
 use crate::exclusivity::Scope;
 use crate::ledger::{Channel, ContainerId, Event, Mechanism, Target};
 use tokio::time::Instant;
@@ -20,7 +20,9 @@ impl Owner {
         let carries = due.is_some();
         let updates = due.as_ref().map_or(&[][..], |due| &due.updates);
         self.delivery.pace.answered(updates, prompt, Instant::now());
-        due.into_iter().for_each(|due| self.apply(Event::Sent(due)));
+        if let Some(due) = due {
+            self.apply(Event::Sent(due));
+        }
         let carried = carries && !self.ledger.waits();
         self.delivery.owing |= !carried && self.ledger.owes();
     }

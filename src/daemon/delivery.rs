@@ -1,12 +1,29 @@
-//! [`Delivery`]: calls of the runtime that bring updates without an event.
+//! What goes out to the runtime: answers, and calls that bring updates without an event
+//! ([`Delivery`]).
 
 use super::pace::Pace;
-use crate::edge::Updater;
-use crate::ledger::{ContainerId, Update};
+use crate::edge::{Refusal, Updater};
+use crate::ledger::{Adjustment, ContainerId, Decision, Due, Update};
 use std::future::pending;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+
+/// What the runtime gets for a call, and what has gone out once it has it.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) result: Result<Decision, Refusal>,
+    pub(super) sent: Sent,
+}
+
+/// What an answer carries.
+#[derive(Debug, Default)]
+pub(super) struct Sent {
+    pub(super) created: Option<(ContainerId, Option<Adjustment>)>,
+    /// `None` if the runtime reads no updates from the answer.
+    pub(super) due: Option<Due>,
+    pub(super) prompt: bool,
+}
 
 /// A call of the runtime that has ended.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! [`Facts`]: what a call of the runtime means for each part of the daemon, before the ledger
 //! consumes it.
 
-use crate::ledger::{Admission, Call, Channel, ContainerId, Event};
+use crate::ledger::{Admission, Call, Channel, ContainerId, Event, Stance};
 use crate::view::counters::EventKind;
 
 #[derive(Debug)]
@@ -66,5 +66,14 @@ fn step(call: &Call) -> Step {
         Call::Event(Event::Synchronize { .. }) => Step::All,
         Call::Event(Event::StopPod(_) | Event::RemovePod(_) | Event::Remove(_)) => Step::Tidy,
         Call::Event(_) => Step::None,
+    }
+}
+
+/// Whether an event can change where any container runs, so that all cgroups have to be settled.
+pub(super) fn concerns_all(event: &Event) -> bool {
+    match event {
+        Event::Machine(_) | Event::Settings(_) | Event::Mechanism(_) => true,
+        Event::Kubelet { stance, .. } => *stance == Stance::Assign,
+        _ => false,
     }
 }

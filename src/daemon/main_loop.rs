@@ -1,8 +1,8 @@
 //! The daemon's main loop: waits for what comes next, and passes it to the owner of the ledger.
 
 use super::checks::Findings;
-use super::delivery::Returned;
-use super::owner::{Answer, Owner};
+use super::delivery::{Answer, Returned};
+use super::owner::Owner;
 use super::suspects::Finding;
 use super::{Paths, StartError};
 use crate::config::{Config, Reading};

@@ -1,30 +1,20 @@
 //! [`Owner`]: owns the ledger, and does what the parts beside it report.
 
-use super::checks::{Checks, Findings};
+use super::checks::Checks;
 use super::complete::{correct_list, locate_devices};
-use super::delivery::Delivery;
+use super::delivery::{Answer, Delivery, Sent};
 use super::drift::DriftWatcher;
 use super::enforcement::{Enforcement, Refused};
-use super::facts::Facts;
+use super::facts::{Facts, concerns_all};
 use super::hotplug::Hotplug;
 use super::kubelet::KubeletWatch;
 use super::orphans::{Orphans, deserted_pods};
 use super::persist::Checkpoint;
 use super::record::Record;
 use super::reload::ConfigReload;
-use super::validation::{self, cannot_promise};
-use crate::clock::now;
-use crate::config::Reading;
-use crate::cpuset::CpuSet;
-use crate::edge::{Capabilities, Refusal, Subscriptions, Updater};
+use crate::edge::Refusal;
 use crate::exclusivity::Scope;
-use crate::kubelet::Look;
-use crate::ledger::{
-    Adjustment, Call, Channel, ContainerId, Decision, Due, Event, Ledger, Mechanism, Policy,
-    Stance, Target,
-};
-use crate::wording::{self, count};
-use std::sync::Arc;
+use crate::ledger::{Call, Decision, Event, Ledger};
 use tokio::time::Instant;
 
 /// Owns the ledger and its checkpoint.
@@ -44,49 +34,10 @@ pub struct Owner {
     pub(super) strict: bool,
 }
 
-/// What the runtime gets for a call, and what has gone out once it has it.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) result: Result<Decision, Refusal>,
-    pub(super) sent: Sent,
-}
-
-/// What an answer carries.
-#[derive(Debug, Default)]
-pub(super) struct Sent {
-    pub(super) created: Option<(ContainerId, Option<Adjustment>)>,
-    /// `None` if the runtime reads no updates from the answer.
-    pub(super) due: Option<Due>,
-    pub(super) prompt: bool,
-}
-
 impl Owner {
-    /// A runtime has connected. Returns the optional calls to subscribe to.
-    pub(super) fn connected(
-        &mut self,
-        updater: Option<Arc<dyn Updater>>,
-        capabilities: &Capabilities,
-    ) -> Subscriptions {
-        self.delivery.connected(updater);
-        self.enforcement.connected();
-        if self.strict
-            && let Some(warning) = cannot_promise(capabilities)
-        {
-            log::warn!("{warning}");
-        }
-        Subscriptions {
-            before_start: self.ledger.mechanism() == Mechanism::Partitions,
-            validation: self.strict,
-        }
-    }
-
     /// Has the ledger record an event, and logs what it does.
     pub(super) fn apply(&mut self, event: Event) {
-        let concerns_all = match &event {
-            Event::Machine(_) | Event::Settings(_) | Event::Mechanism(_) => true,
-            Event::Kubelet { stance, .. } => *stance == Stance::Assign,
-            _ => false,
-        };
+        let concerns_all = concerns_all(&event);
         self.ledger.apply(event);
         self.record.take_notes(&mut self.ledger);
         if concerns_all {
@@ -94,8 +45,10 @@ impl Owner {
         }
     }
 
-    fn apply_all(&mut self, events: Vec<Event>) {
-        events.into_iter().for_each(|event| self.apply(event));
+    pub(super) fn apply_all(&mut self, events: Vec<Event>) {
+        for event in events {
+            self.apply(event);
+        }
     }
 
     /// Handles one call of the runtime: handles, logs, saves, carries out, answers.
@@ -124,7 +77,9 @@ impl Owner {
         locate_devices(self.hotplug.sysfs(), call);
         self.enforcement.note_left(call);
         let active = self.kubelet.note_call(call, self.ledger.settings().policy);
-        active.into_iter().for_each(|event| self.apply(event));
+        if let Some(event) = active {
+            self.apply(event);
+        }
     }
 
     /// Decides about a call. When this returns without an error, the decision is on disk and cgroups
@@ -159,7 +114,9 @@ impl Owner {
             let why = format!("CPUs cannot be taken yet: {refusal}");
             self.record.refuse(facts, &why, &self.ledger)
         })?;
-        refused.into_iter().for_each(|refused| self.fall_back(refused));
+        if let Some(refused) = refused {
+            self.fall_back(refused);
+        }
         self.bind(Scope::Binding).await;
         if facts.lists {
             self.checks.soon();
@@ -216,130 +173,24 @@ impl Owner {
         Answer { result: Ok(decision), sent }
     }
 
-    /// Whether the CPUs that the runtime is about to set for a new container are the decided ones.
-    pub(super) fn validate(
-        &mut self,
-        container: &ContainerId,
-        set: Option<CpuSet>,
-    ) -> Result<(), Refusal> {
-        if !self.strict {
-            return Ok(());
-        }
-        let validated = validation::validate(&self.ledger, container, set);
-        if validated.is_err() {
-            self.record.counters.count_rejection(validation::STRICT);
-        }
-        validated
-    }
-
-    fn announce(&self) {
-        let exclusive = self.ledger.exclusive();
-        log::info!(
-            "synchronised with {}: exclusive {}, shared pool {}, {} changed",
-            count(self.ledger.view().pods, "pod"),
-            if exclusive.is_empty() { "CPUs none".to_owned() } else { wording::cpus(exclusive) },
-            self.ledger.pool(),
-            count(self.ledger.due(&Channel::Runtime).updates.len(), "container"),
-        );
-        if self.ledger.settings().policy == Policy::None {
-            log::info!("cpuManagerPolicy is none: no container gets exclusive CPUs");
-        }
-    }
-
     pub(super) async fn bind(&mut self, scope: Scope) {
         let unbound = self.enforcement.bind(scope, &self.ledger).await;
-        unbound.into_iter().for_each(|event| self.apply(event));
+        if let Some(event) = unbound {
+            self.apply(event);
+        }
     }
 
-    fn fall_back(&mut self, refused: Refused) {
+    pub(super) fn fall_back(&mut self, refused: Refused) {
         let Some(event) = self.enforcement.fall_back(&refused) else { return };
         self.apply(event);
         let (target, refusal) = refused;
-        self.record.history().kernel_refused(now(), target.subject, refusal.to_string());
-    }
-
-    /// Settles a container's cgroup. Returns whether it is a partition as decided. If the kernel
-    /// refuses, others leave its CPUs by their cgroups at once.
-    pub(super) async fn settle(&mut self, id: &ContainerId) -> bool {
-        let settled = self.enforcement.settle(id, &self.ledger).await;
-        let refused = settled.is_err();
-        settled.err().into_iter().for_each(|refused| self.fall_back(refused));
-        if refused || self.enforcement.is_settled() {
-            self.bind(Scope::Binding).await;
-        }
-        !refused && self.ledger.mechanism() == Mechanism::Partitions
-    }
-
-    /// Another program may have written into a cgroup, or containers have left CPUs by now that
-    /// others wait for.
-    pub(super) async fn follow_groups(&mut self) {
-        self.bind(Scope::Binding).await;
-        self.flush_owed().await;
-    }
-
-    pub(super) async fn check_machine(&mut self) {
-        let Some(event) = self.hotplug.changed(self.ledger.topology().online()) else { return };
-        self.apply(event);
-        if self.ledger.bound().is_empty() {
-            log::error!(
-                "hotplug: all online CPUs are exclusive: no CPU is left for shared containers"
-            );
-        }
-        self.flush().await;
-    }
-
-    pub(super) async fn quiet_period_ended(&mut self) {
-        let event = self.orphans.quiet_period_ended();
-        self.apply(event);
-        self.flush_owed().await;
-    }
-
-    pub(super) async fn reconfigure(&mut self, reading: Reading) {
-        let Some(judged) = self.config.judge(reading, self.ledger.topology()) else { return };
-        let mechanism = self.ledger.mechanism();
-        let (before, event) = self.config.apply(judged, self.ledger.settings(), mechanism);
-        event.into_iter().for_each(|event| self.apply(event));
-        let policy = self.ledger.settings().policy;
-        let active = self.kubelet.reconfigure(&before, self.config.config(), policy);
-        self.apply_all(active);
-        self.flush().await;
-    }
-
-    pub(super) async fn check_kubelet(&mut self, look: Look) {
-        let active = self.kubelet.check(look, self.ledger.settings().policy);
-        active.into_iter().for_each(|event| self.apply(event));
-        self.flush().await;
+        self.record.kernel_refused(target.subject, refusal.to_string());
     }
 
     /// Has the ledger forget pods that have ended without a report.
-    async fn end_deserted(&mut self) {
+    pub(super) async fn end_deserted(&mut self) {
         let deserted = self.ledger.deserted().collect();
         let ended = deserted_pods(self.checks.verifier(), deserted).await;
         self.apply_all(ended);
-    }
-
-    /// A check pass has ended.
-    pub(super) async fn checked(&mut self, Findings { mut drifted, sightings }: Findings) {
-        self.bind(Scope::All).await;
-        drifted.retain(|finding| self.is_decided(&finding.target));
-        let all_as_decided = drifted.is_empty();
-        let next = self.drift.note(drifted, &self.delivery.pace);
-        self.checks.set_due(next);
-        self.record.history().late = self.drift.suspects.late().cloned().collect();
-        let ended = self.orphans.ended(sightings, Instant::now());
-        self.apply_all(ended);
-        self.end_deserted().await;
-        if all_as_decided && self.ledger.mechanism() == Mechanism::Runtime {
-            self.enforcement.let_go(&self.ledger).await;
-        }
-        if all_as_decided && self.ledger.waits() && !self.delivery.calls() {
-            self.write_cpus().await;
-        }
-        self.flush_owed().await;
-    }
-
-    /// Whether the decision is still the same as when the check pass began.
-    pub(super) fn is_decided(&self, target: &Target) -> bool {
-        self.ledger.target(&target.subject.id).as_ref() == Some(target)
     }
 }

@@ -3,7 +3,7 @@
 use super::facts::Facts;
 use crate::clock::now;
 use crate::edge::Refusal;
-use crate::ledger::{ContainerId, Ledger, Note, What};
+use crate::ledger::{ContainerId, Ledger, Note, Subject, What};
 use crate::placement::Reason;
 use crate::view::{Counters, History};
 use std::collections::HashMap;
@@ -81,6 +81,10 @@ impl Record {
             self.log(&Note { warning: true, done: true, subject: target.subject, what }, ledger);
         }
         Refusal(why)
+    }
+
+    pub(super) fn kernel_refused(&mut self, subject: Subject, why: String) {
+        self.history().kernel_refused(now(), subject, why);
     }
 
     /// The history, to add to it. Views that exist keep theirs.

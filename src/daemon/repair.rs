@@ -4,9 +4,29 @@ use super::drift::{Action, Repair};
 use super::owner::Owner;
 use super::suspects::Finding;
 use crate::clock::now;
-use crate::ledger::{Event, Target};
+use crate::exclusivity::Scope;
+use crate::ledger::{ContainerId, Event, Mechanism, Target};
 
 impl Owner {
+    /// Settles a container's cgroup. Returns whether it is a partition as decided. If the kernel
+    /// refuses, others leave its CPUs by their cgroups at once.
+    pub(super) async fn settle(&mut self, id: &ContainerId) -> bool {
+        let settled = self.enforcement.settle(id, &self.ledger).await;
+        let refused = settled.is_err();
+        if let Err(refused) = settled {
+            self.fall_back(refused);
+        }
+        if refused || self.enforcement.is_settled() {
+            self.bind(Scope::Binding).await;
+        }
+        !refused && self.ledger.mechanism() == Mechanism::Partitions
+    }
+
+    /// Whether the decision is still the same as when the check pass began.
+    pub(super) fn is_decided(&self, target: &Target) -> bool {
+        self.ledger.target(&target.subject.id).as_ref() == Some(target)
+    }
+
     /// Repairs the drifts of a container that still count.
     pub(super) async fn repair(&mut self, Finding { target, drift }: Finding) {
         let mut all_written = true;

@@ -3,11 +3,27 @@
 use super::orphans;
 use super::owner::Owner;
 use crate::exclusivity::ProbeError;
-use crate::ledger::View;
+use crate::ledger::{Channel, Policy, View};
 use crate::view::{History, NodeFigures};
+use crate::wording::{self, count};
 use std::sync::Arc;
 
 impl Owner {
+    /// Logs the node as the runtime has listed it.
+    pub(super) fn announce(&self) {
+        let exclusive = self.ledger.exclusive();
+        log::info!(
+            "synchronised with {}: exclusive {}, shared pool {}, {} changed",
+            count(self.ledger.view().pods, "pod"),
+            if exclusive.is_empty() { "CPUs none".to_owned() } else { wording::cpus(exclusive) },
+            self.ledger.pool(),
+            count(self.ledger.due(&Channel::Runtime).updates.len(), "container"),
+        );
+        if self.ledger.settings().policy == Policy::None {
+            log::info!("cpuManagerPolicy is none: no container gets exclusive CPUs");
+        }
+    }
+
     pub(super) fn view(&mut self) -> (NodeFigures, Arc<View>, Arc<History>) {
         let view = self.ledger.view();
         self.record.history().badges.follow(&view);

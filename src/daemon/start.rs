@@ -77,7 +77,9 @@ impl Owner {
         };
         owner.apply(Event::Mechanism(mechanism));
         let active = owner.kubelet.check_first(config.policy());
-        active.into_iter().for_each(|event| owner.apply(event));
+        if let Some(event) = active {
+            owner.apply(event);
+        }
         Ok(owner)
     }
 }

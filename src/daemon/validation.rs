@@ -4,19 +4,53 @@
 //! plugin has changed the CPUs, or if its own answer was late or lost and the runtime would go on
 //! without it.
 
+use super::owner::Owner;
 use crate::cpuset::CpuSet;
-use crate::edge::{Capabilities, Refusal};
-use crate::ledger::{ContainerId, Ledger, Policy, Stance};
+use crate::edge::{Capabilities, Refusal, Subscriptions, Updater};
+use crate::ledger::{ContainerId, Ledger, Mechanism, Policy, Stance};
+use crate::view::counters::STRICT;
 use crate::wording;
+use std::sync::Arc;
 
-pub(super) use crate::view::counters::STRICT;
+impl Owner {
+    /// A runtime has connected. Returns the optional calls to subscribe to.
+    pub(super) fn connected(
+        &mut self,
+        updater: Option<Arc<dyn Updater>>,
+        capabilities: &Capabilities,
+    ) -> Subscriptions {
+        self.delivery.connected(updater);
+        self.enforcement.connected();
+        if self.strict
+            && let Some(warning) = cannot_promise(capabilities)
+        {
+            log::warn!("{warning}");
+        }
+        Subscriptions {
+            before_start: self.ledger.mechanism() == Mechanism::Partitions,
+            validation: self.strict,
+        }
+    }
+
+    /// Whether the CPUs that the runtime is about to set for a new container are the decided ones.
+    pub(super) fn validate(
+        &mut self,
+        container: &ContainerId,
+        set: Option<CpuSet>,
+    ) -> Result<(), Refusal> {
+        if !self.strict {
+            return Ok(());
+        }
+        let validated = validate(&self.ledger, container, set);
+        if validated.is_err() {
+            self.record.counters.count_rejection(STRICT);
+        }
+        validated
+    }
+}
 
 /// Whether the CPUs that the runtime is about to set are the decided ones.
-pub(super) fn validate(
-    ledger: &Ledger,
-    container: &ContainerId,
-    set: Option<CpuSet>,
-) -> Result<(), Refusal> {
+fn validate(ledger: &Ledger, container: &ContainerId, set: Option<CpuSet>) -> Result<(), Refusal> {
     if ledger.settings().policy == Policy::None || ledger.stance() != Stance::Assign {
         return Ok(());
     }
@@ -46,7 +80,7 @@ fn described(set: Option<CpuSet>) -> String {
 }
 
 /// A warning, if `strict` cannot be kept with this runtime.
-pub(super) fn cannot_promise(capabilities: &Capabilities) -> Option<String> {
+fn cannot_promise(capabilities: &Capabilities) -> Option<String> {
     let version = match capabilities.nri {
         _ if capabilities.validation => return None,
         Some(version) => format!("NRI {version}"),

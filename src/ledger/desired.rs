@@ -4,14 +4,13 @@
 use super::adjustment::{Adjustment, Update};
 use super::books::{Books, Certainty, ContainerEntry, ContainerRef, Phase, PodEntry};
 use super::event::{Channel, Due};
-use super::model::{Container, ContainerId};
+use super::model::Container;
 use super::node::{Node, Pool};
 use super::order::{Change, Steps, in_order};
 use super::policy::{Mechanism, Policy};
 use crate::cpuset::CpuSet;
 use crate::nodeset::NodeSet;
 use crate::placement::memory::{all_memory, memory_of};
-use std::collections::BTreeSet;
 
 /// What a container should have; `None` if it stays as it is.
 ///
@@ -127,10 +126,11 @@ pub(super) fn record(books: &mut Books, due: &Due) {
 
 /// Checks that all that differs from what it should be is owed.
 pub(super) fn check(node: &Node, books: &Books, pool: &Pool) -> Result<(), String> {
-    let basis = node.basis(pool);
-    let owed: BTreeSet<&ContainerId> = books.owed(&basis).map(|found| found.entry.id()).collect();
-    let mut changes = changes(node, pool, books.containers(), &Channel::Runtime);
-    match changes.find(|change| node.assigns() && !owed.contains(change.entry.id())) {
+    if !node.assigns() {
+        return Ok(());
+    }
+    let not_owed = books.not_owed(&node.basis(pool));
+    match changes(node, pool, not_owed, &Channel::Runtime).next() {
         Some(change) => Err(format!("an update is due and not owed: {:?}", change.update())),
         None => Ok(()),
     }

@@ -4,7 +4,8 @@ use super::super::facts::Facts;
 use super::*;
 use crate::cpuset::CpuSet;
 use crate::ledger::{
-    Admission, Channel, Container, CpuRequest, Due, MilliCpu, Pod, Qos, SandboxId, Settings, Wanted,
+    Admission, Channel, Container, CpuRequest, Due, MilliCpu, Pod, Qos, SandboxId, Settings,
+    Update, Wanted,
 };
 use crate::partition::PartitionType;
 use crate::placement;

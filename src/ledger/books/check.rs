@@ -8,7 +8,7 @@ impl Books {
     ///
     /// # Errors
     /// What they are and what they should be.
-    pub(in crate::ledger) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         let mut anew = Sums::default();
         for (_, pod) in self.pods() {
             anew.recount(&mut CountedPod::new(pod.clone()));

@@ -140,6 +140,14 @@ impl Books {
         every.chain(some.into_iter().flatten())
     }
 
+    /// The containers that are not among the [owed](Books::owed) ones.
+    pub(super) fn not_owed(&self, basis: &Basis) -> impl Iterator<Item = ContainerRef<'_>> {
+        let all_owed = self.delivered.as_ref() != Some(basis);
+        let settled =
+            self.pods().filter(move |(uid, _)| !all_owed && !self.sums.unsettled.contains(*uid));
+        settled.flat_map(containers_of)
+    }
+
     /// The containers of pods with updates that are due wherever shared ones run.
     fn unsettled(&self) -> impl Iterator<Item = ContainerRef<'_>> + Clone {
         let pods = self.sums.unsettled.iter().filter_map(|uid| Some((uid, self.pod(uid)?)));
@@ -163,18 +171,25 @@ impl Books {
         Books { remembered, ..Books::default() }
     }
 
+    /// A pod that is in the books, to change it. `None` only by a mistake of the caller.
     pub(super) fn change(&mut self, uid: &PodUid) -> Option<PodMut<'_>> {
         let Books { pods, sums, revision, delivered, .. } = self;
-        Some(PodMut { counted: pods.get_mut(uid)?, sums, revision, delivered })
+        let counted = pods.get_mut(uid);
+        debug_assert!(counted.is_some(), "pod {uid} is not in the books");
+        Some(PodMut { counted: counted?, sums, revision, delivered })
     }
 
+    /// The same for a container.
     pub(super) fn change_container<T>(
         &mut self,
         uid: &PodUid,
         name: &str,
         change: impl FnOnce(&mut ContainerEntry) -> T,
     ) -> Option<T> {
-        self.change(uid)?.containers.get_mut(name).map(change)
+        let mut pod = self.change(uid)?;
+        let entry = pod.containers.get_mut(name);
+        debug_assert!(entry.is_some(), "container {uid}/{name} is not in the books");
+        entry.map(change)
     }
 
     /// Changes the container that has this id now; `None` if there is none.
@@ -322,7 +337,9 @@ impl Books {
         renamed.pod.uid = to.clone();
         self.sandboxes.insert(renamed.pod.sandbox.clone(), to.clone());
         let mut gone = Vec::new();
-        if let Some(mut known) = self.change(to) {
+        if self.pods.contains_key(to)
+            && let Some(mut known) = self.change(to)
+        {
             // Its sandbox was made anew. A container of both is the same one, and the later events
             // had the uid.
             for (name, entry) in renamed.containers {

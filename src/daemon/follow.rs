@@ -1,0 +1,76 @@
+//! How the owner follows what the parts beside it report.
+
+use super::checks::Findings;
+use super::owner::Owner;
+use crate::config::Reading;
+use crate::exclusivity::Scope;
+use crate::kubelet::Look;
+use crate::ledger::Mechanism;
+use tokio::time::Instant;
+
+impl Owner {
+    /// Another program may have written into a cgroup, or containers have left CPUs by now that
+    /// others wait for.
+    pub(super) async fn follow_groups(&mut self) {
+        self.bind(Scope::Binding).await;
+        self.flush_owed().await;
+    }
+
+    pub(super) async fn check_machine(&mut self) {
+        let Some(event) = self.hotplug.changed(self.ledger.topology().online()) else { return };
+        self.apply(event);
+        if self.ledger.bound().is_empty() {
+            log::error!(
+                "hotplug: all online CPUs are exclusive: no CPU is left for shared containers"
+            );
+        }
+        self.flush().await;
+    }
+
+    pub(super) async fn quiet_period_ended(&mut self) {
+        let event = self.orphans.quiet_period_ended();
+        self.apply(event);
+        self.flush_owed().await;
+    }
+
+    pub(super) async fn reconfigure(&mut self, reading: Reading) {
+        let Some(judged) = self.config.judge(reading, self.ledger.topology()) else { return };
+        let mechanism = self.ledger.mechanism();
+        let (before, event) = self.config.apply(judged, self.ledger.settings(), mechanism);
+        if let Some(event) = event {
+            self.apply(event);
+        }
+        let policy = self.ledger.settings().policy;
+        let active = self.kubelet.reconfigure(&before, self.config.config(), policy);
+        self.apply_all(active);
+        self.flush().await;
+    }
+
+    pub(super) async fn check_kubelet(&mut self, look: Look) {
+        let active = self.kubelet.check(look, self.ledger.settings().policy);
+        if let Some(event) = active {
+            self.apply(event);
+        }
+        self.flush().await;
+    }
+
+    /// A check pass has ended.
+    pub(super) async fn checked(&mut self, Findings { mut drifted, sightings }: Findings) {
+        self.bind(Scope::All).await;
+        drifted.retain(|finding| self.is_decided(&finding.target));
+        let all_as_decided = drifted.is_empty();
+        let next = self.drift.note(drifted, &self.delivery.pace);
+        self.checks.set_due(next);
+        self.record.history().late = self.drift.suspects.late().cloned().collect();
+        let ended = self.orphans.ended(sightings, Instant::now());
+        self.apply_all(ended);
+        self.end_deserted().await;
+        if all_as_decided && self.ledger.mechanism() == Mechanism::Runtime {
+            self.enforcement.let_go(&self.ledger).await;
+        }
+        if all_as_decided && self.ledger.waits() && !self.delivery.calls() {
+            self.write_cpus().await;
+        }
+        self.flush_owed().await;
+    }
+}

@@ -10,7 +10,7 @@ use crate::instance::Instance;
 use crate::node::Node;
 use crate::plugin::{Plugin, Setup, Word};
 
-/// A plugin that is a process of the lab's own.
+/// The plugin as a plain process with full root privileges.
 #[derive(Debug)]
 pub struct Bare {
     setup: Setup,
@@ -22,9 +22,6 @@ pub struct Bare {
 impl Bare {
     /// Starts the program with this configuration and no memory of earlier runs. Does not wait for
     /// what it does.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub fn install(node: &Node, program: &Path, config: &str) -> Result<Self> {
         let setup = node.plugin(program, config)?;
         let process = Plugin::launch(&setup)?;

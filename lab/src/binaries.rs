@@ -17,15 +17,10 @@ pub struct Binaries {
     pub plugin: PathBuf,
     /// This crate's own command, for running scenarios inside a guest.
     pub lab: PathBuf,
-    /// What containers run.
     pub probe: PathBuf,
 }
 
 impl Binaries {
-    /// Builds what is not up to date.
-    ///
-    /// # Errors
-    /// When a build fails; the error ends with the compiler's last words.
     pub fn build() -> Result<Self> {
         progress("building the static programs (first time: some minutes)");
         let plugin = Self::build_plugin()?;
@@ -37,10 +32,7 @@ impl Binaries {
         Ok(Self { plugin, lab: find(&lab, "lab")?, probe: find(&lab, "probe")? })
     }
 
-    /// Copies of them, which later builds do not change: for what takes hours.
-    ///
-    /// # Errors
-    /// When one cannot be copied.
+    /// Copies that later builds do not change, for runs that take hours.
     pub fn kept(&self) -> Result<Self> {
         let directory = cache::directory("programs")?;
         let keep = |from: &PathBuf| -> Result<PathBuf> {
@@ -55,10 +47,7 @@ impl Binaries {
         Ok(Self { plugin: keep(&self.plugin)?, lab: keep(&self.lab)?, probe: keep(&self.probe)? })
     }
 
-    /// Builds the plugin alone, as it ships: with the command that users have for it.
-    ///
-    /// # Errors
-    /// As [`build`](Self::build).
+    /// Only the shipped program, with the command that users run.
     pub fn build_plugin() -> Result<PathBuf> {
         let told =
             run(in_repository(&mut command(cache::repository().join("hack/build"), [""; 0])))?;
@@ -74,7 +63,7 @@ fn beside_this_program() -> Result<PathBuf> {
     Ok(directory.context("the program that runs is in no directory")?.to_path_buf())
 }
 
-/// Builds statically and returns what cargo says it made, a JSON object a line.
+/// A static build. Returns cargo's messages, one JSON object per line.
 fn build(arguments: &[&str]) -> Result<String> {
     // Naming the target keeps the flags away from build scripts and macros, which cannot be static.
     let target = run(&mut command("rustc", ["--print", "host-tuple"]))?;

@@ -11,27 +11,23 @@ use nri_cpu_manager::cpuset::CpuSet;
 
 use crate::{cgroup, command, process};
 
-/// Where containers find the directory of their records.
+/// Mount point of the reports in containers.
 pub const OUT: &str = "/out";
 
-/// Something that is busy.
+/// An always busy process, in a pod or in its own cgroup on the host.
 #[derive(Debug)]
 pub struct Busy {
-    /// What it is called: its pod, or its group on the host.
+    /// The pod, or the cgroup on the host.
     pub name: String,
-    /// Its first process.
     pub pid: u32,
-    /// When it last ran on each CPU: see the probe.
+    /// Written by `probe spin`.
     record: PathBuf,
-    /// Its process, if it is no container's; ended with it.
+    /// None for a process in a container, which ends with its container.
     child: Option<Child>,
 }
 
 impl Busy {
-    /// The one of a pod. Waits until it has begun.
-    ///
-    /// # Errors
-    /// When it does not begin.
+    /// Waits until the process has run.
     pub fn in_pod(name: &str, pid: u32, record: PathBuf) -> Result<Self> {
         Self { name: name.to_owned(), pid, record, child: None }.begun()
     }
@@ -49,9 +45,6 @@ impl Busy {
 
     /// Starts one outside of all pods, in a group of its own beside `kubepods`, where a host's
     /// services are. Waits until it has begun.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub fn on_host(name: &str, record: PathBuf) -> Result<Self> {
         let probe = std::env::current_exe()
             .context("this program does not know where it lies")?

@@ -14,10 +14,6 @@ pub fn repository() -> PathBuf {
     lab.parent().unwrap_or(lab).to_path_buf()
 }
 
-/// A directory below `target/lab`, made if it is missing.
-///
-/// # Errors
-/// When it cannot be made.
 pub fn directory(name: &str) -> Result<PathBuf> {
     let path = repository().join("target/lab").join(name);
     fs::create_dir_all(&path)
@@ -39,26 +35,17 @@ pub struct Lock(
 
 /// Waits for the lock on a file of the cache; it is released when the returned value is dropped or
 /// the process ends.
-///
-/// # Errors
-/// When the lock file cannot be made or locked.
 pub fn lock(name: &str) -> Result<Lock> {
     lock_file(&directory("locks")?.join(name))
 }
 
 /// As [`lock`], for a file anywhere: the whole machine's, for what other copies of the repository
 /// use as well.
-///
-/// # Errors
-/// When the lock file cannot be made or locked.
 pub fn lock_file(path: &Path) -> Result<Lock> {
     hold(path, FlockArg::LockExclusive)
 }
 
-/// As [`lock_file`], beside others that hold it in this way, too.
-///
-/// # Errors
-/// When the lock file cannot be made or locked.
+/// As [`lock_file`], but shared.
 pub fn lock_file_with_others(path: &Path) -> Result<Lock> {
     hold(path, FlockArg::LockShared)
 }
@@ -74,9 +61,6 @@ fn hold(path: &Path, way: FlockArg) -> Result<Lock> {
 
 /// Makes `path` once: `make` writes to a temporary neighbour that is renamed when it is complete,
 /// so that an interrupted run leaves nothing half made behind. Works for files and directories.
-///
-/// # Errors
-/// What `make` reports, and failures of the file system.
 pub fn once(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if path.exists() {
         return Ok(());
@@ -92,10 +76,7 @@ pub fn once(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         .with_context(|| format!("cannot rename {} to its place", partial.display()))
 }
 
-/// Removes a file or a whole directory; missing is fine.
-///
-/// # Errors
-/// When it is there and cannot be removed.
+/// A missing file is not an error.
 pub fn remove(path: &Path) -> Result<()> {
     let result = if path.is_dir() && !path.is_symlink() {
         fs::remove_dir_all(path)

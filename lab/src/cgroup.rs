@@ -19,16 +19,11 @@ pub(crate) use files::{ROOT, read, write};
 
 const CLASSES: [&str; 3] = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
 
-/// Whether this machine has the unified hierarchy.
 #[must_use]
 pub fn is_v2() -> bool {
     Path::new(ROOT).join("cgroup.controllers").exists()
 }
 
-/// Makes `kubepods` and the classes below it.
-///
-/// # Errors
-/// When a cgroup cannot be made.
 pub fn prepare(driver: Driver) -> Result<()> {
     if !is_v2() {
         return Ok(());
@@ -52,9 +47,6 @@ pub fn prepare(driver: Driver) -> Result<()> {
 /// Linux rewrites a jump in its scheduler, while that runs, when the first cgroup with such a limit
 /// comes and when the last one's limit goes (`cfs_bandwidth_used`). An emulated processor can trip
 /// over that: it is done once, early.
-///
-/// # Errors
-/// When the cgroup cannot be made.
 pub fn keep_a_limit() -> Result<()> {
     let root = Path::new(ROOT);
     write(&root.join("cgroup.subtree_control"), "+cpu")?;
@@ -63,10 +55,6 @@ pub fn keep_a_limit() -> Result<()> {
     write(&group.join("cpu.max"), &format!("{CPU_PERIOD} {CPU_PERIOD}"))
 }
 
-/// Makes the cgroup of a pod, with its share and limit.
-///
-/// # Errors
-/// When the cgroup cannot be made.
 pub fn add_pod(pod: &Pod) -> Result<()> {
     if !is_v2() {
         return Ok(());
@@ -85,9 +73,6 @@ pub fn add_pod(pod: &Pod) -> Result<()> {
 }
 
 /// Writes a pod's share of CPU time to its cgroup.
-///
-/// # Errors
-/// When it cannot be written.
 pub fn set_share(pod: &Pod) -> Result<()> {
     if !is_v2() {
         return Ok(());
@@ -101,10 +86,7 @@ pub fn set_share(pod: &Pod) -> Result<()> {
     }
 }
 
-/// Writes a pod's limit of CPU time to its cgroup, if all its containers have one.
-///
-/// # Errors
-/// When it cannot be written.
+/// No limit is written unless all containers have one.
 pub fn set_limit(pod: &Pod) -> Result<()> {
     let Some(quota) = limit(pod).filter(|_| is_v2()) else { return Ok(()) };
     match pod.driver {
@@ -115,13 +97,13 @@ pub fn set_limit(pod: &Pod) -> Result<()> {
     }
 }
 
-/// A pod's quota of CPU time a period; `None` if a container of it is not limited.
+/// Microseconds per period; None if a container has no limit.
 fn limit(pod: &Pod) -> Option<i64> {
     let limited = pod.containers.iter().all(|container| container.cpu_limit > 0);
     limited.then(|| pod.resources().cpu_quota)
 }
 
-/// As a property of systemd's.
+/// A property of the pod's slice.
 fn cpu_weight(pod: &Pod) -> String {
     format!("CPUWeight={}", weight(pod.resources().cpu_shares))
 }
@@ -133,9 +115,6 @@ fn cpu_quota(quota: i64) -> String {
 /// Does to the groups of classes what systemd does to slices at any moment: it writes their files
 /// anew, so that CPUs of a class without processes are cleared. With the cgroupfs driver the groups
 /// are written as systemd would.
-///
-/// # Errors
-/// When systemd fails.
 pub fn realise_classes(driver: Driver) -> Result<()> {
     match driver {
         Driver::Cgroupfs => {
@@ -146,10 +125,7 @@ pub fn realise_classes(driver: Driver) -> Result<()> {
     }
 }
 
-/// The CFS quota of a process's own cgroup, in thousandths of a CPU; nothing if it has none.
-///
-/// # Errors
-/// When the process is gone, or its cgroup cannot be read.
+/// The CFS quota of the process's cgroup in milli-CPUs; None if it has none.
 pub fn quota(pid: u32) -> Result<Option<i64>> {
     let (directory, quota, period) = if is_v2() {
         let directory = of_process(pid, "")?;
@@ -173,9 +149,6 @@ pub fn quota(pid: u32) -> Result<Option<i64>> {
 
 /// What is written in a process's cgroup as its CPUs (cgroup v2); empty if nothing was ever written
 /// there.
-///
-/// # Errors
-/// When the process is gone, or its cgroup cannot be read.
 pub fn set_cpus(pid: u32) -> Result<String> {
     let controller = if is_v2() { "" } else { "cpuset" };
     let path = of_process(pid, controller)?.join("cpuset.cpus");
@@ -184,9 +157,6 @@ pub fn set_cpus(pid: u32) -> Result<String> {
 }
 
 /// The threads of all processes in a process's own cgroup.
-///
-/// # Errors
-/// When the process is gone, or its cgroup cannot be read.
 pub fn threads(pid: u32) -> Result<Vec<u32>> {
     let (controller, file) = if is_v2() { ("", "cgroup.threads") } else { ("cpuset", "tasks") };
     let path = of_process(pid, controller)?.join(file);
@@ -196,9 +166,6 @@ pub fn threads(pid: u32) -> Result<Vec<u32>> {
 
 /// In how many periods a process's own cgroup and the one above it were throttled: its container
 /// and its pod.
-///
-/// # Errors
-/// When the process is gone, or there is no such count.
 pub fn throttled(pid: u32) -> Result<(u64, u64)> {
     let container = of_process(pid, if is_v2() { "" } else { "cpu" })?;
     let pod = container.parent().context("a container's cgroup lies in no other")?.to_path_buf();
@@ -210,10 +177,7 @@ pub fn throttled(pid: u32) -> Result<(u64, u64)> {
     Ok((count(&container)?, count(&pod)?))
 }
 
-/// Makes a cgroup below the root of cgroup v2, if it is not there.
-///
-/// # Errors
-/// When it cannot be made.
+/// Creates a cgroup below the root of cgroup v2 unless it exists.
 pub fn add(name: &str) -> Result<PathBuf> {
     let path = Path::new(ROOT).join(name);
     fs::create_dir_all(&path)
@@ -221,19 +185,13 @@ pub fn add(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Makes a cgroup beside `kubepods`, as a service of the host has one.
-///
-/// # Errors
-/// When it cannot be made.
+/// A cgroup outside `kubepods`, like that of a host service.
 pub fn add_service(name: &str) -> Result<PathBuf> {
     add(&format!("system.slice/{name}"))
 }
 
 /// The directory of a process's cgroup; `controller` names the hierarchy under cgroup v1, and is
 /// empty under v2.
-///
-/// # Errors
-/// When the process is gone.
 pub fn of_process(pid: u32, controller: &str) -> Result<PathBuf> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup"))
         .with_context(|| format!("process {pid} is gone"))?;
@@ -261,9 +219,6 @@ pub fn clear_classes() {
 }
 
 /// Removes a pod's cgroup in every hierarchy.
-///
-/// # Errors
-/// When it cannot be removed, for example because something still runs in it.
 pub fn remove_pod(pod: &Pod) -> Result<()> {
     if pod.driver == Driver::Systemd {
         return slice::remove(&pod.cgroup_parent());
@@ -274,7 +229,7 @@ pub fn remove_pod(pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// Removes `kubepods` where nothing is left in it.
+/// Removes `kubepods` unless it still has pods.
 pub fn tidy() {
     for hierarchy in hierarchies() {
         for class in CLASSES.iter().rev() {

@@ -11,7 +11,6 @@ mod drive;
 
 pub(crate) use drive::compare;
 
-/// What is compared.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Settings {
     /// The same seed gives the same actions on machines with the same CPUs.
@@ -20,32 +19,29 @@ pub struct Settings {
     pub steps: usize,
 }
 
-/// What a comparison found.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Comparison {
-    /// As in the settings.
     pub seed: u64,
-    /// Actions carried out, the one that led to a difference included.
+    /// Actions done, including the one that led to a difference.
     pub steps: usize,
-    /// CPU lists compared: two a group, and one a process.
+    /// CPU lists compared: two per cgroup and one per process.
     pub lists: usize,
     /// Groups compared that had CPUs set but ran on all of their parent's, as none was left of the
     /// cut.
     pub cut_empty: usize,
     /// How often each kind of action had each result.
     pub results: BTreeMap<String, usize>,
-    /// The first difference. Nothing is done after it.
+    /// The first difference ends the comparison.
     pub difference: Option<Difference>,
 }
 
-/// Where model and kernel differ.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Difference {
-    /// Every group or result that differs, a line each.
+    /// One line per cgroup or result.
     pub differs: Vec<String>,
-    /// The last actions and their results, up to the one that led here.
+    /// The last actions with their results.
     pub history: Vec<String>,
-    /// All groups in the model before that action.
+    /// All cgroups of the model before the last action.
     pub before: Vec<String>,
 }
 

@@ -19,7 +19,6 @@ pub fn progress(what: impl AsRef<str>) {
     let _ = writeln!(std::io::stderr(), "[{elapsed:6.1} s] {}", what.as_ref());
 }
 
-/// A command line, built in one expression.
 pub fn command<I, S>(program: impl AsRef<OsStr>, arguments: I) -> Command
 where
     I: IntoIterator<Item = S>,
@@ -31,11 +30,6 @@ where
     command
 }
 
-/// Runs a command to its end and returns its standard output.
-///
-/// # Errors
-/// When it cannot be started or fails: the error names the command and ends with the last lines it
-/// wrote.
 pub fn run(command: &mut Command) -> Result<String> {
     let name = describe(command);
     let output =
@@ -52,7 +46,7 @@ pub fn run(command: &mut Command) -> Result<String> {
     Ok(stdout)
 }
 
-/// The last `count` lines of a text: what a person needs of a long log.
+/// The last `count` lines of a text.
 #[must_use]
 pub fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.trim_end().lines().collect();

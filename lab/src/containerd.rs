@@ -21,24 +21,20 @@ mod version;
 pub use setup::Setup;
 pub use version::Version;
 
-/// A running containerd.
 #[derive(Debug)]
 pub struct Containerd {
     setup: Setup,
     child: Option<Child>,
-    /// Whether the lab itself has switched NRI on.
+    /// False once the lab has disabled NRI in the configuration.
     nri: bool,
 }
 
-/// A virtual server without hardware help needs seconds for what takes a tenth on the host.
+/// Generous: emulated CPUs need seconds for what takes a tenth of a second on the host.
 const READY: Duration = Duration::from_secs(60);
 
 impl Containerd {
     /// Starts it and waits until it is ready for pods. What an earlier, interrupted run left in the
     /// same directories is ended and removed first.
-    ///
-    /// # Errors
-    /// When it does not become ready; the error ends with the last lines of its log.
     pub fn start(setup: Setup) -> Result<Self> {
         leftovers::remove(&setup).context("cannot clear away what an earlier run left")?;
         let mut containerd = Self { setup, child: None, nri: true };
@@ -56,9 +52,6 @@ impl Containerd {
 
     /// Takes NRI out of the configuration, which is how containerd 1.7 comes, and starts anew. From
     /// then on the lab does not wait for NRI's socket.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
     pub fn restart_without_nri(&mut self) -> Result<()> {
         self.nri = false;
         self.configure(&config::without_nri(&self.setup))?;
@@ -70,49 +63,38 @@ impl Containerd {
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Its configuration file.
     #[must_use]
     pub fn config_path(&self) -> PathBuf {
         self.setup.root.join("etc/containerd/config.toml")
     }
 
-    /// One of its programs.
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
         self.setup.programs.join(name)
     }
 
-    /// What stands for the node's root directory.
+    /// Stands for the node's root directory.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.setup.root
     }
 
-    /// The socket of the CRI.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.setup.run.join("containerd.sock")
     }
 
-    /// The socket NRI plugins connect to.
     #[must_use]
     pub fn nri_socket(&self) -> PathBuf {
         self.setup.root.join("var/run/nri/nri.sock")
     }
 
-    /// Connects to the CRI.
-    ///
-    /// # Errors
-    /// When it does not answer.
     pub fn connect(&self) -> Result<Cri> {
         Cri::connect(&self.socket())
     }
 
     /// Makes the image of an archive known to the CRI under its name, and waits until it is:
     /// containerd 1.7 learns of it later.
-    ///
-    /// # Errors
-    /// When ctr fails, or the image does not arrive.
     pub fn import(&self, archive: &Path, name: &str) -> Result<()> {
         run(command(self.setup.programs.join("ctr"), ["-a"])
             .arg(self.socket())
@@ -138,30 +120,23 @@ impl Containerd {
         Ok(())
     }
 
-    /// Ends it as a crash would. Containers go on running.
-    ///
-    /// # Errors
-    /// When the process cannot be ended.
+    /// Like a crash: containers keep running.
     pub fn kill(&mut self) -> Result<()> {
         self.end(Signal::SIGKILL)
     }
 
     /// Starts it again after [`kill`](Self::kill), with the same directories.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
     pub fn restart(&mut self) -> Result<()> {
         self.end(Signal::SIGTERM)?;
         self.launch()
     }
 
-    /// Where it puts what a container's shim is to start.
+    /// The bundle that the runtime hands to a container's shim.
     #[must_use]
     pub fn bundle(&self, container: &str) -> PathBuf {
         self.setup.run.join("state/io.containerd.runtime.v2.task/k8s.io").join(container)
     }
 
-    /// Its log so far.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
@@ -237,7 +212,6 @@ impl Containerd {
         Ok(())
     }
 
-    /// Where it logs to.
     #[must_use]
     pub fn log_path(&self) -> PathBuf {
         self.setup.run.join("containerd.log")

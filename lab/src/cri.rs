@@ -22,14 +22,13 @@ pub mod wire {
 /// hundreds of other containers first takes minutes.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// An image by its name. CRI-O wants to know how the pod named it as well.
+/// CRI-O also needs the name as the pod has it.
 impl From<&str> for wire::ImageSpec {
     fn from(name: &str) -> Self {
         Self { image: name.to_owned(), user_specified_image: name.to_owned() }
     }
 }
 
-/// A connection to one runtime.
 #[derive(Debug)]
 pub struct Cri {
     runtime: Runtime,
@@ -41,9 +40,6 @@ pub struct Cri {
 macro_rules! rpc {
     ($(#[$doc:meta])* $name:ident, $request:ident -> $response:ident) => {
         $(#[$doc])*
-        ///
-        /// # Errors
-        /// The runtime's own words.
         pub fn $name(&self, request: wire::$request) -> Result<wire::$response> {
             // Clones share the connection.
             let mut client = self.client.clone();
@@ -56,10 +52,6 @@ macro_rules! rpc {
 }
 
 impl Cri {
-    /// Connects to the runtime listening at `socket`.
-    ///
-    /// # Errors
-    /// When nothing listens there.
     pub fn connect(socket: &Path) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -78,40 +70,28 @@ impl Cri {
     }
 
     rpc!(
-        /// The runtime's name and version.
         version, VersionRequest -> VersionResponse);
     rpc!(
-        /// Whether the runtime is ready for pods.
         status, StatusRequest -> StatusResponse);
     rpc!(
-        /// Starts a pod's sandbox.
         run_pod_sandbox, RunPodSandboxRequest -> RunPodSandboxResponse);
     rpc!(
-        /// Stops a pod's sandbox and every container in it.
         stop_pod_sandbox, StopPodSandboxRequest -> StopPodSandboxResponse);
     rpc!(
-        /// Removes a stopped pod's sandbox.
         remove_pod_sandbox, RemovePodSandboxRequest -> RemovePodSandboxResponse);
     rpc!(
-        /// All pods.
         list_pod_sandbox, ListPodSandboxRequest -> ListPodSandboxResponse);
     rpc!(
-        /// Makes a container in a pod, not running yet.
         create_container, CreateContainerRequest -> CreateContainerResponse);
     rpc!(
-        /// Runs a container that was made.
         start_container, StartContainerRequest -> StartContainerResponse);
     rpc!(
-        /// Stops a container.
         stop_container, StopContainerRequest -> StopContainerResponse);
     rpc!(
-        /// Removes a container, by force if it still runs.
         remove_container, RemoveContainerRequest -> RemoveContainerResponse);
     rpc!(
-        /// The containers that the runtime knows.
         list_containers, ListContainersRequest -> ListContainersResponse);
     rpc!(
-        /// What the runtime knows of a container.
         container_status, ContainerStatusRequest -> ContainerStatusResponse);
     rpc!(
         /// Changes a running container's resources: what the kubelet does for an in-place resize.
@@ -119,9 +99,6 @@ impl Cri {
 
     /// Tells the runtime what a pod as a whole may use from now on. Whether it knows this call:
     /// older ones do not.
-    ///
-    /// # Errors
-    /// The runtime's own words.
     pub fn update_pod_sandbox_resources(
         &self,
         request: wire::UpdatePodSandboxResourcesRequest,
@@ -141,10 +118,6 @@ impl Cri {
         }
     }
 
-    /// The names of the images that pods can use.
-    ///
-    /// # Errors
-    /// The runtime's own words.
     pub fn image_names(&self) -> Result<Vec<String>> {
         let mut images = self.images.clone();
         let answer = self
@@ -154,10 +127,6 @@ impl Cri {
         Ok(answer.into_inner().images.into_iter().flat_map(|image| image.repo_tags).collect())
     }
 
-    /// The process id of a container's first process.
-    ///
-    /// # Errors
-    /// When the container is unknown, or does not run.
     pub fn pid(&self, container: &str) -> Result<u32> {
         let request =
             wire::ContainerStatusRequest { container_id: container.to_owned(), verbose: true };

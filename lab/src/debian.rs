@@ -19,11 +19,11 @@ mod sources;
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// What has to be installed on the host to make images: program and package.
+/// Needed on the host to build images: program and package.
 const HOST: &[(&str, &str)] =
     &[("mke2fs", "e2fsprogs"), ("xz", "xz-utils"), ("cpio", "cpio"), ("mmdebstrap", "mmdebstrap")];
 
-/// Access to Debian's packages. Making one checks that this machine can use them.
+/// Debian packages, fetched through a private apt directory.
 #[derive(Debug)]
 pub struct Debian {
     apt: PathBuf,
@@ -33,10 +33,7 @@ pub struct Debian {
 }
 
 impl Debian {
-    /// Checks the machine, and finds out which mirror its own apt uses.
-    ///
-    /// # Errors
-    /// One paragraph saying what to do when this is not Debian 12, or not run by root.
+    /// Fails unless run by root on Debian 12 or newer with a mirror in its apt sources.
     pub fn new() -> Result<Self> {
         let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
         let field = |name: &str| {
@@ -88,10 +85,7 @@ impl Debian {
         })
     }
 
-    /// The content of a package of `suite`, unpacked in the cache; nothing is installed.
-    ///
-    /// # Errors
-    /// When the package cannot be fetched or unpacked.
+    /// Downloads and unpacks a package of `suite` into the cache; nothing is installed.
     pub fn unpacked(&self, package: &str, suite: &str) -> Result<PathBuf> {
         let path = cache::directory("unpacked")?.join(format!("{suite}-{package}"));
         cache::once(&path, |partial| unpack(&self.download(package, suite)?, partial))?;
@@ -100,9 +94,6 @@ impl Debian {
 
     /// As [`unpacked`](Self::unpacked), with everything that the package depends on, down to the C
     /// library and its loader: programs in it need nothing of the host's.
-    ///
-    /// # Errors
-    /// When a package cannot be fetched or unpacked.
     pub fn unpacked_with_dependencies(&self, package: &str, suite: &str) -> Result<PathBuf> {
         let path = cache::directory("unpacked")?.join(format!("{suite}-{package}-complete"));
         cache::once(&path, |partial| {
@@ -127,9 +118,6 @@ impl Debian {
     }
 
     /// The kernel package behind the metapackage `linux-image-cloud-amd64`, unpacked.
-    ///
-    /// # Errors
-    /// When it cannot be fetched, or the metapackage names no kernel.
     pub fn kernel(&self) -> Result<PathBuf> {
         let path = cache::directory("unpacked")?.join("kernel");
         cache::once(&path, |partial| {
@@ -149,7 +137,7 @@ impl Debian {
         Ok(path)
     }
 
-    /// The line of an apt source list for a suite.
+    /// An apt source line for a suite.
     #[must_use]
     pub fn source(&self, suite: &str) -> String {
         // A testing suite's Release file may be past its date; the signature is checked all the
@@ -176,7 +164,7 @@ impl Debian {
             .with_context(|| format!("apt-get download left no .deb of {package}/{suite}"))
     }
 
-    /// Does something with the package indexes; with new ones if it fails.
+    /// Retries once with new package indexes.
     fn with_indexes(&self, act: impl Fn() -> Result<()>) -> Result<()> {
         self.update()?;
         retried(act, || {
@@ -191,7 +179,7 @@ impl Debian {
         self.apt.join("updated")
     }
 
-    /// Fetches the package indexes, if they are not there.
+    /// Fetches the package indexes once.
     fn update(&self) -> Result<()> {
         cache::once(&self.stamp(), |partial| {
             progress("fetching Debian's package indexes");

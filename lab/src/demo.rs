@@ -12,25 +12,20 @@ use crate::picture;
 use crate::scenario::{self, Order, RESERVED};
 use crate::vm::{self, Machine};
 
-/// What the person at the terminal can choose.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
     /// Which uncore cache is tried first: the KEP's numerical order, or the kubelet's fewest free
     /// CPUs.
     #[arg(long, value_enum, default_value_t = Order::Numerical)]
     pub order: Order,
-    /// Without prefer-align-cpus-by-uncorecache: shows caches split between containers.
+    /// Without prefer-align-cpus-by-uncorecache: containers are split between uncore caches
     #[arg(long)]
     pub no_align: bool,
-    /// Which generation of containerd.
+    /// containerd version
     #[arg(long, value_enum, default_value_t = Version::V2_1)]
     pub runtime: Version,
 }
 
-/// Runs it and prints the picture on standard output.
-///
-/// # Errors
-/// When the lab fails, a pod is refused, or processes and decisions disagree.
 pub fn run(options: &Options) -> Result<()> {
     let binaries = Binaries::build()?;
     let steps = scenario::kep_4800(options.order, !options.no_align);

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use rustix::fs::{getxattr, listxattr};
 use serde::{Deserialize, Serialize};
 
-/// What a program can have written that is about CPUs, and what follows from it.
+/// Files about CPUs that a program can write, and the effective set.
 const FILES: [&str; 7] = [
     CPUS,
     EFFECTIVE,
@@ -23,17 +23,16 @@ pub const EFFECTIVE: &str = "cpuset.cpus.effective";
 pub const QUOTA: &str = "cpu.max";
 pub const WEIGHT: &str = "cpu.weight";
 
-/// Before the name of an extended attribute.
+/// Prefix of the names of extended attributes.
 pub const ATTRIBUTE: &str = "attribute ";
 
-/// The most bytes of the names of a group's extended attributes, and of a value.
+/// Limit in bytes, for the names and for a value.
 const MOST: usize = 4096;
 
-/// Every group, by its path below the root of cgroup v2.
+/// All cgroups by path below the root of cgroup v2.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GroupTree(pub BTreeMap<String, Group>);
 
-/// One group.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Group {
     /// Files and extended attributes.
@@ -42,14 +41,13 @@ pub struct Group {
     pub populated: bool,
 }
 
-/// Where two trees differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Difference<'a> {
     /// A group that is there no more.
     Gone(&'a str),
     /// A group that was not there.
     New(&'a str),
-    /// A file or an extended attribute; empty where it is not there.
+    /// A file or an extended attribute; an empty string where it is missing.
     Says { group: &'a str, what: &'a str, before: &'a str, after: &'a str },
 }
 
@@ -66,10 +64,6 @@ impl std::fmt::Display for Difference<'_> {
 }
 
 impl GroupTree {
-    /// Reads the groups in this directory, and all below it.
-    ///
-    /// # Errors
-    /// When a group that goes on cannot be read.
     pub fn read(root: &Path) -> Result<Self> {
         let mut tree = Self::default();
         tree.add(root, "")?;
@@ -88,7 +82,6 @@ impl GroupTree {
         Ok(())
     }
 
-    /// Where the other one differs, in the order of the groups.
     #[must_use]
     pub fn differences<'a>(&'a self, after: &'a Self) -> Vec<Difference<'a>> {
         let mut found = Vec::new();
@@ -118,7 +111,7 @@ impl Group {
         Ok(Self { says, populated: events.lines().any(|line| line == "populated 1") })
     }
 
-    /// Where another group, or the same one later, differs.
+    /// Compares with another cgroup, or with this one later.
     pub fn differences<'a>(
         &'a self,
         group: &'a str,

@@ -23,9 +23,9 @@ use crate::step::Step;
 
 mod watch;
 
-/// Where the image of the run is mounted.
+/// Mount point of the run's image.
 const RUN: &str = "/lab";
-/// The lines to the host: for reports, and for a person.
+/// Serial ports: reports to the host, and the shell.
 const REPORTS: &str = "/dev/ttyS1";
 const SHELL: &str = "/dev/ttyS2";
 const MEMORY: &str = "/run/lab";
@@ -38,9 +38,6 @@ const LONG: Duration = Duration::from_secs(90);
 
 /// Plays the job. To be called in a guest only: it mounts file systems over `/run`, `/tmp` and
 /// others.
-///
-/// # Errors
-/// When the host cannot be reached; failures of the job itself are reported to it.
 pub fn main() -> Result<()> {
     let host = Host(Mutex::new(open_line(REPORTS)?));
     match play(&host) {
@@ -130,7 +127,7 @@ fn start_node(software: Software) -> Result<Node> {
     Node::start(setup, &Path::new(RUN).join("image.tar"), &Path::new(MEMORY).join("node"))
 }
 
-/// `/proc` and `/dev` are there already, and under systemd most of the others.
+/// `/proc` and `/dev` are mounted already; under systemd most others too.
 fn set_up() -> Result<()> {
     let mounted = fs::read_to_string("/proc/mounts").context("cannot read the list of mounts")?;
     let is_mounted =
@@ -189,14 +186,14 @@ fn open_line(path: &str) -> Result<File> {
     Ok(line)
 }
 
-/// The line carries bytes: no echo, no added carriage returns.
+/// No echo and no added carriage returns.
 fn raw(line: &File) -> Result<()> {
     let line = line.try_clone().context("cannot use the line to the host")?;
     run(command("stty", ["raw", "-echo"]).stdin(line))?;
     Ok(())
 }
 
-/// The line for reports. Several threads may speak, one at a time.
+/// The serial port for reports; several threads write to it.
 struct Host(Mutex<File>);
 
 impl Host {

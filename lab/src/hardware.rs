@@ -16,22 +16,16 @@ use serde::{Deserialize, Serialize};
 /// order of their first CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hardware {
-    /// All online CPUs.
     pub online: String,
-    /// The CPUs of each core.
     pub cores: Vec<String>,
-    /// The CPUs of each socket.
     pub sockets: Vec<String>,
-    /// The CPUs of each uncore cache (L3).
+    /// Uncore caches (L3).
     pub caches: Vec<String>,
-    /// The NUMA nodes, by their numbers.
     pub nodes: Vec<Node>,
 }
 
-/// A NUMA node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Its online CPUs.
     pub cpus: String,
     /// Its distances to all nodes, in order.
     pub distances: Vec<u32>,
@@ -40,9 +34,6 @@ pub struct Node {
 impl Hardware {
     /// What Linux says below `sys`, usually `/sys`. What it does not say is missing: an L3 in many
     /// virtual machines.
-    ///
-    /// # Errors
-    /// When it does not say which CPUs are online, or tells strange distances.
     pub fn read(sys: &Path) -> Result<Self> {
         let (cpus, nodes) = (sys.join("devices/system/cpu"), sys.join("devices/system/node"));
         let node = |number: usize| {
@@ -62,7 +53,6 @@ impl Hardware {
         })
     }
 
-    /// What a topology has.
     #[must_use]
     pub fn of(topology: &Topology) -> Self {
         let sets = |domains: &[Domain]| {
@@ -84,7 +74,7 @@ impl Hardware {
     }
 }
 
-/// What this file says of each CPU that has it (no offline one has), every set once.
+/// The distinct contents of this file over all CPUs; offline CPUs do not have it.
 fn sets(cpus: &Path, file: &str) -> Vec<String> {
     let lists = numbers(cpus, "cpu").into_iter();
     let mut sets = Vec::new();
@@ -96,7 +86,7 @@ fn sets(cpus: &Path, file: &str) -> Vec<String> {
     sets
 }
 
-/// The numbers of the entries that are called `prefix` and a number, ascending.
+/// Numbers of directory entries named `prefix` and a number, ascending.
 fn numbers(directory: &Path, prefix: &str) -> Vec<usize> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut numbers: Vec<usize> = entries

@@ -13,10 +13,10 @@ use crate::debian::Debian;
 use crate::image;
 use crate::node::Node;
 
-/// Sockets and state; short, because the names of sockets are limited.
+/// Sockets and state. A short path, because socket names are limited.
 const RUN: &str = "/run/nri-cpu-manager-lab";
 
-/// What is taken out of Debian's packages.
+/// Unpacked from Debian's packages.
 struct Packages {
     programs: PathBuf,
     runc: PathBuf,
@@ -36,9 +36,6 @@ impl Packages {
 }
 
 /// Fetches the packages for both generations of containerd.
-///
-/// # Errors
-/// When they cannot be had.
 pub fn prepare() -> Result<()> {
     let _turn = cache::lock_file(&lock())?;
     for version in [Version::V1_7, Version::V2_1] {
@@ -51,19 +48,15 @@ fn lock() -> PathBuf {
     Path::new(RUN).with_extension("lock")
 }
 
-/// A node on this machine. One at a time: pods of two would have the same CPUs for themselves.
+/// One at a time: two would both use all CPUs.
 #[derive(Debug)]
 pub struct Host {
-    /// The node.
     pub node: Node,
     _lock: Lock,
 }
 
 impl Host {
-    /// Starts containerd of the given generation, waiting for its turn.
-    ///
-    /// # Errors
-    /// When packages cannot be had, or containerd does not start.
+    /// Waits until no other node runs on this machine.
     pub fn start(version: Version, binaries: &Binaries) -> Result<Self> {
         let lock = cache::lock_file(&lock())?;
         let Packages { programs, runc, busybox } = Packages::of(version)?;

@@ -20,44 +20,36 @@ pub mod lab;
 pub mod name;
 pub mod shipped;
 
-/// An image of one layer.
+/// An image with one layer.
 #[derive(Debug, Clone)]
 pub struct Image {
     /// The name that pods refer to, with registry and tag.
     pub name: String,
-    /// What to run and how: the `config` of the OCI image configuration.
+    /// `config` of the OCI image configuration.
     pub config: Value,
     /// What is in it, in the layer's order.
     pub files: Vec<Entry>,
 }
 
-/// Something in an image's layer. Paths have no leading slash.
+/// An entry of the layer. Paths have no leading slash.
 #[derive(Debug, Clone)]
 pub enum Entry {
-    /// A program that every user may run.
     Program {
         /// Where it lies.
         path: String,
-        /// Its bytes.
         content: Vec<u8>,
     },
-    /// A symbolic link.
     Link {
-        /// Where it lies.
         path: String,
-        /// What it points to.
         target: String,
     },
 }
 
-/// OCI's name of the processor that this program was built for, and with it the images' programs.
+/// OCI's name for the architecture of this build.
 const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
 
 impl Image {
-    /// Writes the archive to `path` and returns the image's digest: its manifest's.
-    ///
-    /// # Errors
-    /// When the archive cannot be written.
+    /// Returns the digest of the image, which is that of its manifest.
     pub fn write(&self, path: &Path) -> Result<String> {
         let layer = layer(&self.files)?;
         let config = json!({
@@ -127,7 +119,7 @@ fn add<W: Write>(
         .with_context(|| format!("cannot add {name} to the image"))
 }
 
-/// Root's own, from the beginning of time.
+/// Fixed owner and time.
 fn header(mode: u32, size: u64) -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.set_mode(mode);

@@ -8,9 +8,6 @@ const TAINTED: &str = "/proc/sys/kernel/tainted";
 /// promises counts then.
 ///
 /// Source: `Documentation/admin-guide/tainted-kernels.rst` of the kernel.
-///
-/// # Errors
-/// When it does not say.
 pub fn has_warned() -> Result<bool> {
     let text =
         std::fs::read_to_string(TAINTED).with_context(|| format!("cannot read {TAINTED}"))?;

@@ -21,49 +21,33 @@ pub struct Kubelet {
     cri: Cri,
 }
 
-/// A pod that was started.
 #[derive(Debug, Clone)]
 pub struct RunningPod {
-    /// What it is.
     pub pod: Pod,
     /// The runtime's id of its sandbox.
     pub sandbox: String,
-    /// Its containers that run.
     pub containers: Vec<RunningContainer>,
 }
 
-/// A container that was started.
 #[derive(Debug, Clone)]
 pub struct RunningContainer {
-    /// Its name in the pod.
     pub name: String,
-    /// The runtime's id.
+    /// Id in the runtime.
     pub id: String,
-    /// Its first process.
     pub pid: u32,
 }
 
 impl Kubelet {
-    /// Connects to the runtime that listens at `socket`.
-    ///
-    /// # Errors
-    /// When nothing listens there.
     pub fn connect(socket: &Path) -> Result<Self> {
         Ok(Self { cri: Cri::connect(socket)? })
     }
 
-    /// Makes a pod's cgroup and starts its sandbox, whose id is returned.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
+    /// Creates the pod's cgroup and starts its sandbox; returns the id of the sandbox.
     pub fn run_sandbox(&self, pod: &Pod) -> Result<String> {
         self.run_sandbox_as(pod, pod.sandbox())
     }
 
     /// As [`run_sandbox`](Self::run_sandbox), with this message in place of the pod's usual one.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
     pub fn run_sandbox_as(&self, pod: &Pod, config: wire::PodSandboxConfig) -> Result<String> {
         cgroup::add_pod(pod)?;
         let request = wire::RunPodSandboxRequest { config: Some(config) };
@@ -85,9 +69,6 @@ impl Kubelet {
     }
 
     /// Makes a container in a pod; it does not run yet. Its id is returned.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
     pub fn create_container(
         &self,
         pod: &Pod,
@@ -101,9 +82,6 @@ impl Kubelet {
 
     /// As [`create_container`](Self::create_container), with these messages in place of the pod's
     /// usual ones.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
     pub fn create_container_as(
         &self,
         sandbox: &str,
@@ -118,10 +96,6 @@ impl Kubelet {
         Ok(self.cri.create_container(request)?.container_id)
     }
 
-    /// The sandboxes of a pod that the runtime knows.
-    ///
-    /// # Errors
-    /// The runtime's words.
     pub fn sandboxes_of(&self, pod: &Pod) -> Result<Vec<String>> {
         let all = self.cri.list_pod_sandbox(wire::ListPodSandboxRequest {})?.items;
         let is_its =
@@ -129,20 +103,13 @@ impl Kubelet {
         Ok(all.into_iter().filter(is_its).map(|one| one.id).collect())
     }
 
-    /// The containers in a sandbox that the runtime knows.
-    ///
-    /// # Errors
-    /// The runtime's words.
     pub fn containers_in(&self, sandbox: &str) -> Result<Vec<String>> {
         let filter = Some(wire::ContainerFilter { pod_sandbox_id: sandbox.to_owned() });
         let all = self.cri.list_containers(wire::ListContainersRequest { filter })?.containers;
         Ok(all.into_iter().map(|one| one.id).collect())
     }
 
-    /// The exit code of a container that has ended; nothing while it has not.
-    ///
-    /// # Errors
-    /// The runtime's words when it does not know the container.
+    /// None while it has not ended.
     pub fn exit_code(&self, id: &str) -> Result<Option<i32>> {
         let request = wire::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
         let status = self.cri.container_status(request)?.status.unwrap_or_default();
@@ -150,10 +117,7 @@ impl Kubelet {
         Ok(exited.then_some(status.exit_code))
     }
 
-    /// Whether the runtime can make mounts read-only together with those below them.
-    ///
-    /// # Errors
-    /// The runtime's words.
+    /// Whether the runtime supports recursive read-only mounts.
     pub fn has_recursive_read_only(&self) -> Result<bool> {
         let handlers = self.cri.status(wire::StatusRequest {})?.runtime_handlers;
         let usual = handlers.iter().find(|handler| handler.name.is_empty());
@@ -162,44 +126,27 @@ impl Kubelet {
     }
 
     /// Runs a container that was made.
-    ///
-    /// # Errors
-    /// The runtime's words when it cannot, or when the container has ended already.
     pub fn start_container(&self, id: &str, name: &str) -> Result<RunningContainer> {
         self.launch_container(id)?;
         self.started(id, name)
     }
 
-    /// As [`start_container`](Self::start_container), without a look at what came of it.
-    ///
-    /// # Errors
-    /// The runtime's words when it cannot.
+    /// As [`start_container`](Self::start_container), but does not look up the process.
     pub fn launch_container(&self, id: &str) -> Result<()> {
         let request = wire::StartContainerRequest { container_id: id.to_owned() };
         self.cri.start_container(request).map(|_| ())
     }
 
-    /// A container that has been started.
-    ///
-    /// # Errors
-    /// When it has ended already.
     pub fn started(&self, id: &str, name: &str) -> Result<RunningContainer> {
         let pid = self.cri.pid(id)?;
         Ok(RunningContainer { name: name.to_owned(), id: id.to_owned(), pid })
     }
 
-    /// Stops a container at once.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
     pub fn stop_container(&self, id: &str) -> Result<()> {
         self.stop_container_within(id, Duration::ZERO)
     }
 
-    /// Asks a container to end. It is killed if it has not after this time.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
+    /// SIGKILL follows after `grace`.
     pub fn stop_container_within(&self, id: &str, grace: Duration) -> Result<()> {
         let timeout = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
         let request = wire::StopContainerRequest { container_id: id.to_owned(), timeout };
@@ -207,37 +154,24 @@ impl Kubelet {
     }
 
     /// Whether the runtime says that a container's process has ended.
-    ///
-    /// # Errors
-    /// When the container is unknown.
     pub fn has_exited(&self, id: &str) -> Result<bool> {
         let request = wire::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
         let status = self.cri.container_status(request)?.status;
         Ok(status.is_some_and(|status| status.state() == wire::ContainerState::ContainerExited))
     }
 
-    /// Removes a container.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
     pub fn remove_container(&self, id: &str) -> Result<()> {
         let request = wire::RemoveContainerRequest { container_id: id.to_owned() };
         self.cri.remove_container(request).map(|_| ())
     }
 
-    /// Stops a sandbox, which the runtime goes on listing until it is removed.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
+    /// The runtime lists the sandbox until it is removed.
     pub fn stop_sandbox(&self, id: &str) -> Result<()> {
         let request = wire::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
         self.cri.stop_pod_sandbox(request).map(|_| ())
     }
 
     /// Stops and removes a pod: containers first, at the end the pod's cgroup.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
     pub fn remove_pod(&self, running: &RunningPod) -> Result<()> {
         for container in &running.containers {
             self.stop_container(&container.id)?;
@@ -280,19 +214,12 @@ impl Kubelet {
         (running, done)
     }
 
-    /// Removes pods, as [`remove_pod`](Self::remove_pod), all at the same time.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses one of them; the others are removed.
     pub fn remove_together(&self, pods: &[RunningPod]) -> Result<()> {
         together(pods, |running| self.remove_pod(running))
     }
 
     /// Removes a stopped sandbox, after its containers: containerd takes a lock twice to remove
     /// them itself, and locks itself up if a plugin registers in between.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
     pub fn remove_sandbox(&self, stopped: &str) -> Result<()> {
         for container in self.containers_in(stopped)? {
             self.remove_container(&container)?;
@@ -320,7 +247,7 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| bail!("a thread of the lab panicked"))
 }
 
-/// Memory of this machine in bytes: the kubelet's OOM scores depend on it.
+/// In bytes: the kubelet's OOM scores depend on it.
 pub(crate) fn node_memory() -> i64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kib = text

@@ -23,16 +23,15 @@ pub mod figures;
 
 use figures::{ClassWrite, MODES, Row, Settings};
 
-/// Containers of a pod of those that share.
+/// Containers per shared pod.
 const IN_A_POD: usize = 10;
 
-/// What the person at the terminal can choose.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Numbers of running shared containers, ascending.
+    /// Numbers of running shared containers, ascending
     #[arg(long, value_delimiter = ',', default_value = "0,50,100,200")]
     pub shared: Vec<usize>,
-    /// Exclusive containers that are timed for each number and mode; the median counts.
+    /// Exclusive containers to time for each number and mechanism; the median counts
     #[arg(long, default_value_t = 5)]
     pub samples: usize,
     /// What runs there.
@@ -40,10 +39,7 @@ pub struct Options {
     pub software: Software,
 }
 
-/// Measures in a virtual server, where partitions can be had, and prints the tables.
-///
-/// # Errors
-/// When the lab fails.
+/// Runs on a VM, because partitions need it, and prints the tables.
 pub fn run(options: &Options) -> Result<()> {
     let Options { shared, samples, software } = options.clone();
     if samples == 0 || shared.is_empty() || !shared.is_sorted() {
@@ -93,7 +89,7 @@ fn table(rows: &[Row]) -> String {
     table
 }
 
-/// What each running shared container adds, in each mode.
+/// The slope of each mode: milliseconds that each shared container adds.
 fn last_line(rows: &[Row]) -> String {
     let mut line = "ms-per-shared-container".to_owned();
     for (at, mode) in MODES.into_iter().enumerate() {
@@ -105,9 +101,6 @@ fn last_line(rows: &[Row]) -> String {
 
 /// On an empty node without a plugin: medians of all modes, one after the other for each number of
 /// shared containers.
-///
-/// # Errors
-/// When the lab fails, or a container is refused.
 pub fn measure(
     node: &mut Node,
     program: &Path,
@@ -169,7 +162,7 @@ fn once(node: &mut Node) -> Result<Duration> {
     Ok(time)
 }
 
-/// Of the straight line with the smallest squares: what each unit of x adds to y.
+/// Slope of the least-squares line.
 fn slope(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;
     let (x, y) = points.iter().fold((0.0, 0.0), |(x, y), point| (x + point.0, y + point.1));

@@ -14,16 +14,16 @@ use crate::instance::Instance;
 use crate::node::Node;
 use crate::plugin::Word;
 
-/// How long it may take to end with its connection, on emulated CPUs too.
+/// Includes the time on emulated CPUs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A plugin in the runtime's directories: launched with the runtime, ended with it.
+/// A plugin that containerd starts and ends.
 #[derive(Debug)]
 pub struct Launched {
     executable: PathBuf,
     config: PathBuf,
     state: PathBuf,
-    /// Only its state: it logs to the system's log.
+    /// Only the state: it logs to the system's log.
     word: Word,
 }
 
@@ -31,9 +31,6 @@ impl Launched {
     /// Puts an executable and its configuration where a runtime looks for them whose root directory
     /// is `root`; it does so when it is started. `state` is where that plugin keeps its state,
     /// which is removed.
-    ///
-    /// # Errors
-    /// When the files cannot be written.
     pub fn install(root: &Path, executable: &[u8], config: &str, state: &Path) -> Result<Self> {
         let launched = Self {
             executable: root.join("opt/nri/plugins/90-cpu-manager"),
@@ -49,10 +46,7 @@ impl Launched {
         Ok(launched)
     }
 
-    /// Takes it away: a runtime that starts from now on does not launch it.
-    ///
-    /// # Errors
-    /// When the files cannot be removed.
+    /// The runtime does not launch it again.
     pub fn uninstall(&self) -> Result<()> {
         cache::remove(&self.executable)?;
         cache::remove(&self.config)
@@ -60,9 +54,6 @@ impl Launched {
 
     /// Waits until it has ended, as it does with its connection: its state is free for another
     /// instance.
-    ///
-    /// # Errors
-    /// When it outlives the runtime that launched it.
     pub fn wait_for_end(&self) -> Result<()> {
         let start = Instant::now();
         while let Err(error) = StateDir::open(&self.state) {
@@ -76,7 +67,7 @@ impl Launched {
     }
 }
 
-/// It starts and ends with the runtime: what is done to it alone elsewhere makes no sense here.
+/// It starts and ends with the runtime, so signals of its own are not supported.
 impl Instance for Launched {
     fn start(&mut self, node: &mut Node) -> Result<()> {
         node.restart_runtime()
@@ -112,7 +103,7 @@ impl Instance for Launched {
         self.word.log()
     }
 
-    /// A runtime that is ready has synchronised with what it launched.
+    /// A runtime that is ready has synchronised with the plugins it launched.
     fn wait_for_synchronisation(&mut self, _: &Node, _: usize, _: Duration) -> Result<Duration> {
         Ok(Duration::ZERO)
     }

@@ -60,9 +60,6 @@ pub mod vm;
 
 /// Fetches and makes what servers and containers need: programs, packages, and the images that
 /// guests boot from.
-///
-/// # Errors
-/// When this machine cannot be a lab, or packages cannot be had.
 pub fn prepare() -> anyhow::Result<()> {
     host::prepare()?;
     vm::prepare()

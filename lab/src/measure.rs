@@ -19,23 +19,19 @@ use crate::vm::{self, Machine};
 /// Containers in the measured node.
 const CONTAINERS: usize = 100;
 
-/// What was measured.
 #[derive(Debug, Clone, Serialize)]
 pub struct Measurement {
-    /// Size of the static release binary in bytes.
+    /// Size of the static release binary.
     pub binary_bytes: u64,
-    /// What it prints for `--version` in a directory tree that holds nothing but itself.
+    /// Output of `--version` in a root directory that holds only the binary.
     pub in_empty_root: String,
-    /// Resident memory in KiB, idle, with a hundred containers.
+    /// Idle, with 100 containers.
     pub resident_kib: u64,
-    /// The same right after a start on a node where they are running already.
+    /// Right after a restart with the same containers.
     pub resident_after_restart_kib: u64,
 }
 
-/// Measures and prints one JSON object.
-///
-/// # Errors
-/// As [`measure`].
+/// Prints one JSON object.
 pub fn run() -> Result<()> {
     let measurement = measure(&Binaries::build()?)?;
     println!(
@@ -47,9 +43,6 @@ pub fn run() -> Result<()> {
 
 /// Measures, in a virtual server with real containerd: 25 pods of four containers, two of the pods
 /// exclusive.
-///
-/// # Errors
-/// When the lab fails, or the plugin does not run without anything else.
 pub fn measure(binaries: &Binaries) -> Result<Measurement> {
     let binary_bytes = fs::metadata(&binaries.plugin).context("there is no plugin binary")?.len();
     let in_empty_root = in_empty_root(binaries)?;

@@ -24,29 +24,24 @@ pub use slow::Slow;
 /// How long a runtime may take to notice that a container's process has ended; it takes a moment.
 const EXIT: Duration = Duration::from_secs(30);
 
-/// A machine's container runtime with the pods that run on it.
 #[derive(Debug)]
 pub struct Node {
     kubelet: Kubelet,
     pods: Vec<RunningPod>,
-    /// What is always busy.
     busy: Vec<Busy>,
-    /// Whether the runtime knows the plugin's image.
+    /// Whether the plugin's image has been imported.
     ships: bool,
     driver: Driver,
-    /// Containers that were started: no two of one name may have the same number.
+    /// Attempt number of the last container: two with one name must not have the same.
     attempts: u32,
     directory: PathBuf,
-    /// Last, so that the runtime ends after everything that needs it.
+    /// The last field: the runtime ends after everything that needs it.
     containerd: Containerd,
 }
 
 impl Node {
     /// Starts the runtime and makes the image known to it. `directory` is for the plugin and the
     /// containers' reports.
-    ///
-    /// # Errors
-    /// When the runtime does not start or does not take the image.
     pub fn start(setup: Setup, image: &Path, directory: &Path) -> Result<Self> {
         let driver = setup.driver;
         cgroup::prepare(driver)?;
@@ -69,11 +64,6 @@ impl Node {
         Ok(node)
     }
 
-    /// Starts a pod with all its containers, in their order.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses; what was started until then stays, as with a kubelet,
-    /// until [`remove`](Self::remove) or [`remove_all`](Self::remove_all).
     pub fn run(&mut self, pod: &Pod) -> Result<RunningPod> {
         let pod = Pod { driver: self.driver, ..pod.clone() };
         let sandbox = self.kubelet.run_sandbox(&pod)?;
@@ -82,10 +72,6 @@ impl Node {
         self.retry(&name)
     }
 
-    /// Starts pods at the same time, as a kubelet does.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run), of any of them.
     pub fn run_together(&mut self, pods: &[Pod]) -> Result<()> {
         let own = |pod: &Pod| Pod { driver: self.driver, ..pod.clone() };
         let pods: Vec<Pod> = pods.iter().map(own).collect();
@@ -113,10 +99,6 @@ impl Node {
         Ok(self.pods[index].clone())
     }
 
-    /// Starts one more container in a pod that runs.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses; or when there is no such pod.
     pub fn add(&mut self, pod: &str, container: &Container) -> Result<()> {
         let index = self.index(pod)?;
         self.attempts += 1;
@@ -128,10 +110,7 @@ impl Node {
         Ok(())
     }
 
-    /// Ends a container of a pod that goes on; [`retry`](Self::retry) would start it anew.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses; or when there is no such container.
+    /// The pod keeps running; [`retry`](Self::retry) would start the container again.
     pub fn stop(&mut self, pod: &str, container: &str) -> Result<()> {
         let stopped = self.take(pod, container)?;
         self.stop_container(&stopped)
@@ -176,10 +155,7 @@ impl Node {
         found.with_context(|| format!("there is no pod {pod}"))
     }
 
-    /// Starts a pod whose container `main` is always busy, on every CPU it may use.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
+    /// The container `main` is busy on every CPU it may use.
     pub fn run_busy(&mut self, pod: &Pod) -> Result<()> {
         let record = self.record(&pod.name)?;
         let pod = self.probing(pod, "spin", [])?;
@@ -190,17 +166,13 @@ impl Node {
         Ok(())
     }
 
-    /// Starts a process that is always busy, outside of all pods.
-    ///
-    /// # Errors
-    /// When it cannot be started.
+    /// Outside of all pods.
     pub fn run_busy_on_host(&mut self, name: &str) -> Result<()> {
         let record = self.record(name)?;
         self.busy.push(Busy::on_host(name, record)?);
         Ok(())
     }
 
-    /// What is always busy.
     #[must_use]
     pub fn busy(&self) -> &[Busy] {
         &self.busy
@@ -212,10 +184,7 @@ impl Node {
         Ok(record)
     }
 
-    /// Starts one more container, or one container once more, in a pod that runs.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
+    /// Starts a container in a running pod, again or for the first time.
     pub fn start_container(
         &self,
         pod: &Pod,
@@ -228,17 +197,11 @@ impl Node {
     }
 
     /// Stops one container of a pod; the pod goes on.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
     pub fn stop_container(&self, container: &RunningContainer) -> Result<()> {
         self.kubelet.stop_container(&container.id)
     }
 
-    /// Stops and removes a pod, as a kubelet does: containers first, at the end the pod's cgroup.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
+    /// Like a kubelet: containers first, the pod's cgroup last.
     pub fn remove(&mut self, name: &str) -> Result<()> {
         let Some(index) = self.pods.iter().position(|running| running.pod.name == name) else {
             return Ok(());
@@ -248,10 +211,7 @@ impl Node {
         self.kubelet.remove_pod(&running)
     }
 
-    /// Removes every pod, all at the same time, and ends what is busy on the host.
-    ///
-    /// # Errors
-    /// As [`remove`](Self::remove).
+    /// Removes all pods at the same time, and ends busy processes of the host.
     pub fn remove_all(&mut self) -> Result<()> {
         self.busy.clear();
         let pods = std::mem::take(&mut self.pods);
@@ -259,9 +219,6 @@ impl Node {
     }
 
     /// Makes the plugin's image known to the runtime, once: it stays the same.
-    ///
-    /// # Errors
-    /// When it cannot be imported.
     pub fn import_plugin(&mut self, image: &Path) -> Result<()> {
         if !self.ships {
             self.containerd.import(image, image::shipped::NAME)?;
@@ -270,19 +227,18 @@ impl Node {
         Ok(())
     }
 
-    /// Where what belongs to this node lies, and is not the runtime's.
+    /// Files of this node that are not the runtime's.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// How cgroups are made.
     #[must_use]
     pub fn driver(&self) -> Driver {
         self.driver
     }
 
-    /// The kubelet's connection to the runtime, until that is restarted.
+    /// Invalid once the runtime is restarted.
     #[must_use]
     pub fn kubelet(&self) -> &Kubelet {
         &self.kubelet
@@ -294,11 +250,7 @@ impl Node {
         &self.pods
     }
 
-    /// Where a pod's container may run: what the kernel says of every thread of all its processes.
-    ///
-    /// # Errors
-    /// When it does not run, or its threads do not agree for longer than it takes to change them
-    /// all.
+    /// From every thread of all processes of the container.
     pub fn allowed(&self, pod: &str, container: &str) -> Result<CpuSet> {
         let running = self.pods.iter().find(|running| running.pod.name == pod);
         let found =
@@ -312,9 +264,6 @@ impl Node {
 
     /// Writes, or with `None` deletes, the state file of the kubelet's CPU manager, as that does:
     /// as a whole.
-    ///
-    /// # Errors
-    /// When it cannot be done.
     pub fn kubelet_state(&self, state: Option<&str>) -> Result<()> {
         let directory = self.kubelet_directory();
         let (new, path) = (directory.join("new"), directory.join("cpu_manager_state"));
@@ -333,18 +282,12 @@ impl Node {
         self.containerd.root().join("var/lib/kubelet")
     }
 
-    /// A kubelet with a connection of its own. What it starts, it has to remove.
-    ///
-    /// # Errors
-    /// When the runtime does not answer.
+    /// A second connection. The caller removes what it starts.
     pub fn another_kubelet(&self) -> Result<Kubelet> {
         Kubelet::connect(&self.containerd.socket())
     }
 
-    /// A plugin for this node, with its directory emptied.
-    ///
-    /// # Errors
-    /// When the directory cannot be emptied.
+    /// Empties the plugin's directory.
     pub fn plugin(&self, program: &Path, config: &str) -> Result<plugin::Setup> {
         let directory = self.directory.join("plugin");
         crate::cache::remove(&directory)?;
@@ -356,10 +299,6 @@ impl Node {
         })
     }
 
-    /// A directory that containers write their reports to.
-    ///
-    /// # Errors
-    /// When it cannot be made.
     pub fn reports(&self) -> Result<PathBuf> {
         let directory = self.directory.join("reports");
         fs::create_dir_all(&directory)
@@ -367,48 +306,35 @@ impl Node {
         Ok(directory)
     }
 
-    /// Ends the runtime as a crash would.
-    ///
-    /// # Errors
-    /// When it cannot be ended.
     pub fn kill_runtime(&mut self) -> Result<()> {
         self.containerd.kill()
     }
 
-    /// Starts the runtime again, and connects to it.
-    ///
-    /// # Errors
-    /// When it does not become ready.
     pub fn restart_runtime(&mut self) -> Result<()> {
         self.containerd.restart()?;
         self.kubelet = self.another_kubelet()?;
         Ok(())
     }
 
-    /// Restarts the runtime with NRI switched off, as containerd 1.7 comes.
-    ///
-    /// # Errors
-    /// When it does not become ready.
+    /// containerd 1.7 has NRI disabled by default.
     pub fn restart_runtime_without_nri(&mut self) -> Result<()> {
         self.containerd.restart_without_nri()?;
         self.kubelet = self.another_kubelet()?;
         Ok(())
     }
 
-    /// The runtime itself: where its files are.
     #[must_use]
     pub fn containerd(&self) -> &Containerd {
         &self.containerd
     }
 
-    /// The runtime's log.
     #[must_use]
     pub fn runtime_log(&self) -> String {
         self.containerd.log()
     }
 }
 
-/// Removes pods through the runtime while it lives; failures can only be reported here.
+/// Removes pods through the runtime while it runs. Failures are only reported.
 impl Drop for Node {
     fn drop(&mut self) {
         let pods: Vec<Pod> = self.pods.iter().map(|running| running.pod.clone()).collect();

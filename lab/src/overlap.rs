@@ -15,34 +15,27 @@ use crate::cgroup;
 use crate::node::Node;
 use crate::plugin::Word;
 
-/// From one look to the next.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What was seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watched {
-    /// How often all containers were looked at.
+    /// Readings of all containers.
     pub looks: u64,
     /// The longest time between two looks, in milliseconds.
     pub longest: u64,
-    /// The first time that two containers met, in words: the containers, and where both might run.
+    /// The first overlap: the containers and their CPUs.
     pub met: Option<String>,
 }
 
-/// A running container.
 #[derive(Debug)]
 pub struct Member {
     name: String,
-    /// Whether it has CPUs for itself.
     exclusive: bool,
     /// Where the kernel says on which CPUs its processes may run.
     effective: PathBuf,
 }
 
-/// The running containers of a node with cgroup v2, with what the plugin has decided for them.
-///
-/// # Errors
-/// When one does not run any more, or the plugin's state cannot be read.
+/// Running containers with the plugin's decisions. Needs cgroup v2.
 pub fn members(node: &Node, plugin: &Word) -> Result<Vec<Member>> {
     let mut members = Vec::new();
     for running in node.pods() {
@@ -58,10 +51,7 @@ pub fn members(node: &Node, plugin: &Word) -> Result<Vec<Member>> {
     Ok(members)
 }
 
-/// Does the work, and looks at the containers until it is done.
-///
-/// # Errors
-/// Those of the work.
+/// Reads the containers' CPUs until `work` is done.
 pub fn watch(members: &[Member], work: impl FnOnce() -> Result<()>) -> Result<Watched> {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -90,7 +80,7 @@ fn look_until(members: &[Member], over: &AtomicBool) -> Watched {
     watched
 }
 
-/// Nothing for a container that has ended.
+/// None for a container that has ended.
 fn look(members: &[Member]) -> Vec<Option<CpuSet>> {
     let read = |member: &Member| fs::read_to_string(&member.effective).ok()?.trim().parse().ok();
     members.iter().map(read).collect()

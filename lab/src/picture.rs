@@ -12,7 +12,6 @@ use nri_cpu_manager::wording;
 
 use crate::view::{ContainerView, View};
 
-/// Draws a view of this machine.
 #[must_use]
 pub fn draw(view: &View, topology: &Topology, reserved: CpuSet, colour: bool) -> String {
     let exclusive: Vec<Tenant> = view
@@ -34,7 +33,7 @@ pub fn draw(view: &View, topology: &Topology, reserved: CpuSet, colour: bool) ->
     format!("{}\n{table}", text::draw(&picture, Style { width: WIDTH, colour }))
 }
 
-/// One line that says whether processes and decisions agree, and if not, where.
+/// Says whether processes and decisions agree, and where they do not.
 #[must_use]
 pub fn verdict(view: &View) -> String {
     let wrong = view.disagreements();
@@ -83,7 +82,7 @@ fn table(
     text
 }
 
-/// On which uncore caches a set of CPUs lies, and whether fewer would have done.
+/// The uncore caches of a set of CPUs, and whether fewer would suffice.
 fn spread(topology: &Topology, cpus: CpuSet) -> String {
     let caches = topology.uncores();
     let used: Vec<String> = caches

@@ -30,10 +30,10 @@ const FOLLOWS: Duration = Duration::from_secs(10);
 /// machine.
 const SAYS: Duration = Duration::from_secs(90);
 
-/// How long it may take to be back after the runtime.
+/// Time to reconnect after the runtime is back.
 const BACK: Duration = Duration::from_secs(30);
 
-/// What the pod of `manifests/release` says when it has nothing left to do.
+/// Logged by the pod of `manifests/release` when it has finished.
 const RELEASED: &str = "waiting for SIGTERM";
 
 /// The plugin's default state directory.
@@ -48,19 +48,19 @@ pub struct Player<'a> {
 }
 
 impl<'a> Player<'a> {
-    /// On this node, with this plugin. `tell` hears how long steps go.
+    /// `tell` receives progress.
     #[must_use]
     pub fn new(node: &'a mut Node, shipped: &'a Shipped, tell: &'a mut dyn FnMut(&str)) -> Self {
         Self { node, shipped, plugin: None, tell }
     }
 
-    /// What the plugin has logged, over all its starts.
+    /// Over all starts.
     #[must_use]
     pub fn plugin_log(&self) -> String {
         self.plugin.as_ref().map_or_else(String::new, |plugin| plugin.log())
     }
 
-    /// The logs of the runtime and, if there is one that keeps its own, of the plugin.
+    /// Of the runtime, and of the plugin if it logs to a file.
     #[must_use]
     pub fn logs(&self) -> Vec<PathBuf> {
         let plugin = self.plugin.as_ref().and_then(|plugin| plugin.word().log_path());
@@ -68,10 +68,6 @@ impl<'a> Player<'a> {
         std::iter::once(self.node.containerd().log_path()).chain(plugin).collect()
     }
 
-    /// Carries out one step.
-    ///
-    /// # Errors
-    /// When the lab, the runtime or the plugin fails at it.
     pub fn play(&mut self, step: &Step) -> Result<Outcome> {
         let what = step.describe();
         self.act(step).with_context(|| format!("step failed: {what}")).map_err(|error| match &self
@@ -85,20 +81,19 @@ impl<'a> Player<'a> {
         })
     }
 
-    /// The plugin, and the node that it is on.
+    /// Fails if there is no plugin on the node.
     fn plugin(&mut self) -> Result<(&mut dyn Instance, &mut Node)> {
         let plugin = self.plugin.as_deref_mut().context("there is no plugin on the node")?;
         Ok((plugin, self.node))
     }
 
-    /// Puts the plugin on the node, as a pod, in place of one that is there.
+    /// Replaces a plugin that is on the node.
     fn install(&mut self, manifests: &Manifests) -> Result<()> {
         self.uninstall()?;
         let daemon = DaemonPod::install(self.node, &self.shipped.image, manifests)?;
         self.plugin.insert(Box::new(daemon)).wait_until_ready(self.node)
     }
 
-    /// Starts the plugin again.
     fn start(&mut self) -> Result<()> {
         let (plugin, node) = self.plugin()?;
         plugin.start(node)?;
@@ -109,7 +104,7 @@ impl<'a> Player<'a> {
         self.plugin.take().map_or(Ok(()), |mut plugin| plugin.remove(self.node))
     }
 
-    /// Its pod must be ready, and end when it is asked to.
+    /// The pod must become ready, and end on SIGTERM.
     fn release(&mut self, containers: bool) -> Result<Outcome> {
         let manifests = Manifests::for_release(&self.shipped.manifests, containers)?;
         let applied = DaemonPod::apply(self.node, &self.shipped.image, &manifests);
@@ -319,7 +314,6 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// What is not as decided, in words.
     fn disagreements(&mut self) -> Result<Vec<String>> {
         let (plugin, node) = self.plugin()?;
         let online = fs::read_to_string("/sys/devices/system/cpu/online")

@@ -16,38 +16,31 @@ use crate::command::{command, last_lines, run};
 use crate::kubelet::config_map;
 use crate::process;
 
-/// The plugin's default address.
 const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9479);
 
-/// What the plugin's log says when it has taken over the node.
+/// Logged when the plugin has taken over the node.
 const READY: &str = "synchronised with";
 
 /// How to start a plugin.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// The program.
     pub program: PathBuf,
-    /// A directory for its configuration, state and log; kept between starts.
+    /// Configuration, state and log; kept between starts.
     pub directory: PathBuf,
-    /// The runtime's NRI socket.
     pub socket: PathBuf,
-    /// Its configuration, as YAML.
     pub config: String,
 }
 
-/// The configuration's file, in a directory that looks as the kubelet makes one for a ConfigMap.
+/// Laid out like a mounted ConfigMap.
 const CONFIG: &str = "config/config.yaml";
 
 impl Setup {
-    /// Writes the configuration as the kubelet changes a mounted ConfigMap.
-    ///
-    /// # Errors
-    /// When it cannot be written.
+    /// Like a kubelet that changes a mounted ConfigMap.
     pub fn write_config(&self) -> Result<()> {
         config_map::write(&self.directory.join("config"), [("config.yaml", self.config.as_str())])
     }
 
-    /// What plugins of this setup logged, over all starts.
+    /// Over all starts.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
@@ -58,32 +51,28 @@ impl Setup {
     }
 }
 
-/// A running plugin.
 #[derive(Debug)]
 pub struct Plugin {
     child: Child,
     word: Word,
 }
 
-/// What a plugin itself says, however it was started: its log and its state file.
+/// The log and the state file of a plugin, however it was started.
 #[derive(Debug, Clone)]
 pub struct Word {
-    /// None if it logs to the system's log, which the lab does not keep.
+    /// None if it logs to the system's log, which the lab does not read.
     log: Option<PathBuf>,
-    /// Where this start's part of the log begins.
+    /// Offset of this start in the log.
     start: usize,
-    /// The directory of the state file.
+    /// The state directory.
     state: PathBuf,
 }
 
-/// What the state file says of one container.
+/// An entry of the state file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Assignment {
-    /// The pod's name.
     pub pod: String,
-    /// The container's name in the pod.
     pub container: String,
-    /// Its exclusive CPUs.
     pub cpus: String,
 }
 
@@ -99,19 +88,12 @@ struct State {
 
 impl Plugin {
     /// Starts it and waits until it has synchronised with the runtime.
-    ///
-    /// # Errors
-    /// When it ends or does not synchronise; the error ends with the last lines of its log.
     pub fn start(setup: &Setup) -> Result<Self> {
         let mut plugin = Self::launch(setup)?;
         plugin.wait_for(READY, 1, Duration::from_secs(30))?;
         Ok(plugin)
     }
 
-    /// Starts it and does not wait.
-    ///
-    /// # Errors
-    /// When the program cannot be started.
     pub fn launch(setup: &Setup) -> Result<Self> {
         let config = setup.directory.join(CONFIG);
         let state = setup.directory.join("state");
@@ -135,25 +117,16 @@ impl Plugin {
         Ok(Self { child, word: Word { log: Some(log_path), start, state } })
     }
 
-    /// Waits until the log of this start has said `text` at least `count` times.
-    ///
-    /// # Errors
-    /// When the plugin ends before, or does not say so in time.
     pub fn wait_for(&mut self, text: &str, count: usize, patience: Duration) -> Result<Duration> {
         let word = self.word.clone();
         word.wait_for(text, count, patience, || self.ended())
     }
 
-    /// How it has ended, if it has.
-    ///
-    /// # Errors
-    /// When that cannot be found out.
     pub fn ended(&mut self) -> Result<Option<String>> {
         let ended = self.child.try_wait().context("cannot look after the plugin")?;
         Ok(ended.map(|status| status.to_string()))
     }
 
-    /// How often it has synchronised with a runtime since this start.
     #[must_use]
     pub fn synchronisations(&self) -> usize {
         self.word.synchronisations()
@@ -161,9 +134,6 @@ impl Plugin {
 
     /// Waits until it has synchronised `count` times since this start: once, and once more for each
     /// reconnection.
-    ///
-    /// # Errors
-    /// When it does not do so in time.
     pub fn wait_for_synchronisation(
         &mut self,
         count: usize,
@@ -172,10 +142,6 @@ impl Plugin {
         self.wait_for(READY, count, patience)
     }
 
-    /// Waits for it to end by itself.
-    ///
-    /// # Errors
-    /// When it still runs after `patience`.
     pub fn wait_for_end(&mut self, patience: Duration) -> Result<ExitStatus> {
         let start = Instant::now();
         while start.elapsed() < patience {
@@ -195,36 +161,25 @@ impl Plugin {
         process::end(&mut self.child, signal, Duration::from_secs(10))
     }
 
-    /// Its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it says itself.
     #[must_use]
     pub fn word(&self) -> &Word {
         &self.word
     }
 
-    /// What it logged since this start.
     #[must_use]
     pub fn log(&self) -> String {
         self.word.log()
     }
 
-    /// The exclusive assignments in its state file.
-    ///
-    /// # Errors
-    /// When the file cannot be read or understood.
     pub fn assignments(&self) -> Result<Vec<Assignment>> {
         self.word.assignments()
     }
 
-    /// The exclusive CPUs the state file gives to a container, if any.
-    ///
-    /// # Errors
-    /// As [`assignments`](Self::assignments).
     pub fn decided(&self, pod: &str, container: &str) -> Result<Option<CpuSet>> {
         self.word.decided(pod, container)
     }
@@ -238,28 +193,23 @@ impl Word {
         Self { log, start: 0, state }
     }
 
-    /// The file it logs to, if it does.
     #[must_use]
     pub fn log_path(&self) -> Option<&Path> {
         self.log.as_deref()
     }
 
-    /// What this program says of it as `nri-cpu-manager status`, run on the node.
-    ///
-    /// # Errors
-    /// When it fails.
+    /// Runs `nri-cpu-manager status` on the node.
     pub fn status(&self, program: &Path) -> Result<String> {
         run(command(program, ["status", "--state-dir"]).arg(&self.state))
     }
 
-    /// What was logged since this start, as far as the lab keeps it.
+    /// Since this start.
     #[must_use]
     pub fn log(&self) -> String {
         let text = self.log_path().and_then(|log| fs::read_to_string(log).ok()).unwrap_or_default();
         text.get(self.start..).unwrap_or_default().to_owned()
     }
 
-    /// How often it says it has synchronised with a runtime since this start.
     #[must_use]
     pub fn synchronisations(&self) -> usize {
         self.log().matches(READY).count()
@@ -267,9 +217,6 @@ impl Word {
 
     /// Waits until it says it has synchronised `count` times; `ended` tells how the plugin has
     /// ended, if it has.
-    ///
-    /// # Errors
-    /// When it ends before, or does not say so in time.
     pub fn wait_for_synchronisation(
         &self,
         count: usize,
@@ -279,10 +226,6 @@ impl Word {
         self.wait_for(READY, count, patience, ended)
     }
 
-    /// Waits until the log has said `text` at least `count` times.
-    ///
-    /// # Errors
-    /// When the plugin ends before, or does not say so in time.
     pub fn wait_for(
         &self,
         text: &str,
@@ -306,10 +249,6 @@ impl Word {
         Ok(start.elapsed())
     }
 
-    /// The exclusive assignments in the state file.
-    ///
-    /// # Errors
-    /// When the file cannot be read or understood.
     pub fn assignments(&self) -> Result<Vec<Assignment>> {
         let path = self.state.join("checkpoint.json");
         let text =
@@ -319,10 +258,6 @@ impl Word {
         Ok(checkpoint.state.containers)
     }
 
-    /// The exclusive CPUs the state file gives to a container, if any.
-    ///
-    /// # Errors
-    /// As [`assignments`](Self::assignments).
     pub fn decided(&self, pod: &str, container: &str) -> Result<Option<CpuSet>> {
         let assignments = self.assignments()?;
         let found = assignments.iter().find(|a| a.pod == pod && a.container == container);
@@ -334,18 +269,12 @@ impl Word {
 
 /// The answer to `GET path` at the plugin's default address: the status line, the head and the
 /// body.
-///
-/// # Errors
-/// When nothing listens there.
 pub fn fetch(path: &str) -> Result<String> {
     fetch_from(ADDRESS, path, Duration::from_secs(60))
 }
 
 /// As [`fetch`], from somewhere else. `patience` is for the connection and for each part of the
 /// answer.
-///
-/// # Errors
-/// When nothing listens there, or nothing comes in time.
 pub fn fetch_from(address: SocketAddr, path: &str, patience: Duration) -> Result<String> {
     let mut answer = String::new();
     let mut fetch = || -> std::io::Result<()> {
@@ -358,7 +287,7 @@ pub fn fetch_from(address: SocketAddr, path: &str, patience: Duration) -> Result
     Ok(answer)
 }
 
-/// A plugin that was not ended is ended with its test.
+/// Ends with its test.
 impl Drop for Plugin {
     fn drop(&mut self) {
         let _ = process::end(&mut self.child, Signal::SIGKILL, Duration::from_secs(5));

@@ -11,62 +11,56 @@ use crate::cgroup::driver::Driver;
 use crate::cri::wire;
 use crate::image;
 
-/// The period in which a quota of CPU time may be used, in microseconds.
+/// CFS period in microseconds.
 pub const CPU_PERIOD: i64 = 100_000;
 
-/// Kubernetes' quality-of-service class of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Qos {
-    /// Every container's limits equal its requests, for CPU and memory.
+    /// Limits equal requests for CPU and memory in every container.
     Guaranteed,
-    /// Something is requested or limited.
     Burstable,
-    /// Nothing is.
     BestEffort,
 }
 
-/// A container of a [`Pod`].
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct Container {
-    /// Its name, unique in the pod.
     pub name: String,
-    /// Requested CPUs, in thousandths.
+    /// Milli-CPUs.
     pub cpu_request: i64,
-    /// The most it may use, in thousandths; 0 means no limit.
+    /// Milli-CPUs; 0 means no limit.
     pub cpu_limit: i64,
-    /// Requested memory in bytes.
     pub memory_request: i64,
-    /// Memory limit in bytes; 0 means no limit.
+    /// Bytes; 0 means no limit.
     pub memory_limit: i64,
     /// The CPUs that the kubelet names for it; empty unless the kubelet's own CPU manager is
     /// active.
     #[serde(default)]
     pub kubelet_cpus: String,
-    /// The owner of the processes.
+    /// User id of the processes.
     #[serde(default)]
     pub user: i64,
-    /// What it runs; empty means the image's own entry point.
+    /// Empty for the entry point of the image.
     pub command: Vec<String>,
-    /// Directories of the host, as (path on the host, path in the container).
+    /// Host directories: path on the host, path in the container.
     pub mounts: Vec<(String, String)>,
 }
 
 const MIB: i64 = 1 << 20;
 
 impl Container {
-    /// Requests and limits are equal: `milli` thousandths of a CPU and 64 MiB.
+    /// Requests and limits of `milli` milli-CPUs and 64 MiB.
     #[must_use]
     pub fn guaranteed(name: &str, milli: i64) -> Self {
         Self { cpu_limit: milli, memory_limit: 64 * MIB, ..Self::burstable(name, milli) }
     }
 
-    /// `milli` thousandths of a CPU and 64 MiB are requested, nothing is limited.
+    /// Requests of `milli` milli-CPUs and 64 MiB, no limits.
     #[must_use]
     pub fn burstable(name: &str, milli: i64) -> Self {
         Self { cpu_request: milli, memory_request: 64 * MIB, ..Self::best_effort(name) }
     }
 
-    /// Nothing is requested.
+    /// No requests and no limits.
     #[must_use]
     pub fn best_effort(name: &str) -> Self {
         Self {
@@ -104,7 +98,7 @@ impl Container {
         self
     }
 
-    /// What the kubelet asks the runtime for.
+    /// The resources that the kubelet sends to the runtime.
     #[must_use]
     pub fn resources(&self, qos: Qos, node_memory: i64) -> wire::LinuxContainerResources {
         let exclusive = qos == Qos::Guaranteed && self.cpu_limit % 1000 == 0;
@@ -125,16 +119,13 @@ impl Container {
     }
 }
 
-/// A pod, as a scheduler would hand it to the node.
+/// A pod as the scheduler assigns it to the node.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct Pod {
-    /// Its name.
     pub name: String,
     /// Its unique id.
     pub uid: String,
-    /// Its namespace.
     pub namespace: String,
-    /// Its containers, in the order in which they start.
     pub containers: Vec<Container>,
     /// Resources of the pod itself, in thousandths of a CPU; nothing if they are the sum of its
     /// containers' requests.
@@ -143,14 +134,14 @@ pub struct Pod {
     /// Annotations that its author wrote.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
-    /// CPU overhead of the pod itself, in thousandths; 0 means none.
+    /// Milli-CPUs; 0 means none.
     pub overhead: i64,
     /// Whether its containers see the host's processes.
     pub host_pid: bool,
-    /// Whether it comes from a file on the node and not from the API server.
+    /// A static pod: from a file on the node, not from the API server.
     #[serde(default)]
     pub is_static: bool,
-    /// How its cgroup is made and named: the node's way.
+    /// The node's cgroup driver.
     pub driver: Driver,
 }
 
@@ -173,14 +164,14 @@ impl Pod {
         }
     }
 
-    /// The same pod with resources of its own: in thousandths of a CPU.
+    /// Sets pod-level resources, in milli-CPUs.
     #[must_use]
     pub fn within(mut self, milli: i64) -> Self {
         self.budget = Some(milli);
         self
     }
 
-    /// The same pod with a wish of the plugin's: a key and a value.
+    /// Adds a pod annotation of the plugin.
     #[must_use]
     pub fn wishing(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(format!("{key}.cpu-manager.nri.io/pod"), value.to_owned());
@@ -194,7 +185,7 @@ impl Pod {
         self
     }
 
-    /// The same pod, as a static one: its uid is the hash of its file, without dashes.
+    /// A static pod: its uid is the hash of its file, without dashes.
     #[must_use]
     pub fn from_file(mut self) -> Self {
         self.is_static = true;
@@ -211,7 +202,6 @@ impl Pod {
         }
     }
 
-    /// The class that follows from the containers' requests and limits.
     #[must_use]
     pub fn qos(&self) -> Qos {
         let guaranteed = |c: &Container| {
@@ -231,7 +221,7 @@ impl Pod {
         }
     }
 
-    /// The pod's cgroup, as the kubelet's drivers name it.
+    /// Named as by the kubelet's cgroup drivers.
     #[must_use]
     pub fn cgroup_parent(&self) -> String {
         let class = match self.qos() {
@@ -248,7 +238,7 @@ impl Pod {
         }
     }
 
-    /// What all containers ask for together: it goes with the sandbox, and into the pod's cgroup.
+    /// The sum over all containers, sent with the sandbox and written to the pod's cgroup.
     #[must_use]
     pub fn resources(&self) -> wire::LinuxContainerResources {
         let sum = |field: fn(&Container) -> i64| self.containers.iter().map(field).sum::<i64>();
@@ -297,7 +287,6 @@ impl Pod {
         }
     }
 
-    /// One of the pod's containers.
     #[must_use]
     pub fn container(
         &self,
@@ -362,7 +351,7 @@ impl Pod {
     }
 }
 
-/// CPU shares of a request: 1024 a CPU, at least 2.
+/// The kubelet's formula: 1024 per CPU, at least 2.
 #[must_use]
 pub fn shares(milli: i64) -> i64 {
     (milli * 1024 / 1000).clamp(2, 262_144)

@@ -37,20 +37,19 @@ pub fn end(child: &mut Child, first: Signal, patience: Duration) -> Result<ExitS
     }
 }
 
-/// The ids of all processes.
 #[must_use]
 pub fn all() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Whether a process exists and is not merely waiting to be collected by its parent.
+/// False for zombies.
 #[must_use]
 pub fn is_alive(pid: u32) -> bool {
     status_field(pid, "State").is_some_and(|state| !state.starts_with(['Z', 'X']))
 }
 
-/// When a process was born, in the kernel's ticks since boot: together with its id it is unique.
+/// Start time in the kernel's ticks since boot. With the pid it identifies a process.
 #[must_use]
 pub fn born(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -58,16 +57,12 @@ pub fn born(pid: u32) -> Option<u64> {
     text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// The parent of a process.
 #[must_use]
 pub fn parent(pid: u32) -> Option<u32> {
     status_field(pid, "PPid")?.parse().ok()
 }
 
-/// Where a process may run, in the kernel's own words: `Cpus_allowed_list` of its status.
-///
-/// # Errors
-/// When the process is gone.
+/// `Cpus_allowed_list` of its status.
 pub fn allowed(pid: u32) -> Result<CpuSet> {
     let list =
         status_field(pid, "Cpus_allowed_list").with_context(|| format!("process {pid} is gone"))?;
@@ -76,9 +71,6 @@ pub fn allowed(pid: u32) -> Result<CpuSet> {
 
 /// Where these threads may run, which must be the same CPUs for all of them; one that has ended
 /// runs nowhere. They are read again while the plugin may be changing one after the other.
-///
-/// # Errors
-/// When all are gone, or they do not agree: the error names one of each kind.
 pub fn allowed_together(threads: impl Fn() -> Result<Vec<u32>>) -> Result<CpuSet> {
     let deadline = Instant::now() + Duration::from_secs(1);
     loop {
@@ -98,18 +90,12 @@ pub fn allowed_together(threads: impl Fn() -> Result<Vec<u32>>) -> Result<CpuSet
     }
 }
 
-/// The NUMA nodes that a process may have memory of: `Mems_allowed_list` of its status.
-///
-/// # Errors
-/// When the process is gone.
+/// `Mems_allowed_list` of its status.
 pub fn mems(pid: u32) -> Result<String> {
     status_field(pid, "Mems_allowed_list").with_context(|| format!("process {pid} is gone"))
 }
 
-/// What is in the environment that a process was started with and begins with `prefix`, sorted.
-///
-/// # Errors
-/// When the process is gone.
+/// Variables of the initial environment that start with `prefix`, sorted.
 pub fn environment(pid: u32, prefix: &str) -> Result<Vec<String>> {
     let bytes = fs::read(format!("/proc/{pid}/environ"))
         .with_context(|| format!("cannot read the environment of process {pid}"))?;
@@ -120,10 +106,6 @@ pub fn environment(pid: u32, prefix: &str) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Resident memory of a process in KiB.
-///
-/// # Errors
-/// When the process is gone.
 pub fn resident_kib(pid: u32) -> Result<u64> {
     let text = status_field(pid, "VmRSS").with_context(|| format!("process {pid} is gone"))?;
     let Some(Ok(number)) = text.split_whitespace().next().map(str::parse) else {
@@ -132,7 +114,6 @@ pub fn resident_kib(pid: u32) -> Result<u64> {
     Ok(number)
 }
 
-/// A field of `/proc/PID/status`.
 pub(crate) fn status_field(pid: u32, field: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     text.lines()

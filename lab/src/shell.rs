@@ -15,15 +15,14 @@ use crate::step::{Outcome, Step};
 use crate::view::View;
 use crate::vm::{self, Machine};
 
-/// What the person at the terminal can choose.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// A machine's name, or a file's path.
+    /// Name of a machine, or path of a machine file
     pub machine: String,
-    /// What runs on it.
+    /// Software of the VM
     #[command(flatten)]
     pub software: Software,
-    /// The plugin's configuration; without it the policy is static, and the first core reserved.
+    /// File with the plugin's configuration; default: static policy, first core reserved
     #[arg(long)]
     pub config: Option<std::path::PathBuf>,
 }
@@ -41,10 +40,7 @@ topology             the machine, as the plugin draws it
 exit                 switch the server off
 ";
 
-/// Boots a server and connects it with standard input and output.
-///
-/// # Errors
-/// When it does not boot.
+/// Boots a VM and connects its shell with standard input and output.
 pub fn start(options: &Options) -> Result<()> {
     let binaries = Binaries::build()?;
     let machine = Machine::load(&options.machine)?;
@@ -57,9 +53,6 @@ pub fn start(options: &Options) -> Result<()> {
 }
 
 /// In the guest: answers lines of `input` until it ends, or says so.
-///
-/// # Errors
-/// When the answers cannot be written.
 pub(crate) fn serve(
     player: &mut Player<'_>,
     input: impl BufRead,
@@ -111,7 +104,7 @@ fn answer(player: &mut Player<'_>, line: &str, words: &[&str]) -> Result<String>
     })
 }
 
-/// As a kubelet would: Guaranteed where every container asks for something.
+/// Guaranteed if one container has whole CPUs, as all have limits then.
 fn pod(name: &str, amounts: &[&str]) -> Result<Pod> {
     let amounts = amounts.iter().map(|text| milli(text)).collect::<Result<Vec<i64>>>()?;
     let shares = |milli: i64| milli % 1000 != 0;

@@ -3,28 +3,27 @@
 use crate::cgroup::Driver;
 use crate::containerd::Version;
 
-/// What runs on a virtual server.
+/// Software of a virtual machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args, serde::Serialize, serde::Deserialize)]
 pub struct Software {
-    /// Which generation of containerd.
+    /// containerd version
     #[arg(long = "runtime", value_enum, default_value_t = Version::V2_1)]
     pub version: Version,
-    /// What runs its containers.
+    /// OCI runtime
     #[arg(long, value_enum, default_value_t = Oci::Runc)]
     pub oci: Oci,
-    /// How cgroups are made. With systemd's it is the first process, as on most nodes.
+    /// cgroup driver; with systemd, systemd is the init process
     #[arg(long, value_enum, default_value_t = Driver::Cgroupfs)]
     pub driver: Driver,
 }
 
-/// An OCI runtime.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize,
 )]
 pub enum Oci {
-    /// containerd's usual one.
+    /// containerd's default
     Runc,
-    /// A smaller and faster one.
+    /// Smaller and faster
     Crun,
 }
 
@@ -34,10 +33,9 @@ impl From<Version> for Software {
     }
 }
 
-/// In the guest's root: containerd 1.7 beside the 2.1 of its distribution.
+/// The guest's root has containerd 1.7 here and the distribution's 2.1 in /usr/bin.
 pub(crate) const CONTAINERD_1_7: &str = "/opt/containerd-1.7";
 
-/// The directory of containerd's programs in the guest's root.
 pub(crate) fn programs(version: Version) -> &'static str {
     match version {
         Version::V1_7 => CONTAINERD_1_7,

@@ -15,56 +15,49 @@ use crate::plugin::Word;
 use crate::pod::Qos;
 use crate::process;
 
-/// How long busy processes are watched.
+/// How long busy processes are observed.
 const WINDOW: Duration = Duration::from_millis(500);
 
 /// A node at one moment. CPU sets are in the kernel's list format.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
-    /// Its processors, as Linux tells them.
+    /// Read from `/sys` by the lab.
     pub hardware: Hardware,
-    /// The same as the plugin's reader has it.
+    /// Read from `/sys` by the plugin's reader.
     pub read: Hardware,
-    /// What is always busy, in the order in which it was started.
+    /// In the order of their start.
     pub busy: Vec<BusyView>,
-    /// Every running container, in the order in which they were started.
+    /// Running containers in the order of their start.
     pub containers: Vec<ContainerView>,
 }
 
-/// A busy process, in a pod or outside of all pods.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BusyView {
-    /// Its name.
     pub name: String,
-    /// `Cpus_allowed_list`.
     pub allowed: String,
-    /// The CPUs it ran on during half a second.
+    /// CPUs it ran on within half a second.
     pub ran: String,
-    /// What is written in its cgroup as its CPUs.
+    /// Its cgroup's `cpuset.cpus`.
     pub set: String,
 }
 
-/// A container at one moment.
+/// A running container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerView {
-    /// The pod's name.
     pub pod: String,
-    /// The container's name in the pod.
     pub container: String,
-    /// The pod's class.
     pub qos: Qos,
-    /// Requested CPUs, in thousandths.
     pub request: i64,
-    /// `Cpus_allowed_list` of all threads of its processes.
+    /// `Cpus_allowed_list` of all threads of all processes.
     pub allowed: String,
-    /// The CFS quota of its cgroup, in thousandths of a CPU; nothing if it has none.
+    /// CFS quota of its cgroup in milli-CPUs; None if it has none.
     pub quota: Option<i64>,
-    /// The exclusive CPUs in the plugin's state file; nothing for a shared container.
+    /// Exclusive CPUs in the plugin's state file; None for a shared container.
     pub decided: Option<String>,
     /// `Mems_allowed_list` of its first process.
     #[serde(default)]
     pub mems: String,
-    /// The plugin's variables in the environment of its first process: `NAME=VALUE`, in order.
+    /// The plugin's variables in the environment of the first process, sorted.
     #[serde(default)]
     pub environment: Vec<String>,
 }
@@ -72,9 +65,6 @@ pub struct ContainerView {
 impl ContainerView {
     /// Looks at every running container of a node, beside the word of its plugin. Without one
     /// nothing is decided.
-    ///
-    /// # Errors
-    /// When a container does not run, or the plugin's state file cannot be read.
     pub fn all(node: &Node, plugin: Option<&Word>) -> Result<Vec<Self>> {
         let mut containers = Vec::new();
         for running in node.pods() {
@@ -100,10 +90,7 @@ impl ContainerView {
 }
 
 impl View {
-    /// Looks at a node, beside the word of its plugin. Without one nothing is decided.
-    ///
-    /// # Errors
-    /// When a container does not run, or the plugin's state file cannot be read.
+    /// Without a plugin, no container has a decision.
     pub fn of(node: &Node, plugin: Option<&Word>) -> Result<Self> {
         let sys = Path::new("/sys");
         let reading = sysfs::read(sys).context("cannot read this machine's topology")?;
@@ -122,19 +109,17 @@ impl View {
         Ok(Self { hardware: Hardware::read(sys)?, read: Hardware::of(&topology), busy, containers })
     }
 
-    /// Where the process of a pod's first container may run.
     #[must_use]
     pub fn allowed(&self, pod: &str) -> &str {
         self.containers.iter().find(|c| c.pod == pod).map_or("(not there)", |c| &c.allowed)
     }
 
-    /// The CFS quota of a pod's first container, in thousandths of a CPU.
+    /// CFS quota of a pod's first container in milli-CPUs.
     #[must_use]
     pub fn quota(&self, pod: &str) -> Option<i64> {
         self.containers.iter().find(|c| c.pod == pod).and_then(|c| c.quota)
     }
 
-    /// A busy process: where it may run, and where it ran.
     #[must_use]
     pub fn busy(&self, name: &str) -> (&str, &str) {
         self.busy
@@ -143,7 +128,7 @@ impl View {
             .map_or(("(not there)", ""), |b| (&b.allowed, &b.ran))
     }
 
-    /// Every place where a process and a decision do not agree: as [`disagreements`].
+    /// See [`disagreements`].
     #[must_use]
     pub fn disagreements(&self) -> Vec<String> {
         disagreements(self.hardware.online.parse().unwrap_or_default(), &self.containers)

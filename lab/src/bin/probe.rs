@@ -80,7 +80,7 @@ fn spin(file: &str, threads: usize, go: Option<String>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The time counts for a CPU only if the thread was on it both before and after reading the clock.
+/// The time counts only if the thread was on the CPU both before and after reading the clock.
 fn record(file: &File) {
     let (before, now, after) = (sched_getcpu(), monotonic(), sched_getcpu());
     if let (Ok(before), Ok(after)) = (before, after)

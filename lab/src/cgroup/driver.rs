@@ -13,15 +13,15 @@
     clap::ValueEnum,
 )]
 pub enum Driver {
-    /// Directories.
+    /// cgroup directories
     #[default]
     Cgroupfs,
-    /// Units of systemd.
+    /// systemd units
     Systemd,
 }
 
 impl Driver {
-    /// As the kubelet's configuration names it.
+    /// As in the kubelet's configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

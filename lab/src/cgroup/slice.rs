@@ -18,11 +18,11 @@ use crate::command::{command, run};
 
 const KUBEPODS: &str = "kubepods.slice";
 const CLASSES: [&str; 2] = ["kubepods-burstable.slice", "kubepods-besteffort.slice"];
-/// As transient units are kept: until the machine is switched off.
+/// Lost at a reboot, like transient units.
 const UNITS: &str = "/run/systemd/system";
 const SET: &str = "/run/systemd/system.control";
 
-/// Held by the thread that makes or ends slices: several kubelets of a storm share the classes.
+/// Held while slices start or end: several kubelets of a storm share the classes.
 static TURN: Mutex<()> = Mutex::new(());
 
 pub(super) fn prepare() -> Result<()> {
@@ -33,7 +33,7 @@ pub(super) fn prepare() -> Result<()> {
     write(&Path::new(ROOT).join(KUBEPODS).join("cpuset.cpus"), online.trim())
 }
 
-/// Starts the slice of a pod with these properties, and before it that of its class.
+/// Starts the slice of the class first if it does not exist.
 pub(super) fn add(name: &str, properties: &str) -> Result<()> {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(class) = class_of(name).filter(|class| !directory(class).exists()) {
@@ -47,7 +47,7 @@ pub(super) fn set(name: &str, property: &str) -> Result<()> {
     systemctl(&["set-property", "--runtime", name, property])
 }
 
-/// Ends the slice of a pod, and that of its class if no pod is left in it.
+/// Also ends the slice of its class if that has no pods left.
 pub(super) fn remove(name: &str) -> Result<()> {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     stop(name)?;
@@ -57,12 +57,11 @@ pub(super) fn remove(name: &str) -> Result<()> {
     weigh_classes()
 }
 
-/// Has systemd realise all slices.
 pub(super) fn realise() -> Result<()> {
     systemctl(&["daemon-reload"])
 }
 
-/// Starts a slice and gives it the controllers that the kubelet's have.
+/// Starts a slice and enables the kubelet's controllers.
 fn start(name: &str, properties: &str) -> Result<()> {
     let unit = format!(
         "[Unit]\nDefaultDependencies=no\n[Slice]\nCPUAccounting=yes\nMemoryAccounting=yes\n\
@@ -103,7 +102,7 @@ fn weigh_classes() -> Result<()> {
     Ok(())
 }
 
-/// `None` for a Guaranteed pod.
+/// None for a Guaranteed pod.
 fn class_of(pod: &str) -> Option<&'static str> {
     let is_below =
         |class: &&&str| pod.starts_with(&format!("{}-", class.trim_end_matches(".slice")));
@@ -119,7 +118,7 @@ fn systemctl(arguments: &[&str]) -> Result<()> {
     run(&mut command("systemctl", arguments)).map(|_| ())
 }
 
-/// `a-b-c.slice` lies in `a-b.slice`, and that in `a.slice`.
+/// `a-b-c.slice` is in `a-b.slice`, which is in `a.slice`.
 fn directory(name: &str) -> PathBuf {
     let stem = name.trim_end_matches(".slice");
     let dashes = stem.match_indices('-').map(|(at, _)| at).chain([stem.len()]);

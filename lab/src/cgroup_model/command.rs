@@ -11,26 +11,22 @@ use crate::software::Software;
 use crate::step::{Outcome, Step};
 use crate::vm::{self, Machine};
 
-/// What the person at the terminal can choose.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// A name of `lab/machines`, or a file's path.
+    /// Name of a machine, or path of a machine file
     pub machine: String,
-    /// Where the actions come from.
+    /// Seed of the random actions
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Random actions.
+    /// Number of random actions
     #[arg(long, default_value_t = 5000)]
     pub steps: usize,
-    /// What runs there: the first process may be systemd.
+    /// Software of the VM
     #[command(flatten)]
     pub software: Software,
 }
 
-/// Compares on a virtual server. The last line of standard output is the result.
-///
-/// # Errors
-/// When the lab fails, or model and kernel differ.
+/// The last line of standard output is the result.
 pub fn run(options: &Options) -> Result<()> {
     let Options { machine, seed, steps, software } = options.clone();
     let binaries = Binaries::build()?;

@@ -22,23 +22,23 @@ use crate::cgroup::{ROOT, read, write};
 use crate::command::command;
 use crate::process;
 
-/// Groups' names. `a.b` sorts between `a` and what is in `a`.
+/// Names of cgroups. `a.b` sorts between `a` and the children of `a`.
 const NAMES: [&str; 3] = ["a", "a.b", "b"];
 const DEPTH: usize = 4;
-/// Groups at the same time, at most: each costs two reads after every action.
+/// Most cgroups at one time: each costs two reads after every action.
 const GROUPS: usize = 16;
-/// Actions that a difference is reported with.
+/// Actions reported with a difference.
 const HISTORY: usize = 30;
 const OK: &str = "ok";
 
 #[derive(Debug, Clone)]
 enum Action {
     Write(CgroupPath, CpuSet),
-    /// Also makes the groups above it that do not exist.
+    /// Also creates missing parents.
     Make(CgroupPath),
-    /// With all groups below it.
+    /// With all descendants.
     Remove(CgroupPath),
-    /// A process in the group.
+    /// Starts a process in the cgroup.
     Start(CgroupPath),
     End(CgroupPath),
     SetOnline(usize, bool),
@@ -74,9 +74,6 @@ impl Action {
 
 /// Carries out random actions until model and kernel differ, or all are done. Its groups lie beside
 /// those of the kubelet and the runtime; none is left.
-///
-/// # Errors
-/// When the kernel refuses what is no write of CPUs.
 pub(crate) fn compare(settings: &Settings) -> Result<Comparison> {
     let Settings { seed, steps } = *settings;
     let mut driver = Driver::new(seed)?;
@@ -113,10 +110,10 @@ fn describe(tree: &Tree, group: &CgroupPath) -> String {
     format!("{group}: cpus {cpus:?}, effective {}{populated}", tree.effective(group))
 }
 
-/// A process in a group of the kernel's.
+/// A process in a cgroup of the kernel.
 struct Process {
     child: Child,
-    /// Its group's effective CPUs when it was last compared.
+    /// Effective CPUs of its cgroup at the last comparison.
     effective: CpuSet,
     /// CPUs that may be in its own set beside these. The kernel does not touch the set of a process
     /// that is moved between groups with the same effective CPUs (`cpuset_attach` of
@@ -125,7 +122,6 @@ struct Process {
     kept: CpuSet,
 }
 
-/// Both sides, and the processes in the kernel's groups.
 struct Driver {
     rng: Rng,
     tree: Tree,
@@ -141,7 +137,7 @@ impl Driver {
         Ok(Self { rng: Rng::with_seed(seed), tree, online, processes: BTreeMap::new() })
     }
 
-    /// An action that the kernel can carry out, or a write that it may refuse.
+    /// A valid action, or a write that the kernel may refuse.
     fn choose(&mut self) -> Action {
         loop {
             let action = match self.rng.u8(..100) {
@@ -165,7 +161,7 @@ impl Driver {
         Some(Action::Write(group, self.list()))
     }
 
-    /// A group with processes has no groups in it: the kernel allows only one of both.
+    /// The kernel allows either processes or child cgroups.
     fn make(&mut self) -> Option<Action> {
         let group = self.any();
         let inside = group.ancestors().iter().any(|above| self.processes.contains_key(above));
@@ -182,7 +178,7 @@ impl Driver {
         is_leaf.then_some(Action::Start(group))
     }
 
-    /// CPU 0 cannot go.
+    /// CPU 0 cannot go offline.
     fn set_online(&mut self) -> Option<Action> {
         let cpu = self.rng.choice(self.tree.possible().iter().skip(1).collect::<Vec<_>>())?;
         Some(Action::SetOnline(cpu, !self.online.contains(cpu)))
@@ -193,7 +189,7 @@ impl Driver {
         self.rng.choice(groups).cloned()
     }
 
-    /// Any path, whether there is such a group or not.
+    /// Any path, whether the cgroup exists or not.
     fn any(&mut self) -> CgroupPath {
         loop {
             let depth = self.rng.usize(1..=DEPTH);
@@ -226,7 +222,7 @@ impl Driver {
         cpus
     }
 
-    /// Carries an action out on both sides. What comes of it in the model, and what the kernel says.
+    /// Returns the results of the model and of the kernel.
     fn act(&mut self, action: &Action) -> Result<(String, String)> {
         let mut results = (OK.to_owned(), OK.to_owned());
         match action {
@@ -295,7 +291,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Where the kernel's groups and processes are not as the model's.
+    /// Differences between the kernel and the model.
     fn differences(&mut self, comparison: &mut Comparison) -> Result<Vec<String>> {
         let mut differs = Vec::new();
         let mut check = |what: String, found: &str, expected: CpuSet| {
@@ -370,7 +366,6 @@ fn directory(group: &CgroupPath) -> PathBuf {
     Path::new(ROOT).join(group.as_str())
 }
 
-/// The machine's CPUs that are `online` or `possible`.
 fn cpus(which: &str) -> Result<CpuSet> {
     let path = format!("/sys/devices/system/cpu/{which}");
     read(Path::new(&path))?.parse().with_context(|| format!("{path} is strange"))

@@ -16,60 +16,52 @@ use crate::software::Software;
 use crate::step::{Outcome, Step};
 use crate::vm::{self, Machine};
 
-/// CPUs of a virtual server, unless `--cpus` says otherwise.
+/// Default of `--cpus`.
 const CPUS: usize = 16;
 
-/// What the person at the terminal can choose.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// How often the plugin is killed, or the runtime, or both
+    /// How often the plugin, the runtime or both are killed
     #[arg(long, default_value_t = 30)]
     pub kills: u64,
-    /// Containers created between two kills, on average.
+    /// Containers created between two kills, on average
     #[arg(long, default_value_t = 10)]
     pub creations_per_kill: u64,
-    /// Where the choices come from; the interleaving of the threads does not.
+    /// Seed of the random choices; threads interleave differently each time
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Kubelets at work at the same time.
+    /// Number of concurrent kubelets
     #[arg(long, default_value_t = 4)]
     pub workers: usize,
-    /// On a virtual server with CPUs to fight for, or on this machine.
+    /// Where to run: on a virtual machine or on this machine
     #[arg(long, value_enum, default_value_t = Place::Server)]
     pub on: Place,
-    /// CPUs of the virtual server.
+    /// CPUs of the virtual machine
     #[arg(long, default_value_t = CPUS)]
     pub cpus: usize,
-    /// What runs there; on this machine only the generation of containerd can be chosen.
+    /// Software of the virtual machine; on this machine only --runtime applies
     #[command(flatten)]
     pub software: Software,
-    /// Another plugin than the one built here.
+    /// Plugin binary to use instead of the one built here
     #[arg(long)]
     pub plugin: Option<PathBuf>,
-    /// What keeps others off exclusive CPUs, as in the configuration.
+    /// Exclusivity mechanism, as in the configuration
     #[arg(long, value_parser = ["runtime", "groups", "auto", "kernel"], default_value = "auto")]
     pub exclusivity: String,
-    /// More of the plugin's configuration, as YAML.
+    /// Additional configuration of the plugin, as YAML
     #[arg(long, default_value = "")]
     pub config: String,
-    /// The plugin runs as it ships: as the pod of the manifests, with no privileges but those.
+    /// Run the plugin in its pod, as shipped
     #[arg(long)]
     pub confined: bool,
 }
 
-/// Where a storm takes place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Place {
-    /// A virtual server.
     Server,
-    /// This machine.
     Host,
 }
 
-/// Runs it. The last line of standard output is the result.
-///
-/// # Errors
-/// When the lab fails, or a promise was broken.
 pub fn run(options: &Options) -> Result<()> {
     let mut binaries = Binaries::build()?;
     if let Some(plugin) = &options.plugin {

@@ -10,9 +10,6 @@ use crate::scenario::exclusive;
 ///
 /// One container asks for all; where that is refused, for half of what is left, until single CPUs
 /// are refused.
-///
-/// # Errors
-/// When a container cannot be removed, or its process not be looked at.
 pub(super) fn lost(node: &mut Node, reserved: CpuSet) -> Result<u64> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online")
         .context("cannot read the online CPUs")?;

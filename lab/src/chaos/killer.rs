@@ -14,20 +14,20 @@ use crate::instance::Instance;
 use crate::node::Node;
 use crate::scenario;
 
-/// The pod that makes something happen when all rest.
+/// A pod that makes an event happen while all else rests.
 const NUDGE: &str = "nudge";
 
-/// Of eight kills one is the runtime's, and one both's.
+/// One kill in eight hits the runtime, and one hits both.
 const RUNTIME: u8 = 0;
 const BOTH: u8 = 1;
-/// After so many kills everything rests, and is looked at.
+/// All activity stops for a check after so many kills.
 const REST: u64 = 20;
-/// A storm that has fallen calm is no reason to wait for ever.
+/// Longest wait for creations, in case they have stopped.
 const CALM: Duration = Duration::from_secs(10);
-/// How long a plugin may take to come back on an emulated machine that is busy.
+/// Includes a busy machine with emulated CPUs.
 const BACK: Duration = Duration::from_secs(60);
 
-/// The plugin runs at the end, as it does at the beginning.
+/// The plugin runs at the end, as at the start.
 pub(super) fn run(
     storm: &Storm<'_>,
     node: &mut Node,
@@ -75,7 +75,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// The storm is told first: a call that is lost from then on may have been carried out.
+/// Counted first: a call that is lost from then on may have been carried out.
 fn kill_runtime(storm: &Storm<'_>, node: &mut Node, rng: &mut Rng) -> Result<()> {
     storm.turns.fetch_add(1, Ordering::SeqCst);
     node.kill_runtime()?;
@@ -85,7 +85,6 @@ fn kill_runtime(storm: &Storm<'_>, node: &mut Node, rng: &mut Rng) -> Result<()>
     Ok(())
 }
 
-/// Until so many containers more have been created.
 fn wait_for(storm: &Storm<'_>, creations: u64) {
     let target = storm.creations.load(Ordering::Relaxed) + creations;
     let start = Instant::now();
@@ -95,7 +94,7 @@ fn wait_for(storm: &Storm<'_>, creations: u64) {
     }
 }
 
-/// Something that the plugin is asked about and that changes nothing.
+/// An event that changes nothing.
 fn nudge(node: &mut Node) -> Result<()> {
     node.run(&scenario::shared(NUDGE))?;
     node.remove(NUDGE)

@@ -37,9 +37,8 @@ mod witness;
 use storm::Storm;
 pub use summary::{Settings, Summary};
 
-/// Lines of each log that are kept.
 const LOGGED: usize = 5000;
-/// How often the groups of classes are written anew, in milliseconds: at random, at most.
+/// Longest pause between two rewrites of the class cgroups, in milliseconds.
 const REALISED: u64 = 10_000;
 
 /// Lets the storm loose on a node that is empty but for the plugin, which runs afterwards, too.

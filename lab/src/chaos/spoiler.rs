@@ -15,12 +15,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::storm::{NAMESPACE, Storm};
 
-/// One in so many creations is refused.
+/// One creation in so many is refused.
 const ONE_IN: u32 = 12;
-/// At most so many creations of one container in a row.
+/// Most refusals of one container in a row.
 const IN_A_ROW: u32 = 4;
 
-/// Goes on until the storm is over.
+/// Runs until the storm is over.
 pub(super) fn run(storm: &Storm<'_>, socket: PathBuf) -> Result<()> {
     let identity = Identity::new("spoiler", "95")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -38,7 +38,7 @@ pub(super) fn run(storm: &Storm<'_>, socket: PathBuf) -> Result<()> {
     ended.context("the plugin that refuses ended")
 }
 
-/// Until the runtime asks no more. A caller that has stopped waiting gets no answer.
+/// Until the runtime disconnects. A caller that has stopped waiting gets no answer.
 async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
     let mut mood = Mood { rng: Rng::with_seed(storm.settings.seed), due: BTreeMap::new() };
     while let Some(message) = inbox.recv().await {
@@ -66,10 +66,9 @@ async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
     }
 }
 
-/// What is refused, and how often yet.
 struct Mood {
     rng: Rng,
-    /// By pod and container.
+    /// Refusals to come, by pod and container.
     due: BTreeMap<(String, String), u32>,
 }
 

@@ -15,21 +15,20 @@ use crate::node::Node;
 /// own.
 pub(super) const NAMESPACE: &str = "storm";
 
-/// A storm ends when so many creations have failed before one succeeded.
+/// Failed creations without a success that end a storm.
 const HOPELESS: u64 = 10;
 
 fn is_hopeless(creations: u64, failures: u64) -> bool {
     creations == 0 && failures >= HOPELESS
 }
 
-/// A storm that goes on.
 pub(super) struct Storm<'a> {
     pub(super) settings: &'a Settings,
     pub(super) driver: Driver,
-    /// Where the runtime listens.
+    /// The runtime's socket.
     pub(super) socket: PathBuf,
     pub(super) witness: Witness,
-    /// How often the runtime was killed and started again, both counted: odd while it is away.
+    /// Kills and restarts of the runtime; odd while it is down.
     pub(super) turns: AtomicU64,
     hopeless: Mutex<Option<String>>,
     /// A thread that changes something on the node holds it for reading; it is held for writing
@@ -85,12 +84,11 @@ impl<'a> Storm<'a> {
         }
     }
 
-    /// Why it has ended before its time, if it has.
+    /// Why the storm ended early.
     pub(super) fn hopeless(&self) -> Option<String> {
         self.hopeless.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How it goes, in words.
     pub(super) fn state(&self, kills: u64) -> String {
         let mut summary = Summary {
             kills,
@@ -101,7 +99,7 @@ impl<'a> Storm<'a> {
         summary.line()
     }
 
-    /// The largest container that the storm has: a quarter of what there is.
+    /// Size of the largest container: a quarter of all CPUs.
     pub(super) fn most(&self) -> i64 {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         i64::try_from(cpus / 4).unwrap_or(1).max(1)

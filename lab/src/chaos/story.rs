@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Events of one container that are kept.
+/// Events kept per container.
 const KEPT: usize = 16;
 
-/// By pod and container.
+/// Recent events by pod and container.
 #[derive(Debug, Default)]
 pub(super) struct Stories(BTreeMap<String, VecDeque<String>>);
 
 impl Stories {
-    /// Something happened to it just now.
+    /// Adds an event with the current time.
     pub(super) fn tell(&mut self, name: &str, what: &str) {
         let story = self.0.entry(name.to_owned()).or_default();
         if story.len() == KEPT {
@@ -20,12 +20,11 @@ impl Stories {
         story.push_back(format!("{} {what}", now()));
     }
 
-    /// Forgets those that `gone` names.
     pub(super) fn forget(&mut self, gone: impl Fn(&str) -> bool) {
         self.0.retain(|name, _| !gone(name));
     }
 
-    /// A line for each of these that has a story.
+    /// One line per container that has events.
     pub(super) fn of(&self, names: &[&str]) -> String {
         let line = |name: &&str| {
             let story: Vec<&str> = self.0.get(*name)?.iter().map(String::as_str).collect();
@@ -35,7 +34,7 @@ impl Stories {
     }
 }
 
-/// The time of day in UTC, as runtime and plugin log it: `12:34:56.789`.
+/// Time of day in UTC, in the format of both logs: `12:34:56.789`.
 pub(super) fn now() -> String {
     clock(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
@@ -46,7 +45,7 @@ fn clock(since_epoch: Duration) -> String {
     format!("{hours:02}:{minutes:02}:{:02}.{:03}", seconds % 60, since_epoch.subsec_millis())
 }
 
-/// As much of a container's id as people and `ctr` need.
+/// The prefix of a container id that `ctr` accepts.
 pub(super) fn short(id: &str) -> &str {
     id.get(..12).unwrap_or(id)
 }

@@ -14,11 +14,10 @@ use super::story::{Stories, now, short};
 use super::summary::Summary;
 use crate::process;
 
-/// The most findings in words.
 const SHOWN: usize = 20;
-/// How long shared containers may take to leave CPUs after all has come to rest.
+/// Time for shared containers to leave exclusive CPUs once all activity has stopped.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long nothing happens then.
+/// Pause before an event is triggered.
 const NUDGE: Duration = Duration::from_secs(5);
 
 pub(super) struct Witness {
@@ -30,7 +29,7 @@ pub(super) struct Witness {
 struct Seen {
     /// By container id.
     running: BTreeMap<String, Running>,
-    /// The exclusive CPUs of a pod's container, over all its restarts.
+    /// Exclusive CPUs by container of a pod, over all its restarts.
     held: BTreeMap<String, CpuSet>,
     /// Pairs of containers that met.
     met: BTreeSet<(String, String)>,
@@ -39,25 +38,24 @@ struct Seen {
     looks: u64,
     longest_repair: Duration,
     stories: Stories,
-    /// The last kill: its number and when it was.
+    /// Number and time of the last kill.
     killed: Option<(u64, String)>,
-    /// Broken promises, in words.
+    /// Violations.
     findings: Vec<String>,
-    /// What else is worth telling.
+    /// Other observations.
     notes: Vec<String>,
 }
 
 #[derive(Clone)]
 struct Running {
-    /// Pod and container.
     name: String,
     pid: u32,
-    /// Tells a process from a later one with the same id.
+    /// Start time: distinguishes it from a later process with the same pid.
     born: u64,
 }
 
 impl Running {
-    /// Where it may run, if it lives.
+    /// None once the process has ended.
     fn allowed(&self) -> Option<CpuSet> {
         let allowed = process::allowed(self.pid).ok()?;
         let alive = process::is_alive(self.pid) && process::born(self.pid) == Some(self.born);
@@ -74,7 +72,6 @@ impl Witness {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A container runs from now on.
     pub(super) fn watch(&self, id: &str, pod: &str, container: &str, pid: u32) {
         let Some(born) = process::born(pid) else { return };
         let name = format!("{pod}/{container}");
@@ -83,7 +80,6 @@ impl Witness {
         seen.running.insert(id.to_owned(), Running { name, pid, born });
     }
 
-    /// A container has been stopped.
     pub(super) fn forget(&self, id: &str) {
         let mut seen = self.seen();
         if let Some(running) = seen.running.remove(id) {
@@ -91,7 +87,7 @@ impl Witness {
         }
     }
 
-    /// A pod is gone, and with it its claims.
+    /// The pod and its claims are gone.
     pub(super) fn forget_pod(&self, pod: &str) {
         let prefix = format!("{pod}/");
         let mut seen = self.seen();
@@ -99,22 +95,21 @@ impl Witness {
         seen.stories.forget(|name| name.starts_with(&prefix));
     }
 
-    /// Something else happened to a container that explains what may be found later.
+    /// Records an event that may explain a later finding.
     pub(super) fn hear(&self, pod: &str, container: &str, what: &str) {
         self.seen().stories.tell(&format!("{pod}/{container}"), what);
     }
 
-    /// The plugin was killed once more.
     pub(super) fn killed(&self, kill: u64) {
         self.seen().killed = Some((kill, now()));
     }
 
-    /// Whether a pod's container has, or had before it ended, CPUs for itself.
+    /// Whether the container has, or had before it ended, exclusive CPUs.
     pub(super) fn has_held(&self, pod: &str, container: &str) -> bool {
         self.seen().held.contains_key(&format!("{pod}/{container}"))
     }
 
-    /// Looks at all containers, at any moment: exclusive containers must not meet, nor change.
+    /// At any time: exclusive containers must neither meet nor move.
     pub(super) fn look(&self) {
         let running = self.seen().running.clone();
         let allowed: Vec<(&String, &Running, CpuSet)> =
@@ -195,7 +190,7 @@ impl Witness {
         found
     }
 
-    /// Containers on shared CPUs that had exclusive ones before their restart.
+    /// Containers on shared CPUs that were exclusive before their restart.
     fn deprived(&self) -> Vec<(String, CpuSet)> {
         let (running, held) = {
             let seen = self.seen();
@@ -208,7 +203,7 @@ impl Witness {
         running.values().filter_map(shares).collect()
     }
 
-    /// Something worth telling that is no broken promise.
+    /// Records something that is not a violation.
     pub(super) fn note(&self, what: &str) {
         let mut seen = self.seen();
         if seen.notes.len() < SHOWN {
@@ -216,7 +211,7 @@ impl Witness {
         }
     }
 
-    /// Adds what was seen.
+    /// Adds the observations to the summary.
     pub(super) fn testify(&self, summary: &mut Summary) {
         let seen = self.seen();
         summary.overlaps = seen.met.len() as u64;
@@ -261,7 +256,7 @@ impl Seen {
         }
     }
 
-    /// `names` are the containers that it is about.
+    /// `names` are the containers concerned.
     fn find(&mut self, what: &str, names: &[&str]) {
         if self.findings.len() < SHOWN {
             let after = self.killed.as_ref();
@@ -272,7 +267,6 @@ impl Seen {
     }
 }
 
-/// Two containers that have a CPU together which one of them should have for itself.
 struct Meeting {
     /// Each pair counts once.
     ids: (String, String),
@@ -281,7 +275,7 @@ struct Meeting {
 }
 
 impl Meeting {
-    /// Of two containers, each by its id and its name.
+    /// Two containers, each by id and name.
     fn new(a: (&str, &str), b: (&str, &str), what: String) -> Self {
         let (first, second) = if a < b { (a, b) } else { (b, a) };
         Self {

@@ -25,7 +25,7 @@ fn cri(setup: &Setup) -> String {
     }
 }
 
-/// NRI's part, with every place at its default below the node's root directory.
+/// All paths are the defaults below the node's root directory.
 fn nri(setup: &Setup, disable: bool) -> String {
     let root = setup.root.display().to_string();
     let root = root.trim_end_matches('/');
@@ -64,7 +64,7 @@ path = "{data}/opt"
     )
 }
 
-/// There are no network plugins: every pod uses the host's network.
+/// No network plugins: every pod uses the host's network.
 fn cri_1_7(setup: &Setup) -> String {
     let Setup { snapshotter, restrict_oom_score, data, runc, .. } = setup;
     let (data, runc, image) = (data.display(), runc.display(), image::lab::NAME);

@@ -8,11 +8,10 @@ use crate::cgroup::Driver;
 /// Where one containerd lives and how it is set up.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// Which generation the programs are of: it decides the format of the configuration.
+    /// Version of the programs, which determines the configuration format.
     pub version: Version,
     /// Directory with `containerd`, `containerd-shim-runc-v2` and `ctr`.
     pub programs: PathBuf,
-    /// The OCI runtime.
     pub runc: PathBuf,
     /// Images and snapshots. Removed at the end.
     pub data: PathBuf,
@@ -23,9 +22,9 @@ pub struct Setup {
     /// is not ours alone a directory in `run`. NRI's socket and plugins, and containerd's
     /// configuration, are at their usual places below it.
     pub root: PathBuf,
-    /// Which snapshotter: `overlayfs`, or `native` where overlays cannot be stacked.
+    /// `overlayfs`, or `native` where overlays cannot be stacked.
     pub snapshotter: &'static str,
-    /// Its driver of control groups.
+    /// cgroup driver.
     pub driver: Driver,
     /// Whether this machine may not lower OOM scores (a container or virtual machine without
     /// CAP_SYS_RESOURCE).

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::command::run;
 
-/// The containerd generations the lab knows.
+/// A containerd version of the lab.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize,
 )]
@@ -20,7 +20,6 @@ pub enum Version {
 }
 
 impl Version {
-    /// What it is called.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -29,7 +28,7 @@ impl Version {
         }
     }
 
-    /// Debian's suite that has it.
+    /// The Debian suite that has it.
     #[must_use]
     pub fn suite(self) -> &'static str {
         match self {
@@ -40,14 +39,11 @@ impl Version {
 
     /// Whether `containerd --version`, a command that is run, is of this generation: suites go on
     /// to others.
-    ///
-    /// # Errors
-    /// When it is not, or does not say.
     pub fn check(self, version: &mut Command) -> Result<()> {
         self.is_said(run(version)?.trim())
     }
 
-    /// "containerd github.com/containerd/containerd/v2 2.1.4 commit"
+    /// `version` looks like: containerd github.com/containerd/containerd/v2 2.1.4 commit
     fn is_said(self, words: &str) -> Result<()> {
         let number = words.split_whitespace().nth(2).unwrap_or_default();
         let rest = number.strip_prefix(self.name());

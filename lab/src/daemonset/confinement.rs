@@ -9,32 +9,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::status_field;
 
-/// What a process may do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {
-    /// Its effective user.
     pub user: u32,
-    /// Effective capabilities, a bit each.
     pub capabilities: u64,
-    /// Capabilities it could ever get.
+    /// Bounding set.
     pub bounding: u64,
-    /// Whether programs it starts can gain nothing (`NoNewPrivs`).
     pub no_new_privileges: bool,
-    /// 2 is a filter of system calls.
+    /// 2 means a filter.
     pub seccomp: u32,
     /// The permissions of the directory of the control groups, as it sees it.
     pub cgroup_mode: u32,
-    /// Whether it has a cgroup namespace, in which its own group is the root.
+    /// Whether its own cgroup is the root of its cgroup namespace.
     pub cgroup_namespace: bool,
-    /// Mount points it can write to, outside of `/proc` and `/dev`, which every container has.
+    /// Writable mount points other than `/proc` and `/dev`, which every container has.
     pub writable: Vec<String>,
 }
 
 impl Confinement {
-    /// Looks at a process.
-    ///
-    /// # Errors
-    /// When it is gone.
     pub fn of(pid: u32) -> Result<Self> {
         let field = |name: &str| {
             status_field(pid, name).with_context(|| format!("process {pid} tells no {name}"))
@@ -67,7 +59,7 @@ impl Confinement {
     }
 }
 
-/// The mount point of a line of `mountinfo`, if it can be written to.
+/// The mount point of a line of `mountinfo` if it is writable.
 fn writable(line: &str) -> Option<String> {
     let (of_mount, of_file_system) = line.split_once(" - ")?;
     let mut fields = of_mount.split(' ').skip(4);

@@ -10,7 +10,6 @@ use crate::manifests::Manifests;
 use crate::manifests::types::{Container, PodSpec, SeccompType, SecurityContext, Variable};
 use crate::pod::{self, Pod};
 
-/// What the lab's node is called.
 const NODE_NAME: &str = "lab";
 
 /// What the kubelet hides from containers of `/proc` and `/sys`, and what it makes read-only,
@@ -32,7 +31,7 @@ const MASKED: [&str; 12] = [
 const READ_ONLY: [&str; 5] =
     ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// The pod, as far as the lab's other pods have it too: names, resources, cgroup.
+/// The part of the pod that the lab's other pods have as well.
 pub(super) fn pod(manifests: &Manifests, driver: Driver) -> Result<Pod> {
     let spec = manifests.pod();
     let containers: Result<Vec<_>> = spec.containers.iter().map(resources).collect();
@@ -44,7 +43,6 @@ pub(super) fn pod(manifests: &Manifests, driver: Driver) -> Result<Pod> {
     Ok(pod)
 }
 
-/// What a container asks for.
 fn resources(container: &Container) -> Result<pod::Container> {
     let (requests, limits) = (&container.resources.requests, &container.resources.limits);
     // What is only limited is requested to the same amount.

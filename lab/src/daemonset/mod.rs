@@ -31,20 +31,20 @@ mod volumes;
 pub use confinement::{Confinement, refuses_writes};
 use place::Place;
 
-/// How long a container of the plugin may take for its work, on emulated CPUs too.
+/// Includes the time on emulated CPUs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a pod has to end by itself, unless it says otherwise.
+/// The default terminationGracePeriodSeconds.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// The pod of the plugin on a node.
+/// The plugin's pod.
 #[derive(Debug)]
 pub struct DaemonPod {
     manifests: Manifests,
     place: Place,
     sandbox: wire::PodSandboxConfig,
     running: RunningPod,
-    /// How often its container has been started.
+    /// Starts of its container.
     attempts: u32,
     word: Word,
 }
@@ -52,9 +52,6 @@ pub struct DaemonPod {
 impl DaemonPod {
     /// Starts the plugin of this image as it is installed: the image imported, these manifests
     /// applied, with no memory of earlier runs. Does not wait for what it does.
-    ///
-    /// # Errors
-    /// When the image cannot be imported, or the pod not be made.
     pub fn install(node: &mut Node, image: &Path, manifests: &Manifests) -> Result<Self> {
         cache::remove(&node.containerd().root().join("var/lib/nri-cpu-manager"))?;
         Self::apply(node, image, manifests)
@@ -76,9 +73,6 @@ impl DaemonPod {
 
     /// Starts the pod: its init containers one after the other, then its container. Does not wait
     /// for what that does.
-    ///
-    /// # Errors
-    /// When a volume is not as it has to be, the runtime refuses, or an init container fails.
     fn start(kubelet: &Kubelet, manifests: &Manifests, place: &Place) -> Result<Self> {
         let [main] = &manifests.pod().containers[..] else {
             bail!("the lab expects exactly one container in the plugin's pod");
@@ -112,7 +106,7 @@ impl DaemonPod {
         self.start_main(kubelet)
     }
 
-    /// Starts the plugin's container once more, with a log of its own.
+    /// Starts the plugin's container again, with a new log.
     fn start_main(&mut self, kubelet: &Kubelet) -> Result<()> {
         let main = self.manifests.pod().containers[0].clone();
         let container = self.create(kubelet, &main, self.attempts)?;
@@ -147,18 +141,11 @@ impl DaemonPod {
         Ok(kubelet.started(&id, &spec.name).unwrap_or(ended))
     }
 
-    /// Makes each of its probes once.
-    ///
-    /// # Errors
-    /// When one fails: which one, and what the answer was.
+    /// Runs each probe once.
     pub fn probe(&self) -> Result<()> {
         probes::probe(&self.manifests.pod().containers[0])
     }
 
-    /// Waits until the plugin has ended by itself; returns its exit code.
-    ///
-    /// # Errors
-    /// When it does not end in time.
     pub fn wait_for_end(&self, kubelet: &Kubelet) -> Result<i32> {
         let id = &self.container()?.id;
         wait(|| kubelet.exit_code(id)).with_context(|| {
@@ -166,34 +153,18 @@ impl DaemonPod {
         })
     }
 
-    /// Removes the pod, with whatever of it still runs.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
     pub fn delete(&self, kubelet: &Kubelet) -> Result<()> {
         kubelet.remove_pod(&self.running)
     }
 
-    /// The plugin's container, as it was started last.
-    ///
-    /// # Errors
-    /// When it was never started.
     pub fn container(&self) -> Result<&RunningContainer> {
         self.running.containers.last().context("the plugin's container was not started")
     }
 
-    /// How the plugin's process is confined.
-    ///
-    /// # Errors
-    /// When it does not run.
     pub fn confinement(&self) -> Result<Confinement> {
         Confinement::of(self.container()?.pid)
     }
 
-    /// What an init container logged.
-    ///
-    /// # Errors
-    /// When there is no such log.
     pub fn init_log(&self, name: &str) -> Result<String> {
         let path = self.logs().join(name).join("0.log");
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
@@ -221,7 +192,7 @@ impl Instance for DaemonPod {
         Ok(())
     }
 
-    /// The runtime need not know the container's end already.
+    /// The runtime may not know that the container has ended.
     fn end(&mut self, node: &mut Node, signal: Signal) -> Result<()> {
         let container = self.container()?;
         if signal == Signal::SIGKILL {
@@ -234,7 +205,7 @@ impl Instance for DaemonPod {
         Ok(())
     }
 
-    /// As a kubelet writes a ConfigMap that has changed in the cluster.
+    /// Like a kubelet that updates a mounted ConfigMap.
     fn configure(&mut self, config: &str) -> Result<()> {
         self.manifests = self.manifests.clone().configured(config);
         volumes::write_config(&self.manifests, &self.place)
@@ -252,7 +223,7 @@ impl Instance for DaemonPod {
         Ok(code.map(|code| format!("exit code {code}")))
     }
 
-    /// Its probes must succeed then.
+    /// All probes must succeed.
     fn wait_until_ready(&mut self, node: &Node) -> Result<()> {
         self.wait_for_synchronisation(node, 1, PATIENCE)?;
         self.probe()
@@ -266,7 +237,7 @@ impl Instance for DaemonPod {
         &self.word
     }
 
-    /// As `kubectl logs` shows it: without what the runtime puts before each line.
+    /// Like `kubectl logs`: without the runtime's prefix of each line.
     fn log(&self) -> String {
         let main = &self.manifests.pod().containers[0];
         let logs = (0..self.attempts).map(|attempt| log_path(&self.logs(), main, attempt));
@@ -284,7 +255,7 @@ fn log_path(logs: &Path, container: &Container, attempt: u32) -> PathBuf {
     logs.join(relative_log(container, attempt))
 }
 
-/// Where the plugin's state directory lies on the node.
+/// The state directory's path on the node.
 fn state(manifests: &Manifests, main: &Container, place: &Place) -> Result<PathBuf> {
     let mount = main.volume_mounts.iter().find(|m| m.mount_path == "/var/lib/nri-cpu-manager");
     let mount = mount.context("nothing is mounted at the plugin's state directory")?;
@@ -293,7 +264,6 @@ fn state(manifests: &Manifests, main: &Container, place: &Place) -> Result<PathB
     Ok(volumes::on_node(place, &path.path))
 }
 
-/// Waits until something is there.
 fn wait<T>(mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let start = Instant::now();
     loop {

@@ -4,13 +4,12 @@ use std::path::PathBuf;
 
 use crate::cgroup::Driver;
 
-/// The node, as far as a DaemonSet's pod touches it.
+/// The node's directories and cgroup driver, for a DaemonSet's pod.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// What stands for the node's root directory in `hostPath` volumes.
+    /// Stands for the node's root directory in `hostPath` volumes.
     pub root: PathBuf,
-    /// The kubelet's own directory: volumes and logs.
+    /// The kubelet's directory: volumes and logs.
     pub directory: PathBuf,
-    /// How cgroups are made.
     pub driver: Driver,
 }

@@ -12,7 +12,6 @@ use crate::plugin;
 /// does not reach who listens there alone.
 const POD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// Makes each probe of a container once.
 pub(super) fn probe(container: &Container) -> Result<()> {
     for (name, probe) in container.probes() {
         succeeds(container, probe)

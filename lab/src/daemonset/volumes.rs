@@ -14,7 +14,7 @@ use crate::manifests::types::{
     Container, HostPath, HostPathType, RecursiveReadOnly, Volume, VolumeMount,
 };
 
-/// Makes and checks what the pod's volumes need to be there.
+/// Creates and checks the pod's volumes.
 pub(super) fn set_up(manifests: &Manifests, place: &Place) -> Result<()> {
     for volume in &manifests.pod().volumes {
         if let Some(host_path) = &volume.host_path {
@@ -25,7 +25,7 @@ pub(super) fn set_up(manifests: &Manifests, place: &Place) -> Result<()> {
     write_config(manifests, place)
 }
 
-/// Writes the ConfigMap's files to the volumes that show it, at first or once more.
+/// Writes the ConfigMap to the volumes that mount it.
 pub(super) fn write_config(manifests: &Manifests, place: &Place) -> Result<()> {
     let volumes = manifests.pod().volumes.iter().filter(|volume| volume.config_map.is_some());
     volumes.map(|volume| of_volume(place, volume)).try_for_each(|path| {
@@ -34,7 +34,6 @@ pub(super) fn write_config(manifests: &Manifests, place: &Place) -> Result<()> {
     })
 }
 
-/// The mounts of one container.
 pub(super) fn mounts(
     manifests: &Manifests,
     container: &Container,
@@ -71,7 +70,7 @@ fn of_volume(place: &Place, volume: &Volume) -> PathBuf {
     }
 }
 
-/// Where a path of the node is. The kernel's own file systems are there once only.
+/// The kernel's file systems are not below [`NodeLayout::root`].
 pub(super) fn on_node(place: &Place, path: &str) -> PathBuf {
     let kernels = ["/sys", "/proc", "/dev"].iter().any(|top| Path::new(path).starts_with(top));
     if kernels { PathBuf::from(path) } else { place.root.join(path.trim_start_matches('/')) }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// The URI from which the host gets Debian's main packages.
+/// The URI of Debian's main packages.
 pub(super) fn mirror(etc_apt: &Path) -> Result<String> {
     find(etc_apt, is_release).with_context(|| {
         format!(
@@ -16,12 +16,12 @@ pub(super) fn mirror(etc_apt: &Path) -> Result<String> {
     })
 }
 
-/// The URI from which the host gets security fixes, if it does.
+/// The URI of security updates, if there is one.
 pub(super) fn security(etc_apt: &Path, codename: &str) -> Option<String> {
     find(etc_apt, |suite| suite.strip_suffix("-security") == Some(codename))
 }
 
-/// The first URI for a suite that is wanted.
+/// The first URI of a wanted suite.
 fn find(etc_apt: &Path, wanted: impl Fn(&str) -> bool + Copy) -> Option<String> {
     let mut texts: Vec<String> =
         fs::read_to_string(etc_apt.join("sources.list")).into_iter().collect();

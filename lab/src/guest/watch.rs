@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::command::last_lines;
 use crate::process;
 
-/// Does the work. Should it take longer than this, `tell` hears once what goes on meanwhile.
+/// Does the work. If it takes longer than `long`, `tell` receives the state of all threads once.
 pub(super) fn watched<T>(
     long: Duration,
     logs: &[PathBuf],
@@ -46,7 +46,7 @@ fn goings_on(logs: &[PathBuf]) -> String {
     text
 }
 
-/// All threads but the kernel's, those of the same name, state and place together.
+/// User space threads, grouped by name, state and kernel function.
 fn threads() -> BTreeMap<String, usize> {
     let mut threads = BTreeMap::new();
     // The kernel's have no program.

@@ -8,15 +8,10 @@ use serde_json::json;
 
 use super::{Entry, Image, read};
 
-/// Under which name pods refer to the image.
 pub const NAME: &str = "registry.invalid/lab:1";
 
 const APPLETS: &[&str] = &["sh", "sleep", "cat"];
 
-/// Writes the archive to `path`.
-///
-/// # Errors
-/// When a program cannot be read or the archive not written.
 pub fn write(path: &Path, busybox: &Path, probe: &Path) -> Result<()> {
     let program = |name: &str, from: &Path| {
         Ok::<_, anyhow::Error>(Entry::Program { path: format!("bin/{name}"), content: read(from)? })

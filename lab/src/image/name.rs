@@ -19,7 +19,7 @@ pub fn find(name: &str, loaded: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Whether its first part is a registry: a host with a domain or a port, or this one.
+/// The first component is a registry: it has a dot or a port, or is `localhost`.
 fn is_full(name: &str) -> bool {
     name.split_once('/')
         .is_some_and(|(first, _)| first.contains(['.', ':']) || first == "localhost")

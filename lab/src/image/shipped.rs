@@ -16,7 +16,7 @@ use crate::cache;
 use crate::command::{self, command, progress};
 use crate::manifests;
 
-/// What the program is called, and an archive of its image.
+/// File names of the program and of its image.
 const PROGRAM: &str = "nri-cpu-manager";
 const ARCHIVE: &str = "nri-cpu-manager.tar";
 
@@ -26,12 +26,12 @@ const DOCKERFILE: &str = include_str!("../../../Dockerfile");
 /// another image than the one that a node has loaded.
 pub const NAME: &str = concat!("localhost/nri-cpu-manager:", env!("CARGO_PKG_VERSION"));
 
-/// What ships, and where it lies: the program, its image, and the manifests that install it.
+/// The shipped program, its image, and the manifests.
 #[derive(Debug, Clone)]
 pub struct Shipped {
     /// The program alone.
     pub program: PathBuf,
-    /// An archive of its image.
+    /// Archive.
     pub image: PathBuf,
     /// The directory `manifests`, or a copy of it.
     pub manifests: PathBuf,
@@ -40,16 +40,13 @@ pub struct Shipped {
 impl Shipped {
     /// This program with the repository's manifests; the archive of its image is written into a
     /// directory.
-    ///
-    /// # Errors
-    /// As [`write()`].
     pub fn with(program: &Path, directory: &Path) -> Result<Self> {
         let (program, image) = (program.to_path_buf(), directory.join(ARCHIVE));
         write(&image, &program)?;
         Ok(Self { program, image, manifests: manifests::directory() })
     }
 
-    /// A copy of all that in one directory, for a virtual server.
+    /// Paths of the copy in a VM.
     #[must_use]
     pub fn within(directory: &Path) -> Self {
         let [program, image, manifests] =
@@ -57,10 +54,6 @@ impl Shipped {
         Self { program, image, manifests }
     }
 
-    /// Makes such a copy, of a program and of the repository's manifests.
-    ///
-    /// # Errors
-    /// When something cannot be copied.
     pub fn copy(program: &Path, directory: &Path) -> Result<()> {
         let copy = Self::within(directory);
         std::fs::copy(program, &copy.program)
@@ -71,17 +64,13 @@ impl Shipped {
     }
 }
 
-/// Arguments of `lab image`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// The archive to write; a name in target/image by default.
+    /// Archive to write; default: target/image/nri-cpu-manager-VERSION.tar
     file: Option<PathBuf>,
 }
 
-/// `lab image`: builds the program and the image; says where it is and its digest.
-///
-/// # Errors
-/// When the program cannot be built or the archive not written.
+/// Prints the path and the digest.
 pub fn run(options: &Options) -> Result<()> {
     progress("building the plugin as it ships");
     let program = Binaries::build_plugin()?;
@@ -100,10 +89,7 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Writes the archive of the image with this program to `path` and returns the image's digest.
-///
-/// # Errors
-/// When the program cannot be read or the archive not written.
+/// Returns the digest.
 pub fn write(path: &Path, program: &Path) -> Result<String> {
     image(DOCKERFILE, read(program)?)?.write(path)
 }

@@ -10,9 +10,6 @@ use anyhow::{Context, Result};
 /// Writes the files (name and content): a new directory is filled, then the link `..data` is
 /// renamed over the old one, so that a reader sees all of it or nothing. Each file's own name is a
 /// link through `..data`.
-///
-/// # Errors
-/// When they cannot be written.
 pub fn write<'a>(mount: &Path, files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<()> {
     let number = fs::read_dir(mount).map_or(0, |entries| entries.count());
     let version = format!("..{number}");

@@ -23,17 +23,14 @@ use crate::process;
 
 /// Containers below the class, ascending.
 const CONTAINERS: [usize; 4] = [1, 10, 100, 1000];
-/// The cgroup that stands for a class, beside `kubepods`.
+/// Stands for the cgroup of a class.
 const CLASS: &str = "measured-class";
-/// Writes for each number of containers.
+/// Writes per number of containers.
 const WRITES: usize = 21;
-/// CPUs that become exclusive and shared again.
+/// CPUs that alternate between exclusive and shared.
 const TAKEN: usize = 2;
 
-/// Measures; nothing is left of the cgroups.
-///
-/// # Errors
-/// When the kernel refuses a cgroup or a write, or does not follow one.
+/// Removes its cgroups at the end.
 pub(crate) fn measure() -> Result<Vec<ClassWrite>> {
     let mut class = Class::new()?;
     let mut costs = Vec::new();
@@ -49,14 +46,13 @@ pub(crate) fn measure() -> Result<Vec<ClassWrite>> {
 }
 
 struct Class {
-    /// The plugin's own way to write.
+    /// The plugin's own code for writes.
     hierarchy: Hierarchy,
     path: CgroupPath,
     online: CpuSet,
     containers: usize,
-    /// One in each cgroup that has no other below it.
+    /// One in each leaf cgroup.
     tasks: Vec<Child>,
-    /// Those above come first.
     cgroups: Vec<PathBuf>,
 }
 
@@ -85,7 +81,7 @@ impl Class {
         Ok(())
     }
 
-    /// A cgroup for others below it.
+    /// A cgroup with child cgroups.
     fn add_parent(&mut self, name: &str) -> Result<()> {
         let cgroup = cgroup::add(name)?;
         write(&cgroup.join("cgroup.subtree_control"), "+cpuset")?;
@@ -102,7 +98,6 @@ impl Class {
         Ok(cgroup)
     }
 
-    /// Milliseconds.
     fn median_write(&self) -> Result<f64> {
         let rest = self.online.iter().skip(TAKEN).flat_map(CpuSet::of).collect();
         let mut times = Vec::new();

@@ -28,7 +28,7 @@ struct Kustomization {
     images: Vec<ImageRule>,
 }
 
-/// Exactly one of the two.
+/// Exactly one field is set.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Patch {
@@ -44,10 +44,7 @@ struct ImageRule {
     new_tag: Option<String>,
 }
 
-/// The resources that a directory with a `kustomization.yaml` brings, in their order.
-///
-/// # Errors
-/// When a file cannot be read, or has anything but the part that is understood.
+/// The resources of a directory with a `kustomization.yaml`, in order.
 pub fn compose(directory: &Path) -> Result<Vec<Value>> {
     let file = directory.join("kustomization.yaml");
     let rules: Kustomization = yaml(&file)?;
@@ -91,7 +88,7 @@ fn compose_by(rules: &Kustomization, directory: &Path) -> Result<Vec<Value>> {
     Ok(resources)
 }
 
-/// The patch's own namespace, if it has one, must be the resource's.
+/// A namespace in the patch must be that of the resource.
 fn apply(resources: &mut [Value], patch: &Value) -> Result<()> {
     let identity = |value: &Value| {
         [&value["apiVersion"], &value["kind"], &value["metadata"]["name"]].map(Value::to_string)

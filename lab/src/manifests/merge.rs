@@ -17,10 +17,6 @@ const MERGE_KEYS: [(&str, &str); 5] = [
     ("env", "name"),
 ];
 
-/// Merges `patch` into `target`.
-///
-/// # Errors
-/// When the patch has something that is not understood.
 pub(super) fn merge(target: &mut Value, patch: &Value) -> Result<()> {
     let (Value::Object(target), Value::Object(patch)) = (target, patch) else {
         bail!("a patch and what it changes have to be objects");

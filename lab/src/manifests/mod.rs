@@ -14,12 +14,10 @@ pub mod types;
 use crate::cache;
 use types::{ConfigMap, DaemonSet, PodSpec, RecursiveReadOnly};
 
-/// What an overlay, or the base, brings to a cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Manifests {
-    /// The plugin's DaemonSet.
     pub daemon_set: DaemonSet,
-    /// The configuration that it mounts; none in what undoes the plugin's work.
+    /// None in `release`.
     pub config_map: Option<ConfigMap>,
 }
 
@@ -29,7 +27,7 @@ pub fn directory() -> PathBuf {
     cache::repository().join("manifests")
 }
 
-/// What undoes the plugin's work, in that directory.
+/// The part that undoes the plugin's work.
 const RELEASE: &str = "release";
 
 /// Where the base, an overlay, or what undoes it is in that directory or a copy of it.
@@ -40,24 +38,18 @@ fn part(root: &Path, name: &str) -> PathBuf {
     }
 }
 
-/// The configuration's file in the ConfigMap.
+/// Key of the ConfigMap.
 const CONFIG: &str = "config.yaml";
 
 impl Manifests {
     /// Composes `manifests/base`, `manifests/release` or `manifests/overlays/OVERLAY`, of the
     /// repository.
-    ///
-    /// # Errors
-    /// When a file has anything the lab does not understand, or they do not fit together.
     pub fn compose(name: &str) -> Result<Self> {
         Self::read(&part(&directory(), name))
     }
 
     /// What ships for this configuration, out of a copy of the directory `manifests`: the overlay
     /// with privileges for `exclusivity: kernel`, and the base for all others, `auto` included.
-    ///
-    /// # Errors
-    /// As [`compose`](Self::compose), or when the configuration is no YAML.
     pub fn for_config(root: &Path, config: &str) -> Result<Self> {
         let yaml: Value =
             serde_yaml::from_str(config).context("the plugin's configuration is no YAML")?;
@@ -68,9 +60,6 @@ impl Manifests {
 
     /// What undoes the plugin's work, out of a copy of the directory `manifests`. With `containers`
     /// its option for them is added, as docs/install.md says.
-    ///
-    /// # Errors
-    /// As [`compose`](Self::compose).
     pub fn for_release(root: &Path, containers: bool) -> Result<Self> {
         let mut manifests = Self::read(&part(root, RELEASE))?;
         if containers {
@@ -107,7 +96,6 @@ impl Manifests {
         Ok(manifests)
     }
 
-    /// What the pods of the DaemonSet are.
     #[must_use]
     pub fn pod(&self) -> &PodSpec {
         &self.daemon_set.spec.template.spec
@@ -122,9 +110,6 @@ impl Manifests {
 
     /// The same, with a part of the configuration replaced, as an administrator edits it before
     /// installing.
-    ///
-    /// # Errors
-    /// When the configuration does not have that part exactly once.
     pub fn edited(mut self, from: &str, to: &str) -> Result<Self> {
         let texts = self.config_map.iter().flat_map(|map| map.data.values());
         let times: usize = texts.map(|text| text.matches(from).count()).sum();
@@ -135,7 +120,7 @@ impl Manifests {
         Ok(self)
     }
 
-    /// What the API server would refuse, or a kubelet could not start.
+    /// Finds what an API server or a kubelet would refuse.
     fn check(&self) -> Result<()> {
         let (spec, meta) = (&self.daemon_set.spec, &self.daemon_set.metadata);
         let labels = &spec.template.metadata.labels;

@@ -3,7 +3,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::process::Command;
 
-/// The base with its overlays.
+/// The base and its overlays.
 const OVERLAYS: [&str; 5] = ["base", "containerd-1.7", "crio", "kernel-exclusivity", "migrate"];
 
 #[test]
@@ -116,7 +116,6 @@ fn a_configuration_goes_with_the_privileges_that_it_needs() {
     assert!(Manifests::for_config(&directory(), "{").is_err());
 }
 
-/// Composes a copy of the manifests with one text replaced in a file.
 fn with(file: &str, from: &str, to: &str) -> Result<Manifests> {
     let copy = tempfile::tempdir().unwrap();
     let source = cache::repository().join("manifests");
@@ -196,7 +195,7 @@ fn what_is_not_understood_is_an_error() {
     }
 }
 
-/// As docs/install.md says it: one entry, in what is applied, reaches every container.
+/// docs/install.md: one `images` entry applies to every container.
 #[test]
 fn the_image_comes_from_another_registry() {
     let images = "images:\n  - name: localhost/nri-cpu-manager\n    newName: registry.example.com:5000/cpus\n";
@@ -222,7 +221,7 @@ fn amounts() {
     assert_eq!(amounts("-1", "64M"), (None, None));
 }
 
-/// What `kubectl kustomize` makes of a directory, if there is a kubectl here.
+/// None without `kubectl`.
 fn kustomized(directory: &Path) -> Option<Vec<Value>> {
     let output = match Command::new("kubectl").arg("kustomize").arg(directory).output() {
         Err(error) if error.kind() == ErrorKind::NotFound => return None,

@@ -11,17 +11,13 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Reads a composed resource.
-///
-/// # Errors
-/// When it has a field that is not known, or lacks one that is needed.
 pub fn read<T: DeserializeOwned>(resource: Value) -> Result<T> {
     let kind = resource["kind"].clone();
     serde_json::from_value(resource)
         .with_context(|| format!("the lab's kubelet does not understand the {kind}"))
 }
 
-/// Declares structs in the API's wording that refuse unknown fields.
+/// Declares API structs that refuse unknown fields.
 macro_rules! api {
     ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {
         $(
@@ -51,7 +47,6 @@ api! {
         data: BTreeMap<String, String>,
     }
 
-    /// The identity of a resource.
     Metadata {
         name: String,
         namespace: Option<String>,
@@ -59,7 +54,6 @@ api! {
         labels: BTreeMap<String, String>,
     }
 
-    /// Which pods there shall be.
     DaemonSetSpec {
         selector: Selector,
         #[serde(default, skip_serializing)]
@@ -67,23 +61,19 @@ api! {
         template: Template,
     }
 
-    /// Which pods belong to it.
     Selector {
         match_labels: BTreeMap<String, String>,
     }
 
-    /// A pod without a name.
     Template {
         metadata: TemplateMetadata,
         spec: PodSpec,
     }
 
-    /// What marks the pods.
     TemplateMetadata {
         labels: BTreeMap<String, String>,
     }
 
-    /// A pod.
     PodSpec {
         #[serde(default, skip_serializing)]
         priority_class_name: IgnoredAny,
@@ -93,11 +83,11 @@ api! {
         node_selector: IgnoredAny,
         #[serde(default, skip_serializing)]
         enable_service_links: IgnoredAny,
-        /// There is no service account in the lab: a pod that wants its token cannot be started.
+        /// The lab has no service accounts.
         automount_service_account_token: False,
         #[serde(default, rename = "hostPID")]
         host_pid: bool,
-        /// In the lab every pod uses the host's network: there are no network plugins.
+        /// Ignored: all pods of the lab use the host's network.
         #[serde(default, skip_serializing)]
         host_network: IgnoredAny,
         #[serde(default)]
@@ -107,7 +97,6 @@ api! {
         volumes: Vec<Volume>,
     }
 
-    /// A container.
     Container {
         name: String,
         image: String,
@@ -128,7 +117,6 @@ api! {
         volume_mounts: Vec<VolumeMount>,
     }
 
-    /// Where a container listens.
     Port {
         name: Option<String>,
         container_port: u16,
@@ -136,7 +124,7 @@ api! {
         protocol: IgnoredAny,
     }
 
-    /// How a kubelet finds out how a container is. The only kind that is known is over HTTP.
+    /// Only HTTP probes are supported.
     Probe {
         http_get: HttpGet,
         #[serde(default = "one")]
@@ -151,13 +139,12 @@ api! {
         failure_threshold: IgnoredAny,
     }
 
-    /// What a probe gets, from the pod's own address.
+    /// From the pod's own address.
     HttpGet {
         path: String,
         port: PortRef,
     }
 
-    /// An environment variable.
     Variable {
         name: String,
         #[serde(default)]
@@ -165,17 +152,14 @@ api! {
         value_from: Option<ValueFrom>,
     }
 
-    /// Where a variable's value comes from.
     ValueFrom {
         field_ref: FieldRef,
     }
 
-    /// A field of the pod.
     FieldRef {
         field_path: String,
     }
 
-    /// What a container asks for and may use at most.
     Resources {
         #[serde(default)]
         requests: Amounts,
@@ -201,7 +185,7 @@ api! {
         se_linux_options: Option<SeLinuxOptions>,
     }
 
-    /// A seccomp profile that needs no file on the node.
+    /// A profile that needs no file on the node.
     SeccompProfile {
         r#type: SeccompType,
     }
@@ -218,7 +202,6 @@ api! {
         level: String,
     }
 
-    /// Where a container sees a volume.
     VolumeMount {
         name: String,
         mount_path: String,
@@ -227,37 +210,33 @@ api! {
         recursive_read_only: Option<RecursiveReadOnly>,
     }
 
-    /// A volume: one of the two kinds that are known.
+    /// Exactly one kind is set.
     Volume {
         name: String,
         host_path: Option<HostPath>,
         config_map: Option<ConfigMapVolume>,
     }
 
-    /// Something of the node.
     HostPath {
         path: String,
         #[serde(default)]
         r#type: HostPathType,
     }
 
-    /// A ConfigMap as files.
     ConfigMapVolume {
         name: String,
     }
 }
 
-/// A port, by its number or by the name that its container gives it.
+/// By number or by name.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum PortRef {
-    /// The number.
     Number(u16),
-    /// The name.
     Name(String),
 }
 
-/// Amounts of CPU and memory, with the API's units.
+/// With the API's units.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Amounts {
@@ -323,23 +302,14 @@ pub enum HostPathType {
     #[default]
     #[serde(rename = "")]
     Unset,
-    /// A directory.
     Directory,
-    /// A directory, made if there is nothing.
     DirectoryOrCreate,
-    /// A file.
     File,
-    /// A file, made if there is nothing.
     FileOrCreate,
-    /// A socket.
     Socket,
 }
 
 impl PodSpec {
-    /// The volume of this name.
-    ///
-    /// # Errors
-    /// When there is none, or it is not of exactly one kind.
     pub fn volume(&self, name: &str) -> Result<&Volume> {
         let volume = self.volumes.iter().find(|volume| volume.name == name);
         let volume = volume.with_context(|| format!("there is no volume {name}"))?;
@@ -351,7 +321,6 @@ impl PodSpec {
 }
 
 impl Container {
-    /// Its probes, by the names of their fields.
     pub fn probes(&self) -> impl Iterator<Item = (&'static str, &Probe)> {
         let all = [
             ("startupProbe", &self.startup_probe),
@@ -361,10 +330,6 @@ impl Container {
         all.into_iter().filter_map(|(name, probe)| Some((name, probe.as_ref()?)))
     }
 
-    /// The number of one of its ports.
-    ///
-    /// # Errors
-    /// When it has no port of that name.
     pub fn port(&self, port: &PortRef) -> Result<u16> {
         let name = match port {
             PortRef::Number(number) => return Ok(*number),
@@ -377,20 +342,14 @@ impl Container {
 }
 
 impl Amounts {
-    /// Thousandths of a CPU; 0 if nothing is said.
-    ///
-    /// # Errors
-    /// When it is no whole number of CPUs or of thousandths (`m`).
+    /// 0 if unset.
     pub fn milli_cpu(&self) -> Result<i64> {
         let Some(text) = &self.cpu else { return Ok(0) };
         let (number, factor) = text.strip_suffix('m').map_or((text.as_str(), 1000), |n| (n, 1));
         whole(number, factor).with_context(|| format!("{text:?} is no amount of CPU"))
     }
 
-    /// Bytes; 0 if nothing is said.
-    ///
-    /// # Errors
-    /// When it is no whole number of `Ki`, `Mi` or `Gi`.
+    /// Bytes; 0 if unset.
     pub fn memory(&self) -> Result<i64> {
         let Some(text) = &self.memory else { return Ok(0) };
         let units = [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30)];
@@ -405,7 +364,7 @@ fn whole(number: &str, factor: i64) -> Option<i64> {
     number.parse::<i64>().ok().filter(|n| *n >= 0)?.checked_mul(factor)
 }
 
-/// Seconds that a probe may take where nothing is said.
+/// Default timeout of a probe in seconds.
 fn one() -> u64 {
     1
 }

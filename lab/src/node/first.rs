@@ -15,10 +15,9 @@ use crate::pod::{Container, Pod};
 
 /// Pods of a crowd that start at the same time.
 const TOGETHER: usize = 10;
-/// Emulated processors on which everything is busy take their time.
+/// Generous: emulated CPUs on which everything is busy are slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a container's first process saw.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct First {
     /// Where it may run, in the kernel's list format.
@@ -30,10 +29,7 @@ pub struct First {
 }
 
 impl Node {
-    /// Starts so many Burstable pods, each with one thread. All become busy when the last one runs.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
+    /// Starts Burstable pods with one thread each, which become busy once all run.
     pub fn run_crowd(&mut self, number: usize) -> Result<()> {
         let reports = self.reports()?;
         let go = reports.join("go");
@@ -59,9 +55,6 @@ impl Node {
 
     /// Starts a pod whose container `main` looks around as its very first act. `exclusive` tells
     /// afterwards which CPUs the plugin has assigned to a pod's container.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run), or when it does not report.
     pub fn run_first(
         &mut self,
         pod: &Pod,
@@ -116,22 +109,17 @@ impl Node {
     }
 }
 
-/// What `probe first` says.
+/// Output of `probe first`.
 #[derive(Debug)]
 pub struct Report {
-    /// When it began, in CLOCK_MONOTONIC's nanoseconds.
+    /// CLOCK_MONOTONIC, in nanoseconds.
     pub start: u64,
-    /// Where it may run.
     pub own: CpuSet,
-    /// Where the threads of other processes may run.
+    /// Names of threads of other processes, and where they may run.
     pub threads: Vec<(String, CpuSet)>,
 }
 
 impl Report {
-    /// Waits for it.
-    ///
-    /// # Errors
-    /// When it does not come, or is a strange one.
     pub fn wait_for(path: &Path) -> Result<Self> {
         let start = Instant::now();
         while !path.exists() {

@@ -13,10 +13,9 @@ use crate::kubelet::RunningPod;
 use crate::pod::Pod;
 use crate::process;
 
-/// How long the runtime may take to begin.
+/// Time for the runtime to begin the start.
 const BEGINS: Duration = Duration::from_secs(30);
 
-/// A pod whose only container is being started.
 #[derive(Debug)]
 pub struct Slow {
     pod: RunningPod,
@@ -25,7 +24,7 @@ pub struct Slow {
     start: JoinHandle<Result<()>>,
 }
 
-/// A process that does not go on before this is dropped.
+/// Stopped (SIGSTOP) until it is dropped.
 #[derive(Debug)]
 struct Stopped(u32);
 
@@ -45,9 +44,6 @@ impl Drop for Stopped {
 impl Node {
     /// Has the runtime begin to start the only container of a new pod; [`finish`](Self::finish)
     /// lets it get on with it.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses; or when it does not begin.
     pub fn begin(&mut self, pod: &Pod) -> Result<Slow> {
         let pod = Pod { driver: self.driver, ..pod.clone() };
         let [container] = &pod.containers[..] else { return Err(anyhow!("not one container")) };
@@ -67,10 +63,7 @@ impl Node {
         Ok(Slow { pod, container: id, shim, start })
     }
 
-    /// Lets the runtime start what it has begun to.
-    ///
-    /// # Errors
-    /// The runtime's words when it cannot.
+    /// Lets the runtime complete the start.
     pub fn finish(&mut self, slow: Slow) -> Result<()> {
         let Slow { mut pod, container, shim, start } = slow;
         drop(shim);
@@ -82,7 +75,7 @@ impl Node {
     }
 }
 
-/// The process through which the runtime reaches the containers of a sandbox.
+/// The shim of a sandbox.
 fn shim(sandbox: &str) -> Result<u32> {
     let is_its = |pid: &u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();

@@ -4,26 +4,22 @@ use super::script::Script;
 use super::shape::Shape;
 use super::{classes, drift, hotplug, life, options, pods, reconfigure, uninstall, wishes, worked};
 
-/// A script for machines that fit it.
 #[derive(Clone, Copy)]
 pub struct Scenario {
-    /// What it is called.
     pub name: &'static str,
     /// What it proves, in one line.
     pub about: &'static str,
-    /// The script for a machine; nothing where it makes no sense.
+    /// None on machines to which it does not apply.
     script: fn(&Shape) -> Option<Script>,
 }
 
 impl Scenario {
-    /// The script for a machine; nothing where it makes no sense.
     #[must_use]
     pub fn script(&self, shape: &Shape) -> Option<Script> {
         (self.script)(shape).map(Script::closed)
     }
 }
 
-/// All of them, in the order of the table.
 #[must_use]
 pub fn all() -> Vec<Scenario> {
     let scenario = |name, about, script| Scenario { name, about, script };

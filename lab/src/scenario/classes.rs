@@ -6,11 +6,11 @@ use super::shape::Shape;
 use crate::pod::{Container, Pod};
 use crate::step::Step;
 
-/// How often a class empties and fills again.
+/// How often the class empties and fills again.
 const ROUNDS: usize = 4;
 /// Busy pods that the probe looks at.
 const CROWD: usize = 50;
-/// What the plugin says where it no longer relies on a group.
+/// Logged when a cgroup is not relied on any more.
 const GIVEN_UP: &str = "bound instead";
 
 fn best_effort(name: &str) -> Pod {

@@ -16,7 +16,7 @@ fn write(pod: &str, file: &str, value: &str) -> Step {
     Step::WriteGroup(Group::Container(pod.to_owned()), file.to_owned(), value.to_owned())
 }
 
-/// A user with root writes a shared container's CPUs, and an exclusive one's.
+/// Writes `cpuset.cpus` of a shared container and of an exclusive one.
 pub(super) fn by_hand(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));
@@ -37,7 +37,7 @@ pub(super) fn by_hand(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// containerd loses updates of a container that it is starting; nothing else happens after that.
+/// containerd loses updates of a container that is being started; no event follows.
 pub(super) fn lost_update(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));

@@ -7,10 +7,9 @@ use super::script::Script;
 use super::shape::Shape;
 use crate::step::Step;
 
-/// What the plugin's log says when it has seen the change.
+/// Logged after a change.
 const SEEN: &str = "online CPUs are now";
 
-/// The highest of these.
 fn last(cpus: CpuSet) -> Option<usize> {
     cpus.iter().last()
 }

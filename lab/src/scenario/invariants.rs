@@ -7,20 +7,19 @@ use nri_cpu_manager::cpuset::CpuSet;
 use crate::pod::Qos;
 use crate::view::{ContainerView, View};
 
-/// What was promised to the containers of a node.
+/// Invariants of the containers of a node.
 #[derive(Debug, Clone)]
 pub(super) struct Promise {
-    /// CPUs that are never exclusive.
     pub(super) reserved: CpuSet,
-    /// Whether shared containers keep off these.
+    /// Whether shared containers must leave the reserved CPUs.
     pub(super) strict: bool,
-    /// Whether a plugin runs: what it decided must be in its state file.
+    /// Whether a plugin runs, so that its state file must have its decisions.
     pub(super) written: bool,
-    /// How many CPUs are kept for containers that have ended.
+    /// CPUs reserved for ended containers.
     pub(super) held: usize,
-    /// Containers, by pod and name, that came with their pod's resources, and share.
+    /// Containers, by pod and name, that came with pod-level resources and share.
     pub(super) inheriting: BTreeSet<(String, String)>,
-    /// Pods for whose containers the SMT siblings of their CPUs stay idle.
+    /// Pods whose SMT siblings stay idle.
     pub(super) isolated: BTreeSet<String>,
 }
 
@@ -80,7 +79,7 @@ impl Promise {
         Ok(())
     }
 
-    /// What the plugin wrote down is what the processes of exclusive containers say.
+    /// The state file must agree with the processes of exclusive containers.
     pub(super) fn check_written(&self, view: &View) -> Result<(), String> {
         let exclusive = view.containers.iter().filter(|c| self.wanted(c).is_some());
         for container in exclusive.filter(|_| self.written) {
@@ -93,7 +92,7 @@ impl Promise {
         Ok(())
     }
 
-    /// How many CPUs a container is to have for itself, by the kubelet's rule.
+    /// The number of exclusive CPUs by the kubelet's rule; None for a shared container.
     fn wanted(&self, container: &ContainerView) -> Option<usize> {
         let of = (container.pod.clone(), container.container.clone());
         let whole = container.request >= 1000 && container.request % 1000 == 0;
@@ -102,7 +101,7 @@ impl Promise {
     }
 }
 
-/// The SMT siblings of these CPUs, without them.
+/// The SMT siblings of these CPUs, without the CPUs themselves.
 fn siblings(view: &View, cpus: CpuSet) -> CpuSet {
     let cores = view.hardware.cores.iter().map(|core| parse(core));
     let touched: CpuSet = cores.filter(|core| !core.is_disjoint(&cpus)).collect();

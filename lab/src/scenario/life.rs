@@ -10,10 +10,10 @@ use crate::step::{Group, Step};
 /// at the groups.
 const MADE_UP: u64 = 5;
 
-/// Seconds within which containers are where another mechanism wants them.
+/// Seconds for all containers to move to where another mechanism wants them.
 const SETTLED: u64 = 60;
 
-/// Seconds after which the mechanism before has been undone: a check pass and a little more.
+/// Seconds until the previous mechanism is undone: one check pass and a margin.
 const LET_GO: u64 = 15;
 
 /// To full in parts of different sizes, every other one away, full again with others, a restart,
@@ -73,7 +73,7 @@ pub(super) fn churn(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// containerd loses an update of a container that it is just starting, and no request follows.
+/// containerd loses an update of a container that is being started, and no event follows.
 pub(super) fn together(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));
@@ -88,7 +88,7 @@ pub(super) fn together(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// Two exclusive pods and a shared one, where there is room for them; then a look.
+/// Two exclusive pods and a shared one.
 pub(super) fn some_pods(script: &mut Script) -> Look {
     script.shared("web");
     script.exclusive("db", 1);
@@ -96,12 +96,12 @@ pub(super) fn some_pods(script: &mut Script) -> Look {
     script.look()
 }
 
-/// The runtime carries out what a plugin says at its start before it asks about the next container.
+/// The runtime applies the updates of a plugin that starts before it asks for the next container.
 pub(super) fn caught_up(script: &mut Script) {
     script.shared("late");
 }
 
-/// Everything goes on: a new pod gets in, and an old one's CPUs come back.
+/// A new pod is admitted, and the CPUs of a removed one return.
 fn goes_on(script: &mut Script, before: Look) {
     script.unmoved(before);
     script.exclusive("new", 1);
@@ -167,7 +167,7 @@ pub(super) fn both_restart(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// Made while there was no plugin: on all CPUs, until the plugin comes.
+/// Containers created without a plugin have all CPUs until it starts.
 pub(super) fn containers_first(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     let online = shape.online();

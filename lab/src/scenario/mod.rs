@@ -22,20 +22,20 @@ use crate::pod::{Container, Pod};
 use crate::step::{Outcome, Step};
 use crate::view::View;
 
-/// Which uncore cache is tried first.
+/// Order in which uncore caches are tried
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Order {
-    /// The lowest-numbered one with room, as KEP-4800's text says.
+    /// Lowest number with room, as in KEP-4800's text
     #[default]
     Numerical,
     /// The one with the fewest free CPUs, as the kubelet does.
     FewestFree,
 }
 
-/// CPUs that are never exclusive in KEP-4800's examples.
+/// Reserved CPUs of KEP-4800's examples.
 pub const RESERVED: &str = "0-1";
 
-/// The plugin's configuration of KEP-4800's examples.
+/// Configuration of KEP-4800's examples.
 #[must_use]
 pub fn config(order: Order, align: bool) -> String {
     let order = match order {
@@ -52,7 +52,7 @@ pub fn config(order: Order, align: bool) -> String {
     format!("cpuManagerPolicy: static\n{options}reservedSystemCPUs: \"{RESERVED}\"\n")
 }
 
-/// The configuration that lets only whole cores be exclusive; the first core is reserved.
+/// Only whole cores are exclusive; the first core is reserved.
 #[must_use]
 pub fn whole_cores() -> String {
     format!(
@@ -61,19 +61,18 @@ pub fn whole_cores() -> String {
     )
 }
 
-/// A pod with one container that gets `cpus` CPUs for itself.
 #[must_use]
 pub fn exclusive(name: &str, cpus: i64) -> Pod {
     Pod::new(name, [Container::guaranteed("main", cpus * 1000)])
 }
 
-/// A pod with one container that shares what is left.
+/// A Burstable pod with one container.
 #[must_use]
 pub fn shared(name: &str) -> Pod {
     Pod::new(name, [Container::burstable("main", 500)])
 }
 
-/// The configuration in which the kernel or the runtime keeps exclusivity. CPU 0 is reserved.
+/// An exclusivity mechanism; CPU 0 is reserved.
 #[must_use]
 pub fn exclusivity(mode: &str) -> String {
     format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nexclusivity: {mode}\n")
@@ -134,7 +133,7 @@ pub fn views(outcomes: &[Outcome]) -> Vec<&View> {
         .collect()
 }
 
-/// What runtimes said when they refused pods, in their order.
+/// Messages of refused pods.
 #[must_use]
 pub fn refusals(outcomes: &[Outcome]) -> Vec<&str> {
     outcomes

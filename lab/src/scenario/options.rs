@@ -13,13 +13,13 @@ use crate::view::View;
 /// What is wrong with a placement, in words; nothing if it is as the option promises.
 type Judge = Box<dyn Fn(&View) -> Option<String>>;
 
-/// A container `db` on a node where others have CPUs already, without an option and with it.
+/// A container `db` on a partly filled node, without an option and with it.
 struct Contrast {
-    /// More of the configuration, in both.
+    /// Configuration in both cases.
     base: &'static str,
-    /// The option, a line of the configuration.
+    /// The option's line of the configuration.
     option: &'static str,
-    /// Exclusive CPUs of those that are there first.
+    /// Sizes of the exclusive containers that start first.
     others: Vec<usize>,
     /// Exclusive CPUs of `db`.
     size: usize,
@@ -48,14 +48,14 @@ impl Contrast {
     }
 }
 
-/// Containers with so many exclusive CPUs each.
+/// One exclusive container per size.
 fn others_first(script: &mut Script, sizes: Vec<usize>) {
     for (number, cpus) in sizes.into_iter().enumerate() {
         script.exclusive(&format!("other-{number}"), cpus);
     }
 }
 
-/// How many CPUs a pod has in each of the sets in which it has some.
+/// CPUs of the pod per set, without sets that have none.
 pub(super) fn parts(view: &View, pod: &str, sets: &[CpuSet]) -> Vec<usize> {
     let own = parse(view.allowed(pod));
     sets.iter().map(|set| (*set & own).len()).filter(|count| *count > 0).collect()
@@ -172,12 +172,11 @@ pub(super) fn closest(shape: &Shape) -> Option<Script> {
     Some(contrast.script(shape))
 }
 
-/// Two NUMA nodes, by their places.
 struct Pair {
     a: usize,
     b: usize,
     cpus: CpuSet,
-    /// Whether the option wants them together.
+    /// Whether the option prefers this pair.
     good: bool,
 }
 

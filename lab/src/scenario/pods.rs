@@ -61,7 +61,7 @@ pub(super) fn budget(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// To three CPUs, to one, to half a CPU and back.
+/// Grows to 3 CPUs, shrinks to 1 and to half a CPU, and grows again.
 pub(super) fn resize(shape: &Shape) -> Option<Script> {
     if shape.room() < 3 {
         return None;

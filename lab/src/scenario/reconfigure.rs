@@ -6,10 +6,10 @@ use super::script::{Script, exclusive};
 use super::shape::Shape;
 use crate::step::Step;
 
-/// What the plugin says when it follows another configuration.
+/// Logged when another configuration is in force.
 const CHANGED: &str = "the configuration was changed; in force: ";
 
-/// Seconds within which everything has moved to where a changed configuration wants it.
+/// Seconds for all containers to follow a changed configuration.
 const FOLLOWED: u64 = 30;
 
 const STRICT: &str = "cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}";

@@ -17,7 +17,7 @@ use crate::step::{Outcome, Step};
 use crate::view::{ContainerView, View};
 use crate::vm::Machine;
 
-/// A node that is a ledger and nothing else: every decision is carried out at once.
+/// A ledger whose decisions take effect at once.
 struct Rehearsal {
     shape: Shape,
     ledger: Ledger,

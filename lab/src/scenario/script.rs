@@ -17,28 +17,27 @@ use crate::view::View;
 /// were.
 const DRIFT: &str = ": decided w";
 
-/// A watch that has looked less often has seen nothing.
+/// Fewer readings prove nothing.
 const FEW: u64 = 20;
 
-/// Whether an outcome is as it must be, given what was seen until then, the present one included.
+/// Checks an outcome, given all observations up to and including this one.
 type Check = Box<dyn Fn(&Outcome, &Seen<'_>) -> Result<(), String>>;
 
-/// What was seen, in order.
 #[derive(Debug, Default)]
 struct Seen<'a> {
     views: Vec<&'a View>,
     trees: Vec<&'a GroupTree>,
 }
 
-/// Which of the trees of cgroups that were taken down in a script.
+/// Index of a snapshot of all cgroups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken(usize);
 
-/// Which look at the node, of those of a script.
+/// Index of a view in a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look(usize);
 
-/// Steps with their checks. Every look is checked for what must always hold.
+/// Steps with checks. Every view is checked for the invariants.
 pub struct Script {
     steps: Vec<(Step, Check)>,
     looks: usize,
@@ -47,7 +46,6 @@ pub struct Script {
 }
 
 impl Script {
-    /// With no step yet, on an empty machine of this shape.
     #[must_use]
     pub fn new(shape: &Shape) -> Self {
         let promise = Promise {
@@ -61,13 +59,12 @@ impl Script {
         Self { steps: Vec::new(), looks: 0, trees: 0, promise }
     }
 
-    /// The steps, in order.
     #[must_use]
     pub fn steps(&self) -> Vec<Step> {
         self.steps.iter().map(|(step, _)| step.clone()).collect()
     }
 
-    /// What did not come as it must: step by step, in words.
+    /// All violations, one per step.
     #[must_use]
     pub fn judge(&self, outcomes: &[Outcome]) -> Vec<String> {
         let mut seen = Seen::default();
@@ -88,7 +85,7 @@ impl Script {
         wrong
     }
 
-    /// The end of every script: all can be cleared away, and the kernel has warned of nothing.
+    /// Appended to every script: the node can be cleared, and the kernel is not tainted.
     #[must_use]
     pub(super) fn closed(mut self) -> Self {
         self.does(Step::Clear);
@@ -99,7 +96,6 @@ impl Script {
         self
     }
 
-    /// A step that must succeed.
     pub fn does(&mut self, step: Step) {
         self.push(step, |outcome, _| match outcome {
             Outcome::Refused(why) => Err(format!("refused: {why}")),
@@ -107,51 +103,45 @@ impl Script {
         });
     }
 
-    /// Starts the plugin with an empty memory.
+    /// Starts the plugin without state.
     pub fn plugin(&mut self, config: String) {
         self.promise.written = true;
         self.does(Step::StartPlugin(config));
     }
 
-    /// Has the runtime launch the plugin, with an empty memory.
     pub fn launch(&mut self, config: String) {
         self.promise.written = true;
         self.does(Step::Launch(config));
     }
 
-    /// Kills the plugin, for good.
     pub fn end_plugin(&mut self) {
         self.promise.written = false;
         self.does(Step::EndPlugin);
     }
 
-    /// Removes the plugin's DaemonSet.
     pub fn uninstall(&mut self) {
         self.promise.written = false;
         self.does(Step::Uninstall);
     }
 
-    /// Starts a pod, which must get in.
     pub fn run(&mut self, pod: Pod) {
         self.does(Step::Run(pod));
     }
 
-    /// Starts a pod with one container that has so many exclusive CPUs; it must get in.
     pub fn exclusive(&mut self, name: &str, cpus: usize) {
         self.run(exclusive(name, cpus));
     }
 
-    /// Starts a pod with one container that shares what is left.
+    /// Starts a shared pod.
     pub fn shared(&mut self, name: &str) {
         self.run(super::shared(name));
     }
 
-    /// Removes a pod.
     pub fn remove(&mut self, pod: &str) {
         self.does(Step::Remove(pod.to_owned()));
     }
 
-    /// A step that the runtime must refuse with this word in its reason.
+    /// The refusal must have `reason` in its message.
     pub fn refused(&mut self, step: Step, reason: &'static str) {
         self.push(step, move |outcome, _| match outcome {
             Outcome::Refused(why) if why.contains(reason) => Ok(()),
@@ -160,17 +150,15 @@ impl Script {
         });
     }
 
-    /// Looks at the node.
     pub fn look(&mut self) -> Look {
         self.look_for(|_| Ok(()))
     }
 
-    /// Looks at the node, and checks one thing more.
     pub fn look_for(&mut self, check: impl Fn(&View) -> Result<(), String> + 'static) -> Look {
         self.look_back(move |view, _| check(view))
     }
 
-    /// Looks at the node, and checks one thing more, given the views until then, too.
+    /// Takes a view and checks it against the earlier ones.
     fn look_back(
         &mut self,
         check: impl Fn(&View, &[&View]) -> Result<(), String> + 'static,
@@ -282,14 +270,13 @@ impl Script {
         });
     }
 
-    /// Takes down what all cgroups say.
     pub fn take(&mut self) -> Taken {
         self.does(Step::Groups);
         self.trees += 1;
         Taken(self.trees - 1)
     }
 
-    /// Takes down what all cgroups say, and compares it with an earlier time.
+    /// Takes a snapshot of all cgroups and compares it with an earlier one.
     pub fn take_as(
         &mut self,
         since: Taken,
@@ -302,7 +289,7 @@ impl Script {
         self.trees += 1;
     }
 
-    /// Does this while no containers must meet on a CPU that one of them has for itself.
+    /// Containers must not meet on an exclusive CPU during these steps.
     pub fn watches(&mut self, steps: Vec<Step>) {
         self.push(Step::Watch(steps), |outcome, _| match outcome {
             Outcome::Watched(Watched { met: Some(who), .. }) => Err(who.clone()),
@@ -335,27 +322,26 @@ impl Script {
         });
     }
 
-    /// From now on shared containers must keep off the reserved CPUs.
+    /// From now on shared containers must leave the reserved CPUs.
     pub fn strict(&mut self) {
         self.promise.strict = true;
     }
 
-    /// From now on these CPUs are reserved.
     pub fn reserve(&mut self, cpus: CpuSet) {
         self.promise.reserved = cpus;
     }
 
-    /// From now on so many CPUs are kept for containers that have ended and will be back.
+    /// From now on so many CPUs are kept for ended containers that will return.
     pub fn holding(&mut self, cpus: usize) {
         self.promise.held = cpus;
     }
 
-    /// This container has no resources of its own: it arrives with its pod's, and shares.
+    /// This container has no resources: it gets its pod's from the kubelet, and shares.
     pub fn inherits(&mut self, pod: &str, container: &str) {
         self.promise.inheriting.insert((pod.to_owned(), container.to_owned()));
     }
 
-    /// The SMT siblings of this pod's CPUs stay idle.
+    /// From now on the SMT siblings of this pod's CPUs stay idle.
     pub fn isolates(&mut self, pod: &str) {
         self.promise.isolated.insert(pod.to_owned());
     }
@@ -369,19 +355,16 @@ impl Script {
     }
 }
 
-/// A container of a Guaranteed pod with so many whole CPUs.
 #[must_use]
 pub fn guaranteed(name: &str, cpus: usize) -> Container {
     Container::guaranteed(name, milli(cpus))
 }
 
-/// A pod with one container that gets so many CPUs for itself.
 #[must_use]
 pub fn exclusive(name: &str, cpus: usize) -> Pod {
     Pod::new(name, [guaranteed("main", cpus)])
 }
 
-/// Thousandths of a CPU.
 #[must_use]
 pub fn milli(cpus: usize) -> i64 {
     i64::try_from(cpus).unwrap_or(i64::MAX / 1000) * 1000

@@ -12,7 +12,7 @@ use crate::group_tree::{ATTRIBUTE, CPUS, Difference, EFFECTIVE, Group, GroupTree
 use crate::pod::{Container, Pod};
 use crate::step::Step;
 
-/// Seconds within which the plugin has sorted out what was there before it.
+/// Seconds for the plugin to take over the pods that were there before it.
 const SORTED_OUT: u64 = 15;
 
 /// Seconds within which the kernel has given back the CPUs of removed partitions, and the runtime
@@ -29,7 +29,7 @@ fn twin(name: &str) -> Pod {
     Pod::new(name, [guaranteed("main", 1), Container::guaranteed("side", 500)])
 }
 
-/// One of each class, and [`BEFORE`].
+/// One pod per class, and [`BEFORE`].
 fn pods() -> [Pod; 4] {
     [
         Pod::new("best", [Container::best_effort("main")]),
@@ -39,7 +39,7 @@ fn pods() -> [Pod; 4] {
     ]
 }
 
-/// It depends on nothing of a machine, and takes long: the smaller ones are enough.
+/// Only on machines with one uncore cache: it takes long and does not depend on the topology.
 pub(super) fn uninstall(shape: &Shape) -> Option<Script> {
     if shape.room() < 3 || shape.caches().len() > 1 {
         return None;
@@ -103,14 +103,11 @@ fn come_and_go(script: &mut Script, shape: &Shape, mechanism: &str) {
     script.take_as(empty, move |before, after| gone.check(before, after));
 }
 
-/// What was done until a comparison.
 #[derive(Debug, Clone, Copy)]
 struct Removal {
-    /// All CPUs of the machine.
     all: CpuSet,
-    /// Whether containers were freed.
     containers: bool,
-    /// Whether pods still run, [`MEANWHILE`] among them.
+    /// Whether pods still run, including [`MEANWHILE`].
     pods: bool,
 }
 
@@ -139,7 +136,7 @@ impl Removal {
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
     }
 
-    /// Why something may differ.
+    /// The reason for which a difference is allowed.
     fn reason(&self, difference: &Difference<'_>, after: &GroupTree) -> Option<&'static str> {
         match *difference {
             Difference::New(group) if self.pods && is_of(group, MEANWHILE) => {
@@ -183,7 +180,7 @@ fn is_of(group: &str, pod: &str) -> bool {
     group.contains(&uid) || group.contains(&uid.replace('-', "_"))
 }
 
-/// Whether a runtime has made it for a container, or it is in such a one.
+/// Whether the cgroup is a container's, or below one.
 fn is_container(group: &str) -> bool {
     group.split('/').any(|part| {
         let id = part.trim_end_matches(".scope").rsplit('-').next().unwrap_or_default();

@@ -90,7 +90,7 @@ fn as_wished(shape: &Shape, view: &View, pod: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What of these CPUs is in each set, those that have none left out.
+/// The part of `cpus` in each set, without empty parts.
 fn parts(sets: &[CpuSet], cpus: CpuSet) -> Vec<String> {
     let parts = sets.iter().map(|set| *set & cpus).filter(|part| !part.is_empty());
     parts.map(|part| part.to_string()).collect()

@@ -45,7 +45,7 @@ fn cpus(list: &str) -> CpuSet {
     parse(list)
 }
 
-/// Whether this is a node of KEP-4800's examples: caches of eight CPUs in one NUMA node.
+/// KEP-4800's nodes: uncore caches of eight CPUs in one NUMA node.
 fn is_the_keps(shape: &Shape, caches: usize) -> bool {
     let whole = shape.caches().iter().all(|cache| cache.len() == 8);
     whole && shape.caches().len() == caches && shape.nodes().len() == 1

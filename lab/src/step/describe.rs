@@ -3,7 +3,6 @@
 use super::Step;
 
 impl Step {
-    /// In a person's words.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {

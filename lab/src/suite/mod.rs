@@ -26,31 +26,29 @@ mod table;
 use servers::Servers;
 pub use table::{Row, Verdict};
 
-/// For one scenario. Many processors are slow under emulation, and on a busy machine much slower.
+/// Per scenario. Emulated CPUs are slow, and on a busy machine much slower.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// What the person at the terminal can choose of one run.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Run {
-    /// Machines: names separated by commas, a file's path, or `all`.
+    /// Machines: comma-separated names, path of a machine file, or all
     pub machine: String,
-    /// Scenarios: names separated by commas, or `all`.
+    /// Scenarios: comma-separated names, or all
     pub scenario: String,
-    /// What runs on them.
+    /// Software of the VMs
     #[command(flatten)]
     pub software: Software,
-    /// Another plugin than the one built here.
+    /// Plugin binary to use instead of the one built here
     #[arg(long)]
     pub plugin: Option<PathBuf>,
-    /// What keeps others off exclusive CPUs, as in the configuration.
+    /// Exclusivity mechanism, as in the configuration
     #[arg(long, value_parser = ["runtime", "groups", "auto", "kernel"])]
     pub exclusivity: Option<String>,
-    /// How often each scenario is played.
+    /// Repetitions of each scenario
     #[arg(long, default_value_t = 1)]
     pub times: usize,
 }
 
-/// What the person at the terminal can choose of all of them.
 #[derive(Debug, Clone, clap::Args)]
 pub struct All {
     /// Puts the table into docs/lab.md, with the date and how long it took.
@@ -61,10 +59,6 @@ pub struct All {
     pub resume: bool,
 }
 
-/// Prints what there is.
-///
-/// # Errors
-/// When a machine's file is wrong.
 pub fn list() -> Result<()> {
     println!("machines (lab/machines):");
     for name in Machine::names()? {
@@ -78,10 +72,7 @@ pub fn list() -> Result<()> {
     Ok(())
 }
 
-/// Runs some scenarios on some machines. The last line of standard output is `N passed, N failed`.
-///
-/// # Errors
-/// When a name is unknown, a server does not boot, nothing fits, or a scenario failed.
+/// The last line of standard output is `N passed, N failed`.
 pub fn run(options: &Run) -> Result<()> {
     let mut binaries = Binaries::build()?;
     if let Some(plugin) = &options.plugin {
@@ -101,9 +92,6 @@ pub fn run(options: &Run) -> Result<()> {
 
 /// Runs every scenario on every machine it fits, with both generations of containerd (2.1 with
 /// crun, 1.7 with runc), and prints the table.
-///
-/// # Errors
-/// As [`run`].
 pub fn all(options: &All) -> Result<()> {
     let commit = commit()?;
     let binaries = Binaries::build()?.kept()?;
@@ -142,7 +130,7 @@ pub fn usual(version: Version) -> Software {
     Software { oci, ..version.into() }
 }
 
-/// What is checked out, `-dirty` where files differ from it.
+/// The checked-out commit, with `-dirty` if files differ.
 fn commit() -> Result<String> {
     let text = command::run(
         command("git", ["describe", "--always", "--dirty"]).current_dir(cache::repository()),
@@ -153,9 +141,6 @@ fn commit() -> Result<String> {
 
 /// Plays scenarios on one machine with one runtime; a row for each that fits. A machine that does
 /// not boot fails all.
-///
-/// # Errors
-/// When there are no images to boot from, or the machine's file is wrong.
 pub fn on_machine(
     machine: &Machine,
     shape: &Shape,
@@ -204,10 +189,6 @@ fn machines(names: &str) -> Result<Vec<Machine>> {
     names.iter().map(|name| Machine::load(name)).collect()
 }
 
-/// The scenarios of these names.
-///
-/// # Errors
-/// When there is none of a name: the error names those there are.
 pub fn scenarios(names: &str) -> Result<Vec<Scenario>> {
     let all = catalogue::all();
     if names == "all" {

@@ -14,17 +14,16 @@ use super::table::{Row, Verdict};
 use crate::cache;
 use crate::containerd::Version;
 
-/// What came of all scenarios of one boot.
+/// Results of one boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Server {
     machine: String,
     version: Version,
-    /// How long it took with the boot, in milliseconds.
     millis: u64,
     rows: Vec<Row>,
 }
 
-/// The servers that are done, in a file.
+/// All boots so far, in a file.
 #[derive(Debug)]
 pub(super) struct Servers {
     path: PathBuf,
@@ -54,7 +53,7 @@ impl Servers {
         Ok(Self { path, done })
     }
 
-    /// Whether there is nothing left to find out about a server.
+    /// Whether this machine is done.
     pub(super) fn has(&self, machine: &str, version: Version) -> bool {
         self.done.iter().any(|done| done.machine == machine && done.version == version)
     }
@@ -75,12 +74,10 @@ impl Servers {
         lines::write(&self.path, self.done.iter().filter(booted))
     }
 
-    /// What came of all of them.
     pub(super) fn rows(&self) -> Vec<Row> {
         self.done.iter().flat_map(|server| server.rows.clone()).collect()
     }
 
-    /// How long all of them took.
     pub(super) fn time(&self) -> Duration {
         Duration::from_millis(self.done.iter().map(|server| server.millis).sum())
     }

@@ -12,34 +12,25 @@ use crate::command::{command, run};
 use crate::containerd::Version;
 use crate::scenario::catalogue;
 
-/// What came of one scenario on one machine with one runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// The machine's name.
     pub machine: String,
-    /// The scenario's name.
     pub scenario: String,
-    /// The generation of containerd.
     pub version: Version,
-    /// What came of it.
     pub verdict: Verdict,
-    /// How long it took, in milliseconds, without the boot.
+    /// Without the boot.
     pub millis: u64,
 }
 
-/// What came of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// All was as it must be.
     Passed,
-    /// What was not.
     Failed(Vec<String>),
-    /// The server did not boot: nothing is known of the plugin.
+    /// Says nothing about the plugin.
     NotBooted(String),
 }
 
 impl Verdict {
-    /// Of what was not as it must be.
     #[must_use]
     pub fn of(wrong: Vec<String>) -> Self {
         if wrong.is_empty() { Self::Passed } else { Self::Failed(wrong) }
@@ -47,7 +38,6 @@ impl Verdict {
 }
 
 impl Row {
-    /// Whether all was as it must be.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.verdict == Verdict::Passed
@@ -106,7 +96,7 @@ pub(super) fn draw(rows: &[Row]) -> String {
 const BEGIN: &str = "<!-- hack/lab all --save writes from here -->\n";
 const END: &str = "<!-- to here -->\n";
 
-/// Puts the table into docs/lab.md.
+/// Writes the table to docs/lab.md.
 pub(super) fn save(rows: &[Row], commit: &str, time: Duration) -> Result<()> {
     let path = cache::repository().join("docs/lab.md");
     let text =

@@ -16,14 +16,14 @@ use crate::image::{self, shipped::Shipped};
 use crate::software::{CONTAINERD_1_7, programs};
 use crate::vm::machine::{Machine, TABLES};
 
-/// Paths of everything that stays the same from run to run.
+/// Files that all runs share.
 #[derive(Debug, Clone)]
 pub(super) struct Base {
     pub(super) kernel: PathBuf,
     pub(super) initramfs: PathBuf,
     pub(super) root: PathBuf,
     busybox: PathBuf,
-    /// Unpacked packages: QEMU and all that it needs.
+    /// QEMU with all its dependencies, unpacked.
     qemu: PathBuf,
 }
 
@@ -46,10 +46,10 @@ impl Base {
 /// emulation makes guests' kernels panic.
 const QEMU: (&str, &str) = ("qemu-system-x86", "trixie");
 
-/// What the root image has beyond the smallest Debian.
+/// Packages of the root image beyond the minimum.
 const PACKAGES: &str = "containerd,runc,crun,iproute2,systemd";
 
-/// Loaded before the root file system is mounted: the disk, and what container snapshots need.
+/// Loaded before the root file system is mounted: disk and overlayfs.
 const MODULES: [&str; 2] = ["kernel/drivers/block/virtio_blk.ko", "kernel/fs/overlayfs/overlay.ko"];
 
 /// The initramfs' first process. It hands over to a shell, which collects orphans, and powers off
@@ -105,7 +105,7 @@ pub(super) fn base() -> Result<Base> {
     Ok(Base { kernel, initramfs, root, busybox, qemu })
 }
 
-/// The place of an image that is made of `content`; those of other content are removed.
+/// The path of an image with this content; images with other content are removed.
 fn current(images: &Path, prefix: &str, content: &str) -> Result<PathBuf> {
     let name = format!("{prefix}{}", cache::fingerprint(content.as_bytes()));
     for entry in fs::read_dir(images).context("cannot read the cache of images")?.flatten() {
@@ -156,7 +156,7 @@ pub(super) fn initramfs(base: &Base, machine: &Machine, directory: &Path) -> Res
     Ok(path)
 }
 
-/// The smallest Debian with containerd, without documentation.
+/// A minimal Debian with containerd, without documentation.
 fn make_root(path: &Path, debian: &Debian) -> Result<()> {
     progress("building the guest's root image (once; about a minute)");
     let new = Version::V2_1.suite();
@@ -190,7 +190,7 @@ fn make_root(path: &Path, debian: &Debian) -> Result<()> {
     cache::remove(&tree)
 }
 
-/// An ext4 image with the content of a directory: no loop device is needed for that.
+/// An ext4 image with the content of a directory; needs no loop device.
 fn make_file_system(tree: &Path, path: &Path, size: &str) -> Result<()> {
     run(command("mke2fs", ["-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=1", "-d"])
         .arg(tree)
@@ -219,7 +219,7 @@ fn make_initramfs(path: &Path, modules: &Path, busybox: &Path) -> Result<()> {
     cache::remove(&tree)
 }
 
-/// Modules come compressed, or not, depending on the kernel package.
+/// Compressed or not, depending on the kernel package.
 fn unpack_module(module: &Path, target: &Path) -> Result<()> {
     let compressed = module.with_extension("ko.xz");
     if compressed.exists() {

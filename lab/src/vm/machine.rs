@@ -14,10 +14,10 @@ mod numbering;
 
 pub(crate) use madt::TABLES;
 
-/// Memory of a machine that does not say, in MiB.
+/// Default in MiB.
 const MEMORY: usize = 3072;
 
-/// What a CPU's place is made of.
+/// A level of the topology; each belongs to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -34,51 +34,45 @@ pub enum Level {
 }
 
 impl Level {
-    /// As QEMU counts.
+    /// QEMU's order.
     const INSIDE_OUT: [Self; 5] =
         [Self::Threads, Self::Cores, Self::Modules, Self::Dies, Self::Sockets];
 }
 
-/// A machine whose sockets are all alike.
+/// A machine with identical sockets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// What it is called in messages: its file's name.
+    /// The name of its file.
     pub name: String,
-    /// What it stands for, in one line.
+    /// Description in one line.
     pub about: String,
-    /// Sockets.
     pub sockets: usize,
-    /// Dies a socket: each has an uncore cache of its own, or one for each of its modules.
+    /// Per socket. Each die has an uncore cache, or one per module if it has several modules.
     pub dies: usize,
-    /// Modules a die: where there are several, each has an uncore cache of its own.
+    /// Per die.
     pub modules: usize,
-    /// Cores a module.
     pub cores: usize,
-    /// Threads a core.
     pub threads: usize,
     /// What is counted first when the CPUs get their numbers, and what next; at least everything of
     /// which there are several.
     pub numbering: Vec<Level>,
-    /// The NUMA nodes; empty for one node with everything.
+    /// Empty for one node.
     pub nodes: Vec<Node>,
-    /// Distances from each node (a row) to each node; empty for 10 to itself and 20 to others.
+    /// A row per node; empty for 10 to itself and 20 to others.
     pub distances: Vec<Vec<u8>>,
-    /// CPUs to take offline before anything starts.
+    /// Taken offline before anything starts.
     pub offline: CpuSet,
-    /// Memory in MiB.
     pub memory: usize,
 }
 
-/// A NUMA node of a described machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Its CPUs; none for a node that has memory only.
+    /// Empty for a memory-only node.
     pub cpus: CpuSet,
-    /// Its memory in MiB.
     pub memory: usize,
 }
 
-/// Where a CPU is, by the machine-wide numbers of core, cache and socket.
+/// Machine-wide numbers of a CPU's core, cache and socket.
 struct Place {
     core: usize,
     cache: usize,
@@ -107,7 +101,6 @@ impl Machine {
         }
     }
 
-    /// All CPUs, online or not.
     #[must_use]
     pub fn cpus(&self) -> usize {
         self.sockets * self.dies * self.modules * self.cores * self.threads
@@ -120,10 +113,7 @@ impl Machine {
         Place { core, cache, die: die % self.dies, socket: die / self.dies }
     }
 
-    /// What Linux should find on it.
-    ///
-    /// # Errors
-    /// When it has no online CPU, or more than can be handled: a file that was read has neither.
+    /// The topology that Linux should report.
     pub fn topology(&self) -> Result<Topology> {
         // By convention a domain's number is the lowest online CPU in it, so as the reader of the
         // real one has it.

@@ -31,16 +31,16 @@ const BOOT: Duration = Duration::from_secs(240);
 /// and more: every time limit in it is too short then.
 const MOST_HASTE: f64 = 1.5;
 
-/// Held while a server runs, by all copies of the repository.
+/// Held while a VM runs, across all copies of the repository.
 const TURN: &str = "/run/nri-cpu-manager-lab-vm.lock";
 
 /// When a server may run. Emulated CPUs need real ones; but many scenarios mostly wait, and two at
 /// a time on two CPUs take less time than one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// While there is no other: for people, for storms, and where time is measured.
+    /// No other VM runs: for interactive use, storms and measurements.
     Alone,
-    /// Beside others that run in this way, too: the caller limits their number.
+    /// Next to other VMs of this kind; the caller limits their number.
     WithOthers,
 }
 
@@ -60,17 +60,13 @@ impl Turn {
 const KERNEL: &str = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic nowatchdog tsc=reliable highres=off \
     rcupdate.rcu_cpu_stall_suppress=1 mitigations=off init_on_alloc=0 audit=0 lsm=capability nokaslr";
 
-/// What came of a part: its outcomes, one for each step, or why it failed.
+/// The outcomes of a part, one per step, or why it failed.
 pub type Played = Result<Vec<Outcome>, String>;
 
 /// Boots the machine, carries out the steps in it and returns what came of each.
 ///
 /// A machine that does not boot, or whose kernel dies, is tried once more, and that is reported; a
 /// failing step is not.
-///
-/// # Errors
-/// When it boots neither time, or a step fails: the error names the step and ends with the guest's
-/// last words.
 pub fn run(
     machine: &Machine,
     software: impl Into<Software>,
@@ -90,9 +86,6 @@ pub fn run(
 ///
 /// `patience` is for one part. A machine that does not boot, or whose kernel dies, is tried once
 /// more, and that is reported: emulated processors make mistakes on a busy host.
-///
-/// # Errors
-/// When that happens twice in a row.
 pub fn play(
     turn: Turn,
     machine: &Machine,
@@ -142,19 +135,13 @@ pub fn play(
     Ok(())
 }
 
-/// Makes what every server boots from: fetches QEMU and a kernel, builds the root image.
-///
-/// # Errors
-/// When that fails.
+/// Fetches QEMU and a kernel, and builds the root image.
 pub fn prepare() -> Result<()> {
     images::base().map(|_| ())
 }
 
 /// Boots the machine, starts the plugin on it, and connects its prompt with standard input and
 /// output until the person has had enough.
-///
-/// # Errors
-/// When it does not boot.
 pub fn shell(
     machine: &Machine,
     software: Software,
@@ -212,7 +199,6 @@ fn run_directory(machine: &str) -> Result<tempfile::TempDir> {
         .context("cannot make a directory for the run")
 }
 
-/// A QEMU process.
 struct Server {
     child: Child,
     directory: std::path::PathBuf,
@@ -382,7 +368,7 @@ impl Server {
         self.console().contains("Kernel panic")
     }
 
-    /// A dead kernel names the cause first, and then the many places where it was.
+    /// A panic prints the cause first, and then many stack traces.
     fn last_words(&self) -> String {
         last_lines(&self.console(), if self.kernel_died() { 80 } else { 20 })
     }
@@ -408,7 +394,7 @@ fn reports(path: &Path, from: usize) -> Result<Vec<Report>> {
     lines.skip(from).map(parse).collect()
 }
 
-/// Nothing in the guest is worth an orderly end: its disks are snapshots.
+/// The disks are snapshots, so nothing needs a clean shutdown.
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = process::end(&mut self.child, Signal::SIGKILL, Duration::from_secs(5));

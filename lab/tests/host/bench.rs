@@ -20,7 +20,7 @@ use nri_cpu_manager::cpuset::CpuSet;
 
 use crate::support::binaries;
 
-/// What ships, made once a test binary.
+/// Built once per test binary.
 pub(crate) fn shipped() -> &'static Shipped {
     static SHIPPED: OnceLock<Shipped> = OnceLock::new();
     SHIPPED.get_or_init(|| {
@@ -29,14 +29,12 @@ pub(crate) fn shipped() -> &'static Shipped {
     })
 }
 
-/// Where containers find the directory for their reports.
 const OUT: &str = "/out";
 
 /// A containerd on this machine, which may have any number of CPUs from two on. The plugin's
 /// configuration reserves all but one of them, so that a second exclusive CPU cannot be had.
 pub(crate) struct Bench {
     pub(crate) host: Host,
-    /// The plugin as it is installed, once it was.
     pub(crate) daemon: Option<DaemonPod>,
 }
 
@@ -48,12 +46,11 @@ impl Bench {
         bench
     }
 
-    /// Starts the plugin.
     pub(crate) fn plugin(&self) -> Plugin {
         self.plugin_setup().1
     }
 
-    /// As [`plugin`](Self::plugin), with what is needed to start it again.
+    /// With the setup that can start it again.
     pub(crate) fn plugin_setup(&self) -> (Setup, Plugin) {
         let setup = self.host.node.plugin(&binaries().plugin, &self.config()).unwrap();
         let plugin = Plugin::start(&setup).unwrap_or_else(|error| panic!("{error:#}"));
@@ -67,33 +64,30 @@ impl Bench {
         Ok(())
     }
 
-    /// Removes the plugin's pod, if there is one.
     pub(crate) fn uninstall(&mut self) -> anyhow::Result<()> {
         self.daemon.take().map_or(Ok(()), |mut daemon| daemon.remove(&mut self.host.node))
     }
 
-    /// The plugin's pod, and the node it is on.
     pub(crate) fn daemon(&mut self) -> (&mut DaemonPod, &mut Node) {
         (self.daemon.as_mut().unwrap(), &mut self.host.node)
     }
 
-    /// The plugin's configuration.
     pub(crate) fn config(&self) -> String {
         let reserved = self.reserved();
         format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\n")
     }
 
-    /// All CPUs of this machine: what shared containers have while no CPU is exclusive.
+    /// All CPUs of this machine: those of shared containers while none is exclusive.
     pub(crate) fn online(&self) -> CpuSet {
         fs::read_to_string("/sys/devices/system/cpu/online").unwrap().trim().parse().unwrap()
     }
 
-    /// The CPU that can be exclusive, the last one.
+    /// The only CPU that can be exclusive: the last one.
     pub(crate) fn assignable(&self) -> CpuSet {
         CpuSet::of(self.online().iter().last().unwrap()).unwrap()
     }
 
-    /// The CPUs that cannot: what shared containers have while the other one is exclusive.
+    /// All others: those of shared containers while the last one is exclusive.
     pub(crate) fn reserved(&self) -> CpuSet {
         self.online() - self.assignable()
     }
@@ -102,7 +96,6 @@ impl Bench {
         self.host.node.run(pod).unwrap_or_else(|error| panic!("{error:#}"))
     }
 
-    /// Where the process of a pod's container `main` may run.
     pub(crate) fn allowed(&self, pod: &str) -> CpuSet {
         self.host.node.allowed(pod, "main").unwrap()
     }
@@ -130,31 +123,30 @@ impl Drop for Bench {
     }
 }
 
-/// A pod that shares.
 pub(crate) fn shared(name: &str) -> Pod {
     Pod::new(name, [Container::burstable("main", 100)])
 }
 
-/// A pod with one CPU for itself.
+/// A pod with one exclusive CPU.
 pub(crate) fn exclusive(name: &str) -> Pod {
     Pod::new(name, [Container::guaranteed("main", 1000)])
 }
 
-/// Lets all threads of a process run on these CPUs only, as far as its group allows.
+/// Sets the affinity of all threads, as far as their cgroup allows.
 pub(crate) fn set_affinity(pid: u32, cpus: CpuSet) {
     let (cpus, pid) = (cpus.to_string(), pid.to_string());
     let done = Command::new("taskset").args(["-apc", &cpus, &pid]).output().unwrap();
     assert!(done.status.success(), "{done:?}");
 }
 
-/// A shared container that is always busy, and records for each CPU when it last ran there.
+/// A busy shared container that records when it last ran on each CPU.
 pub(crate) struct Spinner {
     pub(crate) pid: u32,
     record: PathBuf,
 }
 
 impl Spinner {
-    /// Starts it, and waits until it has been on every CPU.
+    /// Waits until it has run on every CPU.
     pub(crate) fn start(bench: &mut Bench, name: &str) -> Self {
         let reports = bench.host.node.reports().unwrap();
         let record = reports.join(name);
@@ -169,7 +161,7 @@ impl Spinner {
         spinner
     }
 
-    /// When it last ran on a CPU, in CLOCK_MONOTONIC's nanoseconds; 0 for never.
+    /// CLOCK_MONOTONIC, in nanoseconds; 0 for never.
     pub(crate) fn last_run(&self, cpu: usize) -> u64 {
         let content = fs::read(&self.record).unwrap_or_default();
         let bytes = content.get(cpu * 8..cpu * 8 + 8).and_then(|slice| slice.try_into().ok());
@@ -177,13 +169,13 @@ impl Spinner {
     }
 }
 
-/// The one CPU that a container has for itself.
+/// The only CPU of an exclusive container.
 pub(crate) fn own_cpu(report: &Report) -> usize {
     assert_eq!(report.own.len(), 1, "the exclusive container may run on {}", report.own);
     report.own.iter().next().unwrap()
 }
 
-/// Whether something becomes true within ten seconds.
+/// Whether the condition becomes true within a minute.
 pub(crate) fn eventually(condition: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {

@@ -21,7 +21,7 @@ use nix::sys::signal::Signal;
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::verify::Drift;
 
-/// Two of the plugin's looks at the node, and the time until the first one.
+/// Two check passes, and the time until the first one.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 on_both!(the_base_pins_and_may_do_nothing_else);
@@ -32,17 +32,15 @@ fn overlay(name: &str, reserved: CpuSet) -> Manifests {
     Manifests::compose(name).unwrap().edited("\"0-1\"", &reserved).unwrap()
 }
 
-/// The plugin's container in the overlay.
 fn container(manifests: &mut Manifests) -> &mut Container {
     &mut manifests.pod_mut().containers[0]
 }
 
-/// The plugin's container without a capability.
 fn take_away(capability: &str, manifests: &mut Manifests) {
     container(manifests).security_context.capabilities.add.retain(|added| added != capability);
 }
 
-/// Installs it and waits until it has taken over the node and its probes succeed.
+/// Waits until it has taken over the node and its probes succeed.
 fn install(bench: &mut Bench, manifests: &Manifests) {
     let done = bench.install(manifests).and_then(|()| {
         let (daemon, node) = bench.daemon();
@@ -65,7 +63,7 @@ fn check_pinned(bench: &Bench) {
     assert_eq!(word.decided("db", "main").unwrap(), Some(cpus));
 }
 
-/// So that the same sources and the same compiler give the same image everywhere.
+/// The same sources and compiler must give the same image everywhere.
 #[test]
 fn what_ships_does_not_tell_where_it_was_built() {
     let program = fs::read(&binaries().plugin).unwrap();
@@ -152,7 +150,7 @@ fn the_overlay_for_crio() {
     check_pinned(&bench);
 }
 
-/// The kubelet's directory has to be there, and a static policy in it holds the plugin back.
+/// The kubelet's directory must exist, and its static policy makes the plugin stand by.
 #[test]
 fn the_overlay_for_moving_nodes() {
     let mut bench = Bench::new(Version::V2_1);
@@ -185,7 +183,7 @@ fn the_overlay_for_moving_nodes() {
     assert!(refused.contains("cpuManagerPolicy: none"), "{refused}");
 }
 
-/// From a containerd 1.7 as it comes to a pinned container, by the steps of docs/install.md.
+/// The steps of docs/install.md, from containerd 1.7's default configuration.
 #[test]
 fn containerd_1_7_gets_nri_switched_on() {
     let mut bench = Bench::new(Version::V1_7);

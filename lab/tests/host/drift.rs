@@ -11,7 +11,7 @@ use lab::containerd::Version;
 use lab::process;
 use nri_cpu_manager::wording;
 
-/// Two looks, and the time until the first one.
+/// Two check passes, and the time until the first one.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn pid(bench: &Bench, pod: &str) -> u32 {
@@ -73,7 +73,7 @@ fn lifted_within(pid: u32, patience: Duration) {
     }
 }
 
-/// The runtime itself may not run everywhere, and what it starts inherits that.
+/// The runtime's own affinity is limited, and its children inherit it.
 #[test]
 fn an_affinity_that_was_inherited() {
     let mut bench = Bench::new(Version::V1_7);

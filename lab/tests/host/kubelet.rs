@@ -15,7 +15,7 @@ use lab::pod::{Container, Pod};
 use lab::process;
 use nri_cpu_manager::cpuset::CpuSet;
 
-/// The state file of a kubelet with policy none, as a real one writes it.
+/// As a kubelet with policy none writes it.
 const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
 
 on_both!(
@@ -24,7 +24,7 @@ on_both!(
     an_active_kubelet_is_observed,
 );
 
-/// The state file of a kubelet whose static policy gave this pod the CPU that can be exclusive.
+/// As a kubelet with the static policy writes it, with the assignable CPU given to this pod.
 fn assigned(bench: &Bench, pod: &Pod) -> String {
     let (uid, default, own) = (&pod.uid, bench.reserved(), bench.assignable());
     format!(
@@ -32,7 +32,7 @@ fn assigned(bench: &Bench, pod: &Pod) -> String {
     )
 }
 
-/// A pod as a kubelet asks for it that has given its container these CPUs.
+/// The pod as a kubelet requests it after assigning these CPUs.
 fn on(cpus: CpuSet, pod: Pod) -> Pod {
     let on = |container: Container| container.on(&cpus.to_string());
     let containers = pod.containers.into_iter().map(on);
@@ -43,7 +43,7 @@ fn cpus(bench: &Bench, pods: &[&str]) -> Vec<CpuSet> {
     pods.iter().map(|pod| bench.allowed(pod)).collect()
 }
 
-/// The kubelet was configured anew before the plugin came; its pods ran on.
+/// The kubelet was reconfigured before the plugin started; its pods kept running.
 fn a_kubelets_node_is_taken_over_without_a_move(version: Version) {
     let mut bench = Bench::new(version);
     let (own, reserved) = (bench.assignable(), bench.reserved());

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
-/// Every test named, for each generation of containerd.
+/// Each test for each containerd version.
 macro_rules! on_both {
     ($($test:ident),* $(,)?) => {
         mod containerd_1_7 { $(#[test] fn $test() { super::$test(lab::containerd::Version::V1_7); })* }

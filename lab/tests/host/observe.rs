@@ -89,7 +89,7 @@ fn prometheus_takes_the_alert_rules() {
     }
 }
 
-/// What a command of the plugin's own program prints.
+/// Output of a command of the plugin.
 fn ask(setup: &Setup, arguments: &[&str]) -> String {
     let state = setup.directory.join("state");
     let mut command = Command::new(&binaries().plugin);
@@ -107,7 +107,7 @@ fn has(text: &str, parts: &[&str]) {
     }
 }
 
-/// One that was placed, one that was refused, and one that was moved behind the runtime's back.
+/// One admitted, one refused, and one changed by another program.
 #[test]
 fn status_and_explain() {
     let mut bench = Bench::new(Version::V2_1);

@@ -17,7 +17,7 @@ use lab::vm::{self, Turn};
 use crate::part::{Part, machine, play};
 use crate::support::binaries;
 
-/// Where the processes of these pods may run; whatever was decided, they must agree with it.
+/// Checks where pods may run, and that decisions agree with it.
 #[track_caller]
 fn check_view(view: &View, expected: &[(&str, &str)]) {
     assert_eq!(view.disagreements(), [""; 0]);
@@ -26,14 +26,13 @@ fn check_view(view: &View, expected: &[(&str, &str)]) {
     assert_eq!(found, expected);
 }
 
-/// The KEP's 32-CPU node: its own result, the kubelet's, and without alignment.
 #[test]
 fn the_keps_node() {
     let parts = [the_keps_order(), the_kubelets_order(), without_alignment()];
     play(&machine("kep-4800"), usual(Version::V2_1), &parts);
 }
 
-/// The KEP's result; then what happens when things end.
+/// The KEP's result, also after kills and removals.
 fn the_keps_order() -> Part {
     let mut steps = kep_4800(Order::Numerical, true);
     steps.extend([
@@ -95,7 +94,7 @@ fn without_alignment() -> Part {
     placed("without alignment", kep_4800(Order::Numerical, false), expected)
 }
 
-/// Steps with one look at the end, and what it must show.
+/// Steps with one view at the end.
 fn placed(name: &str, steps: Vec<Step>, expected: [(&'static str, &'static str); 4]) -> Part {
     Part::new(name, steps, move |outcomes| {
         assert_eq!(refusals(outcomes), [""; 0]);
@@ -103,7 +102,7 @@ fn placed(name: &str, steps: Vec<Step>, expected: [(&'static str, &'static str);
     })
 }
 
-/// The KEP's 16-CPU node with two caches, with containerd 1.7.
+/// The KEP's 16-CPU node with two caches, on containerd 1.7.
 #[test]
 fn the_keps_small_node() {
     let parts = [killed_between_pods(), resizes_of_cpus(), a_kubelets_node()];
@@ -134,7 +133,7 @@ fn a_kernel_that_dies() {
     assert_eq!(told, [(0, true)], "what the dead kernel played was told");
 }
 
-/// The plugin is killed between the pods, and their CPUs are what they would have been.
+/// The plugin is killed between pods; their CPUs are as without kills.
 fn killed_between_pods() -> Part {
     let mut steps =
         vec![Step::StartPlugin(config(Order::Numerical, true)), Step::Run(shared("web"))];
@@ -180,7 +179,7 @@ fn check_resizes(views: &[&View], two: &str, four: &str, one: &str, none: &str) 
     assert_eq!(refused, back, "a refused resize changes nothing");
 }
 
-/// The runtime's answer to the kubelet, of the refusal numbered `index`.
+/// The runtime's answer to the kubelet for refusal number `index`.
 #[track_caller]
 fn check_refusal(outcomes: &[Outcome], index: usize, reason: &str) {
     let refusals = refusals(outcomes);

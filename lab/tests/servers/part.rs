@@ -11,13 +11,12 @@ use lab::vm::{self, Machine, Turn};
 
 use crate::support::binaries;
 
-/// For one part.
+/// Per part.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Panics if the outcomes are not what they have to be.
+/// Panics on unexpected outcomes.
 type Check = Box<dyn Fn(&[Outcome])>;
 
-/// What a server does from an empty node on.
 pub(crate) struct Part {
     name: String,
     steps: Vec<Step>,
@@ -30,7 +29,7 @@ impl Part {
     }
 }
 
-/// These scenarios of `hack/lab` on this machine. Each of them has to fit it.
+/// These scenarios on this machine. Each must apply to it.
 pub(crate) fn scenarios(machine: &Machine, names: &[&str]) -> Vec<Part> {
     let shape = Shape::of(machine).unwrap();
     let scenarios = suite::scenarios(&names.join(",")).unwrap();
@@ -44,7 +43,7 @@ pub(crate) fn scenarios(machine: &Machine, names: &[&str]) -> Vec<Part> {
     scenarios.iter().map(part).collect()
 }
 
-/// Plays parts on one server. One that fails hides no other.
+/// All parts share one VM. A failed part does not hide others.
 #[track_caller]
 pub(crate) fn play(machine: &Machine, software: impl Into<Software>, parts: &[Part]) {
     let steps: Vec<_> = parts.iter().map(|part| part.steps.clone()).collect();
@@ -65,7 +64,6 @@ pub(crate) fn play(machine: &Machine, software: impl Into<Software>, parts: &[Pa
     assert!(failed.is_empty(), "failed: {}", failed.join("\n"));
 }
 
-/// A machine of `lab/machines`.
 pub(crate) fn machine(name: &str) -> Machine {
     Machine::load(name).unwrap_or_else(|error| panic!("{error:#}"))
 }

@@ -35,7 +35,7 @@ fn with_cgroupfs() {
     play(&machine(), Version::V2_1, &parts);
 }
 
-/// Where systemd makes the groups, and pods are slices.
+/// With pods as slices.
 #[test]
 fn with_systemd() {
     let software = Software { driver: Driver::Systemd, ..Version::V2_1.into() };
@@ -71,7 +71,7 @@ fn read(group: Group, file: &str) -> Step {
     Step::ReadGroup(group, file.to_owned())
 }
 
-/// The kernel was asked, and had not warned of itself.
+/// The kernel was checked and is not tainted.
 #[track_caller]
 fn check_kernel(outcomes: &[Outcome]) {
     let answers = outcomes.iter().filter_map(|outcome| match outcome {
@@ -82,7 +82,7 @@ fn check_kernel(outcomes: &[Outcome]) {
     assert_eq!(answers, [false], "the kernel warned of itself: its console says more");
 }
 
-/// A busy process may run on these CPUs, and ran on some of them and on no other.
+/// The process may run on these CPUs, and ran only on them.
 #[track_caller]
 fn check_busy(view: &View, name: &str, expected: &str) {
     let (allowed, ran) = view.busy(name);
@@ -165,7 +165,7 @@ fn a_busy_container_is_not_throttled() -> Part {
     Part::new("a busy container is not throttled", steps, check)
 }
 
-/// Someone with root writes into the groups; the plugin sees it, says so and puts it right.
+/// A root user writes cgroup files; the plugin reports and repairs it.
 fn what_was_written_by_hand_is_repaired() -> Part {
     let steps = vec![
         Step::StartPlugin(exclusivity("kernel")),
@@ -297,7 +297,7 @@ fn beside_others_of_their_pod() -> Part {
     Part::new("beside others of their pod", steps, check)
 }
 
-/// Partitions without load balancing, then with, then none at all: no container moves.
+/// Partitions without load balancing, with it, and none: no container moves.
 fn the_kind_can_change_and_the_way_too() -> Part {
     let isolated = format!("{}cpusetPartition: isolated\n", exclusivity("kernel"));
     let mut steps = vec![

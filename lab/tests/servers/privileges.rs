@@ -38,7 +38,6 @@ pub(crate) fn parts() -> [Part; 3] {
     ]
 }
 
-/// The plugin's container.
 fn container(manifests: &mut Manifests) -> &mut Container {
     &mut manifests.pod_mut().containers[0]
 }

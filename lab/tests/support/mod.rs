@@ -4,7 +4,6 @@ use std::sync::OnceLock;
 
 use lab::binaries::Binaries;
 
-/// The static programs, built once a test binary.
 pub(crate) fn binaries() -> &'static Binaries {
     static BINARIES: OnceLock<Binaries> = OnceLock::new();
     BINARIES.get_or_init(|| Binaries::build().unwrap())

@@ -13,7 +13,7 @@ use crate::kubelet::{Kubelet, RunningContainer};
 use crate::pod::{Container, Pod};
 
 impl Worker<'_> {
-    /// A call that can be made twice: it is, if the runtime was killed meanwhile.
+    /// An idempotent call: repeated if the runtime was killed meanwhile.
     pub(super) fn surely<T>(&mut self, call: impl Fn(&Kubelet) -> Result<T>) -> Result<T> {
         loop {
             self.reconnect()?;
@@ -84,7 +84,7 @@ impl Worker<'_> {
         self.storm.turns.load(Ordering::SeqCst) != self.life
     }
 
-    /// Waits until the runtime is back, if it was killed.
+    /// Waits until a killed runtime is back.
     fn reconnect(&mut self) -> Result<()> {
         if !self.was_killed() {
             return Ok(());

@@ -8,11 +8,11 @@ use crate::pod::Container;
 
 /// More CPUs than any machine of the lab has.
 const GREEDY: i64 = 1_000_000;
-/// A program that is not there: the container is created and cannot be started.
+/// A missing program: the container is created and cannot start.
 const NOWHERE: [&str; 1] = ["/nowhere"];
 
 impl Worker<'_> {
-    /// A container that is created and cannot run.
+    /// A container that can be created but not started.
     pub(super) fn start_what_fails(&mut self) -> Result<()> {
         let container = Container::guaranteed("fails", self.size() * 1000).running(NOWHERE);
         let Some(id) = self.create_in_some_pod(&container) else { return Ok(()) };
@@ -69,7 +69,7 @@ impl Worker<'_> {
         self.start_missing(index)
     }
 
-    /// A running container that has CPUs of its own, by its pod's and its own place.
+    /// A running container with exclusive CPUs, as the indexes of its pod and itself.
     fn some_holder(&mut self) -> Option<(usize, usize)> {
         let mut holders = Vec::new();
         for (index, pod) in self.pods.iter().enumerate() {

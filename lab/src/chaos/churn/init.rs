@@ -12,7 +12,7 @@ use crate::chaos::story::short;
 use crate::pod::{Container, Pod};
 use crate::process;
 
-/// How long a runtime may take to notice that a container's process has ended; it takes a moment.
+/// Generous: the runtime notices the end of a process within a moment.
 const EXIT: Duration = Duration::from_secs(30);
 /// The name of all of them.
 const INIT: &str = "init";
@@ -35,7 +35,7 @@ impl Worker<'_> {
         self.start_missing(index)
     }
 
-    /// Its process ends, and the runtime says so. It is removed later, as a kubelet does.
+    /// The process ends by itself, and the runtime reports it.
     fn let_init_end(&mut self, index: usize) -> Result<()> {
         let init = self.pods[index].containers.remove(0);
         let pod = self.pods[index].pod.name.clone();

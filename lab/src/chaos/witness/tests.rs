@@ -5,7 +5,6 @@ fn cpus(list: &str) -> CpuSet {
     list.parse().unwrap()
 }
 
-/// Where this very process may run: it stands in for a container's.
 fn own() -> CpuSet {
     process::allowed(std::process::id()).unwrap()
 }

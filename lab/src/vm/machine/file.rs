@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::{Level, MEMORY, Machine, Node};
 use crate::cache;
 
-/// More is more than emulation on a small machine brings up in a bearable time.
+/// Emulating more takes too long on a small machine.
 const MOST: usize = 256;
 
 /// The file as it stands.
@@ -55,15 +55,11 @@ fn inside_out() -> Vec<Level> {
     Level::INSIDE_OUT.to_vec()
 }
 
-/// What is wrong, and with which field: the line follows from the text.
+/// Field and problem; the line is found in the text.
 struct Wrong(&'static str, String);
 
 impl Machine {
-    /// The machine of this name in `lab/machines`, or of this file.
-    ///
-    /// # Errors
-    /// When there is none: the error names those there are. When its file is wrong: the error names
-    /// file, line and field.
+    /// By name in `lab/machines`, or by path.
     pub fn load(name: &str) -> Result<Self> {
         let directory = cache::repository().join("lab/machines");
         let path = directory.join(format!("{name}.yaml"));
@@ -77,10 +73,7 @@ impl Machine {
         bail!("there is no machine {name}: it is one of {}, or a file's path", known.join(", "))
     }
 
-    /// The names of all machines in `lab/machines`, in order.
-    ///
-    /// # Errors
-    /// When the directory cannot be read.
+    /// Sorted names of the machines in `lab/machines`.
     pub fn names() -> Result<Vec<String>> {
         let directory = cache::repository().join("lab/machines");
         let entries = fs::read_dir(&directory)
@@ -93,10 +86,7 @@ impl Machine {
         Ok(names)
     }
 
-    /// The machine of a file; it is called by the file's name.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
+    /// The name of the machine is that of the file.
     pub fn read(path: &Path) -> Result<Self> {
         let text =
             fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -10,10 +10,10 @@ use anyhow::{Context, Result};
 
 use super::Machine;
 
-/// Where in the initramfs Linux looks for tables.
+/// Where Linux looks for ACPI tables in the initramfs.
 pub(crate) const TABLES: &str = "kernel/firmware/acpi";
 
-/// QEMU's is 1, and only a higher one replaces it.
+/// QEMU's revision is 1; only a higher one replaces it.
 const OEM_REVISION: u32 = 2;
 
 const LOCAL_APIC: u32 = 0xfee0_0000;
@@ -32,10 +32,7 @@ const OVERRIDES: [(u8, u32, u16); 5] = [
 const ACTIVE_HIGH_LEVEL: u16 = 0b1101;
 
 impl Machine {
-    /// The table that makes Linux number the CPUs as described; nothing where QEMU's own does.
-    ///
-    /// # Errors
-    /// When the machine is too large for it: one that was read from a file is not.
+    /// None if QEMU's own numbering is the described one.
     pub(crate) fn madt(&self) -> Result<Option<Vec<u8>>> {
         if !self.is_renumbered() {
             return Ok(None);
@@ -56,7 +53,7 @@ impl Machine {
     }
 }
 
-/// The table with these processors, each with the firmware's number and its APIC id.
+/// Each processor has the firmware's number and its APIC id.
 fn table(processors: &[(u8, u8)]) -> Vec<u8> {
     let mut body = [LOCAL_APIC, 1].map(u32::to_le_bytes).concat();
     for (uid, apic_id) in processors {

@@ -17,7 +17,7 @@ impl Machine {
         }
     }
 
-    /// QEMU's number of the CPU that is numbered so here.
+    /// QEMU's number of a CPU.
     pub(super) fn index(&self, cpu: usize) -> usize {
         let (mut rest, mut index) = (cpu, 0);
         for level in &self.numbering {
@@ -41,7 +41,7 @@ impl Machine {
         id
     }
 
-    /// Whether these are other numbers than QEMU's own.
+    /// Whether the numbers differ from QEMU's.
     pub(super) fn is_renumbered(&self) -> bool {
         (0..self.cpus()).any(|cpu| self.index(cpu) != cpu)
     }

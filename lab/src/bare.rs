@@ -8,15 +8,15 @@ use nix::sys::signal::Signal;
 
 use crate::instance::Instance;
 use crate::node::Node;
-use crate::plugin::{Plugin, Setup, Word};
+use crate::plugin::{Plugin, PluginFiles, PluginSetup};
 
 /// The plugin as a plain process with full root privileges.
 #[derive(Debug)]
 pub struct Bare {
-    setup: Setup,
+    setup: PluginSetup,
     /// None while it is ended.
     process: Option<Plugin>,
-    word: Word,
+    files: PluginFiles,
 }
 
 impl Bare {
@@ -25,8 +25,8 @@ impl Bare {
     pub fn install(node: &Node, program: &Path, config: &str) -> Result<Self> {
         let setup = node.plugin(program, config)?;
         let process = Plugin::launch(&setup)?;
-        let word = process.word().clone();
-        Ok(Self { setup, process: Some(process), word })
+        let files = process.files().clone();
+        Ok(Self { setup, process: Some(process), files })
     }
 }
 
@@ -34,7 +34,7 @@ impl Instance for Bare {
     fn start(&mut self, _: &mut Node) -> Result<()> {
         ensure!(self.process.is_none(), "the plugin still runs");
         let process = Plugin::launch(&self.setup)?;
-        self.word = process.word().clone();
+        self.files = process.files().clone();
         self.process = Some(process);
         Ok(())
     }
@@ -67,8 +67,8 @@ impl Instance for Bare {
         Ok(self.process.as_ref().context("the plugin does not run")?.pid())
     }
 
-    fn word(&self) -> &Word {
-        &self.word
+    fn files(&self) -> &PluginFiles {
+        &self.files
     }
 
     fn log(&self) -> String {

@@ -33,7 +33,7 @@ impl Binaries {
     }
 
     /// Copies that later builds do not change, for runs that take hours.
-    pub fn kept(&self) -> Result<Self> {
+    pub fn copies(&self) -> Result<Self> {
         let directory = cache::directory("programs")?;
         let keep = |from: &PathBuf| -> Result<PathBuf> {
             let name = from.file_name().context("a program has no name")?;
@@ -49,9 +49,9 @@ impl Binaries {
 
     /// Only the shipped program, with the command that users run.
     pub fn build_plugin() -> Result<PathBuf> {
-        let told =
+        let path =
             run(in_repository(&mut command(cache::repository().join("hack/build"), [""; 0])))?;
-        Ok(cache::repository().join(told.trim()))
+        Ok(cache::repository().join(path.trim()))
     }
 }
 

@@ -1,11 +1,12 @@
-//! Processes that are always busy, and where they ran: the probe in a pod, or outside of all pods.
+//! Processes that are always busy, and where they ran: `probe spin`, in a pod or outside of all
+//! pods.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use nri_cpu_manager::cpuset::CpuSet;
 
@@ -33,21 +34,17 @@ impl Busy {
     }
 
     fn begun(self) -> Result<Self> {
-        let start = Instant::now();
-        while times(&self.record).iter().all(|time| *time == 0) {
-            if start.elapsed() > Duration::from_secs(60) {
-                bail!("the busy process {} does not run", self.name);
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let has_run = || times(&self.record).iter().any(|time| *time > 0);
+        command::poll(Duration::from_secs(60), || Ok(has_run().then_some(())))?
+            .with_context(|| format!("the busy process {} does not run", self.name))?;
         Ok(self)
     }
 
-    /// Starts one outside of all pods, in a group of its own beside `kubepods`, where a host's
-    /// services are. Waits until it has begun.
+    /// Starts a process outside of all pods, in its own cgroup, like a host service. Waits until it
+    /// has run.
     pub fn on_host(name: &str, record: PathBuf) -> Result<Self> {
         let probe = std::env::current_exe()
-            .context("this program does not know where it lies")?
+            .context("cannot find the path of this program")?
             .with_file_name("probe");
         let group = cgroup::add_service(name)?;
         // The shell enters the group before it becomes the probe.

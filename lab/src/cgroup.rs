@@ -1,21 +1,54 @@
-//! The cgroups a kubelet makes: `kubepods`, the QoS classes below it, and one for each pod.
+//! The cgroups of a kubelet: `kubepods`, the QoS classes below it, and one per pod.
 //!
-//! With cgroup v2 they are made like the kubelet does, limits included. With v1 the OCI runtime
-//! makes them on the way, and only the clearing away is left.
+//! With cgroup v2 the lab creates them like a kubelet, including limits. With v1 the OCI runtime
+//! creates them, and the lab only removes them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::files::{make_directory, read_value, write_value};
+use crate::kernel;
 use crate::pod::{CPU_PERIOD, Pod};
 
-pub mod driver;
-mod files;
 mod slice;
 
-pub use driver::Driver;
-pub(crate) use files::{ROOT, read, write};
+pub(crate) const ROOT: &str = "/sys/fs/cgroup";
+
+/// What every cgroup that a kubelet creates hands down.
+const CONTROLLERS: &str = "+cpuset +cpu +memory +pids";
+
+/// The kubelet's `cgroupDriver`.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+    clap::ValueEnum,
+)]
+pub enum Driver {
+    /// cgroup directories
+    #[default]
+    Cgroupfs,
+    /// systemd units
+    Systemd,
+}
+
+impl Driver {
+    /// As in the kubelet's configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cgroupfs => "cgroupfs",
+            Self::Systemd => "systemd",
+        }
+    }
+}
 
 const CLASSES: [&str; 3] = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
 
@@ -33,26 +66,23 @@ pub fn prepare(driver: Driver) -> Result<()> {
     }
     let root = Path::new(ROOT);
     delegate(root)?;
-    let online = fs::read_to_string("/sys/devices/system/cpu/online")
-        .context("cannot read the online CPUs")?;
     for class in CLASSES {
         make(&root.join(class))?;
     }
     // As the kubelet does: `kubepods` may use every CPU.
-    write(&root.join("kubepods/cpuset.cpus"), online.trim())
+    write_value(&root.join("kubepods/cpuset.cpus"), &kernel::cpus("online")?.to_string())
 }
 
-/// Limits the CPU time of an empty cgroup that stays.
+/// Creates an empty cgroup with a CPU limit, permanently.
 ///
-/// Linux rewrites a jump in its scheduler, while that runs, when the first cgroup with such a limit
-/// comes and when the last one's limit goes (`cfs_bandwidth_used`). An emulated processor can trip
-/// over that: it is done once, early.
+/// Linux patches a jump in the running scheduler when the first cgroup gets a CPU limit and when the
+/// last one loses it (`cfs_bandwidth_used`). Emulated processors can crash on that, so it happens
+/// only once, early.
 pub fn keep_a_limit() -> Result<()> {
     let root = Path::new(ROOT);
-    write(&root.join("cgroup.subtree_control"), "+cpu")?;
-    let group = root.join("limited");
-    fs::create_dir_all(&group).with_context(|| format!("cannot make {}", group.display()))?;
-    write(&group.join("cpu.max"), &format!("{CPU_PERIOD} {CPU_PERIOD}"))
+    write_value(&root.join("cgroup.subtree_control"), "+cpu")?;
+    let group = add("limited")?;
+    write_value(&group.join("cpu.max"), &format!("{CPU_PERIOD} {CPU_PERIOD}"))
 }
 
 pub fn add_pod(pod: &Pod) -> Result<()> {
@@ -80,7 +110,7 @@ pub fn set_share(pod: &Pod) -> Result<()> {
     match pod.driver {
         Driver::Cgroupfs => {
             let weight = weight(pod.resources().cpu_shares);
-            write(&pod_directory(pod).join("cpu.weight"), &weight.to_string())
+            write_value(&pod_directory(pod).join("cpu.weight"), &weight.to_string())
         }
         Driver::Systemd => slice::set(&pod.cgroup_parent(), &cpu_weight(pod)),
     }
@@ -88,10 +118,13 @@ pub fn set_share(pod: &Pod) -> Result<()> {
 
 /// No limit is written unless all containers have one.
 pub fn set_limit(pod: &Pod) -> Result<()> {
-    let Some(quota) = limit(pod).filter(|_| is_v2()) else { return Ok(()) };
+    if !is_v2() {
+        return Ok(());
+    }
+    let Some(quota) = limit(pod) else { return Ok(()) };
     match pod.driver {
         Driver::Cgroupfs => {
-            write(&pod_directory(pod).join("cpu.max"), &format!("{quota} {CPU_PERIOD}"))
+            write_value(&pod_directory(pod).join("cpu.max"), &format!("{quota} {CPU_PERIOD}"))
         }
         Driver::Systemd => slice::set(&pod.cgroup_parent(), &cpu_quota(quota)),
     }
@@ -112,9 +145,8 @@ fn cpu_quota(quota: i64) -> String {
     format!("CPUQuota={}%", quota * 100 / CPU_PERIOD)
 }
 
-/// Does to the groups of classes what systemd does to slices at any moment: it writes their files
-/// anew, so that CPUs of a class without processes are cleared. With the cgroupfs driver the groups
-/// are written as systemd would.
+/// Rewrites the cgroups of QoS classes as systemd does at any time, which clears the CPUs of a class
+/// without processes.
 pub fn realise_classes(driver: Driver) -> Result<()> {
     match driver {
         Driver::Cgroupfs => {
@@ -129,13 +161,13 @@ pub fn realise_classes(driver: Driver) -> Result<()> {
 pub fn quota(pid: u32) -> Result<Option<i64>> {
     let (directory, quota, period) = if is_v2() {
         let directory = of_process(pid, "")?;
-        let text = read(&directory.join("cpu.max"))?;
+        let text = read_value(&directory.join("cpu.max"))?;
         let (quota, period) = text.split_once(' ').unwrap_or((&text, ""));
         (directory, quota.to_owned(), period.to_owned())
     } else {
         let directory = of_process(pid, "cpu")?;
-        let read = |name: &str| read(&directory.join(name));
-        let (quota, period) = (read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?);
+        let quota = read_value(&directory.join("cpu.cfs_quota_us"))?;
+        let period = read_value(&directory.join("cpu.cfs_period_us"))?;
         (directory, quota, period)
     };
     if quota == "max" || quota == "-1" {
@@ -143,45 +175,43 @@ pub fn quota(pid: u32) -> Result<Option<i64>> {
     }
     match (quota.parse::<i64>(), period.parse::<i64>()) {
         (Ok(quota), Ok(period @ 1..)) => Ok(Some(quota * 1000 / period)),
-        _ => bail!("{} has a strange quota: {quota:?} of {period:?}", directory.display()),
+        _ => bail!("unexpected CFS quota in {}: {quota:?} of {period:?}", directory.display()),
     }
 }
 
-/// What is written in a process's cgroup as its CPUs (cgroup v2); empty if nothing was ever written
-/// there.
+/// `cpuset.cpus` of the process's cgroup; empty if nothing was written.
 pub fn set_cpus(pid: u32) -> Result<String> {
     let controller = if is_v2() { "" } else { "cpuset" };
     let path = of_process(pid, controller)?.join("cpuset.cpus");
     // Without the controller there is no such file.
-    if path.exists() { read(&path) } else { Ok(String::new()) }
+    if path.exists() { read_value(&path) } else { Ok(String::new()) }
 }
 
 /// The threads of all processes in a process's own cgroup.
 pub fn threads(pid: u32) -> Result<Vec<u32>> {
     let (controller, file) = if is_v2() { ("", "cgroup.threads") } else { ("cpuset", "tasks") };
     let path = of_process(pid, controller)?.join(file);
-    let threads: Result<Vec<u32>, _> = read(&path)?.lines().map(str::parse).collect();
-    threads.with_context(|| format!("{} names a strange thread", path.display()))
+    let threads: Result<Vec<u32>, _> = read_value(&path)?.lines().map(str::parse).collect();
+    threads.with_context(|| format!("unexpected thread id in {}", path.display()))
 }
 
-/// In how many periods a process's own cgroup and the one above it were throttled: its container
-/// and its pod.
+/// Throttled periods of the process's cgroup and of its parent: container and pod.
 pub fn throttled(pid: u32) -> Result<(u64, u64)> {
     let container = of_process(pid, if is_v2() { "" } else { "cpu" })?;
-    let pod = container.parent().context("a container's cgroup lies in no other")?.to_path_buf();
-    let count = |directory: &Path| {
-        let text = read(&directory.join("cpu.stat"))?;
-        let count = text.lines().find_map(|l| l.strip_prefix("nr_throttled ")?.parse().ok());
-        count.with_context(|| format!("{} is not counted", directory.display()))
-    };
-    Ok((count(&container)?, count(&pod)?))
+    let pod = container.parent().context("a container's cgroup has no parent")?.to_path_buf();
+    Ok((throttled_periods(&container)?, throttled_periods(&pod)?))
+}
+
+fn throttled_periods(cgroup: &Path) -> Result<u64> {
+    let text = read_value(&cgroup.join("cpu.stat"))?;
+    let count = text.lines().find_map(|l| l.strip_prefix("nr_throttled ")?.parse().ok());
+    count.with_context(|| format!("no nr_throttled in cpu.stat of {}", cgroup.display()))
 }
 
 /// Creates a cgroup below the root of cgroup v2 unless it exists.
 pub fn add(name: &str) -> Result<PathBuf> {
     let path = Path::new(ROOT).join(name);
-    fs::create_dir_all(&path)
-        .with_context(|| format!("cannot make the cgroup {}", path.display()))?;
+    make_directory(&path)?;
     Ok(path)
 }
 
@@ -190,8 +220,8 @@ pub fn add_service(name: &str) -> Result<PathBuf> {
     add(&format!("system.slice/{name}"))
 }
 
-/// The directory of a process's cgroup; `controller` names the hierarchy under cgroup v1, and is
-/// empty under v2.
+/// The directory of a process's cgroup. `controller` selects the hierarchy of cgroup v1; it is empty
+/// for v2.
 pub fn of_process(pid: u32, controller: &str) -> Result<PathBuf> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup"))
         .with_context(|| format!("process {pid} is gone"))?;
@@ -200,7 +230,8 @@ pub fn of_process(pid: u32, controller: &str) -> Result<PathBuf> {
         let (controllers, path) = (fields.next()?, fields.next()?);
         controllers.split(',').any(|name| name == controller).then_some(path)
     });
-    let path = path.with_context(|| format!("process {pid} is in no cgroup of {controller:?}"))?;
+    let path =
+        path.with_context(|| format!("process {pid} has no cgroup of controller {controller:?}"))?;
     Ok(Path::new(ROOT).join(controller).join(path.trim_start_matches('/')))
 }
 
@@ -208,11 +239,11 @@ fn pod_directory(pod: &Pod) -> PathBuf {
     Path::new(ROOT).join(pod.cgroup_parent().trim_start_matches('/'))
 }
 
-/// Clears what a plugin has left in the groups of classes. With the cgroupfs driver these outlive
-/// their pods, and a plugin without the memory of the one before would take it for an administrator's.
+/// Clears what a plugin left in the cgroups of QoS classes. With the cgroupfs driver they outlive
+/// their pods, and a plugin without state would take the value for an administrator's.
 pub fn clear_classes() {
     for class in ["burstable", "besteffort"] {
-        let cpus = Path::new("/sys/fs/cgroup/kubepods").join(class).join("cpuset.cpus");
+        let cpus = Path::new(ROOT).join("kubepods").join(class).join("cpuset.cpus");
         // Not every machine has it.
         let _ = fs::write(cpus, "\n");
     }
@@ -247,13 +278,12 @@ fn hierarchies() -> Vec<PathBuf> {
 }
 
 fn make(path: &Path) -> Result<()> {
-    fs::create_dir_all(path)
-        .with_context(|| format!("cannot make the cgroup {}", path.display()))?;
+    make_directory(path)?;
     delegate(path)
 }
 
 fn delegate(path: &Path) -> Result<()> {
-    write(&path.join("cgroup.subtree_control"), "+cpuset +cpu +memory +pids")
+    write_value(&path.join("cgroup.subtree_control"), CONTROLLERS)
 }
 
 fn remove_tree(path: &Path) -> Result<()> {

@@ -1,18 +1,25 @@
-//! The plugin's model of cgroup v2 cpusets ([`Tree`](nri_cpu_manager::exclusivity::Tree))
-//! held against a kernel: `hack/lab cgroups`, and the step for it.
+//! Compares the plugin's model of cgroup v2 cpusets ([`Tree`](nri_cpu_manager::exclusivity::Tree))
+//! with a kernel: `hack/lab cgroups`, and its step.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
-pub mod command;
+use crate::binaries::Binaries;
+use crate::command::progress;
+use crate::job::Software;
+use crate::step::{Outcome, Step};
+use crate::vm::{self, Machine};
+
 mod drive;
 
 pub(crate) use drive::compare;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Settings {
+pub struct ComparisonSettings {
     /// The same seed gives the same actions on machines with the same CPUs.
     pub seed: u64,
     /// Random actions; all groups are compared after each.
@@ -32,11 +39,11 @@ pub struct Comparison {
     /// How often each kind of action had each result.
     pub results: BTreeMap<String, usize>,
     /// The first difference ends the comparison.
-    pub difference: Option<Difference>,
+    pub difference: Option<Mismatch>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Difference {
+pub struct Mismatch {
     /// One line per cgroup or result.
     pub differs: Vec<String>,
     /// The last actions with their results.
@@ -50,7 +57,7 @@ impl fmt::Display for Comparison {
         let Self { seed, steps, lists, cut_empty, results, difference } = self;
         let results: Vec<String> = results.iter().map(|(what, n)| format!("{what} {n}")).collect();
         writeln!(f, "results: {}", results.join(", "))?;
-        if let Some(Difference { differs, history, before }) = difference {
+        if let Some(Mismatch { differs, history, before }) = difference {
             writeln!(f, "the last actions:\n  {}", history.join("\n  "))?;
             writeln!(f, "the model before the last one:\n  {}", before.join("\n  "))?;
             writeln!(f, "model and kernel differ:\n  {}", differs.join("\n  "))?;
@@ -61,4 +68,40 @@ impl fmt::Display for Comparison {
             "seed={seed} steps={steps} lists={lists} cut-empty={cut_empty} differences={differences}"
         )
     }
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// Name of a machine, or path of a machine file
+    pub machine: String,
+    /// Seed of the random actions
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Number of random actions
+    #[arg(long, default_value_t = 5000)]
+    pub steps: usize,
+    /// Software of the VM
+    #[command(flatten)]
+    pub software: Software,
+}
+
+/// The last line of standard output is the result.
+pub fn run(options: &Options) -> Result<()> {
+    let Options { machine, seed, steps, software } = options.clone();
+    let binaries = Binaries::build()?;
+    let machine = Machine::load(&machine)?;
+    let step = Step::CompareCgroups(ComparisonSettings { seed, steps });
+    // An action takes some milliseconds, where processors are emulated and the machine is busy up
+    // to a tenth of a second.
+    let patience = Duration::from_secs(600 + steps as u64 / 10);
+    let outcomes = vm::run(&machine, software, &[step], &binaries, patience)?;
+    let Some(Outcome::Comparison(comparison)) = outcomes.into_iter().next() else {
+        bail!("the guest sent no comparison");
+    };
+    progress("compared");
+    println!("{comparison}");
+    if comparison.difference.is_some() {
+        bail!("the model of cgroups is not as the kernel is");
+    }
+    Ok(())
 }

@@ -14,7 +14,6 @@ use anyhow::{Context, Result, bail};
 use crate::cache;
 use crate::command::{command, progress, run};
 
-mod plan;
 mod sources;
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
@@ -80,7 +79,7 @@ impl Debian {
             run(&mut command)
         };
         self.with_indexes(|| {
-            plan::only_adds(&install("--simulate")?)?;
+            only_adds(&install("--simulate")?)?;
             install("--yes").map(|_| ())
         })
     }
@@ -275,6 +274,34 @@ fn retried(act: impl Fn() -> Result<()>, renew: impl FnOnce() -> Result<()>) -> 
     act().context("this fails with new package indexes too")
 }
 
+/// Refuses a plan (the output of `apt-get --simulate install`) that would remove, downgrade or
+/// replace a package of the machine: the lab adds tools to a machine, it does not change it.
+fn only_adds(simulation: &str) -> Result<()> {
+    let changed: Vec<&str> = simulation.lines().filter_map(changed_package).collect();
+    if !changed.is_empty() {
+        bail!(
+            "installing the lab's tools would change {} package(s) that are on this machine already: {}. The lab does \
+             not do that by itself. Bring the machine up to date (apt-get update && apt-get upgrade) and try again, or \
+             use a fresh Debian 12 machine.",
+            changed.len(),
+            changed.join(" ")
+        );
+    }
+    Ok(())
+}
+
+/// `Remv NAME [OLD]` removes; `Inst NAME [OLD] (NEW ..)` replaces; `Inst NAME (NEW ..)` adds.
+fn changed_package(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace();
+    let (verb, name) = (words.next()?, words.next()?);
+    let replaces = words.next().is_some_and(|word| word.starts_with('['));
+    match verb {
+        "Remv" | "Purg" => Some(name),
+        "Inst" if replaces => Some(name),
+        _ => None,
+    }
+}
+
 fn unpack(archive: &Path, into: &Path) -> Result<()> {
     run(&mut command("dpkg", [Path::new("-x"), archive, into])).map(|_| ())
 }
@@ -314,5 +341,15 @@ mod tests {
             (count, error.as_str()),
             (1, "this fails with new package indexes too: 404 Not Found")
         );
+    }
+
+    #[test]
+    fn additions_are_fine_changes_are_not() {
+        let adds =
+            "Inst mmdebstrap (1.3.5 Debian:x [all])\nConf mmdebstrap (1.3.5 Debian:x [all])\n";
+        assert!(only_adds(adds).is_ok());
+        let changes = "Inst libc6 [2.36-9] (2.43-7 Debian:testing [amd64])\nRemv gdb [13.1-3]\nInst cpio (2.13 Debian:x)\n";
+        let error = only_adds(changes).unwrap_err().to_string();
+        assert!(error.contains("change 2 package(s)") && error.contains("libc6 gdb"), "{error}");
     }
 }

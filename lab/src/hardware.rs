@@ -21,11 +21,11 @@ pub struct Hardware {
     pub sockets: Vec<String>,
     /// Uncore caches (L3).
     pub caches: Vec<String>,
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<HardwareNode>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Node {
+pub struct HardwareNode {
     pub cpus: String,
     /// Its distances to all nodes, in order.
     pub distances: Vec<u32>,
@@ -42,7 +42,7 @@ impl Hardware {
             let distances = distances.split_whitespace().map(str::parse).collect::<Result<_, _>>();
             let distances =
                 distances.with_context(|| format!("NUMA node {number} has a strange distance"))?;
-            Ok(Node { cpus: read(&node.join("cpulist"))?, distances })
+            Ok(HardwareNode { cpus: read(&node.join("cpulist"))?, distances })
         };
         Ok(Self {
             online: read(&cpus.join("online"))?,
@@ -60,7 +60,7 @@ impl Hardware {
             sets.sort_by_key(CpuSet::first);
             sets.iter().map(ToString::to_string).collect()
         };
-        let node = |node: &nri_cpu_manager::topology::model::NumaNode| Node {
+        let node = |node: &nri_cpu_manager::topology::model::NumaNode| HardwareNode {
             cpus: node.cpus.to_string(),
             distances: node.distances.clone(),
         };
@@ -132,7 +132,7 @@ mod tests {
         write("node/node1/distance", "17 10");
         let found = Hardware::read(sys.path()).unwrap();
         let both = vec!["0,2".to_owned(), "1,10".to_owned()];
-        let node = |cpus: &str, distances| Node { cpus: cpus.to_owned(), distances };
+        let node = |cpus: &str, distances| HardwareNode { cpus: cpus.to_owned(), distances };
         assert_eq!(
             found,
             Hardware {
@@ -159,7 +159,7 @@ mod tests {
         let found = Hardware::of(&machine.topology().unwrap());
         assert_eq!(found.sockets, ["0,3", "2,5", "4"]);
         assert_eq!((found.caches, found.cores.len()), (found.sockets, 5));
-        let one = Node { cpus: "0,2-5".to_owned(), distances: vec![10] };
+        let one = HardwareNode { cpus: "0,2-5".to_owned(), distances: vec![10] };
         assert_eq!((found.online, found.nodes), ("0,2-5".to_owned(), vec![one]));
     }
 }

@@ -8,7 +8,7 @@ use crate::binaries::Binaries;
 use crate::cache::{self, Lock};
 use crate::cgroup::Driver;
 use crate::command::command;
-use crate::containerd::{Setup, Version};
+use crate::containerd::{ContainerdSetup, Version};
 use crate::debian::Debian;
 use crate::image;
 use crate::node::Node;
@@ -62,9 +62,9 @@ impl Host {
         let Packages { programs, runc, busybox } = Packages::of(version)?;
         version.check(&mut command(programs.join("containerd"), ["--version"]))?;
         let image = cache::directory("images")?.join("host.tar");
-        image::lab::write(&image, &busybox, &binaries.probe)?;
+        image::write_lab(&image, &busybox, &binaries.probe)?;
         let directory = cache::directory("host")?;
-        let setup = Setup {
+        let setup = ContainerdSetup {
             version,
             programs,
             runc,

@@ -12,12 +12,10 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-pub mod lab;
-pub mod name;
 pub mod shipped;
 
 /// An image with one layer.
@@ -141,4 +139,62 @@ fn descriptor(media_type: &str, content: &[u8]) -> Value {
 fn digest(content: &[u8]) -> String {
     let hash = Sha256::digest(content);
     hash.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+pub const LAB: &str = "registry.invalid/lab:1";
+
+const APPLETS: &[&str] = &["sh", "sleep", "cat"];
+
+pub fn write_lab(path: &Path, busybox: &Path, probe: &Path) -> Result<()> {
+    let program = |name: &str, from: &Path| {
+        Ok::<_, anyhow::Error>(Entry::Program { path: format!("bin/{name}"), content: read(from)? })
+    };
+    let mut files = vec![program("busybox", busybox)?, program("probe", probe)?];
+    let link =
+        |applet: &&str| Entry::Link { path: format!("bin/{applet}"), target: "busybox".to_owned() };
+    files.extend(APPLETS.iter().map(link));
+    let config = json!({"Entrypoint": ["/bin/probe", "sleep"], "Env": ["PATH=/bin"]});
+    Image { name: LAB.to_owned(), config, files }.write(path).map(|_| ())
+}
+
+/// Finds an image among the names of those that a node has loaded.
+///
+/// # Errors
+/// When the name is a short one, or of an image that would have to be pulled: a node of the lab
+/// reaches no registry.
+pub fn find(name: &str, loaded: &[String]) -> Result<()> {
+    ensure!(
+        is_full(name),
+        "ImageInspectError: short-name {name:?} did not resolve to an alias: it names no registry"
+    );
+    if !loaded.iter().any(|known| known == name) {
+        bail!("ErrImagePull: {name} is not loaded; the node has {}", loaded.join(", "));
+    }
+    Ok(())
+}
+
+/// The first component is a registry: it has a dot or a port, or is `localhost`.
+fn is_full(name: &str) -> bool {
+    name.split_once('/')
+        .is_some_and(|(first, _)| first.contains(['.', ':']) || first == "localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shipped::NAME;
+
+    #[test]
+    fn a_short_name_is_nothing() {
+        let loaded = [NAME, "docker.io/library/nri-cpu-manager:0.1.0"].map(str::to_owned);
+        for short in ["nri-cpu-manager:0.1.0", "library/nri-cpu-manager:0.1.0"] {
+            let error = find(short, &loaded).unwrap_err().to_string();
+            assert!(error.contains("did not resolve to an alias"), "{error}");
+        }
+        find(NAME, &loaded).unwrap();
+        for absent in ["localhost/nri-cpu-manager", "registry:5000/nri-cpu-manager:0.1.0"] {
+            let error = find(absent, &loaded).unwrap_err().to_string();
+            assert!(error.contains("is not loaded"), "{error}");
+        }
+    }
 }

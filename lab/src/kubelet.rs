@@ -1,18 +1,18 @@
-//! The lab in the kubelet's place: what it asks the runtime for, call by call, and the cgroups it
-//! makes for that.
+//! A kubelet's calls to the runtime, and the cgroups it creates for them.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::cri::{Cri, wire};
 use crate::pod::{Container, Pod};
-use crate::{cgroup, image};
+use crate::{cgroup, image, kernel};
 
-pub mod config_map;
 mod resize;
 
 /// A kubelet's connection to the runtime. It keeps no account of what it started.
@@ -53,19 +53,15 @@ impl Kubelet {
         let request = wire::RunPodSandboxRequest { config: Some(config) };
         let started = self.cri.run_pod_sandbox(request);
         if started.is_err() {
-            // What may be left in it is not known here.
+            // Processes may be left in it.
             let _ = cgroup::remove_pod(pod);
         }
         Ok(started?.pod_sandbox_id)
     }
 
-    /// Looks an image up, as a kubelet does before it makes a container: by CRI-O's rule, the
-    /// strictest.
-    ///
-    /// # Errors
-    /// When the node does not have it under exactly this name.
+    /// Looks an image up before a container is created, by CRI-O's rule, which is the strictest.
     pub fn find_image(&self, name: &str) -> Result<()> {
-        image::name::find(name, &self.cri.image_names()?)
+        image::find(name, &self.cri.image_names()?)
     }
 
     /// Makes a container in a pod; it does not run yet. Its id is returned.
@@ -76,12 +72,11 @@ impl Kubelet {
         sandbox: &str,
         attempt: u32,
     ) -> Result<String> {
-        let config = pod.container(container, attempt, node_memory());
+        let config = pod.container(container, attempt, kernel::memory());
         self.create_container_as(sandbox, config, pod.sandbox())
     }
 
-    /// As [`create_container`](Self::create_container), with these messages in place of the pod's
-    /// usual ones.
+    /// As [`create_container`](Self::create_container), with these messages.
     pub fn create_container_as(
         &self,
         sandbox: &str,
@@ -120,8 +115,8 @@ impl Kubelet {
     /// Whether the runtime supports recursive read-only mounts.
     pub fn has_recursive_read_only(&self) -> Result<bool> {
         let handlers = self.cri.status(wire::StatusRequest {})?.runtime_handlers;
-        let usual = handlers.iter().find(|handler| handler.name.is_empty());
-        let features = usual.and_then(|handler| handler.features.as_ref());
+        let default = handlers.iter().find(|handler| handler.name.is_empty());
+        let features = default.and_then(|handler| handler.features.as_ref());
         Ok(features.is_some_and(|features| features.recursive_read_only_mounts))
     }
 
@@ -153,13 +148,6 @@ impl Kubelet {
         self.cri.stop_container(request).map(|_| ())
     }
 
-    /// Whether the runtime says that a container's process has ended.
-    pub fn has_exited(&self, id: &str) -> Result<bool> {
-        let request = wire::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
-        let status = self.cri.container_status(request)?.status;
-        Ok(status.is_some_and(|status| status.state() == wire::ContainerState::ContainerExited))
-    }
-
     pub fn remove_container(&self, id: &str) -> Result<()> {
         let request = wire::RemoveContainerRequest { container_id: id.to_owned() };
         self.cri.remove_container(request).map(|_| ())
@@ -181,8 +169,8 @@ impl Kubelet {
         cgroup::remove_pod(&running.pod)
     }
 
-    /// Starts pods at the same time: containers are made while those before them are being started.
-    /// Beside what came of it, those that there are now.
+    /// Starts pods at the same time: each container is created while earlier ones are being started.
+    /// Returns all pods that exist now, also on failure.
     pub fn run_together(&self, pods: &[Pod], attempt: u32) -> (Vec<RunningPod>, Result<()>) {
         let mut running = Vec::new();
         for pod in pods {
@@ -215,11 +203,16 @@ impl Kubelet {
     }
 
     pub fn remove_together(&self, pods: &[RunningPod]) -> Result<()> {
-        together(pods, |running| self.remove_pod(running))
+        thread::scope(|scope| {
+            let remove = |running| scope.spawn(move || self.remove_pod(running));
+            let threads: Vec<_> = pods.iter().map(remove).collect();
+            let results: Vec<_> = threads.into_iter().map(joined).collect();
+            results.into_iter().collect()
+        })
     }
 
-    /// Removes a stopped sandbox, after its containers: containerd takes a lock twice to remove
-    /// them itself, and locks itself up if a plugin registers in between.
+    /// Removes the containers first: containerd takes a lock twice to remove them itself, and
+    /// deadlocks if a plugin registers in between.
     pub fn remove_sandbox(&self, stopped: &str) -> Result<()> {
         for container in self.containers_in(stopped)? {
             self.remove_container(&container)?;
@@ -229,29 +222,35 @@ impl Kubelet {
     }
 }
 
-/// Does this with all of them at the same time, begun in their order; the first error, once all are
-/// done.
-fn together<T: Send>(
-    all: impl IntoIterator<Item = T>,
-    act: impl Fn(T) -> Result<()> + Sync,
-) -> Result<()> {
-    let act = &act;
-    thread::scope(|scope| {
-        let threads: Vec<_> = all.into_iter().map(|one| scope.spawn(move || act(one))).collect();
-        let ended: Vec<_> = threads.into_iter().map(joined).collect();
-        ended.into_iter().collect()
-    })
-}
-
 fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| bail!("a thread of the lab panicked"))
 }
 
-/// In bytes: the kubelet's OOM scores depend on it.
-pub(crate) fn node_memory() -> i64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
-    kib.map_or(1 << 30, |kib: i64| kib * 1024)
+/// Writes the files of a ConfigMap (name and content) like a kubelet: fills a new directory, then
+/// renames the link `..data` over the old one, so that a reader never gets a part. The files' own
+/// names are links through `..data`.
+pub(crate) fn write_config_map<'a>(
+    mount: &Path,
+    files: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Result<()> {
+    let number = fs::read_dir(mount).map_or(0, |entries| entries.count());
+    let version = format!("..{number}");
+    let write = || -> std::io::Result<()> {
+        fs::create_dir_all(mount.join(&version))?;
+        let mut names = Vec::new();
+        for (name, content) in files {
+            fs::write(mount.join(&version).join(name), content)?;
+            names.push(name);
+        }
+        symlink(&version, mount.join("..data_tmp"))?;
+        fs::rename(mount.join("..data_tmp"), mount.join("..data"))?;
+        for name in names {
+            match symlink(Path::new("..data").join(name), mount.join(name)) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    };
+    write().with_context(|| format!("cannot write a ConfigMap's files to {}", mount.display()))
 }

@@ -1,27 +1,53 @@
 //! `hack/bench-latency`: how long a container with exclusive CPUs takes to be created and started
 //! beside many that share, without the plugin and with each mechanism that keeps exclusivity.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
-use std::path::Path;
+use serde::{Deserialize, Serialize};
 
 use crate::binaries::Binaries;
 use crate::cgroup;
+use crate::job::Software;
 use crate::kubelet::RunningPod;
 use crate::node::Node;
 use crate::plugin::Plugin;
 use crate::pod::{Container, Pod};
 use crate::scenario::{exclusive, exclusivity};
-use crate::software::Software;
 use crate::step::{Outcome, Step};
 use crate::vm::{self, Machine};
 
 pub(crate) mod class_write;
-pub mod figures;
 
-use figures::{ClassWrite, MODES, Row, Settings};
+/// What keeps exclusivity: values of the plugin's configuration. Without the plugin nothing does,
+/// and what grows then is the runtime's and the machine's own share.
+pub(super) const MODES: [Option<&str>; 4] = [None, Some("runtime"), Some("groups"), Some("kernel")];
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LatencySettings {
+    pub shared: Vec<usize>,
+    /// Per number and mode.
+    pub samples: usize,
+}
+
+/// The medians for one number of shared containers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Medians {
+    pub shared: usize,
+    pub millis: [f64; MODES.len()],
+}
+
+/// Median time of a write to the cgroup of a class.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ClassWrite {
+    pub containers: usize,
+    /// One per container, and one per pod for its sandbox.
+    pub tasks: usize,
+    /// Median.
+    pub millis: f64,
+}
 
 /// Containers per shared pod.
 const IN_A_POD: usize = 10;
@@ -51,7 +77,7 @@ pub fn run(options: &Options) -> Result<()> {
         shared.iter().map(|count| (count + 10) * MODES.len() * (samples + 1)).sum();
     let patience = Duration::from_secs(900 + changes as u64);
     let machine = Machine { memory: 6144, ..Machine::single("latency", 1, 4) };
-    let steps = [Step::ClassWrites, Step::Latency(Settings { shared, samples })];
+    let steps = [Step::ClassWrites, Step::Latency(LatencySettings { shared, samples })];
     let outcomes = vm::run(&machine, software, &steps, &binaries, patience)?;
     let [Outcome::ClassWrites(writes), Outcome::Latency(rows)] = &outcomes[..] else {
         bail!("the guest sent no measurements");
@@ -73,13 +99,13 @@ fn table_of_writes(writes: &[ClassWrite]) -> String {
     table
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[Medians]) -> String {
     let mut table = format!("{:>25}", "running shared containers");
     for mode in MODES {
         table += &format!(" {:>15}", format!("{}, ms", mode.unwrap_or("no plugin")));
     }
     table.push('\n');
-    for Row { shared, millis } in rows {
+    for Medians { shared, millis } in rows {
         table += &format!("{shared:>25}");
         for millis in millis {
             table += &format!(" {millis:>15.1}");
@@ -90,7 +116,7 @@ fn table(rows: &[Row]) -> String {
 }
 
 /// The slope of each mode: milliseconds that each shared container adds.
-fn last_line(rows: &[Row]) -> String {
+fn last_line(rows: &[Medians]) -> String {
     let mut line = "ms-per-shared-container".to_owned();
     for (at, mode) in MODES.into_iter().enumerate() {
         let points: Vec<_> = rows.iter().map(|row| (row.shared as f64, row.millis[at])).collect();
@@ -104,9 +130,9 @@ fn last_line(rows: &[Row]) -> String {
 pub fn measure(
     node: &mut Node,
     program: &Path,
-    settings: &Settings,
-    tell: &mut dyn FnMut(&str),
-) -> Result<Vec<Row>> {
+    settings: &LatencySettings,
+    report: &mut dyn FnMut(&str),
+) -> Result<Vec<Medians>> {
     let mut rows = Vec::new();
     let mut running = 0;
     for &shared in &settings.shared {
@@ -132,9 +158,9 @@ pub fn measure(
                 cgroup::clear_classes();
             }
             let mode = mode.unwrap_or("no plugin");
-            tell(&format!("{shared} shared containers, {mode}: {median:.1} ms"));
+            report(&format!("{shared} shared containers, {mode}: {median:.1} ms"));
         }
-        rows.push(Row { shared, millis });
+        rows.push(Medians { shared, millis });
     }
     Ok(rows)
 }
@@ -174,8 +200,7 @@ fn slope(points: &[(f64, f64)]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::figures::Row;
-    use super::{last_line, slope};
+    use super::{Medians, last_line, slope};
 
     #[test]
     fn slopes() {
@@ -189,7 +214,8 @@ mod tests {
 
     #[test]
     fn the_last_line_has_a_slope_for_each_mode() {
-        let row = |shared: usize, runtime| Row { shared, millis: [500.0, runtime, 501.0, 499.0] };
+        let row =
+            |shared: usize, runtime| Medians { shared, millis: [500.0, runtime, 501.0, 499.0] };
         let line = "ms-per-shared-container none=0.00 runtime=140.00 groups=0.00 kernel=0.00";
         assert_eq!(last_line(&[row(0, 700.0), row(50, 7700.0)]), line);
     }

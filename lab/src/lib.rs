@@ -10,7 +10,7 @@
 //! | [`bare`], [`launched`], [`instance`] | the plugin as a program alone, or launched by the runtime; what all ways have in common |
 //! | [`node`], [`busy`] | a runtime with pods; processes that never rest |
 //! | [`step`], [`player`] | what happens on a node, as data, and what carries it out |
-//! | [`view`], [`hardware`], [`overlap`], [`group_tree`] | what a node looks like then and meanwhile; what all its cgroups say |
+//! | [`view`], [`hardware`], [`overlap`], [`cgroup_snapshot`] | what a node looks like then and meanwhile; what all its cgroups say |
 //! | [`scenario`], [`picture`] | the scripts of demo and tests, and a node drawn for people |
 //! | [`suite`] | every scenario on every machine, and the table of it |
 //! | [`shell`] | a prompt on a virtual server |
@@ -23,6 +23,7 @@ pub mod busy;
 pub mod cache;
 pub mod cgroup;
 pub mod cgroup_model;
+pub mod cgroup_snapshot;
 pub mod chaos;
 pub mod command;
 pub mod containerd;
@@ -30,7 +31,7 @@ pub mod cri;
 pub mod daemonset;
 pub mod debian;
 pub mod demo;
-pub mod group_tree;
+mod files;
 pub mod guest;
 pub mod hardware;
 pub mod host;
@@ -52,7 +53,6 @@ pub mod pod;
 pub mod process;
 pub mod scenario;
 pub mod shell;
-pub mod software;
 pub mod step;
 pub mod suite;
 pub mod view;

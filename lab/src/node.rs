@@ -2,24 +2,25 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use nri_cpu_manager::cpuset::CpuSet;
 
 use crate::busy::Busy;
 use crate::cgroup::Driver;
-use crate::containerd::{Containerd, Setup};
+use crate::command::poll;
+use crate::containerd::{Containerd, ContainerdSetup};
 use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
 use crate::pod::{Container, Pod};
-use crate::{cgroup, image, plugin, process};
+use crate::{cache, cgroup, files, image, plugin, process};
 
 mod first;
 mod slow;
 
-pub use first::{First, Report};
-pub use slow::Slow;
+pub use first::{FirstInstruction, ProbeReport};
+pub use slow::SlowStart;
 
 /// How long a runtime may take to notice that a container's process has ended; it takes a moment.
 const EXIT: Duration = Duration::from_secs(30);
@@ -40,16 +41,15 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts the runtime and makes the image known to it. `directory` is for the plugin and the
-    /// containers' reports.
-    pub fn start(setup: Setup, image: &Path, directory: &Path) -> Result<Self> {
+    /// Starts the runtime and imports the image. `directory` is for the plugin and the containers'
+    /// reports.
+    pub fn start(setup: ContainerdSetup, image: &Path, directory: &Path) -> Result<Self> {
         let driver = setup.driver;
         cgroup::prepare(driver)?;
         let containerd = Containerd::start(setup)?;
-        containerd.import(image, image::lab::NAME)?;
+        containerd.import(image, image::LAB)?;
         let kubelet = Kubelet::connect(&containerd.socket())?;
-        fs::create_dir_all(directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
+        files::make_directory(directory)?;
         let node = Self {
             kubelet,
             pods: Vec::new(),
@@ -60,10 +60,12 @@ impl Node {
             directory: directory.to_path_buf(),
             containerd,
         };
-        crate::cache::remove(&node.kubelet_directory())?;
+        cache::remove(&node.kubelet_directory())?;
         Ok(node)
     }
 
+    /// Containers start in order. What ran before a refusal stays, as with a kubelet, until
+    /// [`remove`](Self::remove) or [`remove_all`](Self::remove_all).
     pub fn run(&mut self, pod: &Pod) -> Result<RunningPod> {
         let pod = Pod { driver: self.driver, ..pod.clone() };
         let sandbox = self.kubelet.run_sandbox(&pod)?;
@@ -81,11 +83,7 @@ impl Node {
         done
     }
 
-    /// Starts what of a pod does not run: all of it, or what was refused, as the kubelet tries
-    /// again.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses; or when there is no such pod.
+    /// Starts the containers of a pod that do not run, like a kubelet that retries.
     pub fn retry(&mut self, name: &str) -> Result<RunningPod> {
         let index = self.index(name)?;
         let RunningPod { pod, sandbox, containers } = self.pods[index].clone();
@@ -113,22 +111,16 @@ impl Node {
     /// The pod keeps running; [`retry`](Self::retry) would start the container again.
     pub fn stop(&mut self, pod: &str, container: &str) -> Result<()> {
         let stopped = self.take(pod, container)?;
-        self.stop_container(&stopped)
+        self.kubelet.stop_container(&stopped.id)
     }
 
-    /// As [`stop`](Self::stop), but its process ends by itself, and the runtime has to find out: as
-    /// with the kubelet nothing follows before the runtime says that the container has exited.
-    ///
-    /// # Errors
-    /// When the runtime does not say so in time; or when there is no such container.
+    /// As [`stop`](Self::stop), but the process ends by itself. Like a kubelet, waits until the runtime
+    /// reports the exit.
     pub fn end(&mut self, pod: &str, container: &str) -> Result<()> {
         let ended = self.take(pod, container)?;
         process::signal(ended.pid, Signal::SIGKILL);
-        let start = Instant::now();
-        while !self.kubelet.has_exited(&ended.id)? {
-            ensure!(start.elapsed() < EXIT, "the runtime does not say that {container} has exited");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        poll(EXIT, || self.kubelet.exit_code(&ended.id))?
+            .with_context(|| format!("the runtime does not report the exit of {container}"))?;
         Ok(())
     }
 
@@ -136,14 +128,11 @@ impl Node {
         let index = self.index(pod)?;
         let containers = &mut self.pods[index].containers;
         let found = containers.iter().position(|running| running.name == container);
-        let found = found.with_context(|| format!("there is no container {container} in {pod}"))?;
+        let found = found.with_context(|| format!("no container {container} in pod {pod}"))?;
         Ok(containers.remove(found))
     }
 
-    /// Changes the CPU time of a pod's container in place.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses: nothing has changed then.
+    /// A refused resize changes nothing.
     pub fn resize(&mut self, pod: &str, container: &str, milli: i64) -> Result<()> {
         let index = self.index(pod)?;
         self.pods[index].pod = self.kubelet.resize(&self.pods[index], container, milli)?;
@@ -152,7 +141,7 @@ impl Node {
 
     fn index(&self, pod: &str) -> Result<usize> {
         let found = self.pods.iter().position(|running| running.pod.name == pod);
-        found.with_context(|| format!("there is no pod {pod}"))
+        found.with_context(|| format!("no pod {pod}"))
     }
 
     /// The container `main` is busy on every CPU it may use.
@@ -161,7 +150,7 @@ impl Node {
         let pod = self.probing(pod, "spin", [])?;
         let running = self.run(&pod)?;
         let main = running.containers.iter().find(|c| c.name == "main");
-        let pid = main.context("a busy pod needs a container main")?.pid;
+        let pid = main.context("a busy pod must have a container main")?.pid;
         self.busy.push(Busy::in_pod(&pod.name, pid, record)?);
         Ok(())
     }
@@ -180,7 +169,7 @@ impl Node {
 
     fn record(&self, name: &str) -> Result<PathBuf> {
         let record = self.reports()?.join(name);
-        crate::cache::remove(&record)?;
+        cache::remove(&record)?;
         Ok(record)
     }
 
@@ -194,11 +183,6 @@ impl Node {
     ) -> Result<RunningContainer> {
         let id = self.kubelet.create_container(pod, container, sandbox, attempt)?;
         self.kubelet.start_container(&id, &container.name)
-    }
-
-    /// Stops one container of a pod; the pod goes on.
-    pub fn stop_container(&self, container: &RunningContainer) -> Result<()> {
-        self.kubelet.stop_container(&container.id)
     }
 
     /// Like a kubelet: containers first, the pod's cgroup last.
@@ -250,7 +234,8 @@ impl Node {
         &self.pods
     }
 
-    /// From every thread of all processes of the container.
+    /// From every thread of all processes of the container. An error if they differ for longer than
+    /// the plugin needs to change them all.
     pub fn allowed(&self, pod: &str, container: &str) -> Result<CpuSet> {
         let running = self.pods.iter().find(|running| running.pod.name == pod);
         let found =
@@ -262,22 +247,20 @@ impl Node {
             .with_context(|| format!("container {container} of pod {pod}"))
     }
 
-    /// Writes, or with `None` deletes, the state file of the kubelet's CPU manager, as that does:
-    /// as a whole.
+    /// Replaces the state file of the kubelet's CPU manager atomically, or deletes it.
     pub fn kubelet_state(&self, state: Option<&str>) -> Result<()> {
         let directory = self.kubelet_directory();
-        let (new, path) = (directory.join("new"), directory.join("cpu_manager_state"));
-        fs::create_dir_all(&directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
-        let done = match state {
+        let new = directory.join("new");
+        let path = directory.join("cpu_manager_state");
+        files::make_directory(&directory)?;
+        let result = match state {
             Some(state) => fs::write(&new, state).and_then(|()| fs::rename(&new, &path)),
             None => fs::remove_file(&path),
         };
-        done.with_context(|| format!("cannot change {}", path.display()))
+        result.with_context(|| format!("cannot change {}", path.display()))
     }
 
-    /// Where the plugin finds the kubelet's state file, as a pod or by itself: never the directory
-    /// of a kubelet on this machine.
+    /// Never the directory of a real kubelet on this machine.
     fn kubelet_directory(&self) -> PathBuf {
         self.containerd.root().join("var/lib/kubelet")
     }
@@ -288,10 +271,10 @@ impl Node {
     }
 
     /// Empties the plugin's directory.
-    pub fn plugin(&self, program: &Path, config: &str) -> Result<plugin::Setup> {
+    pub fn plugin(&self, program: &Path, config: &str) -> Result<plugin::PluginSetup> {
         let directory = self.directory.join("plugin");
-        crate::cache::remove(&directory)?;
-        Ok(plugin::Setup {
+        cache::remove(&directory)?;
+        Ok(plugin::PluginSetup {
             program: program.to_path_buf(),
             directory,
             socket: self.containerd.nri_socket(),
@@ -301,8 +284,7 @@ impl Node {
 
     pub fn reports(&self) -> Result<PathBuf> {
         let directory = self.directory.join("reports");
-        fs::create_dir_all(&directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
+        files::make_directory(&directory)?;
         Ok(directory)
     }
 
@@ -327,11 +309,6 @@ impl Node {
     pub fn containerd(&self) -> &Containerd {
         &self.containerd
     }
-
-    #[must_use]
-    pub fn runtime_log(&self) -> String {
-        self.containerd.log()
-    }
 }
 
 /// Removes pods through the runtime while it runs. Failures are only reported.
@@ -339,7 +316,7 @@ impl Drop for Node {
     fn drop(&mut self) {
         let pods: Vec<Pod> = self.pods.iter().map(|running| running.pod.clone()).collect();
         if let Err(error) = self.remove_all() {
-            crate::command::progress(format!("pods were not removed in order: {error:#}"));
+            crate::command::progress(format!("pods were not removed properly: {error:#}"));
             for pod in pods {
                 let _ = cgroup::remove_pod(&pod);
             }

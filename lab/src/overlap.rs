@@ -1,5 +1,5 @@
 //! Whether containers met on a CPU that one of them has for itself, while something else happened:
-//! the kernel is asked over and over where each may run.
+//! the kernel is asked done and done where each may run.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,17 +11,17 @@ use anyhow::{Context, Result, anyhow};
 use nri_cpu_manager::cpuset::CpuSet;
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup;
 use crate::node::Node;
-use crate::plugin::Word;
+use crate::plugin::PluginFiles;
+use crate::{cgroup, command};
 
 const PAUSE: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watched {
     /// Readings of all containers.
-    pub looks: u64,
-    /// The longest time between two looks, in milliseconds.
+    pub readings: u64,
+    /// The longest time between two readings, in milliseconds.
     pub longest: u64,
     /// The first overlap: the containers and their CPUs.
     pub met: Option<String>,
@@ -36,7 +36,7 @@ pub struct Member {
 }
 
 /// Running containers with the plugin's decisions. Needs cgroup v2.
-pub fn members(node: &Node, plugin: &Word) -> Result<Vec<Member>> {
+pub fn members(node: &Node, plugin: &PluginFiles) -> Result<Vec<Member>> {
     let mut members = Vec::new();
     for running in node.pods() {
         for container in &running.containers {
@@ -53,27 +53,27 @@ pub fn members(node: &Node, plugin: &Word) -> Result<Vec<Member>> {
 
 /// Reads the containers' CPUs until `work` is done.
 pub fn watch(members: &[Member], work: impl FnOnce() -> Result<()>) -> Result<Watched> {
-    let over = AtomicBool::new(false);
+    let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let looking = scope.spawn(|| look_until(members, &over));
+        let reader = scope.spawn(|| read_until(members, &done));
         let worked = work();
-        over.store(true, Ordering::Relaxed);
-        let watched = looking.join().map_err(|_| anyhow!("the watcher broke off"))?;
+        done.store(true, Ordering::Relaxed);
+        let watched = reader.join().map_err(|_| anyhow!("the watcher broke off"))?;
         worked.map(|()| watched).context("watched meanwhile")
     })
 }
 
-fn look_until(members: &[Member], over: &AtomicBool) -> Watched {
+fn read_until(members: &[Member], done: &AtomicBool) -> Watched {
     let mut watched = Watched::default();
-    let (mut before, mut last) = (look(members), Instant::now());
-    while !over.load(Ordering::Relaxed) {
+    let (mut before, mut last) = (read_all(members), Instant::now());
+    while !done.load(Ordering::Relaxed) {
         thread::sleep(PAUSE);
-        let now = look(members);
+        let now = read_all(members);
         if watched.met.is_none() {
             watched.met = met(members, &before, &now);
         }
-        watched.looks += 1;
-        let passed = u64::try_from(last.elapsed().as_millis()).unwrap_or(u64::MAX);
+        watched.readings += 1;
+        let passed = command::millis(last.elapsed());
         watched.longest = watched.longest.max(passed);
         (before, last) = (now, Instant::now());
     }
@@ -81,7 +81,7 @@ fn look_until(members: &[Member], over: &AtomicBool) -> Watched {
 }
 
 /// None for a container that has ended.
-fn look(members: &[Member]) -> Vec<Option<CpuSet>> {
+fn read_all(members: &[Member]) -> Vec<Option<CpuSet>> {
     let read = |member: &Member| fs::read_to_string(&member.effective).ok()?.trim().parse().ok();
     members.iter().map(read).collect()
 }
@@ -126,10 +126,10 @@ mod tests {
         assert_eq!(met(db_first, ["2-3", "0-3"], ["4-5", "0-3"]), None);
         assert_eq!(met(web_first, ["0-1", "2-3"], ["0-3", "4-5"]), None);
         // It stays.
-        let told =
+        let expected =
             Some("db has CPUs 2-3 for itself, and web might run on 0-3 meanwhile".to_owned());
-        assert_eq!(met(db_first, ["2-3", "0-3"], ["2-3", "0-1"]), told);
-        assert_eq!(met(web_first, ["0-1", "2-3"], ["0-3", "2-3"]), told);
+        assert_eq!(met(db_first, ["2-3", "0-3"], ["2-3", "0-1"]), expected);
+        assert_eq!(met(web_first, ["0-1", "2-3"], ["0-3", "2-3"]), expected);
         // Shared containers may meet, and one that has ended meets none.
         assert_eq!(met([("a", false), ("b", false)], ["0", "0"], ["0", "0"]), None);
         assert_eq!(met(db_first, ["2-3", "gone"], ["2-3", "gone"]), None);
@@ -151,7 +151,7 @@ mod tests {
             Ok(())
         };
         let watched = watch(&members, || write(web, "0-3\n")).unwrap();
-        assert!(watched.looks > 1 && watched.met.is_some(), "{watched:?}");
+        assert!(watched.readings > 1 && watched.met.is_some(), "{watched:?}");
         fs::write(web.path(), "0-1\n").unwrap();
         let watched = watch(&members, || write(db, "4-5\n").and_then(|()| write(web, "0-3\n")));
         assert_eq!(watched.unwrap().met, None);

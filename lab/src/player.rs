@@ -8,8 +8,9 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
 use crate::bare::Bare;
+use crate::cgroup_snapshot::CgroupSnapshot;
+use crate::command::millis;
 use crate::daemonset::{Confinement, DaemonPod};
-use crate::group_tree::GroupTree;
 use crate::image::shipped::Shipped;
 use crate::instance::Instance;
 use crate::launched::Launched;
@@ -18,9 +19,9 @@ use crate::node::Node;
 use crate::overlap;
 use crate::plugin;
 use crate::process;
-use crate::step::{Group, Outcome, Settled, Step};
+use crate::step::{CgroupRef, Outcome, Settled, Step};
 use crate::view::{self, ContainerView, View};
-use crate::{cgroup, cgroup_model, chaos, kernel, latency};
+use crate::{cgroup, cgroup_model, chaos, files, kernel, latency};
 
 /// How long the plugin may take to give others what a resized container has left; what is not so
 /// then the next look tells.
@@ -44,14 +45,14 @@ pub struct Player<'a> {
     node: &'a mut Node,
     shipped: &'a Shipped,
     plugin: Option<Box<dyn Instance>>,
-    tell: &'a mut dyn FnMut(&str),
+    report: &'a mut dyn FnMut(&str),
 }
 
 impl<'a> Player<'a> {
-    /// `tell` receives progress.
+    /// `report` receives progress.
     #[must_use]
-    pub fn new(node: &'a mut Node, shipped: &'a Shipped, tell: &'a mut dyn FnMut(&str)) -> Self {
-        Self { node, shipped, plugin: None, tell }
+    pub fn new(node: &'a mut Node, shipped: &'a Shipped, report: &'a mut dyn FnMut(&str)) -> Self {
+        Self { node, shipped, plugin: None, report }
     }
 
     /// Over all starts.
@@ -63,7 +64,7 @@ impl<'a> Player<'a> {
     /// Of the runtime, and of the plugin if it logs to a file.
     #[must_use]
     pub fn logs(&self) -> Vec<PathBuf> {
-        let plugin = self.plugin.as_ref().and_then(|plugin| plugin.word().log_path());
+        let plugin = self.plugin.as_ref().and_then(|plugin| plugin.files().log_path());
         let plugin = plugin.map(Path::to_path_buf);
         std::iter::once(self.node.containerd().log_path()).chain(plugin).collect()
     }
@@ -75,7 +76,7 @@ impl<'a> Player<'a> {
         {
             Some(plugin) => error.context(format!(
                 "the plugin's last words:\n{}",
-                crate::command::last_lines(&plugin.word().log(), 10)
+                crate::command::last_lines(&plugin.files().log(), 10)
             )),
             None => error,
         })
@@ -158,17 +159,18 @@ impl<'a> Player<'a> {
             }
             Step::RunBusy(pod) => return Ok(refusal(self.node.run_busy(pod))),
             Step::RunCrowd(number) => self.node.run_crowd(*number)?,
-            Step::RunFirst(pod) => {
-                let word = self.plugin()?.0.word().clone();
-                let first = self.node.run_first(pod, |name| word.decided(name, "main"))?;
-                return Ok(Outcome::First(first));
+            Step::RunFirstInstruction(pod) => {
+                let files = self.plugin()?.0.files().clone();
+                let first = self.node.run_first(pod, |name| files.decided(name, "main"))?;
+                return Ok(Outcome::FirstInstruction(first));
             }
             Step::RealiseClasses => cgroup::realise_classes(self.node.driver())?,
             Step::RunBusyOnHost(name) => self.node.run_busy_on_host(name)?,
             Step::Throttling(name, seconds) => return self.throttling(name, *seconds),
-            Step::KernelWarned => return kernel::has_warned().map(Outcome::KernelWarned),
+            Step::KernelWarned => return kernel::is_tainted().map(Outcome::KernelWarned),
             Step::Latency(settings) => {
-                let rows = latency::measure(self.node, &self.shipped.program, settings, self.tell)?;
+                let rows =
+                    latency::measure(self.node, &self.shipped.program, settings, self.report)?;
                 return Ok(Outcome::Latency(rows));
             }
             Step::ClassWrites => return latency::class_write::measure().map(Outcome::ClassWrites),
@@ -189,7 +191,7 @@ impl<'a> Player<'a> {
             Step::SwapConfig(config) => self.plugin()?.0.configure(config)?,
             Step::Status => {
                 let program = &self.shipped.program;
-                return self.plugin()?.0.word().status(program).map(Outcome::Text);
+                return self.plugin()?.0.files().status(program).map(Outcome::Text);
             }
             Step::Fetch(path) => return plugin::fetch(path).map(Outcome::Text),
             Step::WaitFor(text, count) => {
@@ -197,9 +199,7 @@ impl<'a> Player<'a> {
                 plugin.wait_for(node, text, *count, SAYS)?;
             }
             Step::SetOnline(cpu, online) => {
-                let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
-                std::fs::write(&path, if *online { "1" } else { "0" })
-                    .with_context(|| format!("cannot write to {path}"))?;
+                kernel::set_online(*cpu, *online)?;
             }
             Step::Add(pod, container) => return Ok(refusal(self.node.add(pod, container))),
             Step::Stop(pod, container) => self.node.stop(pod, container)?,
@@ -216,7 +216,7 @@ impl<'a> Player<'a> {
             }
             Step::Watch(steps) => {
                 let (plugin, node) = self.plugin()?;
-                let members = overlap::members(node, plugin.word())?;
+                let members = overlap::members(node, plugin.files())?;
                 let watched = overlap::watch(&members, || self.play_all(steps))?;
                 return Ok(Outcome::Watched(watched));
             }
@@ -233,24 +233,16 @@ impl<'a> Player<'a> {
             }
             Step::Remove(pod) => self.node.remove(pod)?,
             Step::KubeletState(state) => self.node.kubelet_state(Some(state))?,
-            Step::WriteGroup(group, file, value) => {
+            Step::WriteCgroup(group, file, value) => {
+                files::write_value(&self.directory(group)?.join(file), value)?;
+            }
+            Step::ReadCgroup(group, file) => {
                 let path = self.directory(group)?.join(file);
-                fs::write(&path, value)
-                    .with_context(|| format!("cannot write {value:?} to {}", path.display()))?;
+                return files::read_value(&path).map(Outcome::Text);
             }
-            Step::ReadGroup(group, file) => {
-                let path = self.directory(group)?.join(file);
-                let text = fs::read_to_string(&path)
-                    .with_context(|| format!("cannot read {}", path.display()))?;
-                return Ok(Outcome::Text(text.trim().to_owned()));
-            }
-            Step::Await(text) => {
-                let (plugin, node) = self.plugin()?;
-                plugin.wait_for(node, text, 1, SAYS)?;
-            }
-            Step::Look => {
-                let word = self.plugin.as_ref().map(|plugin| plugin.word());
-                return View::of(self.node, word).map(Outcome::View);
+            Step::View => {
+                let files = self.plugin.as_ref().map(|plugin| plugin.files());
+                return View::of(self.node, files).map(Outcome::View);
             }
             Step::Measure => {
                 return process::resident_kib(self.plugin()?.0.pid()?).map(Outcome::Resident);
@@ -258,16 +250,18 @@ impl<'a> Player<'a> {
             Step::Storm(settings) => {
                 let plugin = self.plugin.as_deref_mut();
                 let plugin = plugin.context("there is no plugin to kill")?;
-                let summary = chaos::storm(self.node, plugin, settings, self.tell)?;
+                let summary = chaos::storm(self.node, plugin, settings, self.report)?;
                 return Ok(Outcome::Storm(summary));
             }
             Step::CompareCgroups(settings) => {
-                return cgroup_model::compare(settings).map(Outcome::Cgroups);
+                return cgroup_model::compare(settings).map(Outcome::Comparison);
             }
             Step::Panic => fs::write("/proc/sysrq-trigger", "c").context("the kernel goes on")?,
             Step::Uninstall => self.uninstall()?,
             Step::Release(containers) => return self.release(*containers),
-            Step::Groups => return GroupTree::read(Path::new(cgroup::ROOT)).map(Outcome::Groups),
+            Step::SnapshotCgroups => {
+                return CgroupSnapshot::read(Path::new(cgroup::ROOT)).map(Outcome::Snapshot);
+            }
             Step::Clear => {
                 self.node.remove_all()?;
                 self.uninstall()?;
@@ -277,18 +271,19 @@ impl<'a> Player<'a> {
         Ok(Outcome::Done)
     }
 
-    fn directory(&self, group: &Group) -> Result<PathBuf> {
+    fn directory(&self, group: &CgroupRef) -> Result<PathBuf> {
         let (pod, above) = match group {
-            Group::Named(name) => return cgroup::add(name),
-            Group::Container(pod) => (pod, false),
-            Group::Pod(pod) => (pod, true),
+            CgroupRef::Named(name) => return cgroup::add(name),
+            CgroupRef::Container(pod) => (pod, false),
+            CgroupRef::Pod(pod) => (pod, true),
         };
         let running = self.node.pods().iter().find(|running| running.pod.name == *pod);
         let container = running.and_then(|running| running.containers.first());
         let pid = container.with_context(|| format!("no container of pod {pod} runs"))?.pid;
-        let directory = cgroup::of_process(pid, "")?;
-        let parent = directory.parent().map(Path::to_path_buf);
-        Ok(parent.filter(|_| above).unwrap_or(directory))
+        let container = cgroup::of_process(pid, "")?;
+        let parent =
+            container.parent().context("a container's cgroup has no parent")?.to_path_buf();
+        Ok(if above { parent } else { container })
     }
 
     fn play_all(&mut self, steps: &[Step]) -> Result<()> {
@@ -307,7 +302,7 @@ impl<'a> Player<'a> {
             let last = self.disagreements()?;
             let first = first.get_or_insert_with(|| last.clone());
             if last.is_empty() || start.elapsed() >= most {
-                let millis = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+                let millis = millis(start.elapsed());
                 return Ok(Settled { millis, first: std::mem::take(first), last });
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -316,10 +311,8 @@ impl<'a> Player<'a> {
 
     fn disagreements(&mut self) -> Result<Vec<String>> {
         let (plugin, node) = self.plugin()?;
-        let online = fs::read_to_string("/sys/devices/system/cpu/online")
-            .context("cannot read the online CPUs")?;
-        let online = online.trim().parse().context("the list of online CPUs is strange")?;
-        Ok(view::disagreements(online, &ContainerView::all(node, Some(plugin.word()))?))
+        let containers = ContainerView::all(node, Some(plugin.files()))?;
+        Ok(view::disagreements(kernel::cpus("online")?, &containers))
     }
 
     fn throttling(&self, name: &str, seconds: u64) -> Result<Outcome> {
@@ -333,11 +326,11 @@ impl<'a> Player<'a> {
 
     fn kill_runtime(&mut self) -> Result<Outcome> {
         let (plugin, node) = self.plugin()?;
-        let before = plugin.word().synchronisations();
+        let before = plugin.files().synchronisations();
         node.kill_runtime()?;
         node.restart_runtime()?;
         let waited = plugin.wait_for_synchronisation(node, before + 1, BACK)?;
-        Ok(Outcome::Reconnected(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX)))
+        Ok(Outcome::Reconnected(millis(waited)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The plugin as a process: started, killed, and its own word read (log and state file).
+//! The plugin as a process: started, killed, and its log and state file.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -12,18 +12,18 @@ use nix::sys::signal::Signal;
 use nri_cpu_manager::cpuset::CpuSet;
 use serde::Deserialize;
 
-use crate::command::{command, last_lines, run};
-use crate::kubelet::config_map;
-use crate::process;
+use crate::command::{command, last_lines, poll, run};
+use crate::kubelet::write_config_map;
+use crate::{files, process};
 
 const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9479);
 
 /// Logged when the plugin has taken over the node.
-const READY: &str = "synchronised with";
+pub(crate) const READY: &str = "synchronised with";
 
 /// How to start a plugin.
 #[derive(Debug, Clone)]
-pub struct Setup {
+pub struct PluginSetup {
     pub program: PathBuf,
     /// Configuration, state and log; kept between starts.
     pub directory: PathBuf,
@@ -34,10 +34,10 @@ pub struct Setup {
 /// Laid out like a mounted ConfigMap.
 const CONFIG: &str = "config/config.yaml";
 
-impl Setup {
+impl PluginSetup {
     /// Like a kubelet that changes a mounted ConfigMap.
     pub fn write_config(&self) -> Result<()> {
-        config_map::write(&self.directory.join("config"), [("config.yaml", self.config.as_str())])
+        write_config_map(&self.directory.join("config"), [("config.yaml", self.config.as_str())])
     }
 
     /// Over all starts.
@@ -54,12 +54,12 @@ impl Setup {
 #[derive(Debug)]
 pub struct Plugin {
     child: Child,
-    word: Word,
+    files: PluginFiles,
 }
 
 /// The log and the state file of a plugin, however it was started.
 #[derive(Debug, Clone)]
-pub struct Word {
+pub struct PluginFiles {
     /// None if it logs to the system's log, which the lab does not read.
     log: Option<PathBuf>,
     /// Offset of this start in the log.
@@ -88,16 +88,16 @@ struct State {
 
 impl Plugin {
     /// Starts it and waits until it has synchronised with the runtime.
-    pub fn start(setup: &Setup) -> Result<Self> {
+    pub fn start(setup: &PluginSetup) -> Result<Self> {
         let mut plugin = Self::launch(setup)?;
         plugin.wait_for(READY, 1, Duration::from_secs(30))?;
         Ok(plugin)
     }
 
-    pub fn launch(setup: &Setup) -> Result<Self> {
+    pub fn launch(setup: &PluginSetup) -> Result<Self> {
         let config = setup.directory.join(CONFIG);
         let state = setup.directory.join("state");
-        fs::create_dir_all(&state).with_context(|| format!("cannot make {}", state.display()))?;
+        files::make_directory(&state)?;
         setup.write_config()?;
         let log_path = setup.log_path();
         let log = File::options()
@@ -114,26 +114,20 @@ impl Plugin {
             .stderr(log)
             .spawn()
             .with_context(|| format!("cannot start {}", setup.program.display()))?;
-        Ok(Self { child, word: Word { log: Some(log_path), start, state } })
+        Ok(Self { child, files: PluginFiles { log: Some(log_path), start, state } })
     }
 
     pub fn wait_for(&mut self, text: &str, count: usize, patience: Duration) -> Result<Duration> {
-        let word = self.word.clone();
-        word.wait_for(text, count, patience, || self.ended())
+        let files = self.files.clone();
+        files.wait_for(text, count, patience, || self.ended())
     }
 
     pub fn ended(&mut self) -> Result<Option<String>> {
-        let ended = self.child.try_wait().context("cannot look after the plugin")?;
+        let ended = self.child.try_wait().context("cannot observe the plugin")?;
         Ok(ended.map(|status| status.to_string()))
     }
 
-    #[must_use]
-    pub fn synchronisations(&self) -> usize {
-        self.word.synchronisations()
-    }
-
-    /// Waits until it has synchronised `count` times since this start: once, and once more for each
-    /// reconnection.
+    /// The first synchronisation, and one per reconnection, count.
     pub fn wait_for_synchronisation(
         &mut self,
         count: usize,
@@ -143,14 +137,8 @@ impl Plugin {
     }
 
     pub fn wait_for_end(&mut self, patience: Duration) -> Result<ExitStatus> {
-        let start = Instant::now();
-        while start.elapsed() < patience {
-            if let Some(status) = self.child.try_wait().context("cannot look after the plugin")? {
-                return Ok(status);
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        bail!("the plugin still runs after {:.1} s", patience.as_secs_f64())
+        poll(patience, || self.child.try_wait().context("cannot observe the plugin"))?
+            .with_context(|| format!("the plugin still runs after {:.1} s", patience.as_secs_f64()))
     }
 
     /// Sends a signal and waits for its end.
@@ -167,27 +155,13 @@ impl Plugin {
     }
 
     #[must_use]
-    pub fn word(&self) -> &Word {
-        &self.word
-    }
-
-    #[must_use]
-    pub fn log(&self) -> String {
-        self.word.log()
-    }
-
-    pub fn assignments(&self) -> Result<Vec<Assignment>> {
-        self.word.assignments()
-    }
-
-    pub fn decided(&self, pod: &str, container: &str) -> Result<Option<CpuSet>> {
-        self.word.decided(pod, container)
+    pub fn files(&self) -> &PluginFiles {
+        &self.files
     }
 }
 
-impl Word {
-    /// Of a plugin that logs to `log`, a file of its own, or to the system's log, and has its state
-    /// in the directory `state`.
+impl PluginFiles {
+    /// Without a log file if it logs to the system's log.
     #[must_use]
     pub fn at(log: Option<PathBuf>, state: PathBuf) -> Self {
         Self { log, start: 0, state }
@@ -215,17 +189,6 @@ impl Word {
         self.log().matches(READY).count()
     }
 
-    /// Waits until it says it has synchronised `count` times; `ended` tells how the plugin has
-    /// ended, if it has.
-    pub fn wait_for_synchronisation(
-        &self,
-        count: usize,
-        patience: Duration,
-        ended: impl FnMut() -> Result<Option<String>>,
-    ) -> Result<Duration> {
-        self.wait_for(READY, count, patience, ended)
-    }
-
     pub fn wait_for(
         &self,
         text: &str,
@@ -238,7 +201,7 @@ impl Word {
             let ended = ended()?;
             if ended.is_some() || start.elapsed() > patience {
                 bail!(
-                    "the plugin did not say {text:?} ({count} times) within {:.1} s ({}); its last words:\n{}",
+                    "the plugin did not log {text:?} ({count} times) within {:.1} s ({}); end of its log:\n{}",
                     start.elapsed().as_secs_f64(),
                     ended.unwrap_or_else(|| "still running".to_owned()),
                     last_lines(&self.log(), 15)
@@ -251,8 +214,7 @@ impl Word {
 
     pub fn assignments(&self) -> Result<Vec<Assignment>> {
         let path = self.state.join("checkpoint.json");
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = files::read(&path)?;
         let checkpoint: Checkpoint = serde_json::from_str(&text)
             .with_context(|| format!("{} is not a state file", path.display()))?;
         Ok(checkpoint.state.containers)
@@ -262,19 +224,21 @@ impl Word {
         let assignments = self.assignments()?;
         let found = assignments.iter().find(|a| a.pod == pod && a.container == container);
         found
-            .map(|a| a.cpus.parse().with_context(|| format!("the state file says {:?}", a.cpus)))
+            .map(|a| {
+                a.cpus
+                    .parse()
+                    .with_context(|| format!("unexpected CPUs in the state file: {:?}", a.cpus))
+            })
             .transpose()
     }
 }
 
-/// The answer to `GET path` at the plugin's default address: the status line, the head and the
-/// body.
+/// The answer to `GET path` at the plugin's default address: status line, headers and body.
 pub fn fetch(path: &str) -> Result<String> {
     fetch_from(ADDRESS, path, Duration::from_secs(60))
 }
 
-/// As [`fetch`], from somewhere else. `patience` is for the connection and for each part of the
-/// answer.
+/// As [`fetch`], from another address. `patience` applies to the connection and to each read.
 pub fn fetch_from(address: SocketAddr, path: &str, patience: Duration) -> Result<String> {
     let mut answer = String::new();
     let mut fetch = || -> std::io::Result<()> {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use nri_cpu_manager::wording;
 
-use crate::cgroup::driver::Driver;
+use crate::cgroup::Driver;
 use crate::cri::wire;
 use crate::image;
 
@@ -303,7 +303,7 @@ impl Pod {
         labels.insert("io.kubernetes.container.name".to_owned(), container.name.clone());
         wire::ContainerConfig {
             metadata: Some(wire::ContainerMetadata { name: container.name.clone(), attempt }),
-            image: Some(image::lab::NAME.into()),
+            image: Some(image::LAB.into()),
             command: container.command.clone(),
             mounts: container.mounts.iter().map(mount).collect(),
             labels,

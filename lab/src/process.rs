@@ -135,17 +135,17 @@ mod tests {
         // No such number is given to a thread.
         assert!(allowed_together(|| Ok(vec![u32::MAX])).is_err());
 
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let (_end, ended) = mpsc::channel::<()>();
         std::thread::spawn(move || {
             let mut all = sched_getaffinity(Pid::from_raw(0)).unwrap();
             let last = (0..Affinity::count()).rfind(|cpu| all.is_set(*cpu).unwrap()).unwrap();
             all.unset(last).unwrap();
             sched_setaffinity(Pid::from_raw(0), &all).unwrap();
-            tell.send(u32::try_from(gettid().as_raw()).unwrap()).unwrap();
+            sender.send(u32::try_from(gettid().as_raw()).unwrap()).unwrap();
             let _ = ended.recv();
         });
-        let other: u32 = told.recv().unwrap();
+        let other: u32 = receiver.recv().unwrap();
         let error = allowed_together(|| Ok(vec![own, other])).unwrap_err().to_string();
         assert!(error.contains(&format!("\": {other}")), "{error}");
         assert!(error.contains(&format!("\"{own_list}\": {own}")), "{error}");

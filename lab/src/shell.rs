@@ -7,10 +7,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::binaries::Binaries;
 use crate::command::{command, last_lines, run};
+use crate::job::Software;
 use crate::player::Player;
 use crate::pod::{Container, Pod};
 use crate::scenario::shape::Shape;
-use crate::software::Software;
 use crate::step::{Outcome, Step};
 use crate::view::View;
 use crate::vm::{self, Machine};
@@ -87,7 +87,7 @@ fn answer(player: &mut Player<'_>, line: &str, words: &[&str]) -> Result<String>
             let count = count.parse().with_context(|| format!("{count:?} is no number"))?;
             return Ok(last_lines(&player.plugin_log(), count) + "\n");
         }
-        ["ps"] => Step::Look,
+        ["ps"] => Step::View,
         ["run", name, amounts @ ..] if !amounts.is_empty() => Step::Run(pod(name, amounts)?),
         ["resize", name, amount] => Step::Resize((*name).to_owned(), milli(amount)?),
         ["rm", name] => Step::Remove((*name).to_owned()),

@@ -5,16 +5,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup_model;
-use crate::chaos::summary as chaos;
-use crate::latency::figures as latency;
+use crate::cgroup_model::{Comparison, ComparisonSettings};
+use crate::cgroup_snapshot::CgroupSnapshot;
+use crate::chaos::{StormSettings, Summary};
+use crate::daemonset::Confinement;
+use crate::latency::{ClassWrite, LatencySettings, Medians};
 use crate::manifests::Manifests;
+use crate::node::FirstInstruction;
+use crate::overlap::Watched;
 use crate::pod::{Container, Pod};
+use crate::view::View;
 
 mod describe;
-mod outcome;
-
-pub use outcome::{Outcome, Settled};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Step {
@@ -40,7 +42,7 @@ pub enum Step {
     RunCrowd(usize),
     /// Start a pod whose container `main` looks as its very first act where it may run, and where
     /// all that is busy may.
-    RunFirst(Pod),
+    RunFirstInstruction(Pod),
     /// Rewrite the cgroups of QoS classes, as systemd does with its slices at any time.
     RealiseClasses,
     /// Start a busy process outside of all pods.
@@ -90,24 +92,22 @@ pub enum Step {
     /// Write the state file of the kubelet's CPU manager.
     KubeletState(String),
     /// Write a cgroup file, as any root user can.
-    WriteGroup(Group, String, String),
+    WriteCgroup(CgroupRef, String, String),
     /// Read a cgroup file.
-    ReadGroup(Group, String),
-    /// Wait until the plugin has logged this.
-    Await(String),
+    ReadCgroup(CgroupRef, String),
     /// Whether the kernel has warned of itself since it was started.
     KernelWarned,
     /// Read where processes may run, and what was decided.
-    Look,
+    View,
     Measure,
     /// Time exclusive containers on an empty node without a plugin.
-    Latency(latency::Settings),
+    Latency(LatencySettings),
     ClassWrites,
     /// Run a storm; the node has only the plugin.
-    Storm(chaos::Settings),
+    Storm(StormSettings),
     /// Random actions on groups, each compared with the plugin's model of them: for virtual servers
     /// only.
-    CompareCgroups(cgroup_model::Settings),
+    CompareCgroups(ComparisonSettings),
     /// Crash the kernel: on virtual machines only.
     Panic,
     Uninstall,
@@ -115,16 +115,57 @@ pub enum Step {
     /// ready, and remove it. The outcome is what it says it has done; that an init container fails
     /// is one, too.
     Release(bool),
-    Groups,
+    SnapshotCgroups,
     /// Remove every pod and end the plugin: the next step starts with an empty node.
     Clear,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Group {
+pub enum CgroupRef {
     /// Of the first container of a pod.
     Container(String),
     Pod(String),
     /// A path below the root of cgroup v2; created unless it exists.
     Named(String),
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Outcome {
+    Done,
+    /// The runtime refused the pod or the resize, with these words.
+    Refused(String),
+    /// Milliseconds until the plugin had synchronised again.
+    Reconnected(u64),
+    View(View),
+    /// Whether all containers reached their decided state.
+    Settled(Settled),
+    Watched(Watched),
+    FirstInstruction(FirstInstruction),
+    Text(String),
+    Confinement(Confinement),
+    /// Whether the kernel is tainted.
+    KernelWarned(bool),
+    Resident(u64),
+    /// Throttled periods.
+    Throttled {
+        container: u64,
+        pod: u64,
+    },
+    Latency(Vec<Medians>),
+    ClassWrites(Vec<ClassWrite>),
+    Storm(Summary),
+    /// Comparison of the cgroup model with the kernel.
+    Comparison(Comparison),
+    Snapshot(CgroupSnapshot),
+}
+
+/// How a node has come to be as decided.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Settled {
+    /// Milliseconds.
+    pub millis: u64,
+    /// What was not as decided at the first look, in words.
+    pub first: Vec<String>,
+    /// What was not at the last one.
+    pub last: Vec<String>,
 }

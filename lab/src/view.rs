@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::cgroup;
 use crate::hardware::Hardware;
 use crate::node::Node;
-use crate::plugin::Word;
+use crate::plugin::PluginFiles;
 use crate::pod::Qos;
 use crate::process;
 
@@ -63,9 +63,9 @@ pub struct ContainerView {
 }
 
 impl ContainerView {
-    /// Looks at every running container of a node, beside the word of its plugin. Without one
+    /// Looks at every running container of a node, beside the files of its plugin. Without one
     /// nothing is decided.
-    pub fn all(node: &Node, plugin: Option<&Word>) -> Result<Vec<Self>> {
+    pub fn all(node: &Node, plugin: Option<&PluginFiles>) -> Result<Vec<Self>> {
         let mut containers = Vec::new();
         for running in node.pods() {
             for container in &running.containers {
@@ -91,7 +91,7 @@ impl ContainerView {
 
 impl View {
     /// Without a plugin, no container has a decision.
-    pub fn of(node: &Node, plugin: Option<&Word>) -> Result<Self> {
+    pub fn of(node: &Node, plugin: Option<&PluginFiles>) -> Result<Self> {
         let sys = Path::new("/sys");
         let reading = sysfs::read(sys).context("cannot read this machine's topology")?;
         let topology =

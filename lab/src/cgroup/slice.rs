@@ -1,10 +1,10 @@
-//! Pods' cgroups as systemd's slices: what a kubelet with the systemd driver does to them. Only in
-//! guests that run systemd.
+//! Pods' cgroups as systemd slices, managed like a kubelet with the systemd driver. Only in guests
+//! that run systemd.
 //!
-//! As seen on a node (Kubernetes 1.36): the slice of a class is there before its first pod's and
-//! ends with its last pod's; each slice is a unit that is started with its properties; the weights
-//! of the classes are set again whenever a pod comes or goes. By each of these systemd realises the
-//! slices concerned: it writes their files anew, `cpuset.cpus` among them.
+//! As observed on a node (Kubernetes 1.36): the slice of a class starts before its first pod's and
+//! ends with its last pod's; each slice is a unit with its properties; the weights of the classes
+//! are set whenever a pod starts or ends. Each of these makes systemd realise the slices concerned:
+//! it rewrites their files, including `cpuset.cpus`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,10 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
-use super::files::{ROOT, read, write};
-use crate::cache;
+use super::{CONTROLLERS, ROOT};
 use crate::command::{command, run};
+use crate::files::{make_directory, read_value, write, write_value};
+use crate::{cache, kernel};
 
 const KUBEPODS: &str = "kubepods.slice";
 const CLASSES: [&str; 2] = ["kubepods-burstable.slice", "kubepods-besteffort.slice"];
@@ -27,10 +28,9 @@ static TURN: Mutex<()> = Mutex::new(());
 
 pub(super) fn prepare() -> Result<()> {
     start(KUBEPODS, "")?;
-    let online = fs::read_to_string("/sys/devices/system/cpu/online")
-        .context("cannot read the online CPUs")?;
-    // Beside systemd, as the kubelet does.
-    write(&Path::new(ROOT).join(KUBEPODS).join("cpuset.cpus"), online.trim())
+    // Not through systemd, as the kubelet does.
+    let cpus = Path::new(ROOT).join(KUBEPODS).join("cpuset.cpus");
+    write_value(&cpus, &kernel::cpus("online")?.to_string())
 }
 
 /// Starts the slice of the class first if it does not exist.
@@ -68,15 +68,14 @@ fn start(name: &str, properties: &str) -> Result<()> {
          IOAccounting=yes\nTasksAccounting=yes\n{properties}\n"
     );
     let file = Path::new(UNITS).join(name);
-    fs::create_dir_all(UNITS)
-        .and_then(|()| fs::write(&file, unit))
-        .with_context(|| format!("cannot write {}", file.display()))?;
+    make_directory(Path::new(UNITS))?;
+    write(&file, unit)?;
     systemctl(&["start", name])?;
     let path = directory(name);
     for parent in
         path.ancestors().take_while(|p| p.starts_with(ROOT)).collect::<Vec<_>>().iter().rev()
     {
-        write(&parent.join("cgroup.subtree_control"), "+cpuset +cpu +memory +pids")?;
+        write_value(&parent.join("cgroup.subtree_control"), CONTROLLERS)?;
     }
     Ok(())
 }
@@ -87,13 +86,12 @@ fn stop(name: &str) -> Result<()> {
     cache::remove(&Path::new(SET).join(format!("{name}.d")))
 }
 
-/// The kubelet gives Burstable pods together the weight of all of them, and BestEffort ones the
-/// least.
+/// Like the kubelet: the sum of its pods' weights for Burstable, the minimum for BestEffort.
 fn weigh_classes() -> Result<()> {
     for class in CLASSES.iter().filter(|class| directory(class).exists()) {
         let weights = pods_in(class).into_iter().map(|pod| -> Result<u64> {
-            let weight = read(&pod.join("cpu.weight"))?;
-            weight.parse().with_context(|| format!("{} has a strange weight", pod.display()))
+            let weight = read_value(&pod.join("cpu.weight"))?;
+            weight.parse().with_context(|| format!("unexpected weight of {}", pod.display()))
         });
         let sum: u64 = weights.sum::<Result<u64>>()?;
         let weight = if *class == CLASSES[0] { sum.clamp(1, 10_000) } else { 1 };

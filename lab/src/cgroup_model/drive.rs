@@ -17,10 +17,11 @@ use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::exclusivity::{Refused, Tree};
 use nri_cpu_manager::ledger::CgroupPath;
 
-use super::{Comparison, Difference, Settings};
-use crate::cgroup::{ROOT, read, write};
+use super::{Comparison, ComparisonSettings, Mismatch};
+use crate::cgroup::ROOT;
 use crate::command::command;
-use crate::process;
+use crate::files::{read_value, write_value};
+use crate::{kernel, process};
 
 /// Names of cgroups. `a.b` sorts between `a` and the children of `a`.
 const NAMES: [&str; 3] = ["a", "a.b", "b"];
@@ -74,9 +75,9 @@ impl Action {
 
 /// Carries out random actions until model and kernel differ, or all are done. Its groups lie beside
 /// those of the kubelet and the runtime; none is left.
-pub(crate) fn compare(settings: &Settings) -> Result<Comparison> {
-    let Settings { seed, steps } = *settings;
-    let mut driver = Driver::new(seed)?;
+pub(crate) fn compare(settings: &ComparisonSettings) -> Result<Comparison> {
+    let ComparisonSettings { seed, steps } = *settings;
+    let mut driver = Comparer::new(seed)?;
     let mut history = VecDeque::new();
     let mut comparison = Comparison { seed, ..Comparison::default() };
     for _ in 0..steps {
@@ -96,7 +97,7 @@ pub(crate) fn compare(settings: &Settings) -> Result<Comparison> {
         if !differs.is_empty() {
             let history = history.into();
             let before = before.groups().map(|group| describe(&before, group)).collect();
-            comparison.difference = Some(Difference { differs, history, before });
+            comparison.difference = Some(Mismatch { differs, history, before });
             break;
         }
     }
@@ -111,7 +112,7 @@ fn describe(tree: &Tree, group: &CgroupPath) -> String {
 }
 
 /// A process in a cgroup of the kernel.
-struct Process {
+struct TestProcess {
     child: Child,
     /// Effective CPUs of its cgroup at the last comparison.
     effective: CpuSet,
@@ -122,18 +123,18 @@ struct Process {
     kept: CpuSet,
 }
 
-struct Driver {
+struct Comparer {
     rng: Rng,
     tree: Tree,
     online: CpuSet,
-    processes: BTreeMap<CgroupPath, Process>,
+    processes: BTreeMap<CgroupPath, TestProcess>,
 }
 
-impl Driver {
+impl Comparer {
     fn new(seed: u64) -> Result<Self> {
         delegate(Path::new(ROOT))?;
-        let online = cpus("online")?;
-        let tree = Tree::new(online, cpus("possible")?);
+        let online = kernel::cpus("online")?;
+        let tree = Tree::new(online, kernel::cpus("possible")?);
         Ok(Self { rng: Rng::with_seed(seed), tree, online, processes: BTreeMap::new() })
     }
 
@@ -259,9 +260,7 @@ impl Driver {
                 self.tree.occupy(group, false);
             }
             Action::SetOnline(cpu, online) => {
-                let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
-                fs::write(&path, if *online { "1" } else { "0" })
-                    .with_context(|| format!("cannot write to {path}"))?;
+                kernel::set_online(*cpu, *online)?;
                 if *online {
                     self.online.insert(*cpu)?;
                 } else {
@@ -275,18 +274,20 @@ impl Driver {
 
     fn start(&mut self, group: &CgroupPath) -> Result<()> {
         // A group that hands its controllers down takes no processes.
-        write(&directory(group).join("cgroup.subtree_control"), "-cpuset")?;
+        write_value(&directory(group).join("cgroup.subtree_control"), "-cpuset")?;
         let child = command("sleep", ["infinity"]).spawn().context("cannot start a process")?;
         let pid = child.id();
         let effective = self.tree.effective(group);
         let stays = effective == self.online;
         let kept = if stays { self.tree.possible() - self.online } else { CpuSet::EMPTY };
-        self.processes.insert(group.clone(), Process { child, effective, kept });
-        write(&directory(group).join("cgroup.procs"), &pid.to_string())
+        self.processes.insert(group.clone(), TestProcess { child, effective, kept });
+        write_value(&directory(group).join("cgroup.procs"), &pid.to_string())
     }
 
     fn end(&mut self, group: &CgroupPath) -> Result<()> {
-        let Some(Process { mut child, .. }) = self.processes.remove(group) else { return Ok(()) };
+        let Some(TestProcess { mut child, .. }) = self.processes.remove(group) else {
+            return Ok(());
+        };
         child.kill().and_then(|()| child.wait()).context("cannot end a process")?;
         Ok(())
     }
@@ -306,7 +307,7 @@ impl Driver {
             let effective = self.tree.effective(group);
             let set = self.tree.cpus(group).unwrap_or_default();
             for (file, expected) in [("cpuset.cpus", set), ("cpuset.cpus.effective", effective)] {
-                check(format!("{file} of {group}"), &read(&directory.join(file))?, expected);
+                check(format!("{file} of {group}"), &read_value(&directory.join(file))?, expected);
             }
             if let Some(process) = self.processes.get_mut(group) {
                 if process.effective != effective {
@@ -348,7 +349,7 @@ fn set(cpus: impl IntoIterator<Item = usize>) -> CpuSet {
 }
 
 fn delegate(path: &Path) -> Result<()> {
-    write(&path.join("cgroup.subtree_control"), "+cpuset")
+    write_value(&path.join("cgroup.subtree_control"), "+cpuset")
 }
 
 fn make(group: &CgroupPath) -> Result<()> {
@@ -364,9 +365,4 @@ fn make(group: &CgroupPath) -> Result<()> {
 
 fn directory(group: &CgroupPath) -> PathBuf {
     Path::new(ROOT).join(group.as_str())
-}
-
-fn cpus(which: &str) -> Result<CpuSet> {
-    let path = format!("/sys/devices/system/cpu/{which}");
-    read(Path::new(&path))?.parse().with_context(|| format!("{path} is strange"))
 }

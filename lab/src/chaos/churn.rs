@@ -5,8 +5,8 @@ use fastrand::Rng;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use super::history::short;
 use super::storm::{NAMESPACE, Storm};
-use super::story::short;
 use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
 use crate::pod::{Container, Pod};
 
@@ -171,7 +171,7 @@ impl Worker<'_> {
             Err(error) => (&self.storm.refused, format!("not created ({})", reason(error))),
         };
         Storm::count(counter);
-        self.storm.witness.hear(&pod.name, &container.name, &what);
+        self.storm.witness.record(&pod.name, &container.name, &what);
         created.ok()
     }
 
@@ -215,7 +215,7 @@ impl Worker<'_> {
         let id = self.ended[which].id.clone();
         self.surely(|kubelet| kubelet.remove_container(&id))?;
         let Ended { names: (pod, container), id, .. } = self.ended.swap_remove(which);
-        self.storm.witness.hear(&pod, &container, &format!("{} removed", short(&id)));
+        self.storm.witness.record(&pod, &container, &format!("{} removed", short(&id)));
         Ok(())
     }
 

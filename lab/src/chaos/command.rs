@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Settings, Summary};
+use super::{StormSettings, Summary};
 use crate::binaries::Binaries;
 use crate::cache;
 use crate::command::progress;
 use crate::host::Host;
 use crate::image::shipped::Shipped;
+use crate::job::Software;
 use crate::player::Player;
-use crate::software::Software;
 use crate::step::{Outcome, Step};
 use crate::vm::{self, Machine};
 
@@ -34,8 +34,8 @@ pub struct Options {
     #[arg(long, default_value_t = 4)]
     pub workers: usize,
     /// Where to run: on a virtual machine or on this machine
-    #[arg(long, value_enum, default_value_t = Place::Server)]
-    pub on: Place,
+    #[arg(long, value_enum, default_value_t = Location::Server)]
+    pub on: Location,
     /// CPUs of the virtual machine
     #[arg(long, default_value_t = CPUS)]
     pub cpus: usize,
@@ -57,7 +57,7 @@ pub struct Options {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Place {
+pub enum Location {
     Server,
     Host,
 }
@@ -95,7 +95,7 @@ pub fn run(options: &Options) -> Result<()> {
         summary.relapsed,
         summary.reborn,
         summary.initialised,
-        summary.looks,
+        summary.checks,
         summary.longest_repair as f64 / 1000.0
     );
     if summary.kernel_warned {
@@ -113,7 +113,7 @@ pub fn run(options: &Options) -> Result<()> {
 
 fn let_loose(options: &Options, binaries: &Binaries) -> Result<Summary> {
     let reserved = "0";
-    let settings = Settings {
+    let settings = StormSettings {
         kills: options.kills,
         creations_per_kill: options.creations_per_kill,
         workers: options.workers,
@@ -127,7 +127,7 @@ fn let_loose(options: &Options, binaries: &Binaries) -> Result<Summary> {
     let start = if options.confined { Step::StartPlugin } else { Step::StartBare };
     let steps = [start(config), Step::Storm(settings)];
     let mut outcomes = match options.on {
-        Place::Host => {
+        Location::Host => {
             let software = Software::from(options.software.version);
             if options.software != software || options.cpus != CPUS {
                 bail!(
@@ -135,16 +135,16 @@ fn let_loose(options: &Options, binaries: &Binaries) -> Result<Summary> {
                 );
             }
             let mut host = Host::start(options.software.version, binaries)?;
-            let mut tell = |text: &str| progress(text);
+            let mut report = |text: &str| progress(text);
             let shipped = Shipped::with(&binaries.plugin, &cache::directory("host")?)?;
-            let mut player = Player::new(&mut host.node, &shipped, &mut tell);
+            let mut player = Player::new(&mut host.node, &shipped, &mut report);
             let played = steps.iter().map(|step| player.play(step)).collect::<Result<Vec<_>>>();
             let cleared = player.play(&Step::Clear);
             let played = played?;
             cleared?;
             played
         }
-        Place::Server => {
+        Location::Server => {
             let machine = Machine { memory: 4096, ..Machine::single("chaos", 2, options.cpus / 2) };
             // A kill and what belongs to it takes some seconds where processors are emulated, and
             // some more where the plugin's next life is a container.

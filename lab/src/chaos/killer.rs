@@ -32,7 +32,7 @@ pub(super) fn run(
     storm: &Storm<'_>,
     node: &mut Node,
     plugin: &mut dyn Instance,
-    tell: &mut dyn FnMut(&str),
+    report: &mut dyn FnMut(&str),
 ) -> Result<()> {
     let settings = storm.settings;
     let mut rng = Rng::with_seed(settings.seed);
@@ -65,11 +65,11 @@ pub(super) fn run(
             plugin
                 .wait_for_synchronisation(node, 1, BACK)
                 .context("the plugin did not come back")?;
-            if !storm.witness.look_at_rest(&mut || nudge(node))? {
-                tell(&format!("the plugin's last words:\n{}", last_lines(&plugin.log(), 30)));
+            if !storm.witness.check_at_rest(&mut || nudge(node))? {
+                report(&format!("the plugin's last words:\n{}", last_lines(&plugin.log(), 30)));
             }
             drop(everything);
-            tell(&storm.state(kill));
+            report(&storm.state(kill));
         }
     }
     Ok(())

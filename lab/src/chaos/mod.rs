@@ -7,7 +7,7 @@
 //! | `churn` | a kubelet with pods that never rest, and whose containers fail; several at a time |
 //! | `spoiler` | another plugin, which refuses some of what ours has decided |
 //! | `killer` | SIGKILL to the plugin under test, however it was started, or to the runtime, or to both, and their next start |
-//! | `witness`, `story` | what the processes say: overlaps and moves; and what happened before |
+//! | `witness`, `history` | what the processes say: overlaps and moves; and what happened before |
 //! | `fill` | at the end: whether every CPU can still be had |
 
 use std::sync::PoisonError;
@@ -19,30 +19,29 @@ use fastrand::Rng;
 use nri_cpu_manager::cpuset::CpuSet;
 
 use crate::cgroup;
-use crate::command::last_lines;
+use crate::command::{last_lines, millis};
 use crate::instance::Instance;
-use crate::kernel;
 use crate::node::Node;
+use crate::{kernel, scenario};
 
 mod churn;
 pub mod command;
-mod fill;
+mod history;
 mod killer;
 mod spoiler;
 mod storm;
-mod story;
 pub mod summary;
 mod witness;
 
 use storm::Storm;
-pub use summary::{Settings, Summary};
+pub use summary::{StormSettings, Summary};
 
 const LOGGED: usize = 5000;
 /// Longest pause between two rewrites of the class cgroups, in milliseconds.
 const REALISED: u64 = 10_000;
 
 /// Lets the storm loose on a node that is empty but for the plugin, which runs afterwards, too.
-/// `tell` hears how it goes.
+/// `report` hears how it goes.
 ///
 /// # Errors
 /// When the lab fails, or the plugin does not come back. Broken promises are no errors here: they
@@ -50,14 +49,14 @@ const REALISED: u64 = 10_000;
 pub fn storm(
     node: &mut Node,
     plugin: &mut dyn Instance,
-    settings: &Settings,
-    tell: &mut dyn FnMut(&str),
+    settings: &StormSettings,
+    report: &mut dyn FnMut(&str),
 ) -> Result<Summary> {
     let reserved: CpuSet =
         settings.reserved.parse().context("the list of reserved CPUs cannot be understood")?;
     let storm = Storm::new(settings, node, reserved);
     let start = Instant::now();
-    let warned_before = kernel::has_warned()?;
+    let warned_before = kernel::is_tainted()?;
     let nri = node.containerd().nri_socket();
     std::thread::scope(|scope| -> Result<()> {
         let storm = &storm;
@@ -66,13 +65,13 @@ pub fn storm(
             .collect();
         let looking = scope.spawn(move || {
             while !storm.is_over() {
-                storm.witness.look();
+                storm.witness.check();
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
         let spoiling = scope.spawn(move || spoiler::run(storm, nri));
         let realising = scope.spawn(move || realise(storm));
-        let killed = killer::run(storm, node, plugin, tell);
+        let killed = killer::run(storm, node, plugin, report);
         // The workers remove their pods while there is a plugin.
         storm.over.store(true, Ordering::Relaxed);
         let workers: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
@@ -87,9 +86,9 @@ pub fn storm(
         realising.join().map_err(|_| anyhow!("what writes groups broke off"))??;
         killed
     })?;
-    let millis = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
-    tell("all pods are gone: filling the node");
-    let lost = fill::lost(node, reserved)?;
+    let millis = millis(start.elapsed());
+    report("all pods are gone: filling the node");
+    let lost = unassignable(node, reserved)?;
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let mut summary = Summary {
         kills: settings.kills,
@@ -104,11 +103,11 @@ pub fn storm(
         failed: load(&storm.failed),
         lost,
         millis,
-        kernel_warned: kernel::has_warned()? && !warned_before,
+        kernel_warned: kernel::is_tainted()? && !warned_before,
         ..Summary::default()
     };
     storm.witness.testify(&mut summary);
-    let runtime = node.runtime_log();
+    let runtime = node.containerd().log();
     let complaints: Vec<&str> = runtime.lines().filter(|l| !l.contains("level=info")).collect();
     summary.log = format!(
         "{}\n{}\n",
@@ -129,4 +128,28 @@ fn realise(storm: &Storm<'_>) -> Result<()> {
         Storm::count(&storm.realised);
     }
     Ok(())
+}
+
+/// How many of the CPUs that are not reserved cannot be had by containers that ask for all of them.
+///
+/// One container asks for all; where that is refused, for half of what is left, until single CPUs
+/// are refused.
+fn unassignable(node: &mut Node, reserved: CpuSet) -> Result<u64> {
+    let mut left = kernel::cpus("online")? - reserved;
+    let mut size = left.len();
+    let mut number = 0;
+    while size > 0 && !left.is_empty() {
+        number += 1;
+        let name = format!("fill-{number}");
+        let got = node.run(&scenario::exclusive(&name, size)).is_ok();
+        if got {
+            left -= node.allowed(&name, "main")?;
+            size = size.min(left.len());
+        } else {
+            node.remove(&name)?;
+            size /= 2;
+        }
+    }
+    node.remove_all()?;
+    Ok(left.len() as u64)
 }

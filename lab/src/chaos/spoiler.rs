@@ -40,7 +40,7 @@ pub(super) fn run(storm: &Storm<'_>, socket: PathBuf) -> Result<()> {
 
 /// Until the runtime disconnects. A caller that has stopped waiting gets no answer.
 async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
-    let mut mood = Mood { rng: Rng::with_seed(storm.settings.seed), due: BTreeMap::new() };
+    let mut plan = RefusalPlan { rng: Rng::with_seed(storm.settings.seed), due: BTreeMap::new() };
     while let Some(message) = inbox.recv().await {
         match message {
             Message::Configure { reply, .. } => drop(reply.send(Ok(Subscriptions::default()))),
@@ -51,7 +51,7 @@ async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
                     // Neither the pods that the storm itself needs, nor that of the plugin under
                     // test.
                     Event::Create { pod, container } if pod.namespace == NAMESPACE => {
-                        mood.refuses(&pod.name, &container.name)
+                        plan.refuses(&pod.name, &container.name)
                     }
                     _ => false,
                 };
@@ -66,13 +66,13 @@ async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
     }
 }
 
-struct Mood {
+struct RefusalPlan {
     rng: Rng,
     /// Refusals to come, by pod and container.
     due: BTreeMap<(String, String), u32>,
 }
 
-impl Mood {
+impl RefusalPlan {
     /// Whether the next creation of this container is refused.
     fn refuses(&mut self, pod: &str, container: &str) -> bool {
         let name = (pod.to_owned(), container.to_owned());
@@ -94,15 +94,15 @@ mod tests {
 
     #[test]
     fn one_container_is_refused_several_times_in_a_row() {
-        let mut mood = Mood { rng: Rng::with_seed(1), due: BTreeMap::new() };
+        let mut plan = RefusalPlan { rng: Rng::with_seed(1), due: BTreeMap::new() };
         let mut rows = BTreeMap::new();
         for number in 0..1000 {
             let pod = format!("pod-{number}");
             let mut row = 0;
-            while mood.refuses(&pod, "c0") {
+            while plan.refuses(&pod, "c0") {
                 row += 1;
                 // Others between two of its creations change nothing.
-                mood.refuses(&pod, "c1");
+                plan.refuses(&pod, "c1");
             }
             *rows.entry(row).or_insert(0) += 1;
         }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError, RwLock};
 
 use nri_cpu_manager::cpuset::CpuSet;
 
-use super::summary::{Settings, Summary};
+use super::summary::{StormSettings, Summary};
 use super::witness::Witness;
 use crate::cgroup::Driver;
 use crate::node::Node;
@@ -23,7 +23,7 @@ fn is_hopeless(creations: u64, failures: u64) -> bool {
 }
 
 pub(super) struct Storm<'a> {
-    pub(super) settings: &'a Settings,
+    pub(super) settings: &'a StormSettings,
     pub(super) driver: Driver,
     /// The runtime's socket.
     pub(super) socket: PathBuf,
@@ -46,7 +46,7 @@ pub(super) struct Storm<'a> {
 }
 
 impl<'a> Storm<'a> {
-    pub(super) fn new(settings: &'a Settings, node: &Node, reserved: CpuSet) -> Self {
+    pub(super) fn new(settings: &'a StormSettings, node: &Node, reserved: CpuSet) -> Self {
         Self {
             settings,
             driver: node.driver(),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Settings {
+pub struct StormSettings {
     pub kills: u64,
     /// On average.
     pub creations_per_kill: u64,
@@ -47,7 +47,7 @@ pub struct Summary {
     /// Whether the kernel was tainted during the storm.
     pub kernel_warned: bool,
     /// Check passes over all processes.
-    pub looks: u64,
+    pub checks: u64,
     pub millis: u64,
     /// Milliseconds of the longest repair that needed an event.
     pub longest_repair: u64,

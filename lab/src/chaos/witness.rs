@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use nri_cpu_manager::cpuset::CpuSet;
 
-use super::story::{Stories, now, short};
+use super::history::{Histories, now, short};
 use super::summary::Summary;
-use crate::process;
+use crate::{command, process};
 
 const SHOWN: usize = 20;
 /// Time for shared containers to leave exclusive CPUs once all activity has stopped.
@@ -22,11 +22,11 @@ const NUDGE: Duration = Duration::from_secs(5);
 
 pub(super) struct Witness {
     reserved: CpuSet,
-    seen: Mutex<Seen>,
+    observed: Mutex<Observations>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct Observations {
     /// By container id.
     running: BTreeMap<String, Running>,
     /// Exclusive CPUs by container of a pod, over all its restarts.
@@ -35,9 +35,9 @@ struct Seen {
     met: BTreeSet<(String, String)>,
     exclusive: u64,
     moved: u64,
-    looks: u64,
+    checks: u64,
     longest_repair: Duration,
-    stories: Stories,
+    histories: Histories,
     /// Number and time of the last kill.
     killed: Option<(u64, String)>,
     /// Violations.
@@ -65,53 +65,53 @@ impl Running {
 
 impl Witness {
     pub(super) fn new(reserved: CpuSet) -> Self {
-        Self { reserved, seen: Mutex::default() }
+        Self { reserved, observed: Mutex::default() }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn observed(&self) -> MutexGuard<'_, Observations> {
+        self.observed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn watch(&self, id: &str, pod: &str, container: &str, pid: u32) {
         let Some(born) = process::born(pid) else { return };
         let name = format!("{pod}/{container}");
-        let mut seen = self.seen();
-        seen.stories.tell(&name, &format!("{} started", short(id)));
-        seen.running.insert(id.to_owned(), Running { name, pid, born });
+        let mut observed = self.observed();
+        observed.histories.record(&name, &format!("{} started", short(id)));
+        observed.running.insert(id.to_owned(), Running { name, pid, born });
     }
 
     pub(super) fn forget(&self, id: &str) {
-        let mut seen = self.seen();
-        if let Some(running) = seen.running.remove(id) {
-            seen.stories.tell(&running.name, &format!("{} stopped", short(id)));
+        let mut observed = self.observed();
+        if let Some(running) = observed.running.remove(id) {
+            observed.histories.record(&running.name, &format!("{} stopped", short(id)));
         }
     }
 
     /// The pod and its claims are gone.
     pub(super) fn forget_pod(&self, pod: &str) {
         let prefix = format!("{pod}/");
-        let mut seen = self.seen();
-        seen.held.retain(|name, _| !name.starts_with(&prefix));
-        seen.stories.forget(|name| name.starts_with(&prefix));
+        let mut observed = self.observed();
+        observed.held.retain(|name, _| !name.starts_with(&prefix));
+        observed.histories.forget(|name| name.starts_with(&prefix));
     }
 
     /// Records an event that may explain a later finding.
-    pub(super) fn hear(&self, pod: &str, container: &str, what: &str) {
-        self.seen().stories.tell(&format!("{pod}/{container}"), what);
+    pub(super) fn record(&self, pod: &str, container: &str, what: &str) {
+        self.observed().histories.record(&format!("{pod}/{container}"), what);
     }
 
     pub(super) fn killed(&self, kill: u64) {
-        self.seen().killed = Some((kill, now()));
+        self.observed().killed = Some((kill, now()));
     }
 
     /// Whether the container has, or had before it ended, exclusive CPUs.
     pub(super) fn has_held(&self, pod: &str, container: &str) -> bool {
-        self.seen().held.contains_key(&format!("{pod}/{container}"))
+        self.observed().held.contains_key(&format!("{pod}/{container}"))
     }
 
     /// At any time: exclusive containers must neither meet nor move.
-    pub(super) fn look(&self) {
-        let running = self.seen().running.clone();
+    pub(super) fn check(&self) {
+        let running = self.observed().running.clone();
         let allowed: Vec<(&String, &Running, CpuSet)> =
             running.iter().filter_map(|(id, r)| Some((id, r, r.allowed()?))).collect();
         let exclusive: Vec<_> =
@@ -128,13 +128,13 @@ impl Witness {
                 }
             }
         }
-        let mut seen = self.seen();
-        seen.looks += 1;
-        pairs.into_iter().for_each(|pair| seen.meet(pair));
+        let mut observed = self.observed();
+        observed.checks += 1;
+        pairs.into_iter().for_each(|pair| observed.meet(pair));
         for (id, running, cpus) in &allowed {
             // One that was stopped meanwhile may belong to a pod that is gone.
-            if seen.running.contains_key(*id) {
-                seen.compare(&running.name, *cpus, self.reserved);
+            if observed.running.contains_key(*id) {
+                observed.compare(&running.name, *cpus, self.reserved);
             }
         }
     }
@@ -146,15 +146,15 @@ impl Witness {
     /// containerd swallows changes for containers that it is just starting. The plugin sees that
     /// when it verifies, and repairs it with its next answer to an event: that is what the nudge is
     /// for.
-    pub(super) fn look_at_rest(&self, nudge: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
-        self.look();
+    pub(super) fn check_at_rest(&self, nudge: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
+        self.check();
         let start = Instant::now();
         let mut nudged = start;
         loop {
             let (intruders, deprived) = (self.intruders(), self.deprived());
             if intruders.is_empty() && deprived.is_empty() {
-                let mut seen = self.seen();
-                seen.longest_repair = seen.longest_repair.max(start.elapsed());
+                let mut observed = self.observed();
+                observed.longest_repair = observed.longest_repair.max(start.elapsed());
                 return Ok(true);
             }
             if nudged.elapsed() > NUDGE {
@@ -162,9 +162,9 @@ impl Witness {
                 nudged = Instant::now();
             }
             if start.elapsed() > PATIENCE {
-                let mut seen = self.seen();
-                intruders.into_iter().for_each(|pair| seen.meet(pair));
-                deprived.into_iter().for_each(|(name, cpus)| seen.deprive(&name, cpus));
+                let mut observed = self.observed();
+                intruders.into_iter().for_each(|pair| observed.meet(pair));
+                deprived.into_iter().for_each(|(name, cpus)| observed.deprive(&name, cpus));
                 return Ok(false);
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -172,7 +172,7 @@ impl Witness {
     }
 
     fn intruders(&self) -> Vec<Meeting> {
-        let running = self.seen().running.clone();
+        let running = self.observed().running.clone();
         let allowed: Vec<_> =
             running.iter().filter_map(|(id, r)| Some((id, &r.name, r.allowed()?))).collect();
         let mut found = Vec::new();
@@ -193,8 +193,8 @@ impl Witness {
     /// Containers on shared CPUs that were exclusive before their restart.
     fn deprived(&self) -> Vec<(String, CpuSet)> {
         let (running, held) = {
-            let seen = self.seen();
-            (seen.running.clone(), seen.held.clone())
+            let observed = self.observed();
+            (observed.running.clone(), observed.held.clone())
         };
         let shares = |running: &Running| -> Option<(String, CpuSet)> {
             let (cpus, _) = (running.allowed()?, held.get(&running.name)?);
@@ -205,24 +205,24 @@ impl Witness {
 
     /// Records something that is not a violation.
     pub(super) fn note(&self, what: &str) {
-        let mut seen = self.seen();
-        if seen.notes.len() < SHOWN {
-            seen.notes.push(format!("{} {what}", now()));
+        let mut observed = self.observed();
+        if observed.notes.len() < SHOWN {
+            observed.notes.push(format!("{} {what}", now()));
         }
     }
 
     /// Adds the observations to the summary.
     pub(super) fn testify(&self, summary: &mut Summary) {
-        let seen = self.seen();
-        summary.overlaps = seen.met.len() as u64;
-        (summary.exclusive, summary.moved, summary.looks) =
-            (seen.exclusive, seen.moved, seen.looks);
-        summary.longest_repair = u64::try_from(seen.longest_repair.as_millis()).unwrap_or(u64::MAX);
-        summary.findings = seen.findings.iter().chain(&seen.notes).cloned().collect();
+        let observed = self.observed();
+        summary.overlaps = observed.met.len() as u64;
+        (summary.exclusive, summary.moved, summary.checks) =
+            (observed.exclusive, observed.moved, observed.checks);
+        summary.longest_repair = command::millis(observed.longest_repair);
+        summary.findings = observed.findings.iter().chain(&observed.notes).cloned().collect();
     }
 }
 
-impl Seen {
+impl Observations {
     fn meet(&mut self, Meeting { ids, names, what }: Meeting) {
         if self.met.insert(ids) {
             self.find(&what, &names.each_ref().map(String::as_str));
@@ -261,8 +261,8 @@ impl Seen {
         if self.findings.len() < SHOWN {
             let after = self.killed.as_ref();
             let after = after.map(|(kill, when)| format!(" (after kill {kill} at {when})"));
-            let stories = self.stories.of(names);
-            self.findings.push(format!("{}{} {what}{stories}", now(), after.unwrap_or_default()));
+            let histories = self.histories.of(names);
+            self.findings.push(format!("{}{} {what}{histories}", now(), after.unwrap_or_default()));
         }
     }
 }

@@ -7,7 +7,7 @@ use anyhow::{Result, bail, ensure};
 use crate::cgroup::Driver;
 use crate::cri::wire;
 use crate::manifests::Manifests;
-use crate::manifests::types::{Container, PodSpec, SeccompType, SecurityContext, Variable};
+use crate::manifests::types::{ContainerSpec, PodSpec, SeccompType, SecurityContext, Variable};
 use crate::pod::{self, Pod};
 
 const NODE_NAME: &str = "lab";
@@ -43,7 +43,7 @@ pub(super) fn pod(manifests: &Manifests, driver: Driver) -> Result<Pod> {
     Ok(pod)
 }
 
-fn resources(container: &Container) -> Result<pod::Container> {
+fn resources(container: &ContainerSpec) -> Result<pod::Container> {
     let (requests, limits) = (&container.resources.requests, &container.resources.limits);
     // What is only limited is requested to the same amount.
     let or = |request: i64, limit: i64| if request == 0 { limit } else { request };
@@ -69,7 +69,7 @@ pub(super) fn sandbox(pod: &Pod, spec: &PodSpec, logs: &Path) -> wire::PodSandbo
 
 pub(super) fn container(
     pod: &Pod,
-    spec: &Container,
+    spec: &ContainerSpec,
     attempt: u32,
     mounts: Vec<wire::Mount>,
     node_memory: i64,

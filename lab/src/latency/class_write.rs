@@ -1,9 +1,9 @@
-//! What a write to the cgroup of a class takes, by the containers below it. Under `exclusivity:
-//! groups` such writes are what an exclusive container costs those that share: the kernel visits
+//! How the time of a write to the cgroup of a class depends on the number of containers below it.
+//! With `exclusivity: groups`, each exclusive container costs such writes, and the kernel visits
 //! every task below.
 //!
-//! A thousand containers are too many for an emulated server. What the kernel visits is cgroups and
-//! tasks, so these are made by hand, at the places that a kubelet and a runtime give them.
+//! An emulated VM cannot run a thousand containers. The kernel visits cgroups and tasks, so these are
+//! created without containers, in the places that a kubelet and a runtime give them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::exclusivity::Hierarchy;
 use nri_cpu_manager::ledger::CgroupPath;
 
-use super::IN_A_POD;
-use super::figures::ClassWrite;
-use crate::cgroup::{self, ROOT, read, write};
+use super::{ClassWrite, IN_A_POD};
+use crate::cgroup::{self, ROOT};
 use crate::command::command;
-use crate::process;
+use crate::files::write_value;
+use crate::{kernel, process};
 
 /// Containers below the class, ascending.
 const CONTAINERS: [usize; 4] = [1, 10, 100, 1000];
@@ -60,10 +60,14 @@ impl Class {
     fn new() -> Result<Self> {
         let hierarchy = Hierarchy::open(Path::new(ROOT)).context("this machine has no cpusets")?;
         let path = CgroupPath::new(CLASS).context("the class has no name")?;
-        let online = read(Path::new("/sys/devices/system/cpu/online"))?;
-        let online = online.parse().context("the online CPUs are no list")?;
-        let (tasks, cgroups) = (Vec::new(), Vec::new());
-        let mut class = Self { hierarchy, path, online, containers: 0, tasks, cgroups };
+        let mut class = Self {
+            hierarchy,
+            path,
+            online: kernel::cpus("online")?,
+            containers: 0,
+            tasks: Vec::new(),
+            cgroups: Vec::new(),
+        };
         class.add_parent(CLASS)?;
         Ok(class)
     }
@@ -76,7 +80,7 @@ impl Class {
         }
         let container = self.add_task(&format!("{pod}/c{}", self.containers))?;
         // As the runtime does for the plugin: all CPUs, once.
-        write(&container.join("cpuset.cpus"), &self.online.to_string())?;
+        write_value(&container.join("cpuset.cpus"), &self.online.to_string())?;
         self.containers += 1;
         Ok(())
     }
@@ -84,7 +88,7 @@ impl Class {
     /// A cgroup with child cgroups.
     fn add_parent(&mut self, name: &str) -> Result<()> {
         let cgroup = cgroup::add(name)?;
-        write(&cgroup.join("cgroup.subtree_control"), "+cpuset")?;
+        write_value(&cgroup.join("cgroup.subtree_control"), "+cpuset")?;
         self.cgroups.push(cgroup);
         Ok(())
     }
@@ -93,7 +97,7 @@ impl Class {
         let cgroup = cgroup::add(name)?;
         self.cgroups.push(cgroup.clone());
         let task = command("sleep", ["infinity"]).spawn().context("cannot start a process")?;
-        write(&cgroup.join("cgroup.procs"), &task.id().to_string())?;
+        write_value(&cgroup.join("cgroup.procs"), &task.id().to_string())?;
         self.tasks.push(task);
         Ok(cgroup)
     }

@@ -83,7 +83,7 @@ fn the_release_is_a_daemon_set_beside_the_base() {
         assert_eq!(init.args, [&["release"][..], option].concat());
         assert_eq!(main.args, ["release", "--stay"]);
         let json = |value: &types::SecurityContext| serde_json::to_value(value).unwrap();
-        let mounts = |container: &types::Container| -> Vec<(String, bool)> {
+        let mounts = |container: &types::ContainerSpec| -> Vec<(String, bool)> {
             let mounts = container.volume_mounts.iter();
             mounts.map(|mount| (mount.mount_path.clone(), mount.read_only)).collect()
         };

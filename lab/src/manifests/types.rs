@@ -91,13 +91,13 @@ api! {
         #[serde(default, skip_serializing)]
         host_network: IgnoredAny,
         #[serde(default)]
-        init_containers: Vec<Container>,
-        containers: Vec<Container>,
+        init_containers: Vec<ContainerSpec>,
+        containers: Vec<ContainerSpec>,
         #[serde(default)]
         volumes: Vec<Volume>,
     }
 
-    Container {
+    ContainerSpec {
         name: String,
         image: String,
         #[serde(default)]
@@ -320,7 +320,7 @@ impl PodSpec {
     }
 }
 
-impl Container {
+impl ContainerSpec {
     pub fn probes(&self) -> impl Iterator<Item = (&'static str, &Probe)> {
         let all = [
             ("startupProbe", &self.startup_probe),

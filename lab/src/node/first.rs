@@ -1,7 +1,5 @@
-//! The first moment of a container: what its first process sees as its very first act, with others
-//! always busy around it.
+//! What a container's first process reads as its first act, among busy pods.
 
-use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Node;
 use crate::busy::{Busy, OUT};
+use crate::command::poll;
+use crate::files;
 use crate::pod::{Container, Pod};
 
 /// Pods of a crowd that start at the same time.
@@ -19,7 +19,7 @@ const TOGETHER: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct First {
+pub struct FirstInstruction {
     /// Where it may run, in the kernel's list format.
     pub own: String,
     /// Busy threads that it looked at.
@@ -44,38 +44,39 @@ impl Node {
         for some in pods.chunks(TOGETHER) {
             self.run_together(some)?;
         }
-        fs::write(&go, "").with_context(|| format!("cannot write {}", go.display()))?;
+        files::write(&go, "")?;
         for (pod, record) in pods.iter().zip(records) {
             let index = self.index(&pod.name)?;
-            let pid = self.pods[index].containers.first().context("it does not run")?.pid;
+            let pid =
+                self.pods[index].containers.first().context("a pod of the crowd does not run")?.pid;
             self.busy.push(Busy::in_pod(&pod.name, pid, record)?);
         }
         Ok(())
     }
 
-    /// Starts a pod whose container `main` looks around as its very first act. `exclusive` tells
-    /// afterwards which CPUs the plugin has assigned to a pod's container.
+    /// Starts a pod whose container `main` reads, as its first act, where it and all busy processes may
+    /// run. `exclusive` gives the CPUs assigned to a pod's container.
     pub fn run_first(
         &mut self,
         pod: &Pod,
         exclusive: impl Fn(&str) -> Result<Option<CpuSet>>,
-    ) -> Result<First> {
+    ) -> Result<FirstInstruction> {
         let report = self.record(&pod.name)?;
         let busy = self.busy.iter().map(|busy| busy.pid.to_string());
         let pod = self.probing(pod, "first", busy)?.with_host_pid();
         let mut started = self.run(&pod);
         let start = Instant::now();
-        // As a kubelet does: where all CPUs are busy a plugin may take too long for its answer.
+        // Like a kubelet: with all CPUs busy, the plugin may answer too late.
         while started.is_err() && start.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_secs(1));
             started = self.retry(&pod.name);
         }
         started?;
-        let Report { own, threads, .. } = Report::wait_for(&report)?;
+        let ProbeReport { own, threads, .. } = ProbeReport::wait_for(&report)?;
         let mut met = Vec::new();
         if let Some(decided) = exclusive(&pod.name)? {
             if decided != own {
-                met.push(format!("its CPUs are not its own yet: {own}"));
+                met.push(format!("it may run on {own}, decided were {decided}"));
             }
             let there = threads.iter().filter(|(_, cpus)| !cpus.is_disjoint(&decided));
             met.extend(there.map(|(thread, cpus)| format!("{thread} may run on {cpus}")));
@@ -83,14 +84,13 @@ impl Node {
         for other in self.pods.iter().filter(|other| other.pod.name != pod.name) {
             let taken = exclusive(&other.pod.name)?.unwrap_or_default();
             if !taken.is_disjoint(&own) {
-                met.push(format!("it may run on {own}, {} has {taken}", other.pod.name));
+                met.push(format!("it may run on {own}, of which {} has {taken}", other.pod.name));
             }
         }
-        Ok(First { own: own.to_string(), threads: threads.len(), met })
+        Ok(FirstInstruction { own: own.to_string(), threads: threads.len(), met })
     }
 
-    /// The same pod, whose container `main` is the probe with this task, and with the file of its
-    /// report.
+    /// The pod with the probe as its container `main`, reporting to a file.
     pub(super) fn probing(
         &self,
         pod: &Pod,
@@ -111,7 +111,7 @@ impl Node {
 
 /// Output of `probe first`.
 #[derive(Debug)]
-pub struct Report {
+pub struct ProbeReport {
     /// CLOCK_MONOTONIC, in nanoseconds.
     pub start: u64,
     pub own: CpuSet,
@@ -119,20 +119,14 @@ pub struct Report {
     pub threads: Vec<(String, CpuSet)>,
 }
 
-impl Report {
+impl ProbeReport {
     pub fn wait_for(path: &Path) -> Result<Self> {
-        let start = Instant::now();
-        while !path.exists() {
-            if start.elapsed() > PATIENCE {
-                bail!("there is no report {}", path.display());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let text =
-            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        poll(PATIENCE, || Ok(path.exists().then_some(())))?
+            .with_context(|| format!("no report {}", path.display()))?;
+        let text = files::read(path)?;
         let mut report = Self { start: 0, own: CpuSet::EMPTY, threads: Vec::new() };
         text.lines().try_for_each(|line| {
-            report.add(line).with_context(|| format!("a strange line of the probe: {line:?}"))
+            report.add(line).with_context(|| format!("unexpected line from the probe: {line:?}"))
         })?;
         Ok(report)
     }
@@ -144,7 +138,7 @@ impl Report {
             ["thread", pid, thread, cpus] => {
                 self.threads.push((format!("thread {thread} of process {pid}"), cpus.parse()?));
             }
-            _ => bail!("it says something else"),
+            _ => bail!("unknown record"),
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! The groups of the QoS classes, which keep shared containers off exclusive CPUs: they empty, fill
 //! again and are written by systemd.
 
-use super::script::{Script, exclusive};
+use super::exclusive;
+use super::script::Script;
 use super::shape::Shape;
 use crate::pod::{Container, Pod};
 use crate::step::Step;
@@ -26,15 +27,15 @@ pub(super) fn emptied(shape: &Shape) -> Option<Script> {
     for round in 0..rounds {
         let name = format!("job-{round}");
         let pod = best_effort(&name);
-        script.first(if round % 2 == 0 { pod } else { pod.from_file() }, 0);
+        script.first_instruction(if round % 2 == 0 { pod } else { pod.from_file() }, 0);
         script.does(Step::RealiseClasses);
-        script.look();
+        script.view();
         script.remove(&name);
         script.does(Step::RealiseClasses);
         script.exclusive(&format!("db-{round}"), 1);
     }
-    script.first(best_effort("last"), 0);
-    script.look();
+    script.first_instruction(best_effort("last"), 0);
+    script.view();
     script.never_says(GIVEN_UP);
     Some(script)
 }
@@ -46,14 +47,14 @@ pub(super) fn first_instruction(shape: &Shape) -> Option<Script> {
     script.plugin(shape.config(""));
     script.does(Step::RunCrowd(CROWD));
     let first = |name: &str| exclusive(name, 1);
-    script.first(first("db"), CROWD);
-    script.first(best_effort("job"), CROWD);
+    script.first_instruction(first("db"), CROWD);
+    script.first_instruction(best_effort("job"), CROWD);
     script.remove("job");
-    script.first(best_effort("job-again"), CROWD);
+    script.first_instruction(best_effort("job-again"), CROWD);
     if shape.room() > 1 {
-        script.first(first("cache"), CROWD);
+        script.first_instruction(first("cache"), CROWD);
     }
-    script.look();
+    script.view();
     script.never_says(GIVEN_UP);
     Some(script)
 }
@@ -61,7 +62,7 @@ pub(super) fn first_instruction(shape: &Shape) -> Option<Script> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::First;
+    use crate::node::FirstInstruction;
     use crate::step::Outcome;
     use crate::vm::Machine;
 
@@ -69,10 +70,16 @@ mod tests {
     fn what_could_meet_fails() {
         let shape = Shape::of(&Machine::load("small").unwrap()).unwrap();
         let mut script = Script::new(&shape);
-        script.first(exclusive("db", 1), CROWD);
+        script.first_instruction(exclusive("db", 1), CROWD);
         let judge = |own: &str, threads, met: &[&str]| {
             let met = met.iter().map(ToString::to_string).collect();
-            script.judge(&[Outcome::First(First { own: own.to_owned(), threads, met })]).len()
+            script
+                .judge(&[Outcome::FirstInstruction(FirstInstruction {
+                    own: own.to_owned(),
+                    threads,
+                    met,
+                })])
+                .len()
         };
         assert_eq!(judge("1", CROWD, &[]), 0);
         assert_eq!(judge("1", CROWD, &["process 7 may run on 0-3"]), 1);

@@ -1,8 +1,9 @@
 //! What was decided is not so: it was changed by hand, the runtime has lost it, or it never was.
 
-use super::script::{Script, exclusive};
+use super::exclusive;
+use super::script::Script;
 use super::shape::Shape;
-use crate::step::{Group, Step};
+use crate::step::{CgroupRef, Step};
 
 /// Seconds within which a drift has to be found and repaired: two looks, and the time until the
 /// first one.
@@ -13,7 +14,7 @@ const REPAIRED: u64 = 15;
 const MADE_UP: u64 = 5;
 
 fn write(pod: &str, file: &str, value: &str) -> Step {
-    Step::WriteGroup(Group::Container(pod.to_owned()), file.to_owned(), value.to_owned())
+    Step::WriteCgroup(CgroupRef::Container(pod.to_owned()), file.to_owned(), value.to_owned())
 }
 
 /// Writes `cpuset.cpus` of a shared container and of an exclusive one.
@@ -22,7 +23,7 @@ pub(super) fn by_hand(shape: &Shape) -> Option<Script> {
     script.plugin(shape.config(""));
     script.shared("web");
     script.exclusive("db", 1);
-    let before = script.look();
+    let before = script.view();
     let disturbed: &[&str] = match shape.exclusivity.as_str() {
         // What `cpuset.cpus.exclusive` names stays the partition's, and nobody else's.
         "kernel" => &[],
@@ -43,7 +44,7 @@ pub(super) fn lost_update(shape: &Shape) -> Option<Script> {
     script.plugin(shape.config(""));
     script.does(Step::RunSlowly(super::shared("web"), vec![Step::Run(exclusive("db", 1))]));
     script.settles(MADE_UP, &[]);
-    script.look();
+    script.view();
     Some(script)
 }
 
@@ -54,7 +55,7 @@ pub(super) fn quota(shape: &Shape) -> Option<Script> {
     script.does(Step::Run(exclusive("db", 1)));
     script.plugin(shape.config(""));
     script.settles(REPAIRED, &[]);
-    let before = script.look();
+    let before = script.view();
     script.does(write("db", "cpu.max", "50000 100000"));
     script.settles(REPAIRED, &["db"]);
     script.unmoved(before);

@@ -8,7 +8,7 @@ use super::shape::Shape;
 use crate::step::Step;
 
 /// Logged after a change.
-const SEEN: &str = "online CPUs are now";
+const ONLINE_CHANGED: &str = "online CPUs are now";
 
 fn last(cpus: CpuSet) -> Option<usize> {
     cpus.iter().last()
@@ -23,16 +23,16 @@ pub(super) fn shared(shape: &Shape) -> Option<Script> {
     script.plugin(shape.config(""));
     script.shared("web");
     script.exclusive("db", 1);
-    let before = script.look();
+    let before = script.view();
     script.does(Step::SetOnline(victim, false));
     script.exclusive_unmoved(before);
     // Before the plugin's next look by the clock, so before it had to know.
     script.exclusive("rest", rest);
     let full = script.exclusive_unmoved(before);
-    script.refused(Step::Run(super::script::exclusive("one-too-many", 1)), "not enough");
+    script.refused(Step::Run(super::exclusive("one-too-many", 1)), "not enough");
     script.remove("one-too-many");
     script.does(Step::SetOnline(victim, true));
-    script.does(Step::WaitFor(SEEN.into(), 2));
+    script.does(Step::WaitFor(ONLINE_CHANGED.into(), 2));
     script.exclusive("new", 1);
     script.exclusive_unmoved(full);
     Some(script)
@@ -58,10 +58,10 @@ pub(super) fn exclusive(shape: &Shape) -> Option<Script> {
     script.does(Step::Reconfigure(shape.config("")));
     script.expect(&[("db", own)]);
     script.does(Step::SetOnline(victim, false));
-    script.does(Step::WaitFor(SEEN.into(), 1));
+    script.does(Step::WaitFor(ONLINE_CHANGED.into(), 1));
     // Its change goes along with the next answer.
     script.shared("late");
-    let repaired = script.look_for(move |view| {
+    let repaired = script.view_where(move |view| {
         let now = parse(view.allowed("db"));
         match (now & own).len() {
             1 => Ok(()),
@@ -69,7 +69,7 @@ pub(super) fn exclusive(shape: &Shape) -> Option<Script> {
         }
     });
     script.does(Step::SetOnline(victim, true));
-    script.does(Step::WaitFor(SEEN.into(), 2));
+    script.does(Step::WaitFor(ONLINE_CHANGED.into(), 2));
     script.shared("later");
     script.exclusive_unmoved(repaired);
     Some(script)

@@ -1,10 +1,11 @@
 //! Pods come and go, programs die and come back.
 
+use super::exclusive;
 use super::invariants::parse;
-use super::script::{Look, Script, exclusive, guaranteed};
+use super::script::{Script, ViewId, guaranteed};
 use super::shape::Shape;
 use crate::pod::{Container, Pod};
-use crate::step::{Group, Step};
+use crate::step::{CgroupRef, Step};
 
 /// Seconds after which what the runtime has lost must have been made up for: before the next look
 /// at the groups.
@@ -39,7 +40,7 @@ pub(super) fn churn(shape: &Shape) -> Option<Script> {
     for (name, size) in &sizes {
         script.exclusive(name, *size);
     }
-    script.look();
+    script.view();
     script.refused(Step::Run(exclusive("one-too-many", 1)), "not enough");
     script.remove("one-too-many");
     let mut freed = 0;
@@ -47,7 +48,7 @@ pub(super) fn churn(shape: &Shape) -> Option<Script> {
         script.remove(name);
         freed += size;
     }
-    let half = script.look();
+    let half = script.view();
     let mut number = 0;
     while freed > 0 {
         number += 1;
@@ -61,7 +62,7 @@ pub(super) fn churn(shape: &Shape) -> Option<Script> {
     for (name, _) in sizes.iter().skip(1).step_by(2) {
         script.remove(name);
     }
-    script.look();
+    script.view();
     for number in 1..=number {
         script.remove(&format!("second-{number}"));
     }
@@ -84,16 +85,16 @@ pub(super) fn together(shape: &Shape) -> Option<Script> {
         exclusive("cache", 1),
     ]));
     script.does(Step::Wait(MADE_UP));
-    script.look();
+    script.view();
     Some(script)
 }
 
 /// Two exclusive pods and a shared one.
-pub(super) fn some_pods(script: &mut Script) -> Look {
+pub(super) fn some_pods(script: &mut Script) -> ViewId {
     script.shared("web");
     script.exclusive("db", 1);
     script.exclusive("cache", 1);
-    script.look()
+    script.view()
 }
 
 /// The runtime applies the updates of a plugin that starts before it asks for the next container.
@@ -102,7 +103,7 @@ pub(super) fn caught_up(script: &mut Script) {
 }
 
 /// A new pod is admitted, and the CPUs of a removed one return.
-fn goes_on(script: &mut Script, before: Look) {
+fn goes_on(script: &mut Script, before: ViewId) {
     script.unmoved(before);
     script.exclusive("new", 1);
     let with_new = script.exclusive_unmoved(before);
@@ -117,14 +118,14 @@ pub(super) fn plugin_restart(shape: &Shape) -> Option<Script> {
     script.plugin(shape.config(""));
     script.shared("web");
     script.run(Pod::new("db", [guaranteed("main", 1), Container::guaranteed("side", 500)]));
-    let before = script.look();
+    let before = script.view();
     // The plugin's first start: what the next one writes down, it could find in the groups of those
     // that run.
     script.does(Step::End("db".into(), "main".into()));
     script.holding(1);
     script.does(Step::KillPlugin);
     script.exclusive("another", 1);
-    script.look();
+    script.view();
     script.does(Step::Retry("db".into()));
     script.holding(0);
     let back = script.exclusive_unmoved(before);
@@ -176,7 +177,7 @@ pub(super) fn containers_first(shape: &Shape) -> Option<Script> {
     script.does(Step::Run(exclusive("cache", 1)));
     script.plugin(shape.config(""));
     caught_up(&mut script);
-    let sorted = script.look_for(move |view| {
+    let sorted = script.view_where(move |view| {
         let own = parse(view.allowed("db")) | parse(view.allowed("cache"));
         let web = parse(view.allowed("web"));
         if web == online - own { Ok(()) } else { Err(format!("web may run on {web}")) }
@@ -189,7 +190,7 @@ pub(super) fn containers_first(shape: &Shape) -> Option<Script> {
 /// What keeps exclusivity changes while everything runs: nobody moves, no CPU is shared at any
 /// moment, and what kept it before leaves nothing behind that binds a class.
 pub(super) fn mechanisms(shape: &Shape) -> Option<Script> {
-    let class = Group::Named("kubepods/burstable".to_owned());
+    let class = CgroupRef::Named("kubepods/burstable".to_owned());
     let shape = &Shape { exclusivity: String::new(), ..shape.clone() };
     let config = |mode: &str| shape.config(&format!("exclusivity: {mode}"));
     let mut script = Script::new(shape);
@@ -200,7 +201,7 @@ pub(super) fn mechanisms(shape: &Shape) -> Option<Script> {
         script.exclusive_unmoved(before);
         if mode == "runtime" {
             script.does(Step::Wait(LET_GO));
-            let effective = Step::ReadGroup(class.clone(), "cpuset.cpus.effective".to_owned());
+            let effective = Step::ReadCgroup(class.clone(), "cpuset.cpus.effective".to_owned());
             script.says(effective, &[&shape.online().to_string()]);
         }
     }

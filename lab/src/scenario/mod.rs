@@ -62,8 +62,8 @@ pub fn whole_cores() -> String {
 }
 
 #[must_use]
-pub fn exclusive(name: &str, cpus: i64) -> Pod {
-    Pod::new(name, [Container::guaranteed("main", cpus * 1000)])
+pub fn exclusive(name: &str, cpus: usize) -> Pod {
+    Pod::new(name, [script::guaranteed("main", cpus)])
 }
 
 /// A Burstable pod with one container.
@@ -102,10 +102,10 @@ pub fn resizes(too_many: i64) -> Vec<Step> {
         Step::Run(shared("web")),
         Step::Run(exclusive("db", 2)),
         Step::Run(exclusive("neighbour", 2)),
-        Step::Look,
+        Step::View,
     ];
     for milli in [4000, 1000, 500, 2000, too_many * 1000] {
-        steps.extend([Step::Resize("db".into(), milli), Step::Look]);
+        steps.extend([Step::Resize("db".into(), milli), Step::View]);
     }
     steps
 }
@@ -120,7 +120,7 @@ pub fn kep_4800(order: Order, align: bool) -> Vec<Step> {
         Step::Run(shared("batch")),
     ];
     steps.extend([10, 8, 6].map(|cpus| Step::Run(exclusive(&format!("cpus-{cpus}"), cpus))));
-    steps.push(Step::Look);
+    steps.push(Step::View);
     steps
 }
 

@@ -4,8 +4,9 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 
+use super::exclusive;
 use super::invariants::parse;
-use super::script::{Script, exclusive};
+use super::script::Script;
 use super::shape::Shape;
 use crate::step::Step;
 use crate::view::View;
@@ -36,14 +37,14 @@ impl Contrast {
         others_first(&mut script, others);
         script.exclusive("db", size);
         let without = judge.clone();
-        script.look_for(move |view| {
+        script.view_where(move |view| {
             let why = || format!("db has {} without the option as well", view.allowed("db"));
             without(view).map(|_| ()).ok_or_else(why)
         });
         script.remove("db");
         script.does(Step::Reconfigure(shape.config(&format!("{base}\n{option}"))));
         script.exclusive("db", size);
-        script.look_for(move |view| judge(view).map_or(Ok(()), Err));
+        script.view_where(move |view| judge(view).map_or(Ok(()), Err));
         script
     }
 }
@@ -137,7 +138,7 @@ pub(super) fn one_socket(shape: &Shape) -> Option<Script> {
     script.refused(Step::Run(exclusive("db", 2 * threads)), "TopologyAffinityError");
     script.does(Step::Reconfigure(policy("cpuManagerPolicyOptions: {align-by-socket: \"true\"}")));
     script.does(Step::Retry("db".to_owned()));
-    script.look_for(move |view| {
+    script.view_where(move |view| {
         match (parts(view, "db", &nodes).len(), parts(view, "db", &sockets).len()) {
             (2, 1) => Ok(()),
             (nodes, sockets) => Err(format!(

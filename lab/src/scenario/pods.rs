@@ -1,7 +1,8 @@
 //! Pods of several containers, and what is special about them.
 
+use super::exclusive;
 use super::invariants::parse;
-use super::script::{Script, exclusive, guaranteed, milli};
+use super::script::{Script, guaranteed, milli};
 use super::shape::Shape;
 use crate::pod::Pod;
 use crate::step::Step;
@@ -14,11 +15,11 @@ pub(super) fn init_and_sidecar(shape: &Shape) -> Option<Script> {
     script.plugin(shape.config(""));
     script.shared("web");
     script.run(Pod::new("db", [guaranteed("init", 2)]).within(3000));
-    script.look();
+    script.view();
     script.does(Step::End("db".into(), "init".into()));
     script.does(Step::Add("db".into(), guaranteed("sidecar", 1)));
     // What the init container leaves over is in the shared pool until the pod needs it.
-    let sidecar = script.look();
+    let sidecar = script.view();
     script.does(Step::Add("db".into(), guaranteed("main", 2)));
     let complete = script.exclusive_unmoved(sidecar);
     if rest > 0 {
@@ -29,7 +30,7 @@ pub(super) fn init_and_sidecar(shape: &Shape) -> Option<Script> {
     script.remove("one-too-many");
     script.remove("db");
     script.exclusive("after", 3);
-    script.look();
+    script.view();
     script.quiet();
     Some(script)
 }
@@ -45,7 +46,7 @@ pub(super) fn budget(shape: &Shape) -> Option<Script> {
     script.shared("web");
     script.inherits("db", "free");
     script.run(Pod::new("db", [guaranteed("main", 2), guaranteed("free", 3)]).within(3000));
-    let look = script.look_for(|view| {
+    let look = script.view_where(|view| {
         let free = view.containers.iter().find(|c| (&*c.pod, &*c.container) == ("db", "free"));
         let free = free.map(|c| parse(&c.allowed)).unwrap_or_default();
         let shared = parse(view.allowed("web"));
@@ -70,14 +71,14 @@ pub(super) fn resize(shape: &Shape) -> Option<Script> {
     script.plugin(shape.config(""));
     script.shared("web");
     script.exclusive("db", 2);
-    script.look();
+    script.view();
     for amount in [milli(3), milli(1), 500, milli(2)] {
         script.does(Step::Resize("db".into(), amount));
-        script.look();
+        script.view();
     }
     script.refused(Step::Resize("db".into(), milli(shape.room() + 1)), "UnexpectedAdmissionError");
     script.does(Step::KillPlugin);
-    script.look();
+    script.view();
     script.quiet();
     Some(script)
 }

@@ -1,8 +1,9 @@
 //! The configuration changes, as the kubelet changes a mounted ConfigMap.
 
+use super::exclusive;
 use super::invariants::parse;
 use super::life::{caught_up, some_pods};
-use super::script::{Script, exclusive};
+use super::script::Script;
 use super::shape::Shape;
 use crate::step::Step;
 
@@ -31,7 +32,7 @@ pub(super) fn live(shape: &Shape) -> Option<Script> {
     script.plugin(shape.config(""));
     let before = some_pods(&mut script);
     script.does(Step::SwapConfig(tight.clone()));
-    script.does(Step::Await(CHANGED.to_owned()));
+    script.does(Step::WaitFor(CHANGED.to_owned(), 1));
     caught_up(&mut script);
     script.reserve(reserved);
     script.strict();
@@ -50,7 +51,7 @@ pub(super) fn live(shape: &Shape) -> Option<Script> {
 
     let wrong = tight.replace("reservedSystemCPUs", "reservedSystemCPU");
     script.does(Step::SwapConfig(wrong));
-    script.does(Step::Await("cannot be used, the last good one stays in force".to_owned()));
+    script.does(Step::WaitFor("cannot be used, the last good one stays in force".to_owned(), 1));
     let fault = "line 2: unknown field `reservedSystemCPU`";
     script.says(Step::Log, &[fault]);
     script.says(Step::Status, &["ready:    yes", "REJECTED", fault, &in_force]);
@@ -119,7 +120,7 @@ pub(super) fn reserved(shape: &Shape) -> Option<Script> {
         Step::Run(super::shared("late")),
         Step::Settle(FOLLOWED),
     ]);
-    script.look_for(|view| {
+    script.view_where(|view| {
         let (allowed, ran) = view.busy("db");
         let (allowed, ran) = (parse(allowed), parse(ran));
         if !ran.is_empty() && ran.is_subset(&allowed) {

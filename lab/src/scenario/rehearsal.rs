@@ -31,11 +31,11 @@ impl Rehearsal {
         let ledger = Ledger::new(shape.topology.clone(), settings, Vec::new());
         let mut node =
             Self { shape: shape.clone(), ledger, pods: Vec::new(), cpus: BTreeMap::new() };
-        node.tell(Event::Synchronize { pods: Vec::new(), containers: Vec::new() }).unwrap();
+        node.handle(Event::Synchronize { pods: Vec::new(), containers: Vec::new() }).unwrap();
         node
     }
 
-    fn tell(&mut self, event: Event) -> Result<Decision, String> {
+    fn handle(&mut self, event: Event) -> Result<Decision, String> {
         let decision = self.ledger.handle(event).map_err(|why| why.to_string())?;
         for update in &decision.updates {
             self.cpus.insert(update.container.0.clone(), update.adjustment.cpus());
@@ -46,7 +46,7 @@ impl Rehearsal {
     fn play(&mut self, step: &Step) -> Option<Outcome> {
         match step {
             Step::StartPlugin(config) | Step::Reconfigure(config) => {
-                self.tell(Event::Settings(settings(&self.shape, config))).unwrap();
+                self.handle(Event::Settings(settings(&self.shape, config))).unwrap();
             }
             Step::Run(pod) => {
                 self.pods.push(pod.clone());
@@ -71,11 +71,11 @@ impl Rehearsal {
             Step::Remove(name) => {
                 self.pods.retain(|pod| pod.name != *name);
                 self.cpus.remove(name);
-                self.tell(Event::Stop(ContainerId(name.clone()))).unwrap();
-                self.tell(Event::StopPod(SandboxId(name.clone()))).unwrap();
-                self.tell(Event::RemovePod(SandboxId(name.clone()))).unwrap();
+                self.handle(Event::Stop(ContainerId(name.clone()))).unwrap();
+                self.handle(Event::StopPod(SandboxId(name.clone()))).unwrap();
+                self.handle(Event::RemovePod(SandboxId(name.clone()))).unwrap();
             }
-            Step::Look => return Some(Outcome::View(self.view())),
+            Step::View => return Some(Outcome::View(self.view())),
             // It remembers everything anyhow.
             Step::KillPlugin | Step::Wait(_) | Step::Clear => {}
             Step::Log => return Some(Outcome::Text(String::new())),
@@ -108,11 +108,11 @@ impl Rehearsal {
         };
         let id = ContainerId(pod.name.clone());
         let container = ledger::Container::new(id, reported.sandbox.clone(), &only.name, cpu);
-        self.tell(Event::RunPod(reported.clone()))?;
+        self.handle(Event::RunPod(reported.clone()))?;
         let create = Event::Create { pod: reported.clone(), container: container.clone() };
-        let adjustment = self.tell(create)?.adjustment.unwrap();
+        let adjustment = self.handle(create)?.adjustment.unwrap();
         self.cpus.insert(pod.name.clone(), adjustment.cpus());
-        self.tell(Event::Started { pod: reported, container }).map(|_| ())
+        self.handle(Event::Started { pod: reported, container }).map(|_| ())
     }
 
     fn view(&self) -> View {

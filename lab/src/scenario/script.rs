@@ -6,8 +6,8 @@ use nri_cpu_manager::cpuset::CpuSet;
 
 use super::invariants::Promise;
 use super::shape::Shape;
-use crate::group_tree::GroupTree;
-use crate::node::First;
+use crate::cgroup_snapshot::CgroupSnapshot;
+use crate::node::FirstInstruction;
 use crate::overlap::Watched;
 use crate::pod::{Container, Pod};
 use crate::step::{Outcome, Settled, Step};
@@ -21,27 +21,27 @@ const DRIFT: &str = ": decided w";
 const FEW: u64 = 20;
 
 /// Checks an outcome, given all observations up to and including this one.
-type Check = Box<dyn Fn(&Outcome, &Seen<'_>) -> Result<(), String>>;
+type Check = Box<dyn Fn(&Outcome, &Observed<'_>) -> Result<(), String>>;
 
 #[derive(Debug, Default)]
-struct Seen<'a> {
+struct Observed<'a> {
     views: Vec<&'a View>,
-    trees: Vec<&'a GroupTree>,
+    snapshots: Vec<&'a CgroupSnapshot>,
 }
 
 /// Index of a snapshot of all cgroups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken(usize);
+pub struct SnapshotId(usize);
 
 /// Index of a view in a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look(usize);
+pub struct ViewId(usize);
 
 /// Steps with checks. Every view is checked for the invariants.
 pub struct Script {
     steps: Vec<(Step, Check)>,
-    looks: usize,
-    trees: usize,
+    views: usize,
+    snapshots: usize,
     promise: Promise,
 }
 
@@ -56,7 +56,7 @@ impl Script {
             inheriting: BTreeSet::new(),
             isolated: BTreeSet::new(),
         };
-        Self { steps: Vec::new(), looks: 0, trees: 0, promise }
+        Self { steps: Vec::new(), views: 0, snapshots: 0, promise }
     }
 
     #[must_use]
@@ -67,15 +67,15 @@ impl Script {
     /// All violations, one per step.
     #[must_use]
     pub fn judge(&self, outcomes: &[Outcome]) -> Vec<String> {
-        let mut seen = Seen::default();
+        let mut observed = Observed::default();
         let mut wrong = Vec::new();
         for (number, ((step, check), outcome)) in self.steps.iter().zip(outcomes).enumerate() {
             match outcome {
-                Outcome::View(view) => seen.views.push(view),
-                Outcome::Groups(tree) => seen.trees.push(tree),
+                Outcome::View(view) => observed.views.push(view),
+                Outcome::Snapshot(tree) => observed.snapshots.push(tree),
                 _ => {}
             }
-            if let Err(what) = check(outcome, &seen) {
+            if let Err(what) = check(outcome, &observed) {
                 wrong.push(format!("step {}, {}: {what}", number + 1, step.describe()));
             }
         }
@@ -129,7 +129,7 @@ impl Script {
     }
 
     pub fn exclusive(&mut self, name: &str, cpus: usize) {
-        self.run(exclusive(name, cpus));
+        self.run(super::exclusive(name, cpus));
     }
 
     /// Starts a shared pod.
@@ -150,36 +150,36 @@ impl Script {
         });
     }
 
-    pub fn look(&mut self) -> Look {
-        self.look_for(|_| Ok(()))
+    pub fn view(&mut self) -> ViewId {
+        self.view_where(|_| Ok(()))
     }
 
-    pub fn look_for(&mut self, check: impl Fn(&View) -> Result<(), String> + 'static) -> Look {
-        self.look_back(move |view, _| check(view))
+    pub fn view_where(&mut self, check: impl Fn(&View) -> Result<(), String> + 'static) -> ViewId {
+        self.view_with_history(move |view, _| check(view))
     }
 
     /// Takes a view and checks it against the earlier ones.
-    fn look_back(
+    fn view_with_history(
         &mut self,
         check: impl Fn(&View, &[&View]) -> Result<(), String> + 'static,
-    ) -> Look {
+    ) -> ViewId {
         let promise = self.promise.clone();
-        self.push(Step::Look, move |_, seen| {
-            let view = seen.views.last().ok_or("nothing was seen")?;
+        self.push(Step::View, move |_, observed| {
+            let view = observed.views.last().ok_or("nothing was observed")?;
             promise.check(view)?;
-            check(view, &seen.views)?;
+            check(view, &observed.views)?;
             // Last: what is wrong with the processes explains more.
             promise.check_written(view)
         });
-        self.looks += 1;
-        Look(self.looks - 1)
+        self.views += 1;
+        ViewId(self.views - 1)
     }
 
     /// Looks at the node: these containers' processes may run on exactly these CPUs.
-    pub fn expect(&mut self, expected: &[(&str, CpuSet)]) -> Look {
+    pub fn expect(&mut self, expected: &[(&str, CpuSet)]) -> ViewId {
         let expected: Vec<(String, CpuSet)> =
             expected.iter().map(|(pod, cpus)| ((*pod).to_owned(), *cpus)).collect();
-        self.look_for(move |view| {
+        self.view_where(move |view| {
             for (pod, cpus) in &expected {
                 let found = view.allowed(pod);
                 if found != cpus.to_string() {
@@ -192,19 +192,19 @@ impl Script {
 
     /// Looks at the node: no container that was there at that look, and still is, may run
     /// elsewhere.
-    pub fn unmoved(&mut self, since: Look) -> Look {
+    pub fn unmoved(&mut self, since: ViewId) -> ViewId {
         self.compare(since, |_| true)
     }
 
     /// Looks at the node: as [`unmoved`](Self::unmoved), but shared containers may have moved.
-    pub fn exclusive_unmoved(&mut self, since: Look) -> Look {
+    pub fn exclusive_unmoved(&mut self, since: ViewId) -> ViewId {
         let Promise { reserved, .. } = self.promise;
         self.compare(since, move |cpus| cpus.is_disjoint(&reserved))
     }
 
-    fn compare(&mut self, since: Look, counts: impl Fn(CpuSet) -> bool + 'static) -> Look {
-        self.look_back(move |now, views| {
-            let before = views.get(since.0).ok_or("there are too few looks")?;
+    fn compare(&mut self, since: ViewId, counts: impl Fn(CpuSet) -> bool + 'static) -> ViewId {
+        self.view_with_history(move |now, views| {
+            let before = views.get(since.0).ok_or("there are too few readings")?;
             for container in &before.containers {
                 let same = now
                     .containers
@@ -257,7 +257,7 @@ impl Script {
         let disturbed: Vec<String> = disturbed.iter().map(|pod| format!("{pod}: ")).collect();
         self.push(Step::Settle(seconds), move |outcome, _| {
             let Outcome::Settled(Settled { first, last, .. }) = outcome else {
-                return Err("nothing was seen".to_owned());
+                return Err("nothing was observed".to_owned());
             };
             if !last.is_empty() {
                 return Err(format!("after {seconds} s still {}", last.join("; ")));
@@ -270,39 +270,39 @@ impl Script {
         });
     }
 
-    pub fn take(&mut self) -> Taken {
-        self.does(Step::Groups);
-        self.trees += 1;
-        Taken(self.trees - 1)
+    pub fn snapshot(&mut self) -> SnapshotId {
+        self.does(Step::SnapshotCgroups);
+        self.snapshots += 1;
+        SnapshotId(self.snapshots - 1)
     }
 
     /// Takes a snapshot of all cgroups and compares it with an earlier one.
-    pub fn take_as(
+    pub fn snapshot_since(
         &mut self,
-        since: Taken,
-        check: impl Fn(&GroupTree, &GroupTree) -> Result<(), String> + 'static,
+        since: SnapshotId,
+        check: impl Fn(&CgroupSnapshot, &CgroupSnapshot) -> Result<(), String> + 'static,
     ) {
-        self.push(Step::Groups, move |_, seen| {
-            let before = seen.trees.get(since.0).ok_or("there are too few trees")?;
-            check(before, seen.trees.last().ok_or("nothing was taken down")?)
+        self.push(Step::SnapshotCgroups, move |_, observed| {
+            let before = observed.snapshots.get(since.0).ok_or("there are too few snapshots")?;
+            check(before, observed.snapshots.last().ok_or("nothing was taken down")?)
         });
-        self.trees += 1;
+        self.snapshots += 1;
     }
 
     /// Containers must not meet on an exclusive CPU during these steps.
     pub fn watches(&mut self, steps: Vec<Step>) {
         self.push(Step::Watch(steps), |outcome, _| match outcome {
             Outcome::Watched(Watched { met: Some(who), .. }) => Err(who.clone()),
-            Outcome::Watched(Watched { looks: FEW.., .. }) => Ok(()),
-            _ => Err(format!("too few looks: {outcome:?}")),
+            Outcome::Watched(Watched { readings: FEW.., .. }) => Ok(()),
+            _ => Err(format!("too few readings: {outcome:?}")),
         });
     }
 
     /// Starts a pod: as its first process begins, it and all that is busy, so many threads at least,
     /// keep to their own CPUs.
-    pub fn first(&mut self, pod: Pod, busy: usize) {
-        self.push(Step::RunFirst(pod), move |outcome, _| match outcome {
-            Outcome::First(First { own, threads, met })
+    pub fn first_instruction(&mut self, pod: Pod, busy: usize) {
+        self.push(Step::RunFirstInstruction(pod), move |outcome, _| match outcome {
+            Outcome::FirstInstruction(FirstInstruction { own, threads, met })
                 if met.is_empty() && !own.is_empty() && *threads >= busy =>
             {
                 Ok(())
@@ -349,7 +349,7 @@ impl Script {
     fn push(
         &mut self,
         step: Step,
-        check: impl Fn(&Outcome, &Seen<'_>) -> Result<(), String> + 'static,
+        check: impl Fn(&Outcome, &Observed<'_>) -> Result<(), String> + 'static,
     ) {
         self.steps.push((step, Box::new(check)));
     }
@@ -358,11 +358,6 @@ impl Script {
 #[must_use]
 pub fn guaranteed(name: &str, cpus: usize) -> Container {
     Container::guaranteed(name, milli(cpus))
-}
-
-#[must_use]
-pub fn exclusive(name: &str, cpus: usize) -> Pod {
-    Pod::new(name, [guaranteed("main", cpus)])
 }
 
 #[must_use]

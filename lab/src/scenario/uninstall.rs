@@ -6,9 +6,12 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 
-use super::script::{Script, exclusive, guaranteed};
+use super::exclusive;
+use super::script::{Script, guaranteed};
 use super::shape::Shape;
-use crate::group_tree::{ATTRIBUTE, CPUS, Difference, EFFECTIVE, Group, GroupTree, QUOTA, WEIGHT};
+use crate::cgroup_snapshot::{
+    ATTRIBUTE, CPUS, CgroupContent, CgroupSnapshot, Difference, EFFECTIVE, QUOTA, WEIGHT,
+};
 use crate::pod::{Container, Pod};
 use crate::step::Step;
 
@@ -62,17 +65,17 @@ pub(super) fn uninstall(shape: &Shape) -> Option<Script> {
 }
 
 fn come_and_go(script: &mut Script, shape: &Shape, mechanism: &str) {
-    let empty = script.take();
+    let empty = script.snapshot();
     for pod in pods() {
         script.run(pod);
     }
-    let before = script.take();
+    let before = script.snapshot();
     script.plugin(shape.config(&format!("exclusivity: {mechanism}")));
     script.run(twin(MEANWHILE));
     script.run(exclusive("cache", 1));
     script.does(Step::KillPlugin);
     script.settles(SORTED_OUT, &[]);
-    script.look();
+    script.view();
     script.remove("cache");
     script.refused(Step::Release(true), "Remove the DaemonSet first");
     script.uninstall();
@@ -82,7 +85,7 @@ fn come_and_go(script: &mut Script, shape: &Shape, mechanism: &str) {
     let kept = Removal { containers: false, ..freed };
     // By the runtime alone nothing is left but what containers themselves have.
     let left = if mechanism == "runtime" { freed } else { kept };
-    script.take_as(before, move |before, after| match left.check(before, after) {
+    script.snapshot_since(before, move |before, after| match left.check(before, after) {
         Err(_) => Ok(()),
         Ok(()) => Err("nothing was left: the comparison proves nothing".to_owned()),
     });
@@ -90,17 +93,17 @@ fn come_and_go(script: &mut Script, shape: &Shape, mechanism: &str) {
     if mechanism != "kernel" {
         script.says(Step::Release(false), &["shared pool: "]);
         script.does(Step::Wait(GIVEN_BACK));
-        script.take_as(before, move |before, after| kept.check(before, after));
+        script.snapshot_since(before, move |before, after| kept.check(before, after));
     }
     script.says(Step::Release(true), &["shared pool: ", "containers: "]);
     script.does(Step::Wait(GIVEN_BACK));
-    script.take_as(before, move |before, after| freed.check(before, after));
+    script.snapshot_since(before, move |before, after| freed.check(before, after));
 
     pods().iter().for_each(|pod| script.remove(&pod.name));
     script.remove(MEANWHILE);
     script.does(Step::Wait(GIVEN_BACK));
     let gone = Removal { pods: false, ..freed };
-    script.take_as(empty, move |before, after| gone.check(before, after));
+    script.snapshot_since(empty, move |before, after| gone.check(before, after));
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -112,7 +115,7 @@ struct Removal {
 }
 
 impl Removal {
-    fn check(&self, before: &GroupTree, after: &GroupTree) -> Result<(), String> {
+    fn check(&self, before: &CgroupSnapshot, after: &CgroupSnapshot) -> Result<(), String> {
         let mut wrong: Vec<String> = before
             .differences(after)
             .iter()
@@ -137,7 +140,7 @@ impl Removal {
     }
 
     /// The reason for which a difference is allowed.
-    fn reason(&self, difference: &Difference<'_>, after: &GroupTree) -> Option<&'static str> {
+    fn reason(&self, difference: &Difference<'_>, after: &CgroupSnapshot) -> Option<&'static str> {
         match *difference {
             Difference::New(group) if self.pods && is_of(group, MEANWHILE) => {
                 Some("the pod came meanwhile: it is compared with its twin")
@@ -167,7 +170,7 @@ impl Removal {
 
 /// The groups of a pod: its own, and those of its containers by their share of CPU time, as their
 /// names mean nothing.
-fn groups_of<'a>(tree: &'a GroupTree, pod: &str) -> Vec<(&'a String, &'a Group)> {
+fn groups_of<'a>(tree: &'a CgroupSnapshot, pod: &str) -> Vec<(&'a String, &'a CgroupContent)> {
     let mut groups: Vec<_> = tree.0.iter().filter(|(path, _)| is_of(path, pod)).collect();
     groups.sort_by_key(|(path, group)| {
         (path.matches('/').count(), group.what(WEIGHT).parse::<u64>().unwrap_or_default())
@@ -192,12 +195,12 @@ fn is_container(group: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn tree(groups: &[(&str, &[(&str, &str)])]) -> GroupTree {
-        let group = |says: &[(&str, &str)]| Group {
+    fn tree(groups: &[(&str, &[(&str, &str)])]) -> CgroupSnapshot {
+        let group = |says: &[(&str, &str)]| CgroupContent {
             says: says.iter().map(|(file, text)| ((*file).into(), (*text).into())).collect(),
             populated: true,
         };
-        GroupTree(groups.iter().map(|(path, says)| ((*path).into(), group(says))).collect())
+        CgroupSnapshot(groups.iter().map(|(path, says)| ((*path).into(), group(says))).collect())
     }
 
     #[test]
@@ -224,7 +227,7 @@ mod tests {
             (&inner, QUOTA, "100000 100000"),
         ];
         let after = |at: usize, text: &str| {
-            let mut tree = GroupTree::default();
+            let mut tree = CgroupSnapshot::default();
             for (number, (group, file, says)) in released.iter().enumerate() {
                 let says = if number == at { text } else { says };
                 let group = tree.0.entry((*group).to_owned()).or_default();

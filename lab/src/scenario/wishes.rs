@@ -2,8 +2,9 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 
+use super::exclusive;
 use super::invariants::parse;
-use super::script::{Script, exclusive};
+use super::script::Script;
 use super::shape::Shape;
 use crate::step::Step;
 use crate::view::View;
@@ -29,7 +30,7 @@ pub(super) fn wishes(shape: &Shape) -> Option<Script> {
         script.run(exclusive(&format!("whole-{number}"), size).wishing("uncore", "require"));
     }
     let known = shape.clone();
-    let full = script.look_for(move |view| {
+    let full = script.view_where(move |view| {
         (0..holding).try_for_each(|number| as_wished(&known, view, &format!("whole-{number}")))
     });
     let torn = exclusive("torn", size).wishing("uncore", "require");
@@ -49,7 +50,7 @@ pub(super) fn wishes(shape: &Shape) -> Option<Script> {
     script.isolates("quiet");
     script.run(exclusive("quiet", cores.min(2)).wishing("smt", "isolate"));
     let known = shape.clone();
-    let quiet = script.look_for(move |view| as_wished(&known, view, "quiet"));
+    let quiet = script.view_where(move |view| as_wished(&known, view, "quiet"));
     let loud = exclusive("loud", cores).wishing("smt", "isolate");
     script.refused(Step::Run(loud), "SMTAlignmentError");
     script.remove("loud");

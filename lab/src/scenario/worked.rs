@@ -2,9 +2,10 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 
+use super::exclusive;
 use super::invariants::parse;
 use super::options::parts;
-use super::script::{Script, exclusive};
+use super::script::Script;
 use super::shape::Shape;
 use super::{Order, RESERVED, config};
 use crate::hardware::Hardware;
@@ -15,7 +16,7 @@ use crate::step::Step;
 pub(super) fn machine(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     let described = Hardware::of(&shape.topology);
-    script.look_for(move |view| {
+    script.view_where(move |view| {
         same("Linux", &view.hardware, &described)?;
         same("the plugin's reader", &view.read, &described)
     });
@@ -98,7 +99,7 @@ pub(super) fn whole_cores(shape: &Shape) -> Option<Script> {
     script.exclusive("one", threads);
     script.exclusive("two", 2 * threads);
     let cores = shape.cores();
-    script.look_for(move |view| {
+    script.view_where(move |view| {
         for pod in ["one", "two"] {
             let own = parse(view.allowed(pod));
             let split = cores.iter().find(|core| !core.is_disjoint(&own) && !core.is_subset(&own));
@@ -118,9 +119,9 @@ pub(super) fn strict(shape: &Shape) -> Option<Script> {
     script.plugin(shape.config("cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}"));
     script.shared("web");
     script.exclusive("db", 1);
-    script.look();
+    script.view();
     script.exclusive("more", shape.room() - 2);
-    script.look();
+    script.view();
     Some(script)
 }
 
@@ -148,7 +149,7 @@ pub(super) fn single_node(shape: &Shape) -> Option<Script> {
     }
     script.refused(Step::Run(exclusive("last", half)), "TopologyAffinityError");
     script.remove("last");
-    script.look_for(move |view| {
+    script.view_where(move |view| {
         let split = names.iter().find(|name| parts(view, name, &nodes).len() != 1);
         split.map_or(Ok(()), |name| Err(format!("{name} is split: {}", view.allowed(name))))
     });

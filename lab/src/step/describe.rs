@@ -46,17 +46,16 @@ impl Step {
             Self::Resize(pod, milli) => format!("resize pod {pod} to {milli}m CPU"),
             Self::Remove(pod) => format!("remove pod {pod}"),
             Self::KubeletState(_) => "write the kubelet's state file".to_owned(),
-            Self::WriteGroup(group, file, value) => {
+            Self::WriteCgroup(group, file, value) => {
                 format!("write {value:?} to {file} of {group:?}")
             }
-            Self::ReadGroup(group, file) => format!("read {file} of {group:?}"),
-            Self::Await(text) => format!("wait until the plugin says {text:?}"),
-            Self::Look => "look at every container's process".to_owned(),
+            Self::ReadCgroup(group, file) => format!("read {file} of {group:?}"),
+            Self::View => "look at every container's process".to_owned(),
             Self::Measure => "measure the plugin's memory".to_owned(),
             Self::EndPlugin => "kill the plugin".to_owned(),
             Self::RunBusy(pod) => format!("start busy pod {} ({})", pod.name, pod.describe_cpus()),
             Self::RunCrowd(number) => format!("start {number} busy pods"),
-            Self::RunFirst(pod) => {
+            Self::RunFirstInstruction(pod) => {
                 format!("start pod {} ({:?}), which looks around", pod.name, pod.qos())
             }
             Self::RealiseClasses => "write the groups of classes anew".to_owned(),
@@ -77,7 +76,7 @@ impl Step {
             Self::Uninstall => "remove the plugin's DaemonSet".to_owned(),
             Self::Release(false) => "apply manifests/release".to_owned(),
             Self::Release(true) => "apply manifests/release with --containers".to_owned(),
-            Self::Groups => "take down what all cgroups say".to_owned(),
+            Self::SnapshotCgroups => "take down what all cgroups say".to_owned(),
             Self::Clear => "empty the node".to_owned(),
         }
     }

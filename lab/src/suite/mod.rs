@@ -1,29 +1,30 @@
 //! Scenarios on machines: `hack/lab run`, `hack/lab all`, `hack/lab list`.
 //!
-//! All scenarios of a machine and a runtime share one boot, each on an empty node, and each is told
+//! All scenarios of a machine and a runtime share one boot, each on an empty node, and each is played_parts
 //! by itself.
 
 use std::iter::repeat_n;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use serde::Serialize;
 
 use crate::binaries::Binaries;
 use crate::cache;
-use crate::command::{self, command, progress};
+use crate::command::{self, command, millis, progress};
 use crate::containerd::Version;
+use crate::files;
+use crate::job::{Oci, Software};
 use crate::scenario::catalogue::{self, Scenario};
 use crate::scenario::script::Script;
 use crate::scenario::shape::Shape;
-use crate::software::{Oci, Software};
-use crate::vm::{self, Machine, Turn};
+use crate::vm::{self, Machine, Turn, Vm};
 
-mod lines;
-mod servers;
+mod full_run;
 mod table;
 
-use servers::Servers;
+use full_run::FullRun;
 pub use table::{Row, Verdict};
 
 /// Per scenario. Emulated CPUs are slow, and on a busy machine much slower.
@@ -90,37 +91,36 @@ pub fn run(options: &Run) -> Result<()> {
     finish(&rows)
 }
 
-/// Runs every scenario on every machine it fits, with both generations of containerd (2.1 with
-/// crun, 1.7 with runc), and prints the table.
+/// Runs every scenario on every machine to which it applies, with both containerd versions, and prints
+/// the table.
 pub fn all(options: &All) -> Result<()> {
     let commit = commit()?;
-    let binaries = Binaries::build()?.kept()?;
+    let binaries = Binaries::build()?.copies()?;
     let machine = |name: String| cache::repository().join(format!("lab/machines/{name}.yaml"));
     let mut files = vec![binaries.plugin.clone(), binaries.lab.clone(), binaries.probe.clone()];
     files.extend(Machine::names()?.into_iter().map(machine));
-    let mut servers = Servers::open(&files, options.resume)?;
+    let mut full_run = FullRun::open(&files, options.resume)?;
     for machine in machines("all")? {
         for version in [Version::V2_1, Version::V1_7] {
-            if servers.has(&machine.name, version) {
+            if full_run.has(&machine.name, version) {
                 continue;
             }
             let start = Instant::now();
             let shape = Shape::of(&machine)?;
             let scenarios = catalogue::all();
             let rows = on_machine(&machine, &shape, &usual(version), &scenarios, &binaries)?;
-            servers.add(&machine.name, version, rows, start.elapsed())?;
+            full_run.add(&machine.name, version, rows, start.elapsed())?;
         }
     }
-    let rows = servers.rows();
+    let rows = full_run.rows();
     println!("{}", table::draw(&rows));
     if options.save {
-        table::save(&rows, &commit, servers.time())?;
+        table::save(&rows, &commit, full_run.time())?;
     }
     finish(&rows)
 }
 
-/// What runs in a full run: each generation with another runtime of containers, so that both are
-/// seen.
+/// The software of a full run: each containerd version with another OCI runtime, to cover both.
 #[must_use]
 pub fn usual(version: Version) -> Software {
     let oci = match version {
@@ -135,12 +135,12 @@ fn commit() -> Result<String> {
     let text = command::run(
         command("git", ["describe", "--always", "--dirty"]).current_dir(cache::repository()),
     )
-    .context("a full run is reported with its commit")?;
+    .context("cannot determine the commit of the full run")?;
     Ok(text.trim().to_owned())
 }
 
-/// Plays scenarios on one machine with one runtime; a row for each that fits. A machine that does
-/// not boot fails all.
+/// Plays scenarios on one machine with one runtime: a row per applicable scenario. Without a boot, all
+/// fail.
 pub fn on_machine(
     machine: &Machine,
     shape: &Shape,
@@ -148,21 +148,21 @@ pub fn on_machine(
     scenarios: &[Scenario],
     binaries: &Binaries,
 ) -> Result<Vec<Row>> {
-    let fitting: Vec<(Scenario, Script)> = scenarios
+    let applicable: Vec<(Scenario, Script)> = scenarios
         .iter()
         .filter_map(|scenario| Some((*scenario, scenario.script(shape)?)))
         .collect();
-    let parts: Vec<_> = fitting.iter().map(|(_, script)| script.steps()).collect();
+    let parts: Vec<_> = applicable.iter().map(|(_, script)| script.steps()).collect();
     let mut rows = Vec::new();
     let row = |scenario: &Scenario, verdict, time| Row {
         machine: machine.name.clone(),
         scenario: scenario.name.to_owned(),
         version: software.version,
         verdict,
-        millis: u64::try_from(Duration::as_millis(&time)).unwrap_or(u64::MAX),
+        millis: millis(time),
     };
-    let mut tell = |at: usize, played: vm::Played, time| {
-        let Some((scenario, script)) = fitting.get(at) else { return };
+    let mut on_part = |at: usize, played: vm::Played, time| {
+        let Some((scenario, script)) = applicable.get(at) else { return };
         let verdict = match played {
             Ok(outcomes) => Verdict::of(script.judge(&outcomes)),
             Err(why) => Verdict::Failed(vec![why]),
@@ -171,10 +171,10 @@ pub fn on_machine(
         progress(row.to_string());
         rows.push(row);
     };
-    let booted = vm::play(Turn::Alone, machine, *software, &parts, binaries, PATIENCE, &mut tell);
-    if let Err(error) = booted {
+    let vm = Vm { machine, software: *software, binaries, turn: Turn::Alone, patience: PATIENCE };
+    if let Err(error) = vm.play(&parts, &mut on_part) {
         let why = format!("{error:#}");
-        for (scenario, _) in fitting.iter().skip(rows.len()) {
+        for (scenario, _) in applicable.iter().skip(rows.len()) {
             rows.push(row(scenario, Verdict::NotBooted(why.clone()), Duration::ZERO));
         }
     }
@@ -198,25 +198,28 @@ pub fn scenarios(names: &str) -> Result<Vec<Scenario>> {
     let find = |name: &str| {
         let found = all.iter().find(|scenario| scenario.name == name).copied();
         found.with_context(|| {
-            format!("there is no scenario {name}: it is one of {}, or all", known.join(", "))
+            format!("unknown scenario {name:?}: use one of {}, or all", known.join(", "))
         })
     };
     names.split(',').map(find).collect()
 }
 
-fn keep(rows: &[Row]) -> Result<()> {
-    lines::write(&cache::directory("results")?.join("last.jsonl"), rows)
+/// Writes results, an object a line.
+fn write_lines<T: Serialize>(path: &Path, results: impl IntoIterator<Item = T>) -> Result<()> {
+    let lines: Result<Vec<String>, _> =
+        results.into_iter().map(|result| serde_json::to_string(&result)).collect();
+    files::write(path, lines.context("cannot encode the results")?.join("\n") + "\n")
 }
 
 fn finish(rows: &[Row]) -> Result<()> {
-    keep(rows)?;
+    write_lines(&cache::directory("results")?.join("last.jsonl"), rows)?;
     for row in rows {
         println!("{row}");
     }
     let failed = rows.iter().filter(|row| !row.passed()).count();
     println!("{} passed, {failed} failed", rows.len() - failed);
     if rows.is_empty() {
-        bail!("nothing was run: none of the scenarios fits the machine");
+        bail!("nothing was run: no scenario applies to the machine");
     }
     if failed > 0 {
         bail!("{failed} of {} failed", rows.len());

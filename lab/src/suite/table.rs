@@ -1,16 +1,15 @@
-//! What came of scenarios on machines: as data, as lines, as a table.
+//! Results of scenarios on machines, as data, lines and table.
 
 use std::fmt::{self, Write};
-use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::cache;
 use crate::command::{command, run};
 use crate::containerd::Version;
 use crate::scenario::catalogue;
+use crate::{cache, files};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
@@ -62,8 +61,8 @@ impl fmt::Display for Row {
     }
 }
 
-/// A line a scenario, a column a machine; in a field the runtimes with which it passed, and in
-/// brackets with which not.
+/// A row per scenario and a column per machine: the containerd versions with which it passed, and in
+/// brackets those with which it failed.
 pub(super) fn draw(rows: &[Row]) -> String {
     let mut machines: Vec<&str> = Vec::new();
     for row in rows {
@@ -79,9 +78,9 @@ pub(super) fn draw(rows: &[Row]) -> String {
             let mut fields: Vec<String> = rows
                 .iter()
                 .filter(|row| row.machine == *machine && row.scenario == scenario.name)
-                .map(|row| match row.passed() {
-                    true => row.version.name().to_owned(),
-                    false => format!("**[{}]**", row.version.name()),
+                .map(|row| {
+                    let version = row.version.name();
+                    if row.passed() { version.to_owned() } else { format!("**[{version}]**") }
                 })
                 .collect();
             fields.sort();
@@ -99,12 +98,11 @@ const END: &str = "<!-- to here -->\n";
 /// Writes the table to docs/lab.md.
 pub(super) fn save(rows: &[Row], commit: &str, time: Duration) -> Result<()> {
     let path = cache::repository().join("docs/lab.md");
-    let text =
-        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = files::read(&path)?;
     let date = run(&mut command("date", ["-u", "+%Y-%m-%d"]))?;
     let text = insert(&text, rows, &format!("{}, commit {commit}", date.trim()), time)
-        .with_context(|| format!("{} has no place for the table", path.display()))?;
-    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        .with_context(|| format!("{} has no markers for the table", path.display()))?;
+    files::write(&path, text)
 }
 
 fn insert(text: &str, rows: &[Row], what: &str, time: Duration) -> Option<String> {
@@ -129,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_seen() {
+    fn failures_are_shown() {
         let rows = [
             row("small", Version::V2_1, Verdict::Passed),
             row("small", Version::V1_7, Verdict::of(vec!["step 1, look: no".to_owned()])),

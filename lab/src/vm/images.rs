@@ -13,7 +13,7 @@ use crate::command::{command, progress, run};
 use crate::containerd::Version;
 use crate::debian::Debian;
 use crate::image::{self, shipped::Shipped};
-use crate::software::{CONTAINERD_1_7, programs};
+use crate::job::{CONTAINERD_1_7, programs};
 use crate::vm::machine::{Machine, TABLES};
 
 /// Files that all runs share.
@@ -131,7 +131,7 @@ pub(super) fn make_run(
         fs::copy(from, tree.join(to)).with_context(|| format!("cannot copy {}", from.display()))?;
     }
     Shipped::copy(&binaries.plugin, &tree)?;
-    image::lab::write(&tree.join("image.tar"), &base.busybox, &binaries.probe)?;
+    image::write_lab(&tree.join("image.tar"), &base.busybox, &binaries.probe)?;
     fs::write(tree.join("job.json"), job).context("cannot write the job")?;
     let path = directory.join("run.ext4");
     make_file_system(&tree, &path, "96M")?;

@@ -57,7 +57,7 @@ pub struct Machine {
     /// which there are several.
     pub numbering: Vec<Level>,
     /// Empty for one node.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<MachineNode>,
     /// A row per node; empty for 10 to itself and 20 to others.
     pub distances: Vec<Vec<u8>>,
     /// Taken offline before anything starts.
@@ -66,14 +66,14 @@ pub struct Machine {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Node {
+pub struct MachineNode {
     /// Empty for a memory-only node.
     pub cpus: CpuSet,
     pub memory: usize,
 }
 
 /// Machine-wide numbers of a CPU's core, cache and socket.
-struct Place {
+struct Position {
     core: usize,
     cache: usize,
     die: usize,
@@ -106,11 +106,11 @@ impl Machine {
         self.sockets * self.dies * self.modules * self.cores * self.threads
     }
 
-    fn place(&self, cpu: usize) -> Place {
+    fn position(&self, cpu: usize) -> Position {
         let core = self.index(cpu) / self.threads;
         let cache = core / self.cores;
         let die = cache / self.modules;
-        Place { core, cache, die: die % self.dies, socket: die / self.dies }
+        Position { core, cache, die: die % self.dies, socket: die / self.dies }
     }
 
     /// The topology that Linux should report.
@@ -119,26 +119,26 @@ impl Machine {
         // real one has it.
         let online: Vec<usize> =
             (0..self.cpus()).filter(|cpu| !self.offline.contains(*cpu)).collect();
-        let first = |same: &dyn Fn(&Place) -> bool| {
-            online.iter().copied().find(|cpu| same(&self.place(*cpu))).unwrap_or_default()
+        let first = |same: &dyn Fn(&Position) -> bool| {
+            online.iter().copied().find(|cpu| same(&self.position(*cpu))).unwrap_or_default()
         };
         let numa = |cpu| self.nodes.iter().position(|n| n.cpus.contains(cpu)).unwrap_or_default();
         let cpus = online.iter().map(|&id| {
-            let place = self.place(id);
+            let position = self.position(id);
             Cpu {
                 id,
-                core: first(&|other| other.core == place.core),
-                uncore: first(&|other| other.cache == place.cache),
+                core: first(&|other| other.core == position.core),
+                uncore: first(&|other| other.cache == position.cache),
                 numa: numa(id),
-                socket: place.socket,
-                die: Some(place.die),
+                socket: position.socket,
+                die: Some(position.die),
                 kind: None,
             }
         });
         let offline = self.offline.iter().map(|id| OfflineCpu {
             id,
             numa: Some(numa(id)),
-            socket: Some(self.place(id).socket),
+            socket: Some(self.position(id).socket),
         });
         let nodes = (0..self.nodes.len().max(1)).map(|id| NodeFacts {
             id,
@@ -209,7 +209,7 @@ mod tests {
             Machine::single("kep", 4, 8).arguments().join(" "),
             "-machine q35 -smp 32,sockets=1,dies=4,cores=8,threads=1 -m 3072M"
         );
-        let node = |list| Node { cpus: cpus(list), memory: 1024 };
+        let node = |list| MachineNode { cpus: cpus(list), memory: 1024 };
         let two_nodes = Machine {
             nodes: vec![node("0-3"), node("4-5,7")],
             distances: vec![vec![10, 32], vec![20, 10]],

@@ -13,8 +13,8 @@ use lab::image::shipped::Shipped;
 use lab::instance::Instance as _;
 use lab::kubelet::RunningPod;
 use lab::manifests::Manifests;
-use lab::node::{Node, Report};
-use lab::plugin::{Plugin, Setup};
+use lab::node::{Node, ProbeReport};
+use lab::plugin::{Plugin, PluginSetup};
 use lab::pod::{Container, Pod};
 use nri_cpu_manager::cpuset::CpuSet;
 
@@ -51,7 +51,7 @@ impl Bench {
     }
 
     /// With the setup that can start it again.
-    pub(crate) fn plugin_setup(&self) -> (Setup, Plugin) {
+    pub(crate) fn plugin_setup(&self) -> (PluginSetup, Plugin) {
         let setup = self.host.node.plugin(&binaries().plugin, &self.config()).unwrap();
         let plugin = Plugin::start(&setup).unwrap_or_else(|error| panic!("{error:#}"));
         (setup, plugin)
@@ -102,7 +102,7 @@ impl Bench {
 
     /// Runs the probe as an exclusive container's first process; it also looks at the threads of
     /// `other`.
-    pub(crate) fn run_first(&mut self, name: &str, other: u32) -> Report {
+    pub(crate) fn run_first(&mut self, name: &str, other: u32) -> ProbeReport {
         let reports = self.host.node.reports().unwrap();
         let path = reports.join(name);
         lab::cache::remove(&path).unwrap();
@@ -110,7 +110,7 @@ impl Bench {
             .running(["/bin/probe", "first", &format!("{OUT}/{name}"), &other.to_string()])
             .mounting(reports.display().to_string(), OUT);
         self.run(&Pod::new(name, [container]).with_host_pid());
-        Report::wait_for(&path).unwrap()
+        ProbeReport::wait_for(&path).unwrap()
     }
 }
 
@@ -170,7 +170,7 @@ impl Spinner {
 }
 
 /// The only CPU of an exclusive container.
-pub(crate) fn own_cpu(report: &Report) -> usize {
+pub(crate) fn own_cpu(report: &ProbeReport) -> usize {
     assert_eq!(report.own.len(), 1, "the exclusive container may run on {}", report.own);
     report.own.iter().next().unwrap()
 }

@@ -73,10 +73,10 @@ fn removing_a_pod_gives_its_cpu_back(version: Version) {
     bench.run(&exclusive("db"));
     let cpus = bench.allowed("db");
     assert_eq!((cpus.len(), bench.allowed("web")), (1, bench.online() - cpus));
-    assert_eq!(plugin.decided("db", "main").unwrap(), Some(cpus));
+    assert_eq!(plugin.files().decided("db", "main").unwrap(), Some(cpus));
     bench.host.node.remove("db").unwrap();
     assert_eq!(bench.allowed("web"), bench.online(), "the CPU of a removed pod is shared again");
-    assert_eq!(plugin.assignments().unwrap(), []);
+    assert_eq!(plugin.files().assignments().unwrap(), []);
     bench.run(&exclusive("next"));
     assert_eq!(bench.allowed("next"), cpus);
 }
@@ -91,7 +91,7 @@ fn a_killed_plugin_that_comes_back_moves_nothing(version: Version) {
     assert_eq!((bench.allowed("web"), bench.allowed("db")), before, "while there is no plugin");
     let plugin = lab::plugin::Plugin::start(&setup).unwrap();
     assert_eq!((bench.allowed("web"), bench.allowed("db")), before, "after it came back");
-    assert_eq!(plugin.decided("db", "main").unwrap(), Some(before.1));
+    assert_eq!(plugin.files().decided("db", "main").unwrap(), Some(before.1));
     bench.run(&shared("late"));
     assert_eq!(bench.allowed("late"), before.0, "it knows what was given out before it was killed");
 }
@@ -113,7 +113,8 @@ fn a_killed_containerd_is_found_again(version: Version) {
     // do, when the CPUs are needed.
     bench.run(&exclusive("next"));
     assert_eq!(bench.allowed("next"), before.1);
-    let held: Vec<String> = plugin.assignments().unwrap().into_iter().map(|a| a.pod).collect();
+    let held: Vec<String> =
+        plugin.files().assignments().unwrap().into_iter().map(|a| a.pod).collect();
     assert_eq!(held, ["next"], "a pod that is over holds nothing");
 }
 
@@ -122,7 +123,7 @@ fn sigterm_stops_the_plugin_and_nothing_else(version: Version) {
     let plugin = bench.plugin();
     bench.run(&exclusive("db"));
     let (pid, before) = (plugin.pid(), bench.allowed("db"));
-    let log = plugin.log();
+    let log = plugin.files().log();
     process::signal(pid, Signal::SIGTERM);
     let status = plugin.end(Signal::SIGTERM).unwrap();
     assert!(status.success(), "{status}; its log:\n{log}");
@@ -136,9 +137,9 @@ fn a_second_plugin_is_refused(version: Version) {
     let mut second = lab::plugin::Plugin::launch(&setup).unwrap();
     let status = second.wait_for_end(Duration::from_secs(5)).unwrap();
     assert!(!status.success(), "a second instance ended with {status}");
-    assert_eq!(plugin.synchronisations(), 1, "the first one is not disturbed");
+    assert_eq!(plugin.files().synchronisations(), 1, "the first one is not disturbed");
     bench.host.node.remove("db").unwrap();
-    assert_eq!(plugin.assignments().unwrap(), []);
+    assert_eq!(plugin.files().assignments().unwrap(), []);
 }
 
 fn a_pod_that_does_not_fit_is_refused_with_a_reason(version: Version) {
@@ -150,7 +151,7 @@ fn a_pod_that_does_not_fit_is_refused_with_a_reason(version: Version) {
     println!("{error}");
     assert!(error.starts_with("create_container"), "{error}");
     assert!(error.contains("not enough") && error.contains(&cpus.to_string()), "{error}");
-    assert_eq!(plugin.assignments().unwrap(), []);
+    assert_eq!(plugin.files().assignments().unwrap(), []);
     bench.run(&exclusive("small"));
     assert_eq!(bench.allowed("small").len(), 1, "one that fits gets in");
 }
@@ -168,14 +169,14 @@ fn a_restarted_container_gets_the_same_cpu(version: Version) {
     let plugin = bench.plugin();
     let running = bench.run(&exclusive("db"));
     let before = bench.allowed("db");
-    bench.host.node.stop_container(&running.containers[0]).unwrap();
+    bench.host.node.kubelet().stop_container(&running.containers[0].id).unwrap();
     let again = bench
         .host
         .node
         .start_container(&running.pod, &running.pod.containers[0], &running.sandbox, 1)
         .unwrap();
     assert_eq!(process::allowed(again.pid).unwrap(), before);
-    assert_eq!(plugin.decided("db", "main").unwrap(), Some(before));
+    assert_eq!(plugin.files().decided("db", "main").unwrap(), Some(before));
 }
 
 /// As after a reboot: the runtime lists the dead sandbox too, in an order that changes from one
@@ -196,7 +197,7 @@ fn a_pod_with_a_dead_sandbox_as_well_is_adopted(version: Version) {
         // With nothing but what the runtime tells.
         lab::cache::remove(&setup.directory.join("state")).unwrap();
         let plugin = lab::plugin::Plugin::start(&setup).unwrap();
-        assert_eq!(plugin.decided("db", "main").unwrap(), Some(before), "start {start}");
+        assert_eq!(plugin.files().decided("db", "main").unwrap(), Some(before), "start {start}");
         plugin.end(Signal::SIGKILL).unwrap();
     }
     assert_eq!(bench.allowed("db"), before);
@@ -219,7 +220,7 @@ fn the_runtime_can_launch_it(version: Version) {
     bench.run(&exclusive("db"));
     let cpus = bench.allowed("db");
     assert_eq!((cpus.len(), bench.allowed("web")), (1, bench.online() - cpus));
-    assert_eq!(launched.word().decided("db", "main").unwrap(), Some(cpus));
+    assert_eq!(launched.files().decided("db", "main").unwrap(), Some(cpus));
     bench.host.node.remove("db").unwrap();
     assert_eq!(bench.allowed("web"), bench.online());
 

@@ -14,7 +14,7 @@ use lab::containerd::Version;
 use lab::daemonset::{Confinement, refuses_writes};
 use lab::instance::Instance as _;
 use lab::manifests::Manifests;
-use lab::manifests::types::Container;
+use lab::manifests::types::ContainerSpec;
 use lab::process;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::Signal;
@@ -32,7 +32,7 @@ fn overlay(name: &str, reserved: CpuSet) -> Manifests {
     Manifests::compose(name).unwrap().edited("\"0-1\"", &reserved).unwrap()
 }
 
-fn container(manifests: &mut Manifests) -> &mut Container {
+fn container(manifests: &mut Manifests) -> &mut ContainerSpec {
     &mut manifests.pod_mut().containers[0]
 }
 
@@ -50,7 +50,7 @@ fn install(bench: &mut Bench, manifests: &Manifests) {
 }
 
 fn log(bench: &Bench) -> String {
-    bench.daemon.as_ref().unwrap().word().log()
+    bench.daemon.as_ref().unwrap().files().log()
 }
 
 /// An exclusive container has its CPU, a shared one the rest, and that is what the plugin says,
@@ -59,8 +59,8 @@ fn log(bench: &Bench) -> String {
 fn check_pinned(bench: &Bench) {
     let cpus = bench.allowed("db");
     assert_eq!((cpus.len(), bench.allowed("web")), (1, bench.online() - cpus));
-    let word = bench.daemon.as_ref().unwrap().word();
-    assert_eq!(word.decided("db", "main").unwrap(), Some(cpus));
+    let files = bench.daemon.as_ref().unwrap().files();
+    assert_eq!(files.decided("db", "main").unwrap(), Some(cpus));
 }
 
 /// The same sources and compiler must give the same image everywhere.
@@ -204,7 +204,7 @@ fn containerd_1_7_gets_nri_switched_on() {
     assert_ne!(after, before);
     // The plugin says what is missing, until containerd is restarted.
     assert_eq!(daemon.wait_for_end(node.kubelet()).unwrap(), 1);
-    assert!(daemon.word().log().contains("Is NRI enabled"), "{}", daemon.word().log());
+    assert!(daemon.files().log().contains("Is NRI enabled"), "{}", daemon.files().log());
 
     node.restart_runtime().unwrap();
     daemon.start(node).unwrap();

@@ -61,7 +61,7 @@ fn a_quota_of_a_container_from_before() {
     let found = format!("but it has the CFS quota {quota:?}: set again");
     plugin.wait_for(&found, 1, Duration::from_secs(15)).unwrap();
     lifted_within(pid, Duration::ZERO);
-    assert_eq!(plugin.log().matches("but ").count(), 1, "{}", plugin.log());
+    assert_eq!(plugin.files().log().matches("but ").count(), 1, "{}", plugin.files().log());
 }
 
 #[track_caller]
@@ -92,6 +92,6 @@ fn an_affinity_that_was_inherited() {
         .unwrap();
     assert_eq!(bench.allowed("web"), bench.online());
     assert_eq!(bench.allowed("modest"), bench.assignable());
-    let log = plugin.log();
+    let log = plugin.files().log();
     assert!(!log.contains("modest"), "what a process chooses is no drift: {log}");
 }

@@ -53,10 +53,10 @@ fn a_kubelets_node_is_taken_over_without_a_move(version: Version) {
     bench.host.node.kubelet_state(Some(NONE)).unwrap();
     let plugin = bench.plugin();
     assert_eq!(cpus(&bench, &["db", "web"]), [own, reserved]);
-    let log = plugin.log();
+    let log = plugin.files().log();
     let taken_over = format!("exclusive CPU {own}, shared pool {reserved}, 0 containers changed");
     assert!(log.contains(&taken_over), "{log}");
-    assert_eq!(plugin.decided("db", "main").unwrap(), Some(own));
+    assert_eq!(plugin.files().decided("db", "main").unwrap(), Some(own));
 
     let refused = format!("{:#}", bench.host.node.run(&exclusive("next")).unwrap_err());
     assert!(refused.contains("not enough"), "its CPU is not given out again: {refused}");
@@ -76,7 +76,11 @@ fn a_node_is_moved_from_the_kubelet_while_the_plugin_runs(version: Version) {
     bench.run(&on(reserved, shared("web")));
     bench.host.node.kubelet_state(Some(&assigned(&bench, &db))).unwrap();
     let mut plugin = bench.plugin();
-    assert!(plugin.log().contains("the kubelet's own CPU manager is active"), "{}", plugin.log());
+    assert!(
+        plugin.files().log().contains("the kubelet's own CPU manager is active"),
+        "{}",
+        plugin.files().log()
+    );
 
     // 1. It stands back: shared containers and those that come back get what the kubelet says, new
     //    exclusive ones nothing.
@@ -86,7 +90,7 @@ fn a_node_is_moved_from_the_kubelet_while_the_plugin_runs(version: Version) {
     assert!(refused.contains("cpuManagerPolicy: none"), "{refused}");
     bench.host.node.remove("new").unwrap();
     bench.run(&on(bench.online(), shared("wide")));
-    bench.host.node.stop_container(&running.containers[0]).unwrap();
+    bench.host.node.kubelet().stop_container(&running.containers[0].id).unwrap();
     let again = bench
         .host
         .node
@@ -100,13 +104,13 @@ fn a_node_is_moved_from_the_kubelet_while_the_plugin_runs(version: Version) {
     bench.host.node.kubelet_state(Some(NONE)).unwrap();
     plugin.wait_for("no longer active", 1, Duration::from_secs(10)).unwrap();
     assert_eq!(process::allowed(again.pid).unwrap(), own);
-    assert_eq!(plugin.decided("db", "main").unwrap(), Some(own));
+    assert_eq!(plugin.files().decided("db", "main").unwrap(), Some(own));
 
     // 3. With the next container everything is in order.
     bench.run(&shared("late"));
     assert_eq!(cpus(&bench, &["late", "web", "wide"]), [reserved; 3]);
     assert_eq!(process::allowed(again.pid).unwrap(), own);
-    assert!(!plugin.log().contains("moved"), "{}", plugin.log());
+    assert!(!plugin.files().log().contains("moved"), "{}", plugin.files().log());
 }
 
 /// `onActiveKubelet: observe`: it only says what it would do. The kubelet's directory is not to be
@@ -121,7 +125,7 @@ fn an_active_kubelet_is_observed(version: Version) {
     bench.run(&on(bench.online(), shared("web")));
     bench.run(&on(own, exclusive("db")));
     assert_eq!(cpus(&bench, &["web", "db"]), [bench.online(), own]);
-    let log = plugin.log();
+    let log = plugin.files().log();
     let observed = format!("default/db/main: observing, not done: exclusive CPU {own}");
     assert!(log.contains(&observed), "{log}");
     // The kubelet's policy is none again: the first container without CPUs tells.

@@ -14,7 +14,7 @@ use crate::support::binaries;
 use lab::cgroup;
 use lab::containerd::Version;
 use lab::debian::Debian;
-use lab::plugin::Setup;
+use lab::plugin::PluginSetup;
 use nri_cpu_manager::wording;
 
 /// The plugin's default address.
@@ -90,7 +90,7 @@ fn prometheus_takes_the_alert_rules() {
 }
 
 /// Output of a command of the plugin.
-fn ask(setup: &Setup, arguments: &[&str]) -> String {
+fn ask(setup: &PluginSetup, arguments: &[&str]) -> String {
     let state = setup.directory.join("state");
     let mut command = Command::new(&binaries().plugin);
     let output = command.args(arguments).arg("--state-dir").arg(state).output().unwrap();

@@ -12,7 +12,7 @@ use lab::scenario::{
 use lab::step::{Outcome, Step};
 use lab::suite::usual;
 use lab::view::View;
-use lab::vm::{self, Turn};
+use lab::vm::{self, Turn, Vm};
 
 use crate::part::{Part, machine, play};
 use crate::support::binaries;
@@ -38,15 +38,15 @@ fn the_keps_order() -> Part {
     steps.extend([
         // Nothing moves when the plugin is killed.
         Step::KillPlugin,
-        Step::Look,
+        Step::View,
         // The pods' CPUs come back, and are found again.
         Step::Remove("cpus-10".into()),
-        Step::Look,
+        Step::View,
         Step::Run(exclusive("again-10", 10)),
-        Step::Look,
+        Step::View,
         // Nor does anything move when containerd is killed.
         Step::KillRuntime,
-        Step::Look,
+        Step::View,
     ]);
     let check = |outcomes: &[Outcome]| {
         assert_eq!(refusals(outcomes), [""; 0]);
@@ -114,23 +114,21 @@ fn the_keps_small_node() {
 #[test]
 fn a_kernel_that_dies() {
     let machine = machine("small");
-    let parts = [vec![Step::Look], vec![Step::Panic]];
-    let mut told = Vec::new();
-    let mut tell = |part, played: vm::Played, _| told.push((part, played.is_ok()));
-    let patience = Duration::from_secs(60);
-    let error = vm::play(
-        Turn::WithOthers,
-        &machine,
-        Version::V2_1,
-        &parts,
-        binaries(),
-        patience,
-        &mut tell,
-    );
+    let parts = [vec![Step::View], vec![Step::Panic]];
+    let mut played_parts = Vec::new();
+    let mut on_part = |part, played: vm::Played, _| played_parts.push((part, played.is_ok()));
+    let vm = Vm {
+        machine: &machine,
+        software: Version::V2_1.into(),
+        binaries: binaries(),
+        turn: Turn::WithOthers,
+        patience: Duration::from_secs(60),
+    };
+    let error = vm.play(&parts, &mut on_part);
     let error = format!("{:#}", error.unwrap_err());
     assert!(error.contains("its kernel died, twice in a row"), "{error}");
     assert!(error.contains("Kernel panic - not syncing: sysrq triggered crash"), "{error}");
-    assert_eq!(told, [(0, true)], "what the dead kernel played was told");
+    assert_eq!(played_parts, [(0, true)], "what the dead kernel played was played_parts");
 }
 
 /// The plugin is killed between pods; their CPUs are as without kills.
@@ -140,7 +138,7 @@ fn killed_between_pods() -> Part {
     for name in ["one", "two", "three"] {
         steps.extend([Step::Run(exclusive(name, 4)), Step::KillPlugin]);
     }
-    steps.push(Step::Look);
+    steps.push(Step::View);
     let check = |outcomes: &[Outcome]| {
         assert_eq!(refusals(outcomes), [""; 0]);
         let expected = [("one", "2-5"), ("two", "8-11"), ("three", "12-15"), ("web", "0-1,6-7")];
@@ -201,11 +199,11 @@ fn resizes_of_cores() -> Part {
     steps.extend([
         Step::Reconfigure(whole_cores()),
         db(3000),
-        Step::Look,
+        Step::View,
         db(4000),
-        Step::Look,
+        Step::View,
         Step::KillPlugin,
-        Step::Look,
+        Step::View,
     ]);
     let check = |outcomes: &[Outcome]| {
         let views = views(outcomes);
@@ -227,7 +225,7 @@ fn containers_of_cores() -> Part {
         Step::Run(exclusive("odd", 5)),
         Step::Remove("odd".into()),
         Step::Run(exclusive("even", 4)),
-        Step::Look,
+        Step::View,
     ];
     let check = |outcomes: &[Outcome]| {
         check_refusal(outcomes, 0, "SMTAlignmentError: ");
@@ -250,22 +248,22 @@ pub(crate) fn near_numa_nodes() -> Part {
         Step::Run(shared("web")),
         Step::Run(exclusive("node-1", 4)),
         large(),
-        Step::Look,
+        Step::View,
         // With nodes that are near it gets in, where it was refused.
         Step::Reconfigure(numa("restricted", true)),
         Step::Retry("large".into()),
-        Step::Look,
+        Step::View,
         remove("large"),
         // Without the option it would be the first ones.
         Step::Reconfigure(numa("best-effort", false)),
         large(),
-        Step::Look,
+        Step::View,
         remove("large"),
         // One of the near nodes is taken too: only far ones have room.
         Step::Reconfigure(numa("best-effort", true)),
         Step::Run(exclusive("node-2", 4)),
         large(),
-        Step::Look,
+        Step::View,
     ];
     let check = |outcomes: &[Outcome]| {
         check_refusal(outcomes, 0, "TopologyAffinityError: ");
@@ -314,11 +312,11 @@ fn a_kubelets_node() -> Part {
         on("web", 500, "0-2,4,8,10,12-15"),
         Step::KubeletState(NONE.to_owned()),
         Step::StartDaemonSet(Box::new(moving.configured(&config(Order::Numerical, true)))),
-        Step::Look,
+        Step::View,
         Step::Run(exclusive("new", 4)),
-        Step::Look,
+        Step::View,
         Step::KillPlugin,
-        Step::Look,
+        Step::View,
     ];
     let check = |outcomes: &[Outcome]| {
         assert_eq!(refusals(outcomes), [""; 0]);

@@ -1,13 +1,13 @@
-//! Parts: what a server does from an empty node on, and what must come of it.
+//! Parts: steps on an empty node, and a check of their outcomes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use lab::job::Software;
 use lab::scenario::shape::Shape;
-use lab::software::Software;
 use lab::step::{Outcome, Step};
 use lab::suite;
-use lab::vm::{self, Machine, Turn};
+use lab::vm::{self, Machine, Turn, Vm};
 
 use crate::support::binaries;
 
@@ -35,7 +35,7 @@ pub(crate) fn scenarios(machine: &Machine, names: &[&str]) -> Vec<Part> {
     let scenarios = suite::scenarios(&names.join(",")).unwrap();
     let part = |scenario: &lab::scenario::catalogue::Scenario| {
         let script = scenario.script(&shape);
-        let script = script.unwrap_or_else(|| panic!("{} does not fit", scenario.name));
+        let script = script.unwrap_or_else(|| panic!("{} does not apply", scenario.name));
         Part::new(scenario.name, script.steps(), move |outcomes| {
             assert_eq!(script.judge(outcomes), [""; 0]);
         })
@@ -59,8 +59,10 @@ pub(crate) fn play(machine: &Machine, software: impl Into<Software>, parts: &[Pa
             Err(why) => failed.push(format!("{name}: {why}")),
         }
     };
-    vm::play(Turn::WithOthers, machine, software, &steps, binaries(), PATIENCE, &mut judge)
-        .unwrap_or_else(|error| panic!("{error:#}"));
+    let software = software.into();
+    let turn = Turn::WithOthers;
+    let vm = Vm { machine, software, binaries: binaries(), turn, patience: PATIENCE };
+    vm.play(&steps, &mut judge).unwrap_or_else(|error| panic!("{error:#}"));
     assert!(failed.is_empty(), "failed: {}", failed.join("\n"));
 }
 

@@ -4,10 +4,10 @@
 
 use lab::cgroup::Driver;
 use lab::containerd::Version;
+use lab::job::Software;
 use lab::pod::{Container, Pod};
 use lab::scenario::{exclusive, exclusivity, refusals, shared, views};
-use lab::software::Software;
-use lab::step::{Group, Outcome, Step};
+use lab::step::{CgroupRef, Outcome, Step};
 use lab::view::View;
 use lab::vm::Machine;
 use nri_cpu_manager::cpuset::CpuSet;
@@ -59,16 +59,16 @@ fn texts(outcomes: &[Outcome]) -> Vec<&str> {
         .collect()
 }
 
-fn container(pod: &str) -> Group {
-    Group::Container(pod.to_owned())
+fn container(pod: &str) -> CgroupRef {
+    CgroupRef::Container(pod.to_owned())
 }
 
-fn write(group: Group, file: &str, value: &str) -> Step {
-    Step::WriteGroup(group, file.to_owned(), value.to_owned())
+fn write(group: CgroupRef, file: &str, value: &str) -> Step {
+    Step::WriteCgroup(group, file.to_owned(), value.to_owned())
 }
 
-fn read(group: Group, file: &str) -> Step {
-    Step::ReadGroup(group, file.to_owned())
+fn read(group: CgroupRef, file: &str) -> Step {
+    Step::ReadCgroup(group, file.to_owned())
 }
 
 /// The kernel was checked and is not tainted.
@@ -99,13 +99,13 @@ fn all_processes_leave() -> Part {
         Step::StartPlugin(exclusivity("kernel")),
         Step::RunBusy(shared("web")),
         Step::RunBusyOnHost("service".into()),
-        Step::Look,
+        Step::View,
         Step::Run(exclusive("db", 2)),
-        Step::Look,
+        Step::View,
         Step::EndPlugin,
-        Step::Look,
+        Step::View,
         Step::Remove("db".into()),
-        Step::Look,
+        Step::View,
     ];
     let check = |outcomes: &[Outcome]| {
         assert_eq!(refusals(outcomes), [""; 0]);
@@ -143,7 +143,7 @@ fn a_busy_container_is_not_throttled() -> Part {
         [
             Step::StartPlugin(exclusivity(mode)),
             Step::RunBusy(exclusive("db", 2)),
-            Step::Look,
+            Step::View,
             Step::Throttling("db".into(), seconds),
         ]
     };
@@ -176,17 +176,17 @@ fn what_was_written_by_hand_is_repaired() -> Part {
         // one look.
         write(container("db"), PARTITION, "member"),
         write(container("web"), CPUS, "5"),
-        Step::Await("its group is a cpuset partition \"member\": set again".into()),
+        Step::WaitFor("its group is a cpuset partition \"member\": set again".into(), 1),
         read(container("db"), PARTITION),
         read(container("web"), CPUS),
         write(container("db"), CPUS, "1"),
-        write(Group::Pod("db".into()), "cpu.max", "200000 100000"),
-        Step::Await("CPU 1 is set for its group: set again".into()),
-        Step::Await("its pod has the CFS quota \"200000 100000\": set again".into()),
+        write(CgroupRef::Pod("db".into()), "cpu.max", "200000 100000"),
+        Step::WaitFor("CPU 1 is set for its group: set again".into(), 1),
+        Step::WaitFor("its pod has the CFS quota \"200000 100000\": set again".into(), 1),
         read(container("db"), CPUS),
         read(container("db"), PARTITION),
-        read(Group::Pod("db".into()), "cpu.max"),
-        Step::Look,
+        read(CgroupRef::Pod("db".into()), "cpu.max"),
+        Step::View,
     ];
     let check = |outcomes: &[Outcome]| {
         assert_eq!(refusals(outcomes), [""; 0]);
@@ -200,12 +200,12 @@ fn what_was_written_by_hand_is_repaired() -> Part {
 /// Where another partition has the CPUs, or may have them, the kernel refuses the partition: cgroups
 /// keep others off them, for this container only, and they come back.
 fn what_the_kernel_refuses_cgroups_keep() -> Part {
-    let other = || Group::Named("other".into());
-    let above = || Group::Named("third".into());
-    let partition = || Group::Named("third/partition".into());
+    let other = || CgroupRef::Named("other".into());
+    let above = || CgroupRef::Named("third".into());
+    let partition = || CgroupRef::Named("third/partition".into());
     let steps = vec![
         Step::StartPlugin(exclusivity("kernel")),
-        write(Group::Named(String::new()), "cgroup.subtree_control", "+cpuset"),
+        write(CgroupRef::Named(String::new()), "cgroup.subtree_control", "+cpuset"),
         write(other(), CPUS, "3-4"),
         write(other(), EXCLUSIVE, "3-4"),
         write(above(), "cgroup.subtree_control", "+cpuset"),
@@ -216,10 +216,10 @@ fn what_the_kernel_refuses_cgroups_keep() -> Part {
         Step::Run(shared("web")),
         Step::Run(exclusive("db", 2)),
         Step::Run(exclusive("refused", 2)),
-        Step::Await("no partition, groups keep others off its CPUs".into()),
+        Step::WaitFor("no partition, groups keep others off its CPUs".into(), 1),
         read(container("db"), PARTITION),
         read(container("refused"), PARTITION),
-        Step::Look,
+        Step::View,
         Step::Run(exclusive("displaced", 2)),
         read(container("displaced"), PARTITION),
         read(partition(), PARTITION),
@@ -227,7 +227,7 @@ fn what_the_kernel_refuses_cgroups_keep() -> Part {
         Step::Remove("displaced".into()),
         Step::Remove("refused".into()),
         Step::Run(shared("another")),
-        Step::Look,
+        Step::View,
     ];
     let check = |outcomes: &[Outcome]| {
         assert_eq!(refusals(outcomes), [""; 0]);
@@ -256,7 +256,7 @@ fn restarted_at_once() -> Part {
             read(container("db"), PARTITION),
         ]);
     }
-    steps.extend([Step::Look, Step::KernelWarned]);
+    steps.extend([Step::View, Step::KernelWarned]);
     let check = |outcomes: &[Outcome]| {
         assert_eq!(refusals(outcomes), [""; 0]);
         assert_eq!(texts(outcomes), ["root"; 10]);
@@ -283,7 +283,7 @@ fn beside_others_of_their_pod() -> Part {
         Step::KillPlugin,
         Step::Add("db".into(), Container::guaranteed("later", 500)),
         read(container("db"), PARTITION),
-        Step::Look,
+        Step::View,
         Step::KernelWarned,
     ];
     let check = |outcomes: &[Outcome]| {
@@ -305,18 +305,18 @@ fn the_kind_can_change_and_the_way_too() -> Part {
         Step::Run(shared("web")),
         Step::Run(exclusive("db", 2)),
         read(container("db"), PARTITION),
-        Step::Look,
+        Step::View,
     ];
     for mode in ["kernel", "runtime"] {
         steps.extend([Step::Reconfigure(exclusivity(mode)), Step::Run(exclusive(mode, 1))]);
         if mode == "runtime" {
             // Partitions end when others are kept off by other means.
-            steps.push(Step::Await("its cgroup is no cpuset partition any more".into()));
+            steps.push(Step::WaitFor("its cgroup is no cpuset partition any more".into(), 1));
         }
         steps.extend([
             read(container("db"), PARTITION),
             read(container(mode), PARTITION),
-            Step::Look,
+            Step::View,
         ]);
     }
     let check = |outcomes: &[Outcome]| {

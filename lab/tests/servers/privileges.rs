@@ -4,7 +4,7 @@
 
 use lab::daemonset::Confinement;
 use lab::manifests::Manifests;
-use lab::manifests::types::Container;
+use lab::manifests::types::ContainerSpec;
 use lab::scenario::{exclusive, refusals, shared, views};
 use lab::step::{Outcome, Step};
 
@@ -38,7 +38,7 @@ pub(crate) fn parts() -> [Part; 3] {
     ]
 }
 
-fn container(manifests: &mut Manifests) -> &mut Container {
+fn container(manifests: &mut Manifests) -> &mut ContainerSpec {
     &mut manifests.pod_mut().containers[0]
 }
 
@@ -56,7 +56,7 @@ fn part(
         Step::Run(shared("web")),
         Step::RunBusyOnHost("service".into()),
         Step::Run(exclusive("db", 2)),
-        Step::Look,
+        Step::View,
         Step::Confinement,
         Step::Log,
     ];

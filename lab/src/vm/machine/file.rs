@@ -9,7 +9,7 @@ use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::wording;
 use serde::Deserialize;
 
-use super::{Level, MEMORY, Machine, Node};
+use super::{Level, MEMORY, Machine, MachineNode};
 use crate::cache;
 
 /// Emulating more takes too long on a small machine.
@@ -56,7 +56,7 @@ fn inside_out() -> Vec<Level> {
 }
 
 /// Field and problem; the line is found in the text.
-struct Wrong(&'static str, String);
+struct Fault(&'static str, String);
 
 impl Machine {
     /// By name in `lab/machines`, or by path.
@@ -103,7 +103,7 @@ fn parse(name: &str, text: &str) -> Result<Machine> {
         let what = what.rfind(" at line ").map_or(what.as_str(), |at| &what[..at]);
         anyhow::anyhow!("line {line}: {what}")
     })?;
-    file.machine(name).map_err(|Wrong(field, what)| {
+    file.machine(name).map_err(|Fault(field, what)| {
         let has_field = |line: &str| {
             line.trim_start().strip_prefix(field).is_some_and(|rest| rest.starts_with(':'))
         };
@@ -112,12 +112,12 @@ fn parse(name: &str, text: &str) -> Result<Machine> {
     })
 }
 
-fn cpus(field: &'static str, list: &str) -> Result<CpuSet, Wrong> {
-    list.parse().map_err(|error| Wrong(field, format!("{list:?}: {error}")))
+fn cpus(field: &'static str, list: &str) -> Result<CpuSet, Fault> {
+    list.parse().map_err(|error| Fault(field, format!("{list:?}: {error}")))
 }
 
 impl File {
-    fn machine(self, name: &str) -> Result<Machine, Wrong> {
+    fn machine(self, name: &str) -> Result<Machine, Fault> {
         for (field, count) in [
             ("sockets", self.sockets),
             ("dies", self.dies),
@@ -126,7 +126,7 @@ impl File {
             ("threads", self.threads),
         ] {
             if !(1..=MOST).contains(&count) {
-                return Err(Wrong(field, format!("{count} is not in 1 to {MOST}")));
+                return Err(Fault(field, format!("{count} is not in 1 to {MOST}")));
             }
         }
         let offline = cpus("offline", &self.offline)?;
@@ -148,7 +148,7 @@ impl File {
         };
         let total = machine.cpus();
         if total > MOST {
-            return Err(Wrong(
+            return Err(Fault(
                 "cores",
                 format!("the machine has {total} CPUs, {MOST} are the most"),
             ));
@@ -156,9 +156,9 @@ impl File {
         machine.check_numbering()?;
         let all: CpuSet = (0..total).filter_map(|cpu| CpuSet::of(cpu).ok()).collect();
         for (number, node) in self.nodes.iter().enumerate() {
-            let wrong = |what: String| Wrong("nodes", format!("node {number}: {what}"));
+            let wrong = |what: String| Fault("nodes", format!("node {number}: {what}"));
             let cpus = cpus("nodes", &node.cpus)?;
-            machine.nodes.push(Node { cpus, memory: node.memory.unwrap_or(share) });
+            machine.nodes.push(MachineNode { cpus, memory: node.memory.unwrap_or(share) });
             if machine.nodes.iter().rev().skip(1).any(|other| !other.cpus.is_disjoint(&cpus)) {
                 return Err(wrong(format!(
                     "{}{} {} in another node too",
@@ -171,19 +171,19 @@ impl File {
         machine.check_nodes(all)?;
         machine.check_distances()?;
         if !offline.is_subset(&all) {
-            return Err(Wrong("offline", absent(offline - all)));
+            return Err(Fault("offline", absent(offline - all)));
         }
         // Linux does not let it go.
         if offline.contains(0) {
-            return Err(Wrong("offline", "CPU 0 cannot be taken offline".to_owned()));
+            return Err(Fault("offline", "CPU 0 cannot be taken offline".to_owned()));
         }
         Ok(machine)
     }
 }
 
 impl Machine {
-    fn check_numbering(&self) -> Result<(), Wrong> {
-        let wrong = |what: String| Err(Wrong("numbering", what));
+    fn check_numbering(&self) -> Result<(), Fault> {
+        let wrong = |what: String| Err(Fault("numbering", what));
         for level in Level::INSIDE_OUT {
             let named = self.numbering.iter().filter(|other| **other == level).count();
             let word = format!("{level:?}").to_lowercase();
@@ -201,30 +201,30 @@ impl Machine {
         Ok(())
     }
 
-    fn check_nodes(&self, all: CpuSet) -> Result<(), Wrong> {
+    fn check_nodes(&self, all: CpuSet) -> Result<(), Fault> {
         if self.nodes.is_empty() {
             return Ok(());
         }
         let named: CpuSet = self.nodes.iter().map(|node| node.cpus).collect();
         if named != all {
             let (more, less) = (named - all, all - named);
-            return Err(Wrong("nodes", Difference { more, less }.to_string()));
+            return Err(Fault("nodes", Difference { more, less }.to_string()));
         }
         let sum: usize = self.nodes.iter().map(|node| node.memory).sum();
         if sum != self.memory {
             let what = format!("{} MiB, but its nodes have {sum} together", self.memory);
-            return Err(Wrong("memory", what));
+            return Err(Fault("memory", what));
         }
         Ok(())
     }
 
-    fn check_distances(&self) -> Result<(), Wrong> {
+    fn check_distances(&self) -> Result<(), Fault> {
         let count = self.nodes.len();
         if self.distances.is_empty() {
             return Ok(());
         }
         if self.distances.len() != count || self.distances.iter().any(|row| row.len() != count) {
-            return Err(Wrong("distances", format!("expected {count} rows of {count} numbers")));
+            return Err(Fault("distances", format!("expected {count} rows of {count} numbers")));
         }
         for (from, row) in self.distances.iter().enumerate() {
             for (to, distance) in row.iter().enumerate() {
@@ -233,7 +233,7 @@ impl Machine {
                     let what = format!(
                         "from node {from} to {to}: {distance}; 10 is local, others are more"
                     );
-                    return Err(Wrong("distances", what));
+                    return Err(Fault("distances", what));
                 }
             }
         }

@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Events kept per container.
-const KEPT: usize = 16;
+const EVENTS: usize = 16;
 
 /// Recent events by pod and container.
 #[derive(Debug, Default)]
-pub(super) struct Stories(BTreeMap<String, VecDeque<String>>);
+pub(super) struct Histories(BTreeMap<String, VecDeque<String>>);
 
-impl Stories {
+impl Histories {
     /// Adds an event with the current time.
-    pub(super) fn tell(&mut self, name: &str, what: &str) {
-        let story = self.0.entry(name.to_owned()).or_default();
-        if story.len() == KEPT {
-            story.pop_front();
+    pub(super) fn record(&mut self, name: &str, what: &str) {
+        let history = self.0.entry(name.to_owned()).or_default();
+        if history.len() == EVENTS {
+            history.pop_front();
         }
-        story.push_back(format!("{} {what}", now()));
+        history.push_back(format!("{} {what}", now()));
     }
 
     pub(super) fn forget(&mut self, gone: impl Fn(&str) -> bool) {
@@ -27,8 +27,8 @@ impl Stories {
     /// One line per container that has events.
     pub(super) fn of(&self, names: &[&str]) -> String {
         let line = |name: &&str| {
-            let story: Vec<&str> = self.0.get(*name)?.iter().map(String::as_str).collect();
-            Some(format!("\n  {name}: {}", story.join(", ")))
+            let history: Vec<&str> = self.0.get(*name)?.iter().map(String::as_str).collect();
+            Some(format!("\n  {name}: {}", history.join(", ")))
         };
         names.iter().filter_map(line).collect()
     }
@@ -62,16 +62,16 @@ mod tests {
 
     #[test]
     fn the_last_events_are_told() {
-        let mut stories = Stories::default();
-        for event in 0..KEPT + 2 {
-            stories.tell("a/c0", &format!("event {event}"));
+        let mut histories = Histories::default();
+        for event in 0..EVENTS + 2 {
+            histories.record("a/c0", &format!("event {event}"));
         }
-        stories.tell("b/c0", "started");
-        let told = stories.of(&["a/c0", "nobody"]);
-        assert!(told.starts_with("\n  a/c0: "), "{told}");
-        assert!(!told.contains("event 1,") && told.contains("event 2,"), "{told}");
-        stories.forget(|name| name.starts_with("a/"));
-        assert_eq!(stories.of(&["a/c0"]), "");
-        assert!(stories.of(&["b/c0"]).ends_with("started"));
+        histories.record("b/c0", "started");
+        let text = histories.of(&["a/c0", "nobody"]);
+        assert!(text.starts_with("\n  a/c0: "), "{text}");
+        assert!(!text.contains("event 1,") && text.contains("event 2,"), "{text}");
+        histories.forget(|name| name.starts_with("a/"));
+        assert_eq!(histories.of(&["a/c0"]), "");
+        assert!(histories.of(&["b/c0"]).ends_with("started"));
     }
 }

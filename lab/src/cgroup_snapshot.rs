@@ -31,10 +31,10 @@ const MOST: usize = 4096;
 
 /// All cgroups by path below the root of cgroup v2.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct GroupTree(pub BTreeMap<String, Group>);
+pub struct CgroupSnapshot(pub BTreeMap<String, CgroupContent>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Group {
+pub struct CgroupContent {
     /// Files and extended attributes.
     pub says: BTreeMap<String, String>,
     /// Whether processes run in it or below it.
@@ -63,7 +63,7 @@ impl std::fmt::Display for Difference<'_> {
     }
 }
 
-impl GroupTree {
+impl CgroupSnapshot {
     pub fn read(root: &Path) -> Result<Self> {
         let mut tree = Self::default();
         tree.add(root, "")?;
@@ -73,7 +73,7 @@ impl GroupTree {
     fn add(&mut self, root: &Path, path: &str) -> Result<()> {
         let directory = root.join(path);
         let Ok(entries) = fs::read_dir(&directory) else { return Ok(()) };
-        self.0.insert(path.to_owned(), Group::read(&directory)?);
+        self.0.insert(path.to_owned(), CgroupContent::read(&directory)?);
         for entry in entries.flatten().filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir())) {
             let name = entry.file_name();
             let name = name.to_str().context("the name of a cgroup is not UTF-8")?;
@@ -97,7 +97,7 @@ impl GroupTree {
     }
 }
 
-impl Group {
+impl CgroupContent {
     fn read(directory: &Path) -> Result<Self> {
         let mut says = BTreeMap::new();
         for file in FILES {
@@ -173,7 +173,7 @@ mod tests {
         write("a/b/cpu.max", "max 100000\n");
         write("c/cpu.weight", "100\n");
         write("a/cgroup.events", "populated 1\nfrozen 0\n");
-        let before = GroupTree::read(root.path()).unwrap();
+        let before = CgroupSnapshot::read(root.path()).unwrap();
         assert_eq!(before.differences(&before), []);
         assert!(before.0["a"].populated && !before.0["a/b"].populated);
         write("a/cpuset.cpus", "0-3\n");
@@ -182,7 +182,7 @@ mod tests {
         write("d/e/cpu.max", "max 100000\n");
         write("a/memory.max", "1\n");
         fs::remove_dir_all(root.path().join("c")).unwrap();
-        let after = GroupTree::read(root.path()).unwrap();
+        let after = CgroupSnapshot::read(root.path()).unwrap();
         let told: Vec<String> =
             before.differences(&after).iter().map(ToString::to_string).collect();
         assert_eq!(

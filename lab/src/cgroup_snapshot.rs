@@ -1,4 +1,4 @@
-//! What all cgroups of a node say, and how that differs from another time.
+//! A record of all cgroups of a node, and the differences between two records.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,7 +36,7 @@ pub struct CgroupSnapshot(pub BTreeMap<String, CgroupContent>);
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CgroupContent {
     /// Files and extended attributes.
-    pub says: BTreeMap<String, String>,
+    pub content: BTreeMap<String, String>,
     /// Whether processes run in it or below it.
     pub populated: bool,
 }
@@ -48,7 +48,7 @@ pub enum Difference<'a> {
     /// A group that was not there.
     New(&'a str),
     /// A file or an extended attribute; an empty string where it is missing.
-    Says { group: &'a str, what: &'a str, before: &'a str, after: &'a str },
+    Content { group: &'a str, key: &'a str, before: &'a str, after: &'a str },
 }
 
 impl std::fmt::Display for Difference<'_> {
@@ -56,8 +56,8 @@ impl std::fmt::Display for Difference<'_> {
         match self {
             Self::Gone(group) => write!(f, "{group} is gone"),
             Self::New(group) => write!(f, "{group} is new"),
-            Self::Says { group, what, before, after } => {
-                write!(f, "{group}: {what} was {before:?} and is {after:?}")
+            Self::Content { group, key, before, after } => {
+                write!(f, "{group}: {key} was {before:?} and is {after:?}")
             }
         }
     }
@@ -76,7 +76,7 @@ impl CgroupSnapshot {
         self.0.insert(path.to_owned(), CgroupContent::read(&directory)?);
         for entry in entries.flatten().filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir())) {
             let name = entry.file_name();
-            let name = name.to_str().context("the name of a cgroup is not UTF-8")?;
+            let name = name.to_str().context("a cgroup name is not UTF-8")?;
             self.add(root, Path::new(path).join(name).to_str().unwrap_or(name))?;
         }
         Ok(())
@@ -84,31 +84,31 @@ impl CgroupSnapshot {
 
     #[must_use]
     pub fn differences<'a>(&'a self, after: &'a Self) -> Vec<Difference<'a>> {
-        let mut found = Vec::new();
+        let mut differences = Vec::new();
         for (path, group) in &self.0 {
             match after.0.get(path) {
-                Some(other) => found.extend(group.differences(path, other)),
-                None => found.push(Difference::Gone(path)),
+                Some(other) => differences.extend(group.differences(path, other)),
+                None => differences.push(Difference::Gone(path)),
             }
         }
         let new = after.0.keys().filter(|path| !self.0.contains_key(*path));
-        found.extend(new.map(|path| Difference::New(path)));
-        found
+        differences.extend(new.map(|path| Difference::New(path)));
+        differences
     }
 }
 
 impl CgroupContent {
     fn read(directory: &Path) -> Result<Self> {
-        let mut says = BTreeMap::new();
+        let mut content = BTreeMap::new();
         for file in FILES {
             // A controller that is not on in a group has no files there.
             if let Ok(text) = fs::read_to_string(directory.join(file)) {
-                says.insert(file.to_owned(), text.trim().to_owned());
+                content.insert(file.to_owned(), text.trim().to_owned());
             }
         }
-        says.extend(attributes(directory)?);
+        content.extend(attributes(directory)?);
         let events = fs::read_to_string(directory.join("cgroup.events")).unwrap_or_default();
-        Ok(Self { says, populated: events.lines().any(|line| line == "populated 1") })
+        Ok(Self { content, populated: events.lines().any(|line| line == "populated 1") })
     }
 
     /// Compares with another cgroup, or with this one later.
@@ -117,21 +117,21 @@ impl CgroupContent {
         group: &'a str,
         after: &'a Self,
     ) -> impl Iterator<Item = Difference<'a>> {
-        let new = after.says.keys().filter(|what| !self.says.contains_key(*what));
-        let all = self.says.keys().chain(new);
-        all.map(move |what| Difference::Says {
+        let new = after.content.keys().filter(|key| !self.content.contains_key(*key));
+        let all = self.content.keys().chain(new);
+        all.map(move |key| Difference::Content {
             group,
-            what,
-            before: self.what(what),
-            after: after.what(what),
+            key,
+            before: self.value(key),
+            after: after.value(key),
         })
-        .filter(|one| !matches!(one, Difference::Says { before, after, .. } if before == after))
+        .filter(|one| !matches!(one, Difference::Content { before, after, .. } if before == after))
     }
 
-    /// What a file says; empty where it is not there.
+    /// What a file content; empty where it is not there.
     #[must_use]
-    pub fn what(&self, file: &str) -> &str {
-        self.says.get(file).map_or("", String::as_str)
+    pub fn value(&self, file: &str) -> &str {
+        self.content.get(file).map_or("", String::as_str)
     }
 }
 
@@ -183,10 +183,10 @@ mod tests {
         write("a/memory.max", "1\n");
         fs::remove_dir_all(root.path().join("c")).unwrap();
         let after = CgroupSnapshot::read(root.path()).unwrap();
-        let told: Vec<String> =
+        let differences: Vec<String> =
             before.differences(&after).iter().map(ToString::to_string).collect();
         assert_eq!(
-            told,
+            differences,
             [
                 "a: cpuset.cpus was \"\" and is \"0-3\"",
                 "a/b: cpu.max was \"max 100000\" and is \"100000 100000\"",

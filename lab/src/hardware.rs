@@ -1,7 +1,6 @@
-//! A machine's processors: as Linux tells them, in its own words, and as a topology has them.
+//! A machine's processors, as read from Linux and as in a topology.
 //!
-//! Linux is read here in a few lines of the lab's own, so that the plugin's reader is never its own
-//! witness.
+//! The lab reads `/sys` itself: the plugin's reader must not check itself.
 
 use std::fs;
 use std::path::Path;
@@ -12,8 +11,9 @@ use nri_cpu_manager::topology::Topology;
 use nri_cpu_manager::topology::model::Domain;
 use serde::{Deserialize, Serialize};
 
-/// What there is online. CPU sets are in the kernel's list format; sets of one sort are in the
-/// order of their first CPUs.
+use crate::files::read_value as read;
+
+/// Online processors. CPU sets are in the kernel's list format, ordered by their first CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hardware {
     pub online: String,
@@ -32,16 +32,17 @@ pub struct HardwareNode {
 }
 
 impl Hardware {
-    /// What Linux says below `sys`, usually `/sys`. What it does not say is missing: an L3 in many
-    /// virtual machines.
+    /// `sys` is usually `/sys`. What Linux does not report is missing, such as the L3 in many virtual
+    /// machines.
     pub fn read(sys: &Path) -> Result<Self> {
-        let (cpus, nodes) = (sys.join("devices/system/cpu"), sys.join("devices/system/node"));
+        let cpus = sys.join("devices/system/cpu");
+        let nodes = sys.join("devices/system/node");
         let node = |number: usize| {
             let node = nodes.join(format!("node{number}"));
             let distances = read(&node.join("distance"))?;
             let distances = distances.split_whitespace().map(str::parse).collect::<Result<_, _>>();
             let distances =
-                distances.with_context(|| format!("NUMA node {number} has a strange distance"))?;
+                distances.with_context(|| format!("unexpected distance of NUMA node {number}"))?;
             Ok(HardwareNode { cpus: read(&node.join("cpulist"))?, distances })
         };
         Ok(Self {
@@ -96,12 +97,6 @@ fn numbers(directory: &Path, prefix: &str) -> Vec<usize> {
     numbers
 }
 
-fn read(path: &Path) -> Result<String> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(text.trim().to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,7 +140,7 @@ mod tests {
         );
         write("node/node1/distance", "near");
         let error = Hardware::read(sys.path()).unwrap_err().to_string();
-        assert_eq!(error, "NUMA node 1 has a strange distance");
+        assert_eq!(error, "unexpected distance of NUMA node 1");
     }
 
     #[test]

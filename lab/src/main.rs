@@ -1,4 +1,4 @@
-//! The lab's command: arguments to subcommand to exit code.
+//! The lab's command line.
 
 use std::process::ExitCode;
 
@@ -32,8 +32,7 @@ enum Command {
     List,
     /// Build the plugin's image as an OCI archive, without Docker
     Image(lab::image::shipped::Options),
-    /// Fetches and makes what servers and containers need, so that the first of them does not have
-    /// to wait.
+    /// Fetch and build what virtual machines and containers need
     Prepare,
     /// Measure the plugin's memory and binary size
     Measure,

@@ -1,7 +1,7 @@
-//! What happens on a node, as data: a script of steps, and what came of each.
+//! Steps on a node as data, and their outcomes.
 //!
-//! The same script runs on this machine and in a virtual server; only its outcomes travel back.
-//! [`Player`](crate::player::Player) carries it out.
+//! The same steps run on this machine and in a virtual machine, which sends back the outcomes.
+//! [`Player`](crate::player::Player) plays them.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,16 +20,15 @@ mod describe;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Step {
-    /// Start the plugin as it ships, with this configuration and no memory of earlier runs: as the
-    /// pod of the base or, with `exclusivity: kernel`, of the overlay for that.
+    /// Start the plugin as shipped, with this configuration and no state: in the pod of the base, or of
+    /// the overlay `kernel-exclusivity` if the configuration has `exclusivity: kernel`.
     StartPlugin(String),
     /// As [`StartPlugin`](Self::StartPlugin), but with these manifests.
     StartDaemonSet(Box<Manifests>),
     /// As [`StartPlugin`](Self::StartPlugin), but as a plain process with full root privileges.
     StartBare(String),
-    /// Put the plugin with this configuration into the runtime's directories and restart the
-    /// runtime, which launches it, with no memory of earlier runs. Its state is where it is by
-    /// default: for virtual servers only.
+    /// Install the plugin in the runtime's plugin directory without state and restart the runtime,
+    /// which launches it. In virtual machines only: its state is in the default directory.
     Launch(String),
     /// Report how the process in the plugin's pod is confined.
     Confinement,
@@ -40,20 +39,18 @@ pub enum Step {
     /// Start a pod whose container `main` is always busy. A refusal is an outcome.
     RunBusy(Pod),
     RunCrowd(usize),
-    /// Start a pod whose container `main` looks as its very first act where it may run, and where
-    /// all that is busy may.
+    /// Start a pod whose container `main` reads, as its first act, where it and all busy processes may
+    /// run.
     RunFirstInstruction(Pod),
     /// Rewrite the cgroups of QoS classes, as systemd does with its slices at any time.
     RealiseClasses,
     /// Start a busy process outside of all pods.
     RunBusyOnHost(String),
-    /// Wait so many seconds, and count in how many periods the container `main` of a busy pod was
-    /// throttled meanwhile.
+    /// Count the throttled periods of a busy pod's container `main` for so many seconds.
     Throttling(String, u64),
     /// Restart the plugin (SIGTERM) with this configuration; its state is kept.
     Reconfigure(String),
-    /// Kill the runtime with SIGKILL and start it again: the plugin has to come back by itself, or
-    /// is launched anew.
+    /// SIGKILL to the runtime, and restart it: the plugin must reconnect, or is launched again.
     KillRuntime,
     /// SIGKILL to the plugin and the runtime, and start both.
     KillBoth,
@@ -69,13 +66,11 @@ pub enum Step {
     /// Start a pod. A refusal is an outcome, not a failure; also in the next steps.
     Run(Pod),
     RunTogether(Vec<Pod>),
-    /// Start a pod with one container, and carry these steps out while the runtime is starting
-    /// that.
+    /// Start a pod with one container, and do these steps while the runtime is starting it.
     RunSlowly(Pod, Vec<Step>),
     /// Wait until all containers are as decided, for at most so many seconds.
     Settle(u64),
-    /// Carry these steps out, and look meanwhile whether containers meet on a CPU that one of them
-    /// has for itself.
+    /// Do these steps, and meanwhile check that containers do not meet on an exclusive CPU.
     Watch(Vec<Step>),
     Wait(u64),
     /// Start the refused containers of a pod again, as the kubelet does.
@@ -83,8 +78,7 @@ pub enum Step {
     Add(String, Container),
     /// The runtime stops a container; its pod keeps running.
     Stop(String, String),
-    /// The process of a container of a pod that goes on ends by itself: an init container that is
-    /// done, or one that has crashed.
+    /// A container's process ends by itself, like an init container or a crash; its pod keeps running.
     End(String, String),
     /// Give the container `main` of a pod so many thousandths of a CPU, in place.
     Resize(String, i64),
@@ -105,15 +99,13 @@ pub enum Step {
     ClassWrites,
     /// Run a storm; the node has only the plugin.
     Storm(StormSettings),
-    /// Random actions on groups, each compared with the plugin's model of them: for virtual servers
-    /// only.
+    /// Random cgroup actions, each compared with the plugin's model. In virtual machines only.
     CompareCgroups(ComparisonSettings),
     /// Crash the kernel: on virtual machines only.
     Panic,
     Uninstall,
-    /// Apply `manifests/release`, with the option for containers or without, wait until its pod is
-    /// ready, and remove it. The outcome is what it says it has done; that an init container fails
-    /// is one, too.
+    /// Apply `manifests/release`, with or without `--containers`, wait until its pod is ready, and
+    /// remove it. The outcome is its log; the failure of an init container is an outcome as well.
     Release(bool),
     SnapshotCgroups,
     /// Remove every pod and end the plugin: the next step starts with an empty node.

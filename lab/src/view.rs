@@ -1,4 +1,4 @@
-//! What a node looks like: where the processes may run, beside what the plugin decided.
+//! The state of a node: where processes may run, and what the plugin decided.
 
 use anyhow::{Context, Result};
 use nri_cpu_manager::cpuset::CpuSet;
@@ -63,8 +63,7 @@ pub struct ContainerView {
 }
 
 impl ContainerView {
-    /// Looks at every running container of a node, beside the files of its plugin. Without one
-    /// nothing is decided.
+    /// All running containers. Without a plugin, none has a decision.
     pub fn all(node: &Node, plugin: Option<&PluginFiles>) -> Result<Vec<Self>> {
         let mut containers = Vec::new();
         for running in node.pods() {
@@ -95,7 +94,7 @@ impl View {
         let sys = Path::new("/sys");
         let reading = sysfs::read(sys).context("cannot read this machine's topology")?;
         let topology =
-            Topology::build(reading.facts).context("this machine's topology makes no sense")?;
+            Topology::build(reading.facts).context("invalid topology of this machine")?;
         let mut busy = Vec::new();
         for process in node.busy() {
             busy.push(BusyView {
@@ -111,7 +110,7 @@ impl View {
 
     #[must_use]
     pub fn allowed(&self, pod: &str) -> &str {
-        self.containers.iter().find(|c| c.pod == pod).map_or("(not there)", |c| &c.allowed)
+        self.containers.iter().find(|c| c.pod == pod).map_or("(missing)", |c| &c.allowed)
     }
 
     /// CFS quota of a pod's first container in milli-CPUs.
@@ -125,7 +124,7 @@ impl View {
         self.busy
             .iter()
             .find(|b| b.name == name)
-            .map_or(("(not there)", ""), |b| (&b.allowed, &b.ran))
+            .map_or(("(missing)", ""), |b| (&b.allowed, &b.ran))
     }
 
     /// See [`disagreements`].
@@ -135,41 +134,39 @@ impl View {
     }
 }
 
-/// Every place where a process and a decision do not agree, in words; empty when all is well.
+/// All disagreements between processes and decisions.
 ///
-/// An exclusive container has to run on exactly the CPUs decided for it and without a quota, every
-/// other one on exactly those of the online CPUs that no container has exclusively.
+/// An exclusive container must run on exactly the decided CPUs, without a quota; all others on exactly
+/// the online CPUs that are not exclusive.
 #[must_use]
 pub fn disagreements(online: CpuSet, containers: &[ContainerView]) -> Vec<String> {
     let parse = |text: &str| text.parse::<CpuSet>().unwrap_or_default();
     let mut shared = online;
-    let mut found = Vec::new();
+    let mut disagreements = Vec::new();
     for container in containers {
         let decided = container.decided.as_deref().map(parse).unwrap_or_default();
         if !(decided - shared).is_empty() {
             let twice = decided - shared;
             let are = wording::agree(twice, "is", "are");
             let cpus = wording::cpus(twice);
-            found.push(format!("{}: {cpus} {are} given out twice", container.pod));
+            disagreements.push(format!("{}: {cpus} {are} assigned twice", container.pod));
         }
         shared -= decided;
     }
     for container in containers {
         let expected = container.decided.as_deref().map_or(shared, parse);
         if parse(&container.allowed) != expected {
-            found.push(format!(
-                "{}: the process may run on {}, decided was {expected}",
+            disagreements.push(format!(
+                "{}: may run on {}, decided: {expected}",
                 container.pod, container.allowed
             ));
         }
         if let (Some(_), Some(quota)) = (&container.decided, container.quota) {
-            found.push(format!(
-                "{}: it has CPUs for itself, and a quota of {quota}m",
-                container.pod
-            ));
+            disagreements
+                .push(format!("{}: has exclusive CPUs and a quota of {quota}m", container.pod));
         }
     }
-    found
+    disagreements
 }
 
 #[cfg(test)]
@@ -201,18 +198,18 @@ mod tests {
         let good = view(vec![container("a", "2-3", Some("2-3")), container("b", "0-1,4-7", None)]);
         assert!(good.disagreements().is_empty());
         let stale = view(vec![container("a", "2-3", Some("2-3")), container("b", "0-7", None)]);
-        assert_eq!(stale.disagreements(), ["b: the process may run on 0-7, decided was 0-1,4-7"]);
+        assert_eq!(stale.disagreements(), ["b: may run on 0-7, decided: 0-1,4-7"]);
         let twice =
             view(vec![container("a", "2-3", Some("2-3")), container("b", "3-4", Some("3-4"))]);
-        assert_eq!(twice.disagreements(), ["b: CPU 3 is given out twice"]);
+        assert_eq!(twice.disagreements(), ["b: CPU 3 is assigned twice"]);
         let limited =
             |decided| ContainerView { quota: Some(2000), ..container("a", "2-3", decided) };
         let throttled = view(vec![limited(Some("2-3"))]);
-        let found = "a: it has CPUs for itself, and a quota of 2000m";
-        assert_eq!(throttled.disagreements(), [found]);
+        let disagreements = "a: has exclusive CPUs and a quota of 2000m";
+        assert_eq!(throttled.disagreements(), [disagreements]);
         assert_eq!(
             view(vec![limited(Some("2-3")), container("b", "0-1,4-7", None)]).disagreements(),
-            [found]
+            [disagreements]
         );
     }
 }

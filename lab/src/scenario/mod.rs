@@ -28,7 +28,7 @@ pub enum Order {
     /// Lowest number with room, as in KEP-4800's text
     #[default]
     Numerical,
-    /// The one with the fewest free CPUs, as the kubelet does.
+    /// Fewest free CPUs, as in the kubelet
     FewestFree,
 }
 

@@ -132,7 +132,7 @@ impl Removal {
             let unlike = differences.filter(|one| self.reason(one, after).is_none());
             // systemd numbers its units in them.
             let unlike = unlike.filter(
-                |one| !matches!(one, Difference::Says { what, .. } if what.starts_with(ATTRIBUTE)),
+                |one| !matches!(one, Difference::Content { key, .. } if key.starts_with(ATTRIBUTE)),
             );
             wrong.extend(unlike.map(|one| format!("unlike its twin, {one}")));
         }
@@ -145,7 +145,7 @@ impl Removal {
             Difference::New(group) if self.pods && is_of(group, MEANWHILE) => {
                 Some("the pod came meanwhile: it is compared with its twin")
             }
-            Difference::Says { group, what: CPUS, before: "", after: now }
+            Difference::Content { group, key: CPUS, before: "", after: now }
                 if self.all.is_subset(&now.parse().unwrap_or_default()) =>
             {
                 let populated = after.0.get(group).is_some_and(|group| group.populated);
@@ -158,7 +158,7 @@ impl Removal {
                         .any(|class| group.trim_end_matches(".slice").ends_with(class));
                 is_class.then_some("the class had pods when it was released, and outlives them")
             }
-            Difference::Says { group, what: CPUS | EFFECTIVE | QUOTA, .. }
+            Difference::Content { group, key: CPUS | EFFECTIVE | QUOTA, .. }
                 if !self.containers && is_container(group) =>
             {
                 Some("the container's own, and --containers was not asked for")
@@ -173,7 +173,7 @@ impl Removal {
 fn groups_of<'a>(tree: &'a CgroupSnapshot, pod: &str) -> Vec<(&'a String, &'a CgroupContent)> {
     let mut groups: Vec<_> = tree.0.iter().filter(|(path, _)| is_of(path, pod)).collect();
     groups.sort_by_key(|(path, group)| {
-        (path.matches('/').count(), group.what(WEIGHT).parse::<u64>().unwrap_or_default())
+        (path.matches('/').count(), group.value(WEIGHT).parse::<u64>().unwrap_or_default())
     });
     groups
 }
@@ -197,7 +197,7 @@ mod tests {
 
     fn tree(groups: &[(&str, &[(&str, &str)])]) -> CgroupSnapshot {
         let group = |says: &[(&str, &str)]| CgroupContent {
-            says: says.iter().map(|(file, text)| ((*file).into(), (*text).into())).collect(),
+            content: says.iter().map(|(file, text)| ((*file).into(), (*text).into())).collect(),
             populated: true,
         };
         CgroupSnapshot(groups.iter().map(|(path, says)| ((*path).into(), group(says))).collect())
@@ -231,7 +231,7 @@ mod tests {
             for (number, (group, file, says)) in released.iter().enumerate() {
                 let says = if number == at { text } else { says };
                 let group = tree.0.entry((*group).to_owned()).or_default();
-                group.says.insert((*file).to_owned(), says.to_owned());
+                group.content.insert((*file).to_owned(), says.to_owned());
                 group.populated = true;
             }
             tree

@@ -287,7 +287,7 @@ pub(crate) fn near_numa_nodes() -> Part {
                 ("12-14", &[32, 32, 12, 10]),
             ]
         );
-        check_view(refused, &[("node-1", "4-7"), ("web", "0-3,8-14"), ("large", "(not there)")]);
+        check_view(refused, &[("node-1", "4-7"), ("web", "0-3,8-14"), ("large", "(missing)")]);
         check_view(near, &[("node-1", "4-7"), ("large", "8-10,12-14"), ("web", "0-3,11")]);
         check_view(first, &[("node-1", "4-7"), ("large", "1-2,8-11"), ("web", "0,3,12-14")]);
         check_view(

@@ -58,9 +58,9 @@ impl fmt::Display for Comparison {
         let results: Vec<String> = results.iter().map(|(what, n)| format!("{what} {n}")).collect();
         writeln!(f, "results: {}", results.join(", "))?;
         if let Some(Mismatch { differs, history, before }) = difference {
-            writeln!(f, "the last actions:\n  {}", history.join("\n  "))?;
-            writeln!(f, "the model before the last one:\n  {}", before.join("\n  "))?;
-            writeln!(f, "model and kernel differ:\n  {}", differs.join("\n  "))?;
+            writeln!(f, "last actions:\n  {}", history.join("\n  "))?;
+            writeln!(f, "model before the last action:\n  {}", before.join("\n  "))?;
+            writeln!(f, "differences between model and kernel:\n  {}", differs.join("\n  "))?;
         }
         let differences = usize::from(difference.is_some());
         write!(
@@ -91,8 +91,7 @@ pub fn run(options: &Options) -> Result<()> {
     let binaries = Binaries::build()?;
     let machine = Machine::load(&machine)?;
     let step = Step::CompareCgroups(ComparisonSettings { seed, steps });
-    // An action takes some milliseconds, where processors are emulated and the machine is busy up
-    // to a tenth of a second.
+    // An action takes some milliseconds, on a busy machine with emulated CPUs up to 0.1 s.
     let patience = Duration::from_secs(600 + steps as u64 / 10);
     let outcomes = vm::run(&machine, software, &[step], &binaries, patience)?;
     let Some(Outcome::Comparison(comparison)) = outcomes.into_iter().next() else {
@@ -101,7 +100,7 @@ pub fn run(options: &Options) -> Result<()> {
     progress("compared");
     println!("{comparison}");
     if comparison.difference.is_some() {
-        bail!("the model of cgroups is not as the kernel is");
+        bail!("the cgroup model differs from the kernel");
     }
     Ok(())
 }

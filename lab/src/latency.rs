@@ -1,5 +1,5 @@
-//! `hack/bench-latency`: how long a container with exclusive CPUs takes to be created and started
-//! beside many that share, without the plugin and with each mechanism that keeps exclusivity.
+//! `hack/bench-latency`: how the time to create and start an exclusive container depends on the number
+//! of shared ones, without the plugin and with each exclusivity mechanism.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,9 +21,9 @@ use crate::vm::{self, Machine};
 
 pub(crate) mod class_write;
 
-/// What keeps exclusivity: values of the plugin's configuration. Without the plugin nothing does,
-/// and what grows then is the runtime's and the machine's own share.
-pub(super) const MODES: [Option<&str>; 4] = [None, Some("runtime"), Some("groups"), Some("kernel")];
+/// Exclusivity mechanisms of the configuration. Without the plugin, only the runtime's and the
+/// machine's own share grows.
+const MODES: [Option<&str>; 4] = [None, Some("runtime"), Some("groups"), Some("kernel")];
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LatencySettings {
@@ -69,10 +69,10 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     let Options { shared, samples, software } = options.clone();
     if samples == 0 || shared.is_empty() || !shared.is_sorted() {
-        bail!("--samples has to be 1 or more, and the numbers of --shared ascending");
+        bail!("--samples must be at least 1, and the numbers of --shared ascending");
     }
     let binaries = Binaries::build()?;
-    // Each change of a shared container costs up to a second where processors are emulated.
+    // An update of a shared container takes up to a second on emulated CPUs.
     let changes: usize =
         shared.iter().map(|count| (count + 10) * MODES.len() * (samples + 1)).sum();
     let patience = Duration::from_secs(900 + changes as u64);
@@ -125,8 +125,7 @@ fn last_line(rows: &[Medians]) -> String {
     line
 }
 
-/// On an empty node without a plugin: medians of all modes, one after the other for each number of
-/// shared containers.
+/// Medians of all modes for each number of shared containers, on an empty node without a plugin.
 pub fn measure(
     node: &mut Node,
     program: &Path,
@@ -145,8 +144,7 @@ pub fn measure(
         }
         let mut millis = [0.0; MODES.len()];
         for (mode, median) in MODES.iter().zip(&mut millis) {
-            // The program alone: what is timed is the runtime asking it, and that does not depend
-            // on how it was started.
+            // As a plain process: the timed calls do not depend on how it was started.
             let plugin = match mode {
                 Some(mode) => Some(Plugin::start(&node.plugin(program, &exclusivity(mode))?)?),
                 None => None,
@@ -154,7 +152,7 @@ pub fn measure(
             *median = median_of(node, settings.samples)?;
             if let Some(plugin) = plugin {
                 plugin.end(Signal::SIGTERM)?;
-                // The next one has no memory of this one.
+                // The next one has no state.
                 cgroup::clear_classes();
             }
             let mode = mode.unwrap_or("no plugin");
@@ -166,7 +164,7 @@ pub fn measure(
 }
 
 fn median_of(node: &mut Node, samples: usize) -> Result<f64> {
-    // The first one also waits for the first update of the shared containers.
+    // The first one includes the first update of the shared containers.
     once(node)?;
     let mut times = (0..samples).map(|_| once(node)).collect::<Result<Vec<_>>>()?;
     times.sort_unstable();

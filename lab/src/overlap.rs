@@ -58,8 +58,8 @@ pub fn watch(members: &[Member], work: impl FnOnce() -> Result<()>) -> Result<Wa
         let reader = scope.spawn(|| read_until(members, &done));
         let worked = work();
         done.store(true, Ordering::Relaxed);
-        let watched = reader.join().map_err(|_| anyhow!("the watcher broke off"))?;
-        worked.map(|()| watched).context("watched meanwhile")
+        let watched = reader.join().map_err(|_| anyhow!("the watching thread panicked"))?;
+        worked.map(|()| watched).context("during a watch")
     })
 }
 
@@ -86,8 +86,8 @@ fn read_all(members: &[Member]) -> Vec<Option<CpuSet>> {
     members.iter().map(read).collect()
 }
 
-/// Containers are looked at one after the other, so what two of them say need not have been true at
-/// one moment. It was where one of them says the same before and after the other.
+/// Containers are read one after the other, so two readings need not belong to the same moment. They do
+/// if one container has the same value before and after the other's reading.
 fn met(members: &[Member], before: &[Option<CpuSet>], now: &[Option<CpuSet>]) -> Option<String> {
     let owners = members.iter().enumerate().filter(|(_, member)| member.exclusive);
     for (at, owner) in owners {
@@ -96,7 +96,7 @@ fn met(members: &[Member], before: &[Option<CpuSet>], now: &[Option<CpuSet>]) ->
             let between = if other_at > at { before[other_at] } else { now[other_at] };
             let Some(others) = between.filter(|others| !others.is_disjoint(&own)) else { continue };
             return Some(format!(
-                "{} has CPUs {own} for itself, and {} might run on {others} meanwhile",
+                "CPUs {own} are exclusive to {}, but {} might run on {others}",
                 owner.name, other.name
             ));
         }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_so_at_one_moment_counts() {
+    fn only_readings_of_one_moment_count() {
         let member = |name: &str, exclusive| Member {
             name: name.to_owned(),
             exclusive,
@@ -122,12 +122,11 @@ mod tests {
         };
         let db_first = [("db", true), ("web", false)];
         let web_first = [("web", false), ("db", true)];
-        // The owner leaves, and then the other one comes: seen as if both had been there.
+        // The owner leaves before the other one comes, but the readings overlap.
         assert_eq!(met(db_first, ["2-3", "0-3"], ["4-5", "0-3"]), None);
         assert_eq!(met(web_first, ["0-1", "2-3"], ["0-3", "4-5"]), None);
         // It stays.
-        let expected =
-            Some("db has CPUs 2-3 for itself, and web might run on 0-3 meanwhile".to_owned());
+        let expected = Some("CPUs 2-3 are exclusive to db, but web might run on 0-3".to_owned());
         assert_eq!(met(db_first, ["2-3", "0-3"], ["2-3", "0-1"]), expected);
         assert_eq!(met(web_first, ["0-1", "2-3"], ["0-3", "2-3"]), expected);
         // Shared containers may meet, and one that has ended meets none.
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_during_the_work_is_seen() {
+    fn overlaps_during_the_work_are_found() {
         let files =
             [tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap()];
         let [db, web] = &files;

@@ -1,4 +1,4 @@
-//! Carries out steps on a node.
+//! Plays steps on a node.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,12 +23,10 @@ use crate::step::{CgroupRef, Outcome, Settled, Step};
 use crate::view::{self, ContainerView, View};
 use crate::{cgroup, cgroup_model, chaos, files, kernel, latency};
 
-/// How long the plugin may take to give others what a resized container has left; what is not so
-/// then the next look tells.
+/// For shared containers to follow a resize; the next view shows what did not.
 const FOLLOWS: Duration = Duration::from_secs(10);
 
-/// How long the plugin may take to see something: two looks ten seconds apart, on an emulated
-/// machine.
+/// For an expected log line: two check passes ten seconds apart, on emulated CPUs.
 const SAYS: Duration = Duration::from_secs(90);
 
 /// Time to reconnect after the runtime is back.
@@ -75,7 +73,7 @@ impl<'a> Player<'a> {
             .plugin
         {
             Some(plugin) => error.context(format!(
-                "the plugin's last words:\n{}",
+                "end of the plugin's log:\n{}",
                 crate::command::last_lines(&plugin.files().log(), 10)
             )),
             None => error,
@@ -84,7 +82,7 @@ impl<'a> Player<'a> {
 
     /// Fails if there is no plugin on the node.
     fn plugin(&mut self) -> Result<(&mut dyn Instance, &mut Node)> {
-        let plugin = self.plugin.as_deref_mut().context("there is no plugin on the node")?;
+        let plugin = self.plugin.as_deref_mut().context("no plugin on the node")?;
         Ok((plugin, self.node))
     }
 
@@ -224,8 +222,8 @@ impl<'a> Player<'a> {
             Step::Retry(pod) => return Ok(refusal(self.node.retry(pod).map(|_| ()))),
             Step::Resize(pod, milli) => {
                 let done = refusal(self.node.resize(pod, "main", *milli));
-                // The runtime changes the container itself last: what it leaves others get some
-                // moments after that.
+                // The runtime changes the container last, and shared containers get its CPUs after
+                // that.
                 if matches!(done, Outcome::Done) && self.plugin.is_some() {
                     self.settle(FOLLOWS)?;
                 }
@@ -249,14 +247,16 @@ impl<'a> Player<'a> {
             }
             Step::Storm(settings) => {
                 let plugin = self.plugin.as_deref_mut();
-                let plugin = plugin.context("there is no plugin to kill")?;
+                let plugin = plugin.context("no plugin to kill")?;
                 let summary = chaos::storm(self.node, plugin, settings, self.report)?;
                 return Ok(Outcome::Storm(summary));
             }
             Step::CompareCgroups(settings) => {
                 return cgroup_model::compare(settings).map(Outcome::Comparison);
             }
-            Step::Panic => fs::write("/proc/sysrq-trigger", "c").context("the kernel goes on")?,
+            Step::Panic => {
+                fs::write("/proc/sysrq-trigger", "c").context("cannot crash the kernel")?
+            }
             Step::Uninstall => self.uninstall()?,
             Step::Release(containers) => return self.release(*containers),
             Step::SnapshotCgroups => {
@@ -279,7 +279,7 @@ impl<'a> Player<'a> {
         };
         let running = self.node.pods().iter().find(|running| running.pod.name == *pod);
         let container = running.and_then(|running| running.containers.first());
-        let pid = container.with_context(|| format!("no container of pod {pod} runs"))?.pid;
+        let pid = container.with_context(|| format!("pod {pod} has no running container"))?.pid;
         let container = cgroup::of_process(pid, "")?;
         let parent =
             container.parent().context("a container's cgroup has no parent")?.to_path_buf();

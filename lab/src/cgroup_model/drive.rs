@@ -1,8 +1,8 @@
-//! Random actions on the kernel's groups and on the model's. It takes CPUs offline: for virtual
-//! servers only.
+//! Random actions on cgroups of the kernel and of the model. It takes CPUs offline: in virtual machines
+//! only.
 //!
-//! What is compared after each action: `cpuset.cpus` and `cpuset.cpus.effective` of every group,
-//! where the processes in groups may run, and whether a write was accepted.
+//! Compared after each action: `cpuset.cpus` and `cpuset.cpus.effective` of every cgroup, the affinity
+//! of their processes, and whether the kernel accepted a write.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -73,26 +73,26 @@ impl Action {
     }
 }
 
-/// Carries out random actions until model and kernel differ, or all are done. Its groups lie beside
-/// those of the kubelet and the runtime; none is left.
+/// Does random actions until model and kernel differ or all are done. The cgroups are outside those of
+/// the kubelet and the runtime, and are removed at the end.
 pub(crate) fn compare(settings: &ComparisonSettings) -> Result<Comparison> {
     let ComparisonSettings { seed, steps } = *settings;
-    let mut driver = Comparer::new(seed)?;
+    let mut comparer = Comparer::new(seed)?;
     let mut history = VecDeque::new();
     let mut comparison = Comparison { seed, ..Comparison::default() };
     for _ in 0..steps {
-        let before = driver.tree.clone();
-        let action = driver.choose();
-        let (expected, found) = driver.act(&action).with_context(|| action.to_string())?;
+        let before = comparer.tree.clone();
+        let action = comparer.choose();
+        let (expected, result) = comparer.act(&action).with_context(|| action.to_string())?;
         comparison.steps += 1;
-        *comparison.results.entry(format!("{} {found}", action.kind())).or_default() += 1;
-        history.push_back(format!("{action}: {found}"));
+        *comparison.results.entry(format!("{} {result}", action.kind())).or_default() += 1;
+        history.push_back(format!("{action}: {result}"));
         if history.len() > HISTORY {
             history.pop_front();
         }
-        let mut differs = driver.differences(&mut comparison)?;
-        if expected != found {
-            differs.insert(0, format!("{action}: {found}, and {expected} in the model"));
+        let mut differs = comparer.differences(&mut comparison)?;
+        if expected != result {
+            differs.insert(0, format!("{action}: kernel {result}, model {expected}"));
         }
         if !differs.is_empty() {
             let history = history.into();
@@ -101,7 +101,7 @@ pub(crate) fn compare(settings: &ComparisonSettings) -> Result<Comparison> {
             break;
         }
     }
-    driver.clear()?;
+    comparer.clear()?;
     Ok(comparison)
 }
 
@@ -116,11 +116,11 @@ struct TestProcess {
     child: Child,
     /// Effective CPUs of its cgroup at the last comparison.
     effective: CpuSet,
-    /// CPUs that may be in its own set beside these. The kernel does not touch the set of a process
-    /// that is moved between groups with the same effective CPUs (`cpuset_attach` of
-    /// `kernel/cgroup/cpuset.c`): one from outside keeps all CPUs that can exist, and runs on those
-    /// that come online later, until the kernel applies its group's effective CPUs anew.
-    kept: CpuSet,
+    /// CPUs that its own set may have in addition. The kernel does not change the set of a process that
+    /// moves between cgroups with the same effective CPUs (`cpuset_attach` in
+    /// `kernel/cgroup/cpuset.c`): one from outside keeps all possible CPUs, and runs on those that come
+    /// online later, until the kernel applies the effective CPUs of its cgroup.
+    extra: CpuSet,
 }
 
 struct Comparer {
@@ -202,8 +202,7 @@ impl Comparer {
         }
     }
 
-    /// None, a range or any CPUs; of those that the machine can have, with one in twenty that it
-    /// cannot.
+    /// No CPUs, a range, or any possible CPUs; one list in twenty has a CPU that cannot exist.
     fn list(&mut self) -> CpuSet {
         let possible = self.tree.possible();
         let share = self.rng.usize(1..=4);
@@ -229,11 +228,11 @@ impl Comparer {
         match action {
             Action::Write(group, cpus) => {
                 let expected = self.tree.write(group, *cpus).map_err(errno);
-                // Without the newline the empty list would be no write at all.
-                let found = fs::write(directory(group).join("cpuset.cpus"), format!("{cpus}\n"));
-                let found =
-                    found.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)));
-                results = (name(expected), name(found));
+                // Without the newline, an empty list would not be a write.
+                let result = fs::write(directory(group).join("cpuset.cpus"), format!("{cpus}\n"));
+                let result =
+                    result.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)));
+                results = (name(expected), name(result));
             }
             Action::Make(group) => {
                 self.tree.make(group);
@@ -273,14 +272,14 @@ impl Comparer {
     }
 
     fn start(&mut self, group: &CgroupPath) -> Result<()> {
-        // A group that hands its controllers down takes no processes.
+        // A cgroup that enables controllers for children takes no processes.
         write_value(&directory(group).join("cgroup.subtree_control"), "-cpuset")?;
         let child = command("sleep", ["infinity"]).spawn().context("cannot start a process")?;
         let pid = child.id();
         let effective = self.tree.effective(group);
         let stays = effective == self.online;
-        let kept = if stays { self.tree.possible() - self.online } else { CpuSet::EMPTY };
-        self.processes.insert(group.clone(), TestProcess { child, effective, kept });
+        let extra = if stays { self.tree.possible() - self.online } else { CpuSet::EMPTY };
+        self.processes.insert(group.clone(), TestProcess { child, effective, extra });
         write_value(&directory(group).join("cgroup.procs"), &pid.to_string())
     }
 
@@ -295,11 +294,11 @@ impl Comparer {
     /// Differences between the kernel and the model.
     fn differences(&mut self, comparison: &mut Comparison) -> Result<Vec<String>> {
         let mut differs = Vec::new();
-        let mut check = |what: String, found: &str, expected: CpuSet| {
+        let mut check = |what: String, value: &str, expected: CpuSet| {
             comparison.lists += 1;
             let expected = expected.to_string();
-            if found != expected {
-                differs.push(format!("{what}: {found:?}, and {expected:?} in the model"));
+            if value != expected {
+                differs.push(format!("{what}: kernel {value:?}, model {expected:?}"));
             }
         };
         for group in self.tree.groups() {
@@ -312,9 +311,9 @@ impl Comparer {
             if let Some(process) = self.processes.get_mut(group) {
                 if process.effective != effective {
                     process.effective = effective;
-                    process.kept = CpuSet::EMPTY;
+                    process.extra = CpuSet::EMPTY;
                 }
-                let allowed = process::allowed(process.child.id())? - process.kept;
+                let allowed = process::allowed(process.child.id())? - process.extra;
                 check(format!("CPUs of the process in {group}"), &allowed.to_string(), effective);
             }
             comparison.cut_empty += usize::from(self.tree.is_cut_empty(group));
@@ -360,7 +359,7 @@ fn make(group: &CgroupPath) -> Result<()> {
     if let Some(parent) = group.parent() {
         delegate(&directory(&parent))?;
     }
-    fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))
+    fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))
 }
 
 fn directory(group: &CgroupPath) -> PathBuf {

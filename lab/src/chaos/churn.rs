@@ -1,4 +1,4 @@
-//! A kubelet with a few pods that never rest: started, refused, restarted, failed, removed.
+//! A kubelet with a few pods: started, refused, restarted, failed, removed.
 
 use anyhow::Result;
 use fastrand::Rng;
@@ -67,14 +67,14 @@ pub(super) fn run(storm: &Storm<'_>, number: u64) -> Result<()> {
         };
         if let Err(error) = acted {
             storm.failed_at(&format!("{error:#}"));
-            // A kubelet waits longer each time.
+            // A kubelet waits longer after each failure.
             std::thread::sleep(PAUSE);
         }
     }
     while let Some(pod) = worker.pods.pop() {
         worker.remove(&pod)?;
     }
-    // Of those whose next sandbox did not start.
+    // Dead sandboxes of pods whose next one did not start.
     worker.bury(|_| true)
 }
 
@@ -111,7 +111,7 @@ impl Worker<'_> {
                 match self.rng.u8(0..100) {
                     0..75 if guaranteed => Container::guaranteed(&name, self.size() * 1000),
                     _ if guaranteed => Container::guaranteed(&name, 500),
-                    // So few that the class is empty again and again.
+                    // Few, so that the class is often empty.
                     _ if class < 75 => Container::best_effort(&name),
                     _ => Container::burstable(&name, 100),
                 }
@@ -175,8 +175,7 @@ impl Worker<'_> {
         created.ok()
     }
 
-    /// It ends and starts anew, with a new id and the same name. The old one is removed later, as a
-    /// kubelet does.
+    /// The new instance has the same name and a new id. The old one is removed later, like by a kubelet.
     fn restart_a_container(&mut self) -> Result<()> {
         let index = self.rng.usize(0..self.pods.len());
         if self.pods[index].containers.is_empty() {
@@ -201,8 +200,7 @@ impl Worker<'_> {
         self.ended.push(Ended { sandbox: sandbox.clone(), names, id });
     }
 
-    /// Removes some of the instances that have ended, in any order: a kubelet keeps a few for a
-    /// while.
+    /// Removes some ended instances in any order: a kubelet keeps a few for a while.
     fn tidy(&mut self) -> Result<()> {
         while !self.ended.is_empty() && (self.ended.len() > ENDED || self.rng.bool()) {
             let which = self.rng.usize(0..self.ended.len());
@@ -225,8 +223,8 @@ impl Worker<'_> {
         self.remove(&pod)
     }
 
-    /// As after a reboot: a pod's sandbox is dead, the pod gets another, and for a while the
-    /// runtime lists both.
+    /// As after a reboot: the sandbox is dead, the pod gets another, and the runtime lists both for a
+    /// while.
     fn replace_a_sandbox(&mut self) -> Result<()> {
         let index = self.rng.usize(0..self.pods.len());
         let dead = self.pods.remove(index);

@@ -1,4 +1,4 @@
-//! `hack/chaos`: the storm as a command.
+//! `hack/chaos`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -67,16 +67,16 @@ pub fn run(options: &Options) -> Result<()> {
     if let Some(plugin) = &options.plugin {
         binaries.plugin.clone_from(plugin);
     }
-    let summary = let_loose(options, &binaries)?;
+    let summary = storm(options, &binaries)?;
     for finding in &summary.findings {
         println!("{finding}");
     }
     let path = cache::directory("chaos")?.join("storm.log");
-    std::fs::write(&path, &summary.log).context("cannot keep the logs")?;
+    std::fs::write(&path, &summary.log).context("cannot write the logs")?;
     println!("logs of plugin and runtime: {}", path.display());
     let seconds = summary.millis as f64 / 1000.0;
     println!(
-        "exclusivity {}, {} driver: {} kills were of the runtime, classes were written anew {} times",
+        "exclusivity {}, {} driver: {} kills of the runtime, classes rewritten {} times",
         options.exclusivity,
         options.software.driver.name(),
         summary.runtime_kills,
@@ -84,7 +84,7 @@ pub fn run(options: &Options) -> Result<()> {
     );
     println!(
         "seed {}, {} workers: {seconds:.0} s, {:.1} creations/s, {} exclusive, {} refused ({} of them by another plugin), {} failed, \
-         {} came back after several failures, {} pods with another sandbox, {} with an init container; processes looked at {} times; longest repair {:.1} s",
+         {} restarted after several failures, {} pods with another sandbox, {} with an init container; {} check passes; longest repair {:.1} s",
         options.seed,
         options.workers,
         summary.creations as f64 / seconds.max(0.001),
@@ -99,19 +99,19 @@ pub fn run(options: &Options) -> Result<()> {
         summary.longest_repair as f64 / 1000.0
     );
     if summary.kernel_warned {
-        println!("the kernel warned of itself or died in part meanwhile: its log says more");
+        println!("the kernel warned or oopsed: see its log");
     }
     println!("{}", summary.line());
     if !summary.is_good() {
-        bail!("a promise was broken");
+        bail!("an invariant was violated");
     }
     if summary.exclusive == 0 {
-        bail!("no container ever had CPUs for itself: this storm proves nothing");
+        bail!("no container ever had exclusive CPUs: this storm proves nothing");
     }
     Ok(())
 }
 
-fn let_loose(options: &Options, binaries: &Binaries) -> Result<Summary> {
+fn storm(options: &Options, binaries: &Binaries) -> Result<Summary> {
     let reserved = "0";
     let settings = StormSettings {
         kills: options.kills,
@@ -131,23 +131,24 @@ fn let_loose(options: &Options, binaries: &Binaries) -> Result<Summary> {
             let software = Software::from(options.software.version);
             if options.software != software || options.cpus != CPUS {
                 bail!(
-                    "--oci, --driver and --cpus are for virtual servers: leave them or --on host away"
+                    "--oci, --driver and --cpus need a virtual machine: remove them or --on host"
                 );
             }
             let mut host = Host::start(options.software.version, binaries)?;
             let mut report = |text: &str| progress(text);
             let shipped = Shipped::with(&binaries.plugin, &cache::directory("host")?)?;
             let mut player = Player::new(&mut host.node, &shipped, &mut report);
-            let played = steps.iter().map(|step| player.play(step)).collect::<Result<Vec<_>>>();
+            let outcomes = steps.iter().map(|step| player.play(step)).collect::<Result<Vec<_>>>();
+            // Also after a failure.
             let cleared = player.play(&Step::Clear);
-            let played = played?;
+            let outcomes = outcomes?;
             cleared?;
-            played
+            outcomes
         }
         Location::Server => {
             let machine = Machine { memory: 4096, ..Machine::single("chaos", 2, options.cpus / 2) };
-            // A kill and what belongs to it takes some seconds where processors are emulated, and
-            // some more where the plugin's next life is a container.
+            // A kill with a restart takes some seconds on emulated CPUs, and more if the plugin runs in
+            // a container.
             let kill = if options.confined { 20 } else { 10 };
             let patience =
                 Duration::from_secs(600 + options.kills * (kill + options.creations_per_kill * 3));
@@ -156,6 +157,6 @@ fn let_loose(options: &Options, binaries: &Binaries) -> Result<Summary> {
     };
     match outcomes.pop() {
         Some(Outcome::Storm(summary)) => Ok(summary),
-        other => bail!("the storm ended strangely: {other:?}"),
+        other => bail!("unexpected outcome of the storm: {other:?}"),
     }
 }

@@ -1,4 +1,4 @@
-//! What happened to each container lately: with it a finding can be followed in the logs.
+//! Recent events of each container: with them, a finding can be followed in the logs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_events_are_told() {
+    fn the_last_events_are_kept() {
         let mut histories = Histories::default();
         for event in 0..EVENTS + 2 {
             histories.record("a/c0", &format!("event {event}"));

@@ -1,4 +1,4 @@
-//! Ends the plugin, the runtime or both with SIGKILL, again and again, and starts them again.
+//! Kills the plugin, the runtime or both with SIGKILL, and restarts them.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -37,9 +37,9 @@ pub(super) fn run(
     let settings = storm.settings;
     let mut rng = Rng::with_seed(settings.seed);
     for kill in 1..=settings.kills {
-        // Not by the clock: so that creations and kills stay in proportion on any machine. The
-        // pause after it makes the moment any within the runtime's and the plugin's work; without a
-        // wait the next kill meets the plugin's start.
+        // By creations, not by time, so that both stay in proportion on any machine. The pause makes
+        // the kill hit any moment of the runtime's and the plugin's work; without a wait, the next
+        // kill hits the plugin's start.
         wait_for(storm, rng.u64(0..=2 * settings.creations_per_kill));
         std::thread::sleep(Duration::from_micros(rng.u64(0..100_000)));
         if storm.is_over() {
@@ -55,7 +55,7 @@ pub(super) fn run(
         }
         if victim != RUNTIME {
             if rng.bool() {
-                // Meanwhile containers come that the plugin is not asked about.
+                // Containers start without the plugin.
                 wait_for(storm, rng.u64(0..=3));
             }
             plugin.start(node)?;
@@ -66,7 +66,7 @@ pub(super) fn run(
                 .wait_for_synchronisation(node, 1, BACK)
                 .context("the plugin did not come back")?;
             if !storm.witness.check_at_rest(&mut || nudge(node))? {
-                report(&format!("the plugin's last words:\n{}", last_lines(&plugin.log(), 30)));
+                report(&format!("end of the plugin's log:\n{}", last_lines(&plugin.log(), 30)));
             }
             drop(everything);
             report(&storm.state(kill));

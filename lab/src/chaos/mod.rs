@@ -1,14 +1,13 @@
-//! A storm: pods come and go on a real runtime, the plugin is killed at any moment, and the
-//! processes are asked all the time whether the promises hold.
+//! A storm: pods start and end on a real runtime, the plugin is killed at any moment, and the affinity
+//! of all processes is checked continuously.
 //!
 //! | module | what |
 //! |---|---|
-//! | `storm` | what all threads of it share |
-//! | `churn` | a kubelet with pods that never rest, and whose containers fail; several at a time |
-//! | `spoiler` | another plugin, which refuses some of what ours has decided |
-//! | `killer` | SIGKILL to the plugin under test, however it was started, or to the runtime, or to both, and their next start |
-//! | `witness`, `history` | what the processes say: overlaps and moves; and what happened before |
-//! | `fill` | at the end: whether every CPU can still be had |
+//! | `storm` | the state that all threads share |
+//! | `churn` | a kubelet whose pods start, end and fail; several at a time |
+//! | `spoiler` | a second plugin, which refuses some of what ours has decided |
+//! | `killer` | SIGKILL to the plugin, the runtime or both, and their restart |
+//! | `witness`, `history` | checks of the processes: overlaps and moves; recent events of containers |
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,20 +39,16 @@ const LOGGED: usize = 5000;
 /// Longest pause between two rewrites of the class cgroups, in milliseconds.
 const REALISED: u64 = 10_000;
 
-/// Lets the storm loose on a node that is empty but for the plugin, which runs afterwards, too.
-/// `report` hears how it goes.
-///
-/// # Errors
-/// When the lab fails, or the plugin does not come back. Broken promises are no errors here: they
-/// are counted.
+/// Runs a storm on a node that has only the plugin, which also runs at the end. `report` receives
+/// progress. Violations are counted; an error means that the lab failed or the plugin did not come
+/// back.
 pub fn storm(
     node: &mut Node,
     plugin: &mut dyn Instance,
     settings: &StormSettings,
     report: &mut dyn FnMut(&str),
 ) -> Result<Summary> {
-    let reserved: CpuSet =
-        settings.reserved.parse().context("the list of reserved CPUs cannot be understood")?;
+    let reserved: CpuSet = settings.reserved.parse().context("the reserved CPUs are not a list")?;
     let storm = Storm::new(settings, node, reserved);
     let start = Instant::now();
     let warned_before = kernel::is_tainted()?;
@@ -63,7 +58,7 @@ pub fn storm(
         let workers: Vec<_> = (0..settings.workers as u64)
             .map(|number| scope.spawn(move || churn::run(storm, number)))
             .collect();
-        let looking = scope.spawn(move || {
+        let checking = scope.spawn(move || {
             while !storm.is_over() {
                 storm.witness.check();
                 std::thread::sleep(Duration::from_millis(20));
@@ -79,15 +74,15 @@ pub fn storm(
             bail!(why);
         }
         for worker in workers {
-            worker.map_err(|_| anyhow!("a worker broke off"))??;
+            worker.map_err(|_| anyhow!("a worker panicked"))??;
         }
-        looking.join().map_err(|_| anyhow!("the witness broke off"))?;
-        spoiling.join().map_err(|_| anyhow!("the plugin that refuses broke off"))??;
-        realising.join().map_err(|_| anyhow!("what writes groups broke off"))??;
+        checking.join().map_err(|_| anyhow!("the witness panicked"))?;
+        spoiling.join().map_err(|_| anyhow!("the second plugin panicked"))??;
+        realising.join().map_err(|_| anyhow!("the thread that rewrites cgroups panicked"))??;
         killed
     })?;
     let millis = millis(start.elapsed());
-    report("all pods are gone: filling the node");
+    report("all pods are removed: filling the node");
     let lost = unassignable(node, reserved)?;
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let mut summary = Summary {
@@ -117,8 +112,8 @@ pub fn storm(
     Ok(summary)
 }
 
-/// Does all the time what systemd does with slices: it writes them anew, which clears the CPUs of
-/// classes that are empty.
+/// Rewrites the cgroups of classes at random times like systemd, which clears the CPUs of empty
+/// classes.
 fn realise(storm: &Storm<'_>) -> Result<()> {
     let mut rng = Rng::with_seed(storm.settings.seed.wrapping_add(1));
     while !storm.is_over() {
@@ -130,9 +125,9 @@ fn realise(storm: &Storm<'_>) -> Result<()> {
     Ok(())
 }
 
-/// How many of the CPUs that are not reserved cannot be had by containers that ask for all of them.
+/// Number of CPUs that no container can get on an empty node.
 ///
-/// One container asks for all; where that is refused, for half of what is left, until single CPUs
+/// A container requests all of them; after each refusal, the next one requests half, until single CPUs
 /// are refused.
 fn unassignable(node: &mut Node, reserved: CpuSet) -> Result<u64> {
     let mut left = kernel::cpus("online")? - reserved;
@@ -141,8 +136,8 @@ fn unassignable(node: &mut Node, reserved: CpuSet) -> Result<u64> {
     while size > 0 && !left.is_empty() {
         number += 1;
         let name = format!("fill-{number}");
-        let got = node.run(&scenario::exclusive(&name, size)).is_ok();
-        if got {
+        let admitted = node.run(&scenario::exclusive(&name, size)).is_ok();
+        if admitted {
             left -= node.allowed(&name, "main")?;
             size = size.min(left.len());
         } else {

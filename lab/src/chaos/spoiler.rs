@@ -1,6 +1,6 @@
-//! Another plugin, which the runtime calls after ours, and which refuses containers now and then,
-//! often the same one several times in a row: ours has decided by then, and has told others to
-//! leave. The runtime undoes such a creation, or does not say a word about it.
+//! A second plugin, called after ours, which refuses some containers, often the same one several times
+//! in a row. Ours has decided by then and has sent updates for other containers. The runtime undoes
+//! such a creation, or reports nothing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub(super) fn run(storm: &Storm<'_>, socket: PathBuf) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("cannot start the plugin that refuses")?;
+        .context("cannot start the second plugin")?;
     let (owner, inbox) = unbounded_channel();
     let over = async {
         while !storm.is_over() {
@@ -35,7 +35,7 @@ pub(super) fn run(storm: &Storm<'_>, socket: PathBuf) -> Result<()> {
     };
     let plugin = nri::run(Endpoint::Socket(socket), &identity, owner, over);
     let (ended, ()) = runtime.block_on(async { tokio::join!(plugin, answer(storm, inbox)) });
-    ended.context("the plugin that refuses ended")
+    ended.context("the second plugin ended")
 }
 
 /// Until the runtime disconnects. A caller that has stopped waiting gets no answer.
@@ -47,19 +47,21 @@ async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
             Message::Validate { reply, .. } => drop(reply.send(Ok(()))),
             Message::WentOn { .. } | Message::Disconnected { .. } => {}
             Message::Event { event, reply, .. } => {
-                let spoils = match &event {
-                    // Neither the pods that the storm itself needs, nor that of the plugin under
-                    // test.
+                let refuses = match &event {
+                    // Only workers' pods: not those of the storm itself, nor the plugin's.
                     Event::Create { pod, container } if pod.namespace == NAMESPACE => {
                         plan.refuses(&pod.name, &container.name)
                     }
                     _ => false,
                 };
-                if spoils {
+                if refuses {
                     Storm::count(&storm.spoiled);
                 }
-                let refusal = || Refusal("the storm's other plugin refuses".to_owned());
-                let answer = if spoils { Err(refusal()) } else { Ok(Decision::default()) };
+                let answer = if refuses {
+                    Err(Refusal("refused by the second plugin".to_owned()))
+                } else {
+                    Ok(Decision::default())
+                };
                 drop(reply.send(answer));
             }
         }
@@ -108,7 +110,7 @@ mod tests {
         }
         // Of a thousand a twelfth, each number as often as the others.
         for row in 1..=IN_A_ROW {
-            let times = rows.get(&row).copied().unwrap_or(0);
+            let times = rows[&row];
             assert!((10..40).contains(&times), "{rows:?}");
         }
     }

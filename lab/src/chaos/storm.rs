@@ -1,4 +1,4 @@
-//! What all threads of a storm share.
+//! The state that all threads of a storm share.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,8 +11,7 @@ use super::witness::Witness;
 use crate::cgroup::Driver;
 use crate::node::Node;
 
-/// Where the pods are that come and go: the lab's other pods are elsewhere, and so is the plugin's
-/// own.
+/// Only the workers' pods are in this namespace.
 pub(super) const NAMESPACE: &str = "storm";
 
 /// Failed creations without a success that end a storm.
@@ -31,8 +30,7 @@ pub(super) struct Storm<'a> {
     /// Kills and restarts of the runtime; odd while it is down.
     pub(super) turns: AtomicU64,
     hopeless: Mutex<Option<String>>,
-    /// A thread that changes something on the node holds it for reading; it is held for writing
-    /// while all have to rest.
+    /// Held for reading by threads that change the node, for writing while all must rest.
     pub(super) rest: RwLock<()>,
     pub(super) over: AtomicBool,
     pub(super) creations: AtomicU64,
@@ -78,7 +76,7 @@ impl<'a> Storm<'a> {
         if is_hopeless(self.creations.load(Ordering::Relaxed), failures) {
             let mut why = self.hopeless.lock().unwrap_or_else(PoisonError::into_inner);
             why.get_or_insert_with(|| {
-                format!("the first {failures} creations have failed, the last one with: {what}")
+                format!("the first {failures} creations failed, the last one with: {what}")
             });
             self.over.store(true, Ordering::Relaxed);
         }
@@ -102,7 +100,7 @@ impl<'a> Storm<'a> {
     /// Size of the largest container: a quarter of all CPUs.
     pub(super) fn most(&self) -> i64 {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        i64::try_from(cpus / 4).unwrap_or(1).max(1)
+        i64::try_from(cpus / 4).unwrap_or(i64::MAX).max(1)
     }
 
     pub(super) fn count(counter: &AtomicU64) -> u64 {
@@ -115,7 +113,7 @@ mod tests {
     use super::is_hopeless;
 
     #[test]
-    fn one_creation_gives_hope() {
+    fn one_creation_keeps_a_storm_going() {
         assert!(!is_hopeless(0, 9));
         assert!(is_hopeless(0, 10));
         assert!(!is_hopeless(1, 1000));

@@ -1,7 +1,6 @@
-//! The witness: asks the processes where they may run, and remembers.
+//! Records where processes may run, and finds violations.
 //!
-//! A process holds its CPUs exclusively when no reserved CPU is among them: the shared pool always
-//! has those.
+//! A process is exclusive if none of its CPUs is reserved: the shared pool always has those.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -119,11 +118,8 @@ impl Witness {
         let mut pairs = Vec::new();
         for (index, (a, first, cpus)) in exclusive.iter().enumerate() {
             for (b, second, others) in exclusive.iter().skip(index + 1) {
-                // It counts only if the first one still had them after the second one had been
-                // read.
                 if !cpus.is_disjoint(others) && first.allowed() == Some(*cpus) {
-                    let what =
-                        format!("{} on {cpus} and {} on {others} met", first.name, second.name);
+                    let what = format!("{} on {cpus} met {} on {others}", first.name, second.name);
                     pairs.push(Meeting::new((a, &first.name), (b, &second.name), what));
                 }
             }
@@ -132,20 +128,18 @@ impl Witness {
         observed.checks += 1;
         pairs.into_iter().for_each(|pair| observed.meet(pair));
         for (id, running, cpus) in &allowed {
-            // One that was stopped meanwhile may belong to a pod that is gone.
+            // A container stopped meanwhile may belong to a removed pod.
             if observed.running.contains_key(*id) {
                 observed.compare(&running.name, *cpus, self.reserved);
             }
         }
     }
 
-    /// Looks at all containers when only `nudge` makes something happen, and the plugin has caught
-    /// up: none may be on exclusive CPUs of others, and those that had some must have them again.
-    /// Whether that is so.
+    /// Checks all containers while all activity has stopped and the plugin has caught up: none may be on
+    /// exclusive CPUs of others, and those that had some must have them again.
     ///
-    /// containerd swallows changes for containers that it is just starting. The plugin sees that
-    /// when it verifies, and repairs it with its next answer to an event: that is what the nudge is
-    /// for.
+    /// containerd loses updates of containers that are being started. The plugin finds that in a check
+    /// pass and repairs it with its next answer to an event, which `nudge` triggers.
     pub(super) fn check_at_rest(&self, nudge: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
         self.check();
         let start = Instant::now();
@@ -175,29 +169,30 @@ impl Witness {
         let running = self.observed().running.clone();
         let allowed: Vec<_> =
             running.iter().filter_map(|(id, r)| Some((id, &r.name, r.allowed()?))).collect();
-        let mut found = Vec::new();
+        let mut meetings = Vec::new();
         for (a, owner, cpus) in &allowed {
             if !cpus.is_disjoint(&self.reserved) {
                 continue;
             }
             for (b, other, others) in &allowed {
                 if a != b && !cpus.is_disjoint(others) {
-                    let what = format!("at rest, {other} may run on {others}, {owner} has {cpus}");
-                    found.push(Meeting::new((a, owner), (b, other), what));
+                    let what = format!(
+                        "at rest: {other} may run on {others}, exclusive to {owner}: {cpus}"
+                    );
+                    meetings.push(Meeting::new((a, owner), (b, other), what));
                 }
             }
         }
-        found
+        meetings
     }
 
     /// Containers on shared CPUs that were exclusive before their restart.
     fn deprived(&self) -> Vec<(String, CpuSet)> {
-        let (running, held) = {
-            let observed = self.observed();
-            (observed.running.clone(), observed.held.clone())
-        };
+        let running = self.observed().running.clone();
+        let held = self.observed().held.clone();
         let shares = |running: &Running| -> Option<(String, CpuSet)> {
-            let (cpus, _) = (running.allowed()?, held.get(&running.name)?);
+            held.get(&running.name)?;
+            let cpus = running.allowed()?;
             (!cpus.is_disjoint(&self.reserved)).then(|| (running.name.clone(), cpus))
         };
         running.values().filter_map(shares).collect()
@@ -215,8 +210,9 @@ impl Witness {
     pub(super) fn testify(&self, summary: &mut Summary) {
         let observed = self.observed();
         summary.overlaps = observed.met.len() as u64;
-        (summary.exclusive, summary.moved, summary.checks) =
-            (observed.exclusive, observed.moved, observed.checks);
+        summary.exclusive = observed.exclusive;
+        summary.moved = observed.moved;
+        summary.checks = observed.checks;
         summary.longest_repair = command::millis(observed.longest_repair);
         summary.findings = observed.findings.iter().chain(&observed.notes).cloned().collect();
     }
@@ -229,15 +225,15 @@ impl Observations {
         }
     }
 
-    /// The first exclusive CPUs of a pod's container are its own until the pod ends, whatever
-    /// becomes of it meanwhile. One that came while the plugin was away has none at first.
+    /// A container keeps its first exclusive CPUs until its pod ends. Without the plugin, it has none at
+    /// first.
     fn compare(&mut self, name: &str, cpus: CpuSet, reserved: CpuSet) {
         let exclusive = cpus.is_disjoint(&reserved);
         match self.held.get(name).copied() {
             Some(before) if before != cpus && exclusive => {
                 self.held.insert(name.to_owned(), cpus);
                 self.moved += 1;
-                self.find(&format!("{name} had {before}, and now {cpus}"), &[name]);
+                self.find(&format!("{name} moved from {before} to {cpus}"), &[name]);
             }
             None if exclusive => {
                 self.exclusive += 1;
@@ -247,12 +243,11 @@ impl Observations {
         }
     }
 
-    /// Its exclusive CPUs went to others, and it got none in their place: it has moved to shared
-    /// ones.
+    /// Exclusive CPUs that went to others without a replacement count as a move.
     fn deprive(&mut self, name: &str, cpus: CpuSet) {
         if let Some(before) = self.held.remove(name) {
             self.moved += 1;
-            self.find(&format!("at rest, {name} had {before}, and shares {cpus}"), &[name]);
+            self.find(&format!("at rest: {name} lost {before} and shares {cpus}"), &[name]);
         }
     }
 

@@ -38,8 +38,8 @@ pub(crate) fn measure() -> Result<Vec<ClassWrite>> {
         while class.containers < containers {
             class.add_container()?;
         }
-        let (tasks, millis) = (class.tasks.len(), class.median_write()?);
-        costs.push(ClassWrite { containers, tasks, millis });
+        let millis = class.median_write()?;
+        costs.push(ClassWrite { containers, tasks: class.tasks.len(), millis });
     }
     class.remove()?;
     Ok(costs)
@@ -58,8 +58,8 @@ struct Class {
 
 impl Class {
     fn new() -> Result<Self> {
-        let hierarchy = Hierarchy::open(Path::new(ROOT)).context("this machine has no cpusets")?;
-        let path = CgroupPath::new(CLASS).context("the class has no name")?;
+        let hierarchy = Hierarchy::open(Path::new(ROOT)).context("no cgroup v2 cpusets")?;
+        let path = CgroupPath::new(CLASS).context("invalid name of the class")?;
         let mut class = Self {
             hierarchy,
             path,
@@ -105,7 +105,7 @@ impl Class {
     fn median_write(&self) -> Result<f64> {
         let rest = self.online.iter().skip(TAKEN).flat_map(CpuSet::of).collect();
         let mut times = Vec::new();
-        // Each write changes the class: the kernel does nothing about one that does not.
+        // Each write changes the value: the kernel skips one that does not.
         for cpus in [rest, self.online].into_iter().cycle().take(WRITES) {
             let list = cpus.to_string();
             let start = Instant::now();
@@ -113,7 +113,7 @@ impl Class {
             times.push(start.elapsed());
             let last = self.tasks.last().context("the class is empty")?;
             let allowed = process::allowed(last.id())?;
-            ensure!(allowed == cpus, "a task may run on {allowed} in a class with {cpus}");
+            ensure!(allowed == cpus, "a task may run on {allowed}, its class has {cpus}");
         }
         times.sort_unstable();
         Ok(times[WRITES / 2].as_secs_f64() * 1000.0)

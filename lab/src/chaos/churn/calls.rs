@@ -1,6 +1,5 @@
-//! Calls to a runtime that may be killed meanwhile: what was lost may have been carried out.
-//!
-//! A kubelet lists what there is and goes on from that. Here what came of a lost call is removed.
+//! Calls to a runtime that may be killed meanwhile. A lost call may have been carried out: a kubelet
+//! lists what exists and continues from that; here the result of a lost call is removed.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,8 +23,7 @@ impl Worker<'_> {
         }
     }
 
-    /// A call that can be made only once. `undo` removes what may have come of it, if the runtime
-    /// was killed meanwhile.
+    /// A call that is not idempotent. If the runtime was killed meanwhile, `undo` removes its result.
     fn once<T>(
         &mut self,
         call: impl FnOnce(&Kubelet) -> Result<T>,

@@ -1,4 +1,4 @@
-//! Containers that fail: what could never run, and what runs again after several failures in a row.
+//! Containers that fail: some can never run, others run again after several failures in a row.
 
 use anyhow::{Result, ensure};
 
@@ -21,8 +21,7 @@ impl Worker<'_> {
         self.surely(|kubelet| kubelet.remove_container(&id))
     }
 
-    /// A container that no node could hold: refused, or created without CPUs of its own while the
-    /// plugin is away.
+    /// Larger than any node: refused, or created as a shared container without the plugin.
     pub(super) fn ask_for_too_much(&mut self) -> Result<()> {
         match self.create_in_some_pod(&Container::guaranteed("greedy", GREEDY)) {
             Some(id) => self.surely(|kubelet| kubelet.remove_container(&id)),
@@ -30,10 +29,10 @@ impl Worker<'_> {
         }
     }
 
-    /// Makes a container that is not its pod's own. Only where all of those run: CPUs of one that
-    /// is to come back may go to others of its pod, and would not be moved then. Not where it asks
-    /// for as much as the whole pod: two such containers are how pods with resources of their own
-    /// are recognised, all of which share.
+    /// Creates a container that does not belong to its pod. Only in pods whose own containers all run:
+    /// CPUs of an ended one may go to others of its pod, which would not move back. Not with the
+    /// request of the whole pod: two such containers mark a pod with pod-level resources, in which all
+    /// containers share.
     fn create_in_some_pod(&mut self, container: &Container) -> Option<String> {
         let complete: Vec<usize> = (0..self.pods.len())
             .filter(|index| {
@@ -47,9 +46,8 @@ impl Worker<'_> {
         self.create_container(index, container)
     }
 
-    /// A container with CPUs of its own ends, and fails several times before it runs again, as when
-    /// its image is broken for a while. Meanwhile instances of it are removed in any order, the one
-    /// that ran among them.
+    /// An exclusive container ends and fails several times before it runs again, as with a broken
+    /// image. Meanwhile its instances are removed in any order, including the one that ran.
     pub(super) fn relapse(&mut self) -> Result<()> {
         let Some((index, which)) = self.some_holder() else { return self.restart_a_container() };
         let name = self.pods[index].containers[which].name.clone();
@@ -62,7 +60,7 @@ impl Worker<'_> {
             if let Some(id) = self.create_container(index, &broken) {
                 let launched = self.kubelet.launch_container(&id);
                 self.retire(index, &name, id);
-                ensure!(launched.is_err(), "a program that is not there was started");
+                ensure!(launched.is_err(), "a missing program was started");
             }
             self.tidy()?;
         }

@@ -25,7 +25,7 @@ fn exclusive_cpus_are_remembered_until_the_pod_ends() {
         (observed.exclusive, observed.moved)
     };
     assert_eq!(look("15"), (1, 0));
-    // It comes back while the plugin is away, and gets its CPUs later.
+    // Restarted without the plugin, it gets its CPUs later.
     assert_eq!(look("0-15"), (1, 0));
     assert_eq!(look("15"), (1, 0));
     // Or others.
@@ -36,12 +36,12 @@ fn exclusive_cpus_are_remembered_until_the_pod_ends() {
 }
 
 #[test]
-fn a_finding_tells_the_container_s_story() {
+fn a_finding_has_the_history_of_its_container() {
     let witness = Witness::new(cpus("0"));
     witness.watch("0123456789abcdef", "pod", "c0", std::process::id());
     witness.forget("0123456789abcdef");
     witness.record("pod", "c0", "creation refused");
-    witness.record("pod", "c1", "nobody asks for it");
+    witness.record("pod", "c1", "unrelated");
     witness.killed(3);
     {
         let mut observed = witness.observed();
@@ -54,18 +54,18 @@ fn a_finding_tells_the_container_s_story() {
     let [finding] = &summary.findings[..] else { panic!("{:?}", summary.findings) };
     for part in [
         "(after kill 3 at ",
-        "pod/c0 had 15, and now 11\n",
+        "pod/c0 moved from 15 to 11\n",
         "0123456789ab started",
         "0123456789ab stopped",
         "creation refused",
     ] {
         assert!(finding.contains(part), "{part} is not in\n{finding}");
     }
-    assert!(!finding.contains("nobody"), "{finding}");
+    assert!(!finding.contains("unrelated"), "{finding}");
 }
 
 #[test]
-fn who_had_cpus_and_shares_at_rest_has_lost_them() {
+fn an_exclusive_container_that_shares_at_rest_has_moved() {
     let witness = witness_of("15");
     let found = witness.deprived();
     assert_eq!(found, [("pod/c0".to_owned(), own())]);

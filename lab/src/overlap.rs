@@ -1,5 +1,5 @@
-//! Whether containers met on a CPU that one of them has for itself, while something else happened:
-//! the kernel is asked done and done where each may run.
+//! Whether containers met on an exclusive CPU while other steps were played: reads repeatedly where
+//! the kernel lets each run.
 
 use std::fs;
 use std::path::PathBuf;

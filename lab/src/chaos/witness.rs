@@ -118,6 +118,7 @@ impl Witness {
         let mut pairs = Vec::new();
         for (index, (a, first, cpus)) in exclusive.iter().enumerate() {
             for (b, second, others) in exclusive.iter().skip(index + 1) {
+                // Counts only if the first still has them after the second was read.
                 if !cpus.is_disjoint(others) && first.allowed() == Some(*cpus) {
                     let what = format!("{} on {cpus} met {} on {others}", first.name, second.name);
                     pairs.push(Meeting::new((a, &first.name), (b, &second.name), what));

@@ -1,5 +1,5 @@
-//! The groups of the QoS classes, which keep shared containers off exclusive CPUs: they empty, fill
-//! again and are written by systemd.
+//! The cgroups of QoS classes, which keep shared containers off exclusive CPUs: they empty, refill and
+//! are rewritten by systemd.
 
 use super::exclusive;
 use super::script::Script;
@@ -18,8 +18,8 @@ fn best_effort(name: &str) -> Pod {
     Pod::new(name, [Container::best_effort("main")])
 }
 
-/// Each round a class fills, and another exclusive pod comes while it is empty. Static pods, and
-/// systemd writing all groups anew, in between.
+/// Each round fills a class and starts an exclusive pod once it is empty, with static pods and with
+/// rewrites by systemd in between.
 pub(super) fn emptied(shape: &Shape) -> Option<Script> {
     let rounds = ROUNDS.min(shape.room());
     let mut script = Script::new(shape);
@@ -40,19 +40,18 @@ pub(super) fn emptied(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// As an exclusive container's first process begins, none of the threads of many busy pods may run
-/// on its CPUs; nor may one of a class that was made a moment before.
+/// As an exclusive container's first process begins, no thread of many busy pods may run on its CPUs,
+/// nor may one of a class that was just created.
 pub(super) fn first_instruction(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));
     script.does(Step::RunCrowd(CROWD));
-    let first = |name: &str| exclusive(name, 1);
-    script.first_instruction(first("db"), CROWD);
+    script.first_instruction(exclusive("db", 1), CROWD);
     script.first_instruction(best_effort("job"), CROWD);
     script.remove("job");
     script.first_instruction(best_effort("job-again"), CROWD);
     if shape.room() > 1 {
-        script.first_instruction(first("cache"), CROWD);
+        script.first_instruction(exclusive("cache", 1), CROWD);
     }
     script.view();
     script.never_says(GIVEN_UP);
@@ -67,7 +66,7 @@ mod tests {
     use crate::vm::Machine;
 
     #[test]
-    fn what_could_meet_fails() {
+    fn overlaps_fail() {
         let shape = Shape::of(&Machine::load("small").unwrap()).unwrap();
         let mut script = Script::new(&shape);
         script.first_instruction(exclusive("db", 1), CROWD);

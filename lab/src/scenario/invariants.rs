@@ -1,4 +1,4 @@
-//! What must hold on any machine at any moment, read from the processes.
+//! The invariants of any machine at any time, read from the processes.
 
 use std::collections::BTreeSet;
 
@@ -24,19 +24,17 @@ pub(super) struct Promise {
 }
 
 impl Promise {
-    /// Exclusive containers have as many CPUs as they asked for, online, not reserved, with no
-    /// other container on them and without a quota; the others have all that is left but idle
-    /// siblings.
+    /// Exclusive containers have as many CPUs as requested: online, not reserved, without another
+    /// container and without a quota. All others have the remaining CPUs except idle siblings.
     pub(super) fn check(&self, view: &View) -> Result<(), String> {
         let online = parse(&view.hardware.online);
         let mut exclusive = CpuSet::EMPTY;
         for container in &view.containers {
-            let (name, cpus) = (name(container), parse(&container.allowed));
+            let name = name(container);
+            let cpus = parse(&container.allowed);
             let Some(wanted) = self.wanted(container) else { continue };
             if cpus.len() != wanted {
-                return Err(format!(
-                    "{name} asked for {wanted} CPUs, its process may run on {cpus}"
-                ));
+                return Err(format!("{name} requested {wanted} CPUs but may run on {cpus}"));
             }
             if !(cpus & self.reserved).is_empty() {
                 return Err(format!("{name} may run on reserved CPUs: {cpus}"));
@@ -48,7 +46,7 @@ impl Promise {
                 ));
             }
             if let Some(quota) = container.quota {
-                return Err(format!("{name} has CPUs for itself, and a quota of {quota}m"));
+                return Err(format!("{name} has exclusive CPUs and a quota of {quota}m"));
             }
             exclusive |= cpus;
             if self.isolated.contains(&container.pod) {
@@ -62,7 +60,8 @@ impl Promise {
         }
         let pool = online - exclusive - if self.strict { self.reserved } else { CpuSet::EMPTY };
         for container in view.containers.iter().filter(|c| self.wanted(c).is_none()) {
-            let (name, cpus) = (name(container), parse(&container.allowed));
+            let name = name(container);
+            let cpus = parse(&container.allowed);
             if !(cpus & exclusive).is_empty() {
                 return Err(format!(
                     "{name}, a shared one, may run on {cpus}: {} are exclusive",
@@ -71,7 +70,7 @@ impl Promise {
             }
             if !cpus.is_subset(&pool) || (pool - cpus).len() != self.held {
                 return Err(format!(
-                    "{name}, a shared one, may run on {cpus}: expected was {pool} but {} CPUs",
+                    "{name}, a shared one, may run on {cpus}: expected {pool} without {} CPUs",
                     self.held
                 ));
             }
@@ -81,12 +80,17 @@ impl Promise {
 
     /// The state file must agree with the processes of exclusive containers.
     pub(super) fn check_written(&self, view: &View) -> Result<(), String> {
-        let exclusive = view.containers.iter().filter(|c| self.wanted(c).is_some());
-        for container in exclusive.filter(|_| self.written) {
-            let (name, cpus) = (name(container), parse(&container.allowed));
+        if !self.written {
+            return Ok(());
+        }
+        for container in view.containers.iter().filter(|c| self.wanted(c).is_some()) {
+            let name = name(container);
+            let cpus = parse(&container.allowed);
             let decided = container.decided.as_deref().unwrap_or_default();
             if parse(decided) != cpus {
-                return Err(format!("{name} may run on {cpus}, the state file says {decided:?}"));
+                return Err(format!(
+                    "{name} may run on {cpus}, but the state file has {decided:?}"
+                ));
             }
         }
         Ok(())

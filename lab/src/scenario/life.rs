@@ -1,4 +1,4 @@
-//! Pods come and go, programs die and come back.
+//! Pods start and end; the plugin and the runtime die and restart.
 
 use super::exclusive;
 use super::invariants::parse;
@@ -7,8 +7,7 @@ use super::shape::Shape;
 use crate::pod::{Container, Pod};
 use crate::step::{CgroupRef, Step};
 
-/// Seconds after which what the runtime has lost must have been made up for: before the next look
-/// at the groups.
+/// Seconds to repair an update that the runtime lost: less than until the next check pass.
 const MADE_UP: u64 = 5;
 
 /// Seconds for all containers to move to where another mechanism wants them.
@@ -17,8 +16,8 @@ const SETTLED: u64 = 60;
 /// Seconds until the previous mechanism is undone: one check pass and a margin.
 const LET_GO: u64 = 15;
 
-/// To full in parts of different sizes, every other one away, full again with others, a restart,
-/// empty; then one that asks for everything.
+/// Fills the node with different sizes, removes every other pod, fills it with others, restarts the
+/// plugin, empties it; then one pod requests all CPUs.
 pub(super) fn churn(shape: &Shape) -> Option<Script> {
     let room = shape.room();
     let mut script = Script::new(shape);
@@ -29,7 +28,7 @@ pub(super) fn churn(shape: &Shape) -> Option<Script> {
     let mut sizes = Vec::new();
     let mut left = room;
     for part in 1.. {
-        // Uneven on purpose; six or seven of them on any machine.
+        // Different sizes; six or seven pods on any machine.
         let size = left.min((room / 6).max(1) + part % 2);
         if size == 0 {
             break;
@@ -67,7 +66,7 @@ pub(super) fn churn(shape: &Shape) -> Option<Script> {
         script.remove(&format!("second-{number}"));
     }
     script.expect(&[("web", shape.online())]);
-    // Nothing has been lost.
+    // No CPU has been lost.
     script.exclusive("everything", room);
     script.expect(&[("everything", shape.free()), ("web", shape.reserved)]);
     script.quiet();
@@ -111,16 +110,14 @@ fn goes_on(script: &mut Script, before: ViewId) {
     script.exclusive_unmoved(with_new);
 }
 
-/// Also what only the state file can know: whose the CPUs of a container are that is just being
-/// restarted.
+/// Also checks what only the state file has: the owner of a restarting container's CPUs.
 pub(super) fn plugin_restart(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));
     script.shared("web");
     script.run(Pod::new("db", [guaranteed("main", 1), Container::guaranteed("side", 500)]));
     let before = script.view();
-    // The plugin's first start: what the next one writes down, it could find in the groups of those
-    // that run.
+    // At the plugin's first start: at the next ones, it could read the decisions from cgroups.
     script.does(Step::End("db".into(), "main".into()));
     script.holding(1);
     script.does(Step::KillPlugin);
@@ -143,9 +140,9 @@ pub(super) fn runtime_restart(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// The bare program with its defaults. Launched again with NRI 0.6 it gets no list of what runs,
-/// and containerd 1.7 tells it of no end of that either: shared containers of before would not make
-/// room, and no CPUs of before come back.
+/// A plain process with its defaults. Launched again with NRI 0.6, it gets no list of running
+/// containers, and containerd 1.7 does not report their end: earlier shared containers do not make
+/// room, and earlier CPUs do not return.
 pub(super) fn launched(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.launch(shape.config(""));
@@ -187,8 +184,8 @@ pub(super) fn containers_first(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// What keeps exclusivity changes while everything runs: nobody moves, no CPU is shared at any
-/// moment, and what kept it before leaves nothing behind that binds a class.
+/// The exclusivity mechanism changes while everything runs: no container moves, no exclusive CPU is
+/// shared at any time, and the previous mechanism leaves no bound in a class.
 pub(super) fn mechanisms(shape: &Shape) -> Option<Script> {
     let class = CgroupRef::Named("kubepods/burstable".to_owned());
     let shape = &Shape { exclusivity: String::new(), ..shape.clone() };
@@ -210,8 +207,7 @@ pub(super) fn mechanisms(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// A partition of its own for each exclusive container: shared ones leave its CPUs though no update
-/// is sent to them.
+/// Each exclusive container has its own partition: shared ones leave its CPUs without an update.
 pub(super) fn kernel(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config("exclusivity: kernel"));

@@ -1,5 +1,4 @@
-//! Scenarios: the scripts that the demo shows, the tests assert and `hack/lab` runs on every
-//! machine.
+//! Scripts for the demo, for tests, and for `hack/lab` on any machine.
 
 pub mod catalogue;
 mod classes;
@@ -78,8 +77,7 @@ pub fn exclusivity(mode: &str) -> String {
     format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nexclusivity: {mode}\n")
 }
 
-/// The configuration of a topology manager's policy, with the nearest NUMA nodes where one is not
-/// enough, or the first. CPU 0 is reserved.
+/// A topology manager policy, with the closest NUMA nodes or the first ones. CPU 0 is reserved.
 #[must_use]
 pub fn numa(policy: &str, closest: bool) -> String {
     let options = if closest {
@@ -92,9 +90,8 @@ pub fn numa(policy: &str, closest: bool) -> String {
     )
 }
 
-/// Of a pod `db` the exclusive CPUs are resized in place, beside an exclusive neighbour and a
-/// shared one: from 2 to 4, to 1, to half a CPU (it shares then) and back to 2. Then to `too_many`.
-/// A look at the start and after each.
+/// Resizes pod `db` from 2 CPUs to 4, 1, half a CPU (shared), 2 and `too_many`, next to an exclusive
+/// neighbour and a shared pod, with a view at the start and after each.
 #[must_use]
 pub fn resizes(too_many: i64) -> Vec<Step> {
     let mut steps = vec![
@@ -110,8 +107,7 @@ pub fn resizes(too_many: i64) -> Vec<Step> {
     steps
 }
 
-/// KEP-4800's worked example: two shared containers, then exclusive ones of 10, 8 and 6 CPUs; then
-/// a look.
+/// KEP-4800's example: two shared containers, exclusive ones of 10, 8 and 6 CPUs, and a view.
 #[must_use]
 pub fn kep_4800(order: Order, align: bool) -> Vec<Step> {
     let mut steps = vec![

@@ -1,4 +1,4 @@
-//! Pods of several containers, and what is special about them.
+//! Pods of several containers.
 
 use super::exclusive;
 use super::invariants::parse;
@@ -7,8 +7,8 @@ use super::shape::Shape;
 use crate::pod::Pod;
 use crate::step::Step;
 
-/// An init container of two CPUs; when it is done a sidecar of one and the pod's own container of
-/// two. The pod never holds more than its three, so all the others are to be had.
+/// An init container of two CPUs; after its end a sidecar of one and the pod's own container of two.
+/// The pod never holds more than its three CPUs, so all others can be assigned.
 pub(super) fn init_and_sidecar(shape: &Shape) -> Option<Script> {
     let rest = shape.room().checked_sub(3)?;
     let mut script = Script::new(shape);
@@ -18,7 +18,7 @@ pub(super) fn init_and_sidecar(shape: &Shape) -> Option<Script> {
     script.view();
     script.does(Step::End("db".into(), "init".into()));
     script.does(Step::Add("db".into(), guaranteed("sidecar", 1)));
-    // What the init container leaves over is in the shared pool until the pod needs it.
+    // Unused CPUs of the init container are in the shared pool until the pod needs them.
     let sidecar = script.view();
     script.does(Step::Add("db".into(), guaranteed("main", 2)));
     let complete = script.exclusive_unmoved(sidecar);
@@ -35,8 +35,8 @@ pub(super) fn init_and_sidecar(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// As recorded of a kubelet: in a pod with resources of its own a container without any arrives
-/// with the pod's. Taken at face value the pod would get more than it asked for.
+/// As recorded from a kubelet: in a pod with pod-level resources, a container without its own arrives
+/// with the pod's. Taken literally, the pod would get more than it requested.
 pub(super) fn budget(shape: &Shape) -> Option<Script> {
     if shape.room() < 3 {
         return None;

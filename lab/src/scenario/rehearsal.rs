@@ -1,5 +1,5 @@
-//! Scripts played with the ledger alone, without a server: one that no plugin could pass, or that
-//! passes for the wrong reason, is found here within a moment.
+//! Plays scripts with only the ledger, without a VM: finds at once a script that no plugin could pass,
+//! or that passes for the wrong reason.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +76,7 @@ impl Rehearsal {
                 self.handle(Event::RemovePod(SandboxId(name.clone()))).unwrap();
             }
             Step::View => return Some(Outcome::View(self.view())),
-            // It remembers everything anyhow.
+            // The ledger keeps its state.
             Step::KillPlugin | Step::Wait(_) | Step::Clear => {}
             Step::Log => return Some(Outcome::Text(String::new())),
             Step::KernelWarned => return Some(Outcome::KernelWarned(false)),
@@ -146,8 +146,7 @@ fn settings(shape: &Shape, config: &str) -> ledger::Settings {
     config.resolve(&shape.topology).unwrap()
 }
 
-/// On which machines a scenario makes sense; on each it has been seen to pass, if the ledger alone
-/// can play it.
+/// Plays the scenario on all machines to which it applies, and returns them.
 fn rehearse(name: &str) -> Vec<String> {
     let scenario = catalogue::all().into_iter().find(|scenario| scenario.name == name).unwrap();
     let mut fitting = Vec::new();
@@ -197,6 +196,6 @@ fn scripts_can_be_passed() {
     for name in
         ["kep-4800", "kep-4800-kubelet", "kep-2625", "kep-4540", "kep-693", "churn", "together"]
     {
-        assert!(!rehearse(name).is_empty(), "{name} makes sense nowhere");
+        assert!(!rehearse(name).is_empty(), "{name} applies to no machine");
     }
 }

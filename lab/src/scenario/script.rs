@@ -1,4 +1,4 @@
-//! A scenario's steps, and beside each what must come of it.
+//! A scenario's steps and the check of each outcome.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,7 @@ use crate::pod::{Container, Pod};
 use crate::step::{Outcome, Settled, Step};
 use crate::view::View;
 
-/// What the plugin says of a container that is not as decided: that CPU 3 was, or that CPUs 3-4
-/// were.
+/// In the plugin's log for a drift: CPU 3 was, or CPUs 3-4 were, decided.
 const DRIFT: &str = ": decided w";
 
 /// Fewer readings prove nothing.
@@ -80,7 +79,11 @@ impl Script {
             }
         }
         if outcomes.len() < self.steps.len() {
-            wrong.push(format!("only {} of {} steps were done", outcomes.len(), self.steps.len()));
+            wrong.push(format!(
+                "only {} of {} steps were played",
+                outcomes.len(),
+                self.steps.len()
+            ));
         }
         wrong
     }
@@ -91,7 +94,7 @@ impl Script {
         self.does(Step::Clear);
         self.push(Step::KernelWarned, |outcome, _| match outcome {
             Outcome::KernelWarned(false) => Ok(()),
-            _ => Err("it has: its memory may be damaged".to_owned()),
+            _ => Err("the kernel warned or oopsed".to_owned()),
         });
         self
     }
@@ -145,8 +148,8 @@ impl Script {
     pub fn refused(&mut self, step: Step, reason: &'static str) {
         self.push(step, move |outcome, _| match outcome {
             Outcome::Refused(why) if why.contains(reason) => Ok(()),
-            Outcome::Refused(why) => Err(format!("refused, but not for {reason}: {why}")),
-            _ => Err(format!("not refused, {reason} was expected")),
+            Outcome::Refused(why) => Err(format!("refused without {reason}: {why}")),
+            _ => Err(format!("not refused, expected {reason}")),
         });
     }
 
@@ -168,7 +171,7 @@ impl Script {
             let view = observed.views.last().ok_or("nothing was observed")?;
             promise.check(view)?;
             check(view, &observed.views)?;
-            // Last: what is wrong with the processes explains more.
+            // Last, because errors in processes explain more.
             promise.check_written(view)
         });
         self.views += 1;
@@ -181,22 +184,21 @@ impl Script {
             expected.iter().map(|(pod, cpus)| ((*pod).to_owned(), *cpus)).collect();
         self.view_where(move |view| {
             for (pod, cpus) in &expected {
-                let found = view.allowed(pod);
-                if found != cpus.to_string() {
-                    return Err(format!("{pod} may run on {found}, expected were {cpus}"));
+                let allowed = view.allowed(pod);
+                if allowed != cpus.to_string() {
+                    return Err(format!("{pod} may run on {allowed}, expected {cpus}"));
                 }
             }
             Ok(())
         })
     }
 
-    /// Looks at the node: no container that was there at that look, and still is, may run
-    /// elsewhere.
+    /// No container of view `since` that still runs may run elsewhere now.
     pub fn unmoved(&mut self, since: ViewId) -> ViewId {
         self.compare(since, |_| true)
     }
 
-    /// Looks at the node: as [`unmoved`](Self::unmoved), but shared containers may have moved.
+    /// As [`unmoved`](Self::unmoved), but shared containers may have moved.
     pub fn exclusive_unmoved(&mut self, since: ViewId) -> ViewId {
         let Promise { reserved, .. } = self.promise;
         self.compare(since, move |cpus| cpus.is_disjoint(&reserved))
@@ -228,31 +230,29 @@ impl Script {
     pub fn says(&mut self, step: Step, parts: &[&str]) {
         let parts: Vec<String> = parts.iter().map(|part| (*part).to_owned()).collect();
         self.push(step, move |outcome, _| {
-            let Outcome::Text(text) = outcome else { return Err("there is no text".to_owned()) };
+            let Outcome::Text(text) = outcome else { return Err("no text".to_owned()) };
             match parts.iter().find(|part| !text.contains(*part)) {
                 None => Ok(()),
-                Some(part) => Err(format!("{part:?} is not in\n{text}")),
+                Some(part) => Err(format!("no {part:?} in\n{text}")),
             }
         });
     }
 
-    /// The plugin has not said until now that something is not as decided: nothing has gone wrong,
-    /// and what only takes its time is no drift.
+    /// The plugin's log has no drift so far: a change that merely takes time is not a drift.
     pub fn quiet(&mut self) {
         self.push(Step::Log, |outcome, _| {
-            let Outcome::Text(log) = outcome else { return Err("there is no log".to_owned()) };
-            let found: Vec<&str> = log.lines().filter(|line| line.contains(DRIFT)).collect();
-            match found.first() {
+            let Outcome::Text(log) = outcome else { return Err("no log".to_owned()) };
+            let drifts: Vec<&str> = log.lines().filter(|line| line.contains(DRIFT)).collect();
+            match drifts.first() {
                 None => Ok(()),
                 Some(first) => {
-                    Err(format!("{} warnings of drift, the first: {first}", found.len()))
+                    Err(format!("{} drifts in the log, the first: {first}", drifts.len()))
                 }
             }
         });
     }
 
-    /// Waits until everything is as decided, for so many seconds at most; at first these pods must
-    /// not be.
+    /// All containers must be as decided within so many seconds; these pods must not be at first.
     pub fn settles(&mut self, seconds: u64, disturbed: &[&str]) {
         let disturbed: Vec<String> = disturbed.iter().map(|pod| format!("{pod}: ")).collect();
         self.push(Step::Settle(seconds), move |outcome, _| {
@@ -260,12 +260,12 @@ impl Script {
                 return Err("nothing was observed".to_owned());
             };
             if !last.is_empty() {
-                return Err(format!("after {seconds} s still {}", last.join("; ")));
+                return Err(format!("after {seconds} s: {}", last.join("; ")));
             }
-            let told = |pod: &&String| first.iter().any(|what| what.starts_with(*pod));
-            match disturbed.iter().find(|pod| !told(pod)) {
+            let is_listed = |pod: &String| first.iter().any(|what| what.starts_with(pod));
+            match disturbed.iter().find(|pod| !is_listed(pod)) {
                 None => Ok(()),
-                Some(pod) => Err(format!("{pod}it was not disturbed at all: {first:?}")),
+                Some(pod) => Err(format!("{pod}was not disturbed: {first:?}")),
             }
         });
     }
@@ -283,8 +283,8 @@ impl Script {
         check: impl Fn(&CgroupSnapshot, &CgroupSnapshot) -> Result<(), String> + 'static,
     ) {
         self.push(Step::SnapshotCgroups, move |_, observed| {
-            let before = observed.snapshots.get(since.0).ok_or("there are too few snapshots")?;
-            check(before, observed.snapshots.last().ok_or("nothing was taken down")?)
+            let before = observed.snapshots.get(since.0).ok_or("no such snapshot")?;
+            check(before, observed.snapshots.last().ok_or("no snapshot")?)
         });
         self.snapshots += 1;
     }
@@ -298,8 +298,8 @@ impl Script {
         });
     }
 
-    /// Starts a pod: as its first process begins, it and all that is busy, so many threads at least,
-    /// keep to their own CPUs.
+    /// Starts a pod. As its first process begins, it and all busy threads, of which there must be at
+    /// least `busy`, keep to their own CPUs.
     pub fn first_instruction(&mut self, pod: Pod, busy: usize) {
         self.push(Step::RunFirstInstruction(pod), move |outcome, _| match outcome {
             Outcome::FirstInstruction(FirstInstruction { own, threads, met })
@@ -318,7 +318,7 @@ impl Script {
                 None => Ok(()),
                 Some(line) => Err(line.to_owned()),
             },
-            _ => Err("there is no log".to_owned()),
+            _ => Err("no log".to_owned()),
         });
     }
 

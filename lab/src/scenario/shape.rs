@@ -1,4 +1,4 @@
-//! What scenarios need to know of a machine: their sizes follow from it.
+//! The properties of a machine from which scenarios derive their sizes.
 
 use anyhow::Result;
 use nri_cpu_manager::cpuset::CpuSet;

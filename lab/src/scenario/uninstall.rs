@@ -1,8 +1,7 @@
-//! The plugin goes, and `manifests/release` after it: what all cgroups said before is what they say
-//! then.
+//! The plugin is removed, then `manifests/release` is applied: all cgroups must be as before the plugin.
 //!
-//! What may differ is named here, each with its reason ([`Removal::reason`]); anything else fails.
-//! Before the release is applied, the same comparison has to fail.
+//! [`Removal::reason`] lists the allowed differences; any other fails. Before the release, the same
+//! comparison must fail.
 
 use nri_cpu_manager::cpuset::CpuSet;
 
@@ -18,16 +17,15 @@ use crate::step::Step;
 /// Seconds for the plugin to take over the pods that were there before it.
 const SORTED_OUT: u64 = 15;
 
-/// Seconds within which the kernel has given back the CPUs of removed partitions, and the runtime
-/// has removed the groups of pods.
+/// Seconds for the kernel to return the CPUs of removed partitions, and for the runtime to remove pods'
+/// cgroups.
 const GIVEN_BACK: u64 = 2;
 
 /// A pod that was there before the plugin, and one that comes while it runs; they ask for the same.
 const BEFORE: &str = "early";
 const MEANWHILE: &str = "late";
 
-/// One container gets a CPU for itself, so that its quota is lifted and the pod's as well; the
-/// other one shares.
+/// One container has an exclusive CPU, so that its quota and the pod's are lifted; the other shares.
 fn twin(name: &str) -> Pod {
     Pod::new(name, [guaranteed("main", 1), Container::guaranteed("side", 500)])
 }
@@ -52,8 +50,8 @@ pub(super) fn uninstall(shape: &Shape) -> Option<Script> {
         one => vec![one],
     };
     let mut script = Script::new(shape);
-    // systemd takes the controllers, and with them the kubelet's list of CPUs, from slices of which
-    // the last pod is gone. So an empty node is one on which pods have been.
+    // systemd removes the controllers, and with them the kubelet's CPU list, from slices without pods:
+    // the reference is a node on which pods have run.
     script.does(Step::RunTogether(pods().into()));
     pods().iter().for_each(|pod| script.remove(&pod.name));
     script.does(Step::Wait(GIVEN_BACK));
@@ -83,13 +81,13 @@ fn come_and_go(script: &mut Script, shape: &Shape, mechanism: &str) {
     let all = shape.online();
     let freed = Removal { all, containers: true, pods: true };
     let kept = Removal { containers: false, ..freed };
-    // By the runtime alone nothing is left but what containers themselves have.
+    // The mechanism runtime leaves only the values of containers.
     let left = if mechanism == "runtime" { freed } else { kept };
     script.snapshot_since(before, move |before, after| match left.check(before, after) {
         Err(_) => Ok(()),
-        Ok(()) => Err("nothing was left: the comparison proves nothing".to_owned()),
+        Ok(()) => Err("no difference before the release: the comparison proves nothing".to_owned()),
     });
-    // Once at least containers are freed with all the rest.
+    // At least one mechanism releases containers in the same step.
     if mechanism != "kernel" {
         script.says(Step::Release(false), &["shared pool: "]);
         script.does(Step::Wait(GIVEN_BACK));
@@ -125,16 +123,20 @@ impl Removal {
         if self.pods {
             let (old, new) = (groups_of(before, BEFORE), groups_of(after, MEANWHILE));
             if old.len() != new.len() {
-                wrong.push(format!("{BEFORE} had {} groups, {MEANWHILE} {}", old.len(), new.len()));
+                wrong.push(format!(
+                    "{BEFORE} had {} cgroups, {MEANWHILE} has {}",
+                    old.len(),
+                    new.len()
+                ));
             }
             let pairs = old.iter().zip(&new);
             let differences = pairs.flat_map(|((_, old), (path, new))| old.differences(path, new));
             let unlike = differences.filter(|one| self.reason(one, after).is_none());
-            // systemd numbers its units in them.
+            // systemd writes unit numbers to attributes.
             let unlike = unlike.filter(
                 |one| !matches!(one, Difference::Content { key, .. } if key.starts_with(ATTRIBUTE)),
             );
-            wrong.extend(unlike.map(|one| format!("unlike its twin, {one}")));
+            wrong.extend(unlike.map(|one| format!("unlike {BEFORE}: {one}")));
         }
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
     }
@@ -143,33 +145,34 @@ impl Removal {
     fn reason(&self, difference: &Difference<'_>, after: &CgroupSnapshot) -> Option<&'static str> {
         match *difference {
             Difference::New(group) if self.pods && is_of(group, MEANWHILE) => {
-                Some("the pod came meanwhile: it is compared with its twin")
+                Some("the pod started meanwhile: it is compared with BEFORE")
             }
             Difference::Content { group, key: CPUS, before: "", after: now }
                 if self.all.is_subset(&now.parse().unwrap_or_default()) =>
             {
                 let populated = after.0.get(group).is_some_and(|group| group.populated);
                 if populated {
-                    return Some("processes run in it: the kernel lets no list of CPUs be cleared");
+                    return Some(
+                        "the kernel does not clear the CPU list of a cgroup with processes",
+                    );
                 }
                 let is_class = !self.pods
                     && ["burstable", "besteffort"]
                         .iter()
                         .any(|class| group.trim_end_matches(".slice").ends_with(class));
-                is_class.then_some("the class had pods when it was released, and outlives them")
+                is_class.then_some("the class had pods at the release, and outlives them")
             }
             Difference::Content { group, key: CPUS | EFFECTIVE | QUOTA, .. }
                 if !self.containers && is_container(group) =>
             {
-                Some("the container's own, and --containers was not asked for")
+                Some("a container's own value, and --containers was not given")
             }
             _ => None,
         }
     }
 }
 
-/// The groups of a pod: its own, and those of its containers by their share of CPU time, as their
-/// names mean nothing.
+/// The cgroups of a pod: its own, and its containers' by CPU weight, because their names are random.
 fn groups_of<'a>(tree: &'a CgroupSnapshot, pod: &str) -> Vec<(&'a String, &'a CgroupContent)> {
     let mut groups: Vec<_> = tree.0.iter().filter(|(path, _)| is_of(path, pod)).collect();
     groups.sort_by_key(|(path, group)| {

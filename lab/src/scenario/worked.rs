@@ -1,4 +1,4 @@
-//! The KEPs' own promises: exact sets where a KEP gives them, what it says in words elsewhere.
+//! The KEPs' examples: exact sets where a KEP gives them, its rules otherwise.
 
 use nri_cpu_manager::cpuset::CpuSet;
 
@@ -11,8 +11,7 @@ use super::{Order, RESERVED, config};
 use crate::hardware::Hardware;
 use crate::step::Step;
 
-/// Nothing but a look: the machine as Linux tells it, and as the plugin's reader has it, is the one
-/// described.
+/// The machine as reported by Linux and by the plugin's reader is the one described.
 pub(super) fn machine(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     let described = Hardware::of(&shape.topology);
@@ -36,7 +35,7 @@ fn same(machine: &str, found: &Hardware, described: &Hardware) -> Result<(), Str
     };
     for ((what, found), (_, described)) in parts(found).into_iter().zip(parts(described)) {
         if found != described {
-            return Err(format!("{machine} has the {what} {found}, described are {described}"));
+            return Err(format!("{machine} reports {what} {found}, described: {described}"));
         }
     }
     Ok(())
@@ -87,7 +86,7 @@ pub(super) fn uncore_kubelet(shape: &Shape) -> Option<Script> {
 /// KEP-2625.
 pub(super) fn whole_cores(shape: &Shape) -> Option<Script> {
     let threads = shape.threads();
-    // Where cores have lost CPUs, and one on average is left, the option asks for nothing.
+    // With one CPU per core on average left, the option requires nothing.
     if threads < 2 || shape.topology.cpus_per_core() < threads || shape.room() < 3 * threads {
         return None;
     }
@@ -104,7 +103,7 @@ pub(super) fn whole_cores(shape: &Shape) -> Option<Script> {
             let own = parse(view.allowed(pod));
             let split = cores.iter().find(|core| !core.is_disjoint(&own) && !core.is_subset(&own));
             if let Some(core) = split {
-                return Err(format!("{pod} has {own}, and with it half of the core {core}"));
+                return Err(format!("{pod} has {own} with a part of core {core}"));
             }
         }
         Ok(())
@@ -138,7 +137,7 @@ pub(super) fn single_node(shape: &Shape) -> Option<Script> {
     script.refused(Step::Run(exclusive("large", most + 1)), "TopologyAffinityError");
     script.remove("large");
     script.exclusive("whole", most);
-    // One in each node that is left; another one of that size would have to be split.
+    // One per remaining node; another one would have to be split.
     let half = most / 2 + 1;
     let mut names = vec!["whole".to_owned()];
     let rooms = nodes.iter().filter(|node| (**node & shape.free()).len() >= half).count();

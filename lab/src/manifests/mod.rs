@@ -1,5 +1,4 @@
-//! `manifests/` as shipped: composed as `kubectl apply -k` would, and read as far as the lab's
-//! kubelet understands it.
+//! `manifests/` as shipped, composed like `kubectl apply -k`, as far as the lab's kubelet supports them.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +29,7 @@ pub fn directory() -> PathBuf {
 /// The part that undoes the plugin's work.
 const RELEASE: &str = "release";
 
-/// Where the base, an overlay, or what undoes it is in that directory or a copy of it.
+/// The directory of a part: the base, `release` or an overlay.
 fn part(root: &Path, name: &str) -> PathBuf {
     match name {
         "base" | RELEASE => root.join(name),
@@ -42,24 +41,21 @@ fn part(root: &Path, name: &str) -> PathBuf {
 const CONFIG: &str = "config.yaml";
 
 impl Manifests {
-    /// Composes `manifests/base`, `manifests/release` or `manifests/overlays/OVERLAY`, of the
-    /// repository.
+    /// Composes `base`, `release` or an overlay of the repository. Unsupported content is an error.
     pub fn compose(name: &str) -> Result<Self> {
         Self::read(&part(&directory(), name))
     }
 
-    /// What ships for this configuration, out of a copy of the directory `manifests`: the overlay
-    /// with privileges for `exclusivity: kernel`, and the base for all others, `auto` included.
+    /// The manifests for a configuration, from a copy of `manifests`: the overlay with privileges for
+    /// `exclusivity: kernel`, the base for all others, including `auto`.
     pub fn for_config(root: &Path, config: &str) -> Result<Self> {
         let yaml: Value =
-            serde_yaml::from_str(config).context("the plugin's configuration is no YAML")?;
-        let by_kernel = yaml["exclusivity"] == "kernel";
-        let name = if by_kernel { "kernel-exclusivity" } else { "base" };
+            serde_yaml::from_str(config).context("the plugin's configuration is not YAML")?;
+        let name = if yaml["exclusivity"] == "kernel" { "kernel-exclusivity" } else { "base" };
         Ok(Self::read(&part(root, name))?.configured(config))
     }
 
-    /// What undoes the plugin's work, out of a copy of the directory `manifests`. With `containers`
-    /// its option for them is added, as docs/install.md says.
+    /// `release` from a copy of `manifests`, with or without `--containers` (docs/install.md).
     pub fn for_release(root: &Path, containers: bool) -> Result<Self> {
         let mut manifests = Self::read(&part(root, RELEASE))?;
         if containers {
@@ -86,13 +82,15 @@ impl Manifests {
             index.map(|index| resources.remove(index))
         };
         let daemon_set = take("DaemonSet")
-            .with_context(|| format!("{} brings no DaemonSet", directory.display()))?;
+            .with_context(|| format!("no DaemonSet in {}", directory.display()))?;
         let daemon_set: DaemonSet = types::read(daemon_set)?;
         let config_map: Option<ConfigMap> = take("ConfigMap").map(types::read).transpose()?;
         let rest: Vec<String> = resources.iter().map(|r| r["kind"].to_string()).collect();
-        ensure!(rest.is_empty(), "the lab does not know what to do with {}", rest.join(", "));
+        ensure!(rest.is_empty(), "unsupported kind: {}", rest.join(", "));
         let manifests = Self { daemon_set, config_map };
-        manifests.check().with_context(|| format!("{} makes no sense", directory.display()))?;
+        manifests
+            .check()
+            .with_context(|| format!("invalid manifests in {}", directory.display()))?;
         Ok(manifests)
     }
 
@@ -101,19 +99,17 @@ impl Manifests {
         &self.daemon_set.spec.template.spec
     }
 
-    /// As [`pod`](Self::pod), to be changed: what would be missing without a privilege is tried
-    /// that way.
+    /// For tests of what fails without a privilege.
     #[must_use]
     pub fn pod_mut(&mut self) -> &mut PodSpec {
         &mut self.daemon_set.spec.template.spec
     }
 
-    /// The same, with a part of the configuration replaced, as an administrator edits it before
-    /// installing.
+    /// Replaces a text of the configuration, which must occur exactly once.
     pub fn edited(mut self, from: &str, to: &str) -> Result<Self> {
         let texts = self.config_map.iter().flat_map(|map| map.data.values());
         let times: usize = texts.map(|text| text.matches(from).count()).sum();
-        ensure!(times == 1, "the configuration has {from:?} {times} times");
+        ensure!(times == 1, "the configuration must have {from:?} once, has it {times} times");
         for text in self.config_map.iter_mut().flat_map(|map| map.data.values_mut()) {
             *text = text.replace(from, to);
         }
@@ -125,7 +121,7 @@ impl Manifests {
         let (spec, meta) = (&self.daemon_set.spec, &self.daemon_set.metadata);
         let labels = &spec.template.metadata.labels;
         let selected = spec.selector.match_labels.iter().all(|(k, v)| labels.get(k) == Some(v));
-        ensure!(selected, "the selector does not select the template's own pods");
+        ensure!(selected, "the selector does not match the template's labels");
         let map = self.config_map.as_ref().map(|map| &map.metadata);
         ensure!(
             meta.namespace.is_some() && map.is_none_or(|map| map.namespace == meta.namespace),
@@ -147,11 +143,7 @@ impl Manifests {
             }
         }
         for volume in pod.volumes.iter().filter_map(|v| v.config_map.as_ref()) {
-            ensure!(
-                map.is_some_and(|map| map.name == volume.name),
-                "there is no ConfigMap {}",
-                volume.name
-            );
+            ensure!(map.is_some_and(|map| map.name == volume.name), "no ConfigMap {}", volume.name);
         }
         Ok(())
     }

@@ -54,8 +54,8 @@ fn overlays_add_to_the_base_and_take_nothing_away() {
     assert_eq!(label.r#type, "spc_t");
 }
 
-/// What undoes the plugin's work is no pod of the plugin's, in the eyes of either DaemonSet, and is
-/// confined as the base is. It has nothing of the host but what it writes.
+/// Neither DaemonSet selects the other's pods. The release is confined like the base and mounts only what
+/// it writes.
 #[test]
 fn the_release_is_a_daemon_set_beside_the_base() {
     let base = Manifests::compose("base").unwrap();
@@ -140,7 +140,7 @@ fn with(file: &str, from: &str, to: &str) -> Result<Manifests> {
 }
 
 #[test]
-fn what_is_not_understood_is_an_error() {
+fn unsupported_content_is_an_error() {
     let (base, kernel) = ("base/daemonset.yaml", "overlays/kernel-exclusivity/daemonset.yaml");
     with(base, "runAsUser: 0", "runAsUser: 0").unwrap();
     for (file, from, to, expect) in [
@@ -151,7 +151,7 @@ fn what_is_not_understood_is_an_error() {
             base,
             "automountServiceAccountToken: false",
             "automountServiceAccountToken: true",
-            "false here",
+            "must be false",
         ),
         (
             base,
@@ -162,7 +162,12 @@ fn what_is_not_understood_is_an_error() {
         (base, "type: DirectoryOrCreate", "type: BlockDevice", "BlockDevice"),
         (base, "port: metrics", "port: metric", "no port metric"),
         (base, "httpGet:", "tcpSocket:", "tcpSocket"),
-        ("base/configmap.yaml", "name: nri-cpu-manager\n", "name: other\n", "fits not exactly one"),
+        (
+            "base/configmap.yaml",
+            "name: nri-cpu-manager\n",
+            "name: other\n",
+            "does not match exactly one",
+        ),
         ("base/kustomization.yaml", "resources:", "namePrefix: x\nresources:", "namePrefix"),
         (
             "overlays/migrate/kustomization.yaml",
@@ -172,7 +177,7 @@ fn what_is_not_understood_is_an_error() {
         ),
         (kernel, "hostPID: true", "$patch: replace", "directives"),
         (kernel, "hostPID: true", "hostPID: null", "deletion"),
-        (kernel, "hostPID: true", "tolerations: [{key: x}]", "merged"),
+        (kernel, "hostPID: true", "tolerations: [{key: x}]", "merge key"),
         (kernel, "namespace: kube-system", "namespace: other", "namespace"),
         (
             "overlays/crio/kustomization.yaml",
@@ -236,8 +241,7 @@ fn kustomized(directory: &Path) -> Option<Vec<Value>> {
     )
 }
 
-/// The same with all lists of named things in the order of their names: no order of them means
-/// anything here.
+/// Sorts lists of named objects by name: their order has no meaning here.
 fn unordered(value: Value) -> Value {
     match value {
         Value::Object(fields) => {

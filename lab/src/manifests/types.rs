@@ -1,8 +1,8 @@
-//! What the lab's kubelet understands of a DaemonSet and a ConfigMap: an unknown field is an error,
-//! so that nothing in the manifests is passed over in silence.
+//! The fields of a DaemonSet and a ConfigMap that the lab's kubelet supports. An unknown field is an error,
+//! so that nothing in the manifests is ignored silently.
 //!
-//! Fields of type [`IgnoredAny`] are known and have no meaning here: they are for the scheduler,
-//! for controllers, or for what the lab does not do: it makes probes once, not over and over.
+//! Fields of type [`IgnoredAny`] have no meaning here: they are for the scheduler, for controllers, or
+//! for repeated probes, which the lab runs only once.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 pub fn read<T: DeserializeOwned>(resource: Value) -> Result<T> {
     let kind = resource["kind"].clone();
     serde_json::from_value(resource)
-        .with_context(|| format!("the lab's kubelet does not understand the {kind}"))
+        .with_context(|| format!("the lab's kubelet does not support this {kind}"))
 }
 
 /// Declares API structs that refuse unknown fields.
@@ -24,7 +24,6 @@ macro_rules! api {
             $(#[$doc])*
             #[derive(Debug, Clone, Serialize, Deserialize)]
             #[serde(deny_unknown_fields, rename_all = "camelCase")]
-            #[allow(missing_docs, reason = "the API's own field names")]
             pub struct $name { $($(#[$field_doc])* pub $field: $type,)* }
         )*
     };
@@ -167,8 +166,7 @@ api! {
         limits: Amounts,
     }
 
-    /// The confinement of a container. It has to name the user: the lab's kubelet does not look
-    /// into images.
+    /// The user is mandatory: the lab's kubelet does not read it from the image.
     SecurityContext {
         run_as_user: i64,
         run_as_group: Option<i64>,
@@ -265,7 +263,7 @@ impl TryFrom<bool> for False {
     type Error = &'static str;
 
     fn try_from(value: bool) -> Result<Self, Self::Error> {
-        if value { Err("it has to be false here") } else { Ok(Self) }
+        if value { Err("must be false") } else { Ok(Self) }
     }
 }
 
@@ -312,9 +310,9 @@ pub enum HostPathType {
 impl PodSpec {
     pub fn volume(&self, name: &str) -> Result<&Volume> {
         let volume = self.volumes.iter().find(|volume| volume.name == name);
-        let volume = volume.with_context(|| format!("there is no volume {name}"))?;
+        let volume = volume.with_context(|| format!("no volume {name}"))?;
         if volume.host_path.is_some() == volume.config_map.is_some() {
-            bail!("volume {name} has to be either a hostPath or a configMap");
+            bail!("volume {name} must be either a hostPath or a configMap");
         }
         Ok(volume)
     }
@@ -335,9 +333,9 @@ impl ContainerSpec {
             PortRef::Number(number) => return Ok(*number),
             PortRef::Name(name) => name,
         };
-        let found = self.ports.iter().find(|port| port.name.as_ref() == Some(name));
-        let found = found.with_context(|| format!("{} has no port {name}", self.name))?;
-        Ok(found.container_port)
+        let port = self.ports.iter().find(|port| port.name.as_ref() == Some(name));
+        let port = port.with_context(|| format!("{} has no port {name}", self.name))?;
+        Ok(port.container_port)
     }
 }
 
@@ -346,17 +344,17 @@ impl Amounts {
     pub fn milli_cpu(&self) -> Result<i64> {
         let Some(text) = &self.cpu else { return Ok(0) };
         let (number, factor) = text.strip_suffix('m').map_or((text.as_str(), 1000), |n| (n, 1));
-        whole(number, factor).with_context(|| format!("{text:?} is no amount of CPU"))
+        whole(number, factor).with_context(|| format!("{text:?} is not an amount of CPU"))
     }
 
     /// Bytes; 0 if unset.
     pub fn memory(&self) -> Result<i64> {
         let Some(text) = &self.memory else { return Ok(0) };
         let units = [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30)];
-        let found = units.iter().find_map(|(unit, f)| Some((text.strip_suffix(unit)?, *f)));
-        found
+        let parts = units.iter().find_map(|(unit, f)| Some((text.strip_suffix(unit)?, *f)));
+        parts
             .and_then(|(number, factor)| whole(number, factor))
-            .with_context(|| format!("{text:?} is no amount of memory"))
+            .with_context(|| format!("{text:?} is not an amount of memory"))
     }
 }
 

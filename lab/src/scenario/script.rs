@@ -168,7 +168,7 @@ impl Script {
     ) -> ViewId {
         let promise = self.promise.clone();
         self.push(Step::View, move |_, observed| {
-            let view = observed.views.last().ok_or("nothing was observed")?;
+            let view = observed.views.last().ok_or("no view")?;
             promise.check(view)?;
             check(view, &observed.views)?;
             // Last, because errors in processes explain more.
@@ -257,7 +257,7 @@ impl Script {
         let disturbed: Vec<String> = disturbed.iter().map(|pod| format!("{pod}: ")).collect();
         self.push(Step::Settle(seconds), move |outcome, _| {
             let Outcome::Settled(Settled { first, last, .. }) = outcome else {
-                return Err("nothing was observed".to_owned());
+                return Err("no view".to_owned());
             };
             if !last.is_empty() {
                 return Err(format!("after {seconds} s: {}", last.join("; ")));

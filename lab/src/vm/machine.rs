@@ -1,7 +1,6 @@
-//! Virtual servers, described: sockets, caches, cores, threads, NUMA nodes and what is wrong with
-//! them.
+//! Descriptions of virtual machines: sockets, caches, cores, threads, NUMA nodes, offline CPUs.
 //!
-//! The descriptions are the files in `lab/machines`; demo, tests and `hack/lab` read the same ones.
+//! They are files in `lab/machines`, for the demo, tests and `hack/lab`.
 
 use anyhow::{Context, Result};
 use nri_cpu_manager::cpuset::CpuSet;
@@ -17,7 +16,7 @@ pub(crate) use madt::TABLES;
 /// Default in MiB.
 const MEMORY: usize = 3072;
 
-/// A level of the topology; each belongs to the next.
+/// A level of the topology; each is part of the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -53,8 +52,7 @@ pub struct Machine {
     pub modules: usize,
     pub cores: usize,
     pub threads: usize,
-    /// What is counted first when the CPUs get their numbers, and what next; at least everything of
-    /// which there are several.
+    /// Order in which CPUs are numbered. Levels with a single member can be left out.
     pub numbering: Vec<Level>,
     /// Empty for one node.
     pub nodes: Vec<MachineNode>,
@@ -81,8 +79,7 @@ struct Position {
 }
 
 impl Machine {
-    /// One socket, one NUMA node, no SMT: `caches` uncore caches of `cores` CPUs. For machines
-    /// whose size the person at the terminal chooses.
+    /// One socket, one NUMA node, no SMT: `caches` uncore caches of `cores` CPUs.
     #[must_use]
     pub fn single(name: &str, caches: usize, cores: usize) -> Self {
         Self {
@@ -115,8 +112,7 @@ impl Machine {
 
     /// The topology that Linux should report.
     pub fn topology(&self) -> Result<Topology> {
-        // By convention a domain's number is the lowest online CPU in it, so as the reader of the
-        // real one has it.
+        // Like the plugin's reader: the number of a domain is its lowest online CPU.
         let online: Vec<usize> =
             (0..self.cpus()).filter(|cpu| !self.offline.contains(*cpu)).collect();
         let first = |same: &dyn Fn(&Position) -> bool| {
@@ -153,7 +149,7 @@ impl Machine {
             nodes: nodes.collect(),
             isolated: CpuSet::EMPTY,
         };
-        Topology::build(facts).with_context(|| format!("the machine {} makes no sense", self.name))
+        Topology::build(facts).with_context(|| format!("invalid machine {}", self.name))
     }
 
     /// The part of QEMU's command line that gives it this shape.
@@ -174,14 +170,14 @@ impl Machine {
         push("-m", format!("{memory}M"));
         for (number, node) in self.nodes.iter().enumerate() {
             push("-object", format!("memory-backend-ram,id=memory{number},size={}M", node.memory));
-            // An index is one of the same CPUs in another order.
+            // QEMU's numbering of the same CPUs.
             let own = node.cpus.iter().filter_map(|cpu| CpuSet::of(self.index(cpu)).ok());
             let list = own.collect::<CpuSet>().to_string();
             let ranges: String =
                 list.split(',').filter(|r| !r.is_empty()).map(|r| format!(",cpus={r}")).collect();
             push("-numa", format!("node,nodeid={number},memdev=memory{number}{ranges}"));
         }
-        // QEMU wants all distances or none.
+        // QEMU requires all distances or none.
         let all = if self.distances.is_empty() { 0 } else { self.nodes.len() };
         for (from, to) in (0..all).flat_map(|from| (0..all).map(move |to| (from, to))) {
             push("-numa", format!("dist,src={from},dst={to},val={}", self.distance(from, to)));

@@ -1,6 +1,5 @@
-//! The files that describe machines: `lab/machines/NAME.yaml`.
+//! Machine files: `lab/machines/NAME.yaml`.
 
-use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -10,7 +9,7 @@ use nri_cpu_manager::wording;
 use serde::Deserialize;
 
 use super::{Level, MEMORY, Machine, MachineNode};
-use crate::cache;
+use crate::{cache, files};
 
 /// Emulating more takes too long on a small machine.
 const MOST: usize = 256;
@@ -70,7 +69,7 @@ impl Machine {
             return Self::read(Path::new(name));
         }
         let known = Self::names()?;
-        bail!("there is no machine {name}: it is one of {}, or a file's path", known.join(", "))
+        bail!("unknown machine {name:?}: not a file, and not one of {}", known.join(", "))
     }
 
     /// Sorted names of the machines in `lab/machines`.
@@ -88,8 +87,7 @@ impl Machine {
 
     /// The name of the machine is that of the file.
     pub fn read(path: &Path) -> Result<Self> {
-        let text =
-            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = files::read(path)?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         parse(&name, &text).with_context(|| path.display().to_string())
     }
@@ -99,7 +97,7 @@ fn parse(name: &str, text: &str) -> Result<Machine> {
     let file: File = serde_yaml::from_str(text).map_err(|error| {
         let line = error.location().map_or(1, |location| location.line());
         let what = error.to_string();
-        // The reader names the position once more at the end.
+        // The parser repeats the position at the end.
         let what = what.rfind(" at line ").map_or(what.as_str(), |at| &what[..at]);
         anyhow::anyhow!("line {line}: {what}")
     })?;
@@ -126,7 +124,7 @@ impl File {
             ("threads", self.threads),
         ] {
             if !(1..=MOST).contains(&count) {
-                return Err(Fault(field, format!("{count} is not in 1 to {MOST}")));
+                return Err(Fault(field, format!("{count} is not in the range 1 to {MOST}")));
             }
         }
         let offline = cpus("offline", &self.offline)?;
@@ -148,10 +146,7 @@ impl File {
         };
         let total = machine.cpus();
         if total > MOST {
-            return Err(Fault(
-                "cores",
-                format!("the machine has {total} CPUs, {MOST} are the most"),
-            ));
+            return Err(Fault("cores", format!("{total} CPUs are more than {MOST}")));
         }
         machine.check_numbering()?;
         let all: CpuSet = (0..total).filter_map(|cpu| CpuSet::of(cpu).ok()).collect();
@@ -160,12 +155,7 @@ impl File {
             let cpus = cpus("nodes", &node.cpus)?;
             machine.nodes.push(MachineNode { cpus, memory: node.memory.unwrap_or(share) });
             if machine.nodes.iter().rev().skip(1).any(|other| !other.cpus.is_disjoint(&cpus)) {
-                return Err(wrong(format!(
-                    "{}{} {} in another node too",
-                    wording::agree(cpus, "", "some of "),
-                    wording::cpus(cpus),
-                    wording::agree(cpus, "is", "are")
-                )));
+                return Err(wrong(format!("{} overlap another node", wording::cpus(cpus))));
             }
         }
         machine.check_nodes(all)?;
@@ -173,9 +163,8 @@ impl File {
         if !offline.is_subset(&all) {
             return Err(Fault("offline", absent(offline - all)));
         }
-        // Linux does not let it go.
         if offline.contains(0) {
-            return Err(Fault("offline", "CPU 0 cannot be taken offline".to_owned()));
+            return Err(Fault("offline", "Linux cannot take CPU 0 offline".to_owned()));
         }
         Ok(machine)
     }
@@ -188,14 +177,14 @@ impl Machine {
             let named = self.numbering.iter().filter(|other| **other == level).count();
             let word = format!("{level:?}").to_lowercase();
             match (named, self.count(level)) {
-                (0, 2..) => return wrong(format!("{word} are not in it, and there are several")),
-                (2.., _) => return wrong(format!("{word} are in it more than once")),
+                (0, 2..) => return wrong(format!("{word} are missing, and there are several")),
+                (2.., _) => return wrong(format!("{word} are listed more than once")),
                 _ => {}
             }
         }
         if self.is_renumbered() && (0..self.cpus()).any(|cpu| self.processor(cpu).is_none()) {
             return wrong(
-                "the machine is too large to be numbered otherwise than usual".to_owned(),
+                "the machine is too large for another than the default numbering".to_owned(),
             );
         }
         Ok(())
@@ -207,12 +196,19 @@ impl Machine {
         }
         let named: CpuSet = self.nodes.iter().map(|node| node.cpus).collect();
         if named != all {
-            let (more, less) = (named - all, all - named);
-            return Err(Fault("nodes", Difference { more, less }.to_string()));
+            let unknown = named - all;
+            let missing = all - named;
+            let what = if unknown.is_empty() {
+                let are = wording::agree(missing, "is", "are");
+                format!("{} {are} in no node", wording::cpus(missing))
+            } else {
+                absent(unknown)
+            };
+            return Err(Fault("nodes", what));
         }
         let sum: usize = self.nodes.iter().map(|node| node.memory).sum();
         if sum != self.memory {
-            let what = format!("{} MiB, but its nodes have {sum} together", self.memory);
+            let what = format!("{} MiB, but the sum over its nodes is {sum}", self.memory);
             return Err(Fault("memory", what));
         }
         Ok(())
@@ -228,10 +224,10 @@ impl Machine {
         }
         for (from, row) in self.distances.iter().enumerate() {
             for (to, distance) in row.iter().enumerate() {
-                // By ACPI's definition of the table.
+                // ACPI's definition.
                 if (from == to) != (*distance == 10) || *distance < 10 {
                     let what = format!(
-                        "from node {from} to {to}: {distance}; 10 is local, others are more"
+                        "from node {from} to {to}: {distance}; must be 10 to itself and more to others"
                     );
                     return Err(Fault("distances", what));
                 }
@@ -241,25 +237,8 @@ impl Machine {
     }
 }
 
-/// CPUs named that there are not, and the other way round.
-struct Difference {
-    more: CpuSet,
-    less: CpuSet,
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.more.is_empty() {
-            let are = wording::agree(self.less, "is", "are");
-            write!(f, "{} {are} in no node", wording::cpus(self.less))
-        } else {
-            f.write_str(&absent(self.more))
-        }
-    }
-}
-
 fn absent(cpus: CpuSet) -> String {
-    format!("there {} no {}", wording::agree(cpus, "is", "are"), wording::cpus(cpus))
+    format!("no {} in this machine", wording::cpus(cpus))
 }
 
 #[cfg(test)]
@@ -268,12 +247,12 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, error: &str) {
-        let found = format!("{:#}", parse("m", text).unwrap_err());
-        assert!(found.starts_with(error), "{found}");
+        let actual = format!("{:#}", parse("m", text).unwrap_err());
+        assert!(actual.starts_with(error), "{actual}");
     }
 
     #[test]
-    fn every_machine_in_the_directory_makes_sense() {
+    fn every_machine_in_the_directory_is_valid() {
         let names = Machine::names().unwrap();
         assert!(names.len() >= 8, "{names:?}");
         for name in names {
@@ -288,12 +267,12 @@ mod tests {
         check("about: a\ncores: 4\nsocket: 2\n", "line 3: unknown field `socket`");
         check("about: a\ncores: many\n", "line 2: cores: invalid type");
         check("about: a\n", "line 1: missing field `cores`");
-        check("about: a\ncores: 0\n", "line 2: cores: 0 is not in 1 to 256");
+        check("about: a\ncores: 0\n", "line 2: cores: 0 is not in the range 1 to 256");
         check("about: a\ncores: 4\noffline: 2-\n", "line 3: offline: \"2-\": ");
         let numbering =
             |order: &str| format!("about: a\ncores: 4\nthreads: 2\nnumbering: {order}\n");
-        check(&numbering("[cores]"), "line 4: numbering: threads are not in it");
-        check(&numbering("[cores, threads, cores]"), "line 4: numbering: cores are in it more");
+        check(&numbering("[cores]"), "line 4: numbering: threads are missing");
+        check(&numbering("[cores, threads, cores]"), "line 4: numbering: cores are listed more");
         check(&numbering("[nodes]"), "line 4: numbering[0]: unknown variant `nodes`");
         // Three threads and 33 cores need two bits and six, of which the highest are never all set.
         let large = numbering("[cores, sockets, threads]").replace("threads: 2", "threads: 3");
@@ -301,13 +280,13 @@ mod tests {
             &format!("sockets: 2\n{}", large.replace("cores: 4", "cores: 33")),
             "line 5: numbering: the machine is too large",
         );
-        check("about: a\ncores: 4\noffline: 7\n", "line 3: offline: there is no CPU 7");
-        check("about: a\ncores: 4\noffline: 0\n", "line 3: offline: CPU 0 cannot");
+        check("about: a\ncores: 4\noffline: 7\n", "line 3: offline: no CPU 7 in this machine");
+        check("about: a\ncores: 4\noffline: 0\n", "line 3: offline: Linux cannot take CPU 0");
         let nodes =
             |first: &str| format!("about: a\ncores: 4\nnodes:\n  - cpus: {first}\n  - cpus: 2-3\n");
         check(&nodes("0"), "line 3: nodes: CPU 1 is in no node");
-        check(&nodes("0-2"), "line 3: nodes: node 1: some of CPUs 2-3 are in another");
-        check(&nodes("0-1,9"), "line 3: nodes: there is no CPU 9");
+        check(&nodes("0-2"), "line 3: nodes: node 1: CPUs 2-3 overlap another");
+        check(&nodes("0-1,9"), "line 3: nodes: no CPU 9 in this machine");
         check(
             &format!("{}distances: [[10, 12]]\n", nodes("0-1")),
             "line 6: distances: expected 2 rows of 2",
@@ -317,6 +296,9 @@ mod tests {
             "line 6: distances: from node 0 to 1: 10",
         );
         let short = nodes("0-1").replace("0-1\n", "0-1\n    memory: 1\n");
-        check(&format!("memory: 512\n{short}"), "line 1: memory: 512 MiB, but its nodes have 257");
+        check(
+            &format!("memory: 512\n{short}"),
+            "line 1: memory: 512 MiB, but the sum over its nodes is 257",
+        );
     }
 }

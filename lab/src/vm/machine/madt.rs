@@ -1,10 +1,8 @@
-//! The firmware's list of processors and interrupt controllers: ACPI's MADT, as QEMU's q35 has it,
-//! in another order.
+//! ACPI's MADT, the list of processors and interrupt controllers, as in QEMU's q35 but in another order.
 //!
-//! Linux numbers the CPUs in the order of this list, and takes it from the initramfs where it finds
-//! a newer revision of the firmware's table there
-//! (`Documentation/admin-guide/acpi/initrd_table_override.rst` of the kernel). The format is in the
-//! ACPI specification, 5.2.12.
+//! Linux numbers CPUs in the order of this table, and prefers a newer revision in the initramfs to the
+//! firmware's (the kernel's `Documentation/admin-guide/acpi/initrd_table_override.rst`). The format is
+//! in the ACPI specification, 5.2.12.
 
 use anyhow::{Context, Result};
 
@@ -19,8 +17,7 @@ const OEM_REVISION: u32 = 2;
 const LOCAL_APIC: u32 = 0xfee0_0000;
 const IO_APIC: u32 = 0xfec0_0000;
 
-/// The PC's interrupts that arrive elsewhere than at the input of their number, or in another
-/// manner than ISA's: from, to, and the manner.
+/// Interrupts with another input than their number, or other flags than ISA's: source, input, flags.
 const OVERRIDES: [(u8, u32, u16); 5] = [
     (0, 2, 0),
     (5, 5, ACTIVE_HIGH_LEVEL),
@@ -40,12 +37,12 @@ impl Machine {
         let processors: Option<Vec<(u8, u8)>> =
             (0..self.cpus()).map(|cpu| self.processor(cpu)).collect();
         let processors = processors
-            .with_context(|| format!("the machine {} has more APIC ids than fit", self.name))?;
+            .with_context(|| format!("the machine {} has APIC ids above 254", self.name))?;
         Ok(Some(table(&processors)))
     }
 
-    /// The firmware's number (QEMU's own) and the APIC id of a CPU; nothing past what an entry of
-    /// the table can hold: 255 stands for all of them.
+    /// The firmware's number (QEMU's) and the APIC id of a CPU. None if the id does not fit: 255 means all
+    /// processors.
     pub(super) fn processor(&self, cpu: usize) -> Option<(u8, u8)> {
         let index = self.index(cpu);
         let apic_id = u8::try_from(self.apic_id(index)).ok().filter(|id| *id < u8::MAX)?;
@@ -62,12 +59,12 @@ fn table(processors: &[(u8, u8)]) -> Vec<u8> {
     }
     body.extend([1, 12, 0, 0]);
     body.extend([IO_APIC, 0].map(u32::to_le_bytes).concat());
-    for (from, to, manner) in OVERRIDES {
+    for (from, to, flags) in OVERRIDES {
         body.extend([2, 10, 0, from]);
         body.extend(to.to_le_bytes());
-        body.extend(manner.to_le_bytes());
+        body.extend(flags.to_le_bytes());
     }
-    // Of all processors, at their second local input.
+    // NMI of all processors at LINT1.
     body.extend([4, 6, u8::MAX, 0, 0, 1]);
     with_header(&body)
 }
@@ -85,7 +82,7 @@ fn with_header(body: &[u8]) -> Vec<u8> {
     table.extend(b"BXPC");
     table.extend(1_u32.to_le_bytes());
     table.extend(body);
-    // All bytes together are 0.
+    // The sum of all bytes is 0.
     table[CHECKSUM] = table.iter().fold(0_u8, |sum, byte| sum.wrapping_sub(*byte));
     table
 }

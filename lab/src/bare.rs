@@ -1,5 +1,4 @@
-//! The program alone, as root starts it, with all capabilities: for what the shipped pod cannot
-//! show.
+//! The plugin as a plain process with full root privileges, where the shipped pod does not serve.
 
 use std::path::Path;
 
@@ -20,8 +19,7 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// Starts the program with this configuration and no memory of earlier runs. Does not wait for
-    /// what it does.
+    /// Starts it with this configuration and no state. Does not wait until it is ready.
     pub fn install(node: &Node, program: &Path, config: &str) -> Result<Self> {
         let setup = node.plugin(program, config)?;
         let process = Plugin::launch(&setup)?;
@@ -43,7 +41,7 @@ impl Instance for Bare {
         let process = self.process.take().context("the plugin does not run")?;
         let status = process.end(signal)?;
         let killed = signal != Signal::SIGKILL && status.code().is_none();
-        ensure!(!killed, "the plugin had to be killed: it did not end");
+        ensure!(!killed, "the plugin did not end on {signal} and was killed");
         Ok(())
     }
 

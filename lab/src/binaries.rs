@@ -1,5 +1,4 @@
-//! The programs under test and their helpers, built as they ship: static, so that they run in any
-//! container or guest.
+//! The program under test and its helpers, built as static programs for containers and guests.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,8 +6,8 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::cache;
 use crate::command::{command, progress, run};
+use crate::{cache, files};
 
 /// The static programs that guests and containers need.
 #[derive(Debug, Clone)]
@@ -22,10 +21,10 @@ pub struct Binaries {
 
 impl Binaries {
     pub fn build() -> Result<Self> {
-        progress("building the static programs (first time: some minutes)");
+        progress("building the static programs (the first time takes minutes)");
         let plugin = Self::build_plugin()?;
         if cfg!(target_feature = "crt-static") {
-            let own = beside_this_program()?;
+            let own = program_directory()?;
             return Ok(Self { plugin, lab: own.join("lab"), probe: own.join("probe") });
         }
         let lab = build(&["--profile", "lab", "--package", "lab", "--bins"])?;
@@ -38,10 +37,9 @@ impl Binaries {
         let keep = |from: &PathBuf| -> Result<PathBuf> {
             let name = from.file_name().context("a program has no name")?;
             let to = directory.join(name);
-            // Another file: what runs already goes on with the old one.
+            // A new file: running processes keep the old one.
             cache::remove(&to)?;
-            std::fs::copy(from, &to)
-                .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+            files::copy(from, &to)?;
             Ok(to)
         };
         Ok(Self { plugin: keep(&self.plugin)?, lab: keep(&self.lab)?, probe: keep(&self.probe)? })
@@ -55,17 +53,16 @@ impl Binaries {
     }
 }
 
-/// Where this crate's programs are, which cargo has built together with the one that runs: a
-/// program or a test of it.
-fn beside_this_program() -> Result<PathBuf> {
-    let this = std::env::current_exe().context("cannot tell which program runs")?;
+/// The directory of this crate's programs, which cargo built together with the running program or test.
+fn program_directory() -> Result<PathBuf> {
+    let this = std::env::current_exe().context("cannot find the path of this program")?;
     let directory = this.ancestors().skip(1).find(|directory| !directory.ends_with("deps"));
-    Ok(directory.context("the program that runs is in no directory")?.to_path_buf())
+    Ok(directory.context("this program has no directory")?.to_path_buf())
 }
 
 /// A static build. Returns cargo's messages, one JSON object per line.
 fn build(arguments: &[&str]) -> Result<String> {
-    // Naming the target keeps the flags away from build scripts and macros, which cannot be static.
+    // With a target, the flags do not apply to build scripts and macros, which cannot be static.
     let target = run(&mut command("rustc", ["--print", "host-tuple"]))?;
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     run(in_repository(&mut command(cargo, ["build", "--locked"]))
@@ -75,7 +72,7 @@ fn build(arguments: &[&str]) -> Result<String> {
 }
 
 fn in_repository(command: &mut Command) -> &mut Command {
-    // An outer `cargo test` has set its own flags, for that run only.
+    // An outer `cargo test` sets its own flags.
     command.current_dir(cache::repository()).env_remove("CARGO_ENCODED_RUSTFLAGS")
 }
 

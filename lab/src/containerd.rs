@@ -32,16 +32,14 @@ pub struct ContainerdSetup {
     /// Sockets and state; a short path, because the names of sockets are limited. Removed at the
     /// end.
     pub run: PathBuf,
-    /// What stands for the node's root directory: `/` itself in a virtual server, on a machine that
-    /// is not ours alone a directory in `run`. NRI's socket and plugins, and containerd's
-    /// configuration, are at their usual places below it.
+    /// Stands for the node's root directory: `/` in a virtual machine, a directory in `run` on the host.
+    /// NRI's socket and plugins and containerd's configuration are at their default paths below it.
     pub root: PathBuf,
     /// `overlayfs`, or `native` where overlays cannot be stacked.
     pub snapshotter: &'static str,
     /// cgroup driver.
     pub driver: Driver,
-    /// Whether this machine may not lower OOM scores (a container or virtual machine without
-    /// CAP_SYS_RESOURCE).
+    /// For machines that cannot lower OOM scores (without CAP_SYS_RESOURCE).
     pub restrict_oom_score: bool,
 }
 

@@ -1,9 +1,7 @@
-//! Debian packages by name: installed on the host where that is needed, unpacked into the cache
-//! otherwise.
+//! Debian packages: installed on the host where needed, unpacked into the cache otherwise.
 //!
-//! Everything comes through a private apt directory: the host's package sources are read (for the
-//! mirror they name), never changed. Signatures are checked with the keyring every Debian machine
-//! has.
+//! Uses a private apt directory. The host's package sources are read for the mirror, and never changed.
+//! Signatures are checked with the keyring of the Debian host.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cache;
 use crate::command::{command, progress, run};
+use crate::{cache, files};
 
 mod sources;
 
@@ -44,15 +42,15 @@ impl Debian {
         let old = field("VERSION_ID").and_then(|id| id.parse().ok()).is_some_and(|id: u32| id < 12);
         if field("ID").as_deref() != Some("debian") || codename.is_empty() || old {
             bail!(
-                "the lab runs on Debian 12 (bookworm) or newer: it takes containerd, QEMU and a kernel from Debian's \
-                 packages. This machine says it is {}. Run it in a Debian 12 machine or virtual machine.",
-                field("PRETTY_NAME").unwrap_or_else(|| "something else".to_owned())
+                "the lab needs Debian 12 (bookworm) or newer, for packages of containerd, QEMU and a kernel. This machine \
+                 is {}. Run the lab on a Debian 12 machine or virtual machine.",
+                field("PRETTY_NAME").unwrap_or_else(|| "another system".to_owned())
             );
         }
         if !nix::unistd::geteuid().is_root() {
             bail!(
-                "the lab needs root: it installs packages, runs containers and writes cgroups. \
-                 Run the same command as root (for example with sudo)."
+                "the lab needs root to install packages, run containers and write cgroups. Run the same command as \
+                 root (for example with sudo)."
             );
         }
         let mirror = sources::mirror(Path::new("/etc/apt"))?;
@@ -60,11 +58,7 @@ impl Debian {
         Ok(Self { apt: cache::directory("apt")?, mirror, security, codename })
     }
 
-    /// Installs what making images needs on the host; what is there already stays untouched.
-    ///
-    /// # Errors
-    /// When apt-get fails, or when installing would change packages that are already on the
-    /// machine.
+    /// Installs the tools to build images; an error if that would change installed packages.
     pub fn install_host_tools(&self) -> Result<()> {
         let missing = HOST.iter().filter(|(program, _)| !is_installed(program));
         let packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
@@ -91,18 +85,17 @@ impl Debian {
         Ok(path)
     }
 
-    /// As [`unpacked`](Self::unpacked), with everything that the package depends on, down to the C
-    /// library and its loader: programs in it need nothing of the host's.
+    /// As [`unpacked`](Self::unpacked), with all dependencies down to the C library and its loader:
+    /// programs in it need no files of the host.
     pub fn unpacked_with_dependencies(&self, package: &str, suite: &str) -> Result<PathBuf> {
         let path = cache::directory("unpacked")?.join(format!("{suite}-{package}-complete"));
         cache::once(&path, |partial| {
             progress(format!("fetching {package} from {suite} and what it depends on"));
             let archives = partial.with_extension("debs");
             self.with_indexes(|| {
-                // A first try may have left versions that newer indexes do not name.
+                // A first try may have left versions that newer indexes do not have.
                 cache::remove(&archives)?;
-                fs::create_dir_all(archives.join("partial"))
-                    .with_context(|| format!("cannot make {}", archives.display()))?;
+                files::make_directory(&archives.join("partial"))?;
                 let mut command = self.apt("apt-get", Purpose::Fetch);
                 command.args(["install", "--download-only", "--yes", "--no-install-recommends"]);
                 command.args(["-o", &format!("Dir::Cache::archives={}", archives.display())]);
@@ -129,7 +122,7 @@ impl Debian {
                 .split([',', ' ', '\n'])
                 .find(|word| word.starts_with("linux-image-"))
                 .with_context(|| {
-                    format!("linux-image-cloud-amd64 depends on no kernel: {depends}")
+                    format!("no kernel in the dependencies of linux-image-cloud-amd64: {depends}")
                 })?;
             unpack(&self.download(name, "bookworm-backports")?, partial)
         })?;
@@ -139,8 +132,7 @@ impl Debian {
     /// An apt source line for a suite.
     #[must_use]
     pub fn source(&self, suite: &str) -> String {
-        // A testing suite's Release file may be past its date; the signature is checked all the
-        // same.
+        // The Release file of a testing suite may be expired; its signature is still checked.
         let valid = if suite == "forky" { " check-valid-until=no" } else { "" };
         format!("deb [signed-by={KEYRING}{valid}] {} {suite} main", self.mirror)
     }
@@ -151,8 +143,7 @@ impl Debian {
             return Ok(archive);
         }
         progress(format!("fetching {package} from {suite}"));
-        fs::create_dir_all(&directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
+        files::make_directory(&directory)?;
         self.with_indexes(|| {
             let mut command = self.apt("apt-get", Purpose::Fetch);
             command.args(["download", &format!("{package}/{suite}")]).current_dir(&directory);
@@ -160,14 +151,14 @@ impl Debian {
         })?;
         debs_in(&directory)
             .next()
-            .with_context(|| format!("apt-get download left no .deb of {package}/{suite}"))
+            .with_context(|| format!("apt-get downloaded no .deb of {package}/{suite}"))
     }
 
     /// Retries once with new package indexes.
     fn with_indexes(&self, act: impl Fn() -> Result<()>) -> Result<()> {
         self.update()?;
         retried(act, || {
-            // With what is there apt would take one that is damaged for the newest.
+            // apt would take a damaged index for the newest.
             cache::remove(&self.apt.join("lists"))?;
             cache::remove(&self.stamp())?;
             self.update()
@@ -183,39 +174,35 @@ impl Debian {
         cache::once(&self.stamp(), |partial| {
             progress("fetching Debian's package indexes");
             for directory in ["lists/partial", "cache/archives/partial", "etc"] {
-                fs::create_dir_all(self.apt.join(directory))
-                    .context("cannot make the private apt directory")?;
+                files::make_directory(&self.apt.join(directory))?;
             }
             let lines =
                 |suites: &[&str]| suites.iter().map(|s| self.source(s) + "\n").collect::<String>();
             let fetch =
                 lines(&["bookworm", "bookworm-updates", "bookworm-backports", "trixie", "forky"]);
-            // Newer suites must be out of sight when something is installed on the host.
+            // apt must not see newer suites when it installs on the host.
             let updates = format!("{}-updates", self.codename);
             let mut install = match self.codename.as_str() {
                 "forky" | "sid" => lines(&[&self.codename]),
                 codename => lines(&[codename, &updates]),
             };
-            // What is installed may have come from there, and its parts must match.
+            // Installed packages may come from there, and their parts must match.
             if let Some(uri) = &self.security {
                 install +=
                     &format!("deb [signed-by={KEYRING}] {uri} {}-security main\n", self.codename);
             }
-            fs::write(self.apt.join(Purpose::Fetch.list()), fetch)
-                .context("cannot write the private source list")?;
-            fs::write(self.apt.join(Purpose::Install.list()), install)
-                .context("cannot write the private source list")?;
-            fs::write(self.apt.join("status"), "")
-                .context("cannot write the private package status")?;
+            files::write(&self.apt.join(Purpose::Fetch.list()), fetch)?;
+            files::write(&self.apt.join(Purpose::Install.list()), install)?;
+            files::write(&self.apt.join("status"), "")?;
             for purpose in [Purpose::Fetch, Purpose::Install] {
                 run(self.apt("apt-get", purpose).arg("update"))?;
             }
-            fs::write(partial, "").context("cannot write the stamp of the package indexes")
+            files::write(partial, "")
         })
     }
 
-    /// apt-get with everything it reads and writes redirected. Options come after the host's own
-    /// configuration, so that a proxy set there is still used.
+    /// apt-get with all its files redirected. Options come after the host's configuration, so that a
+    /// proxy set there is used.
     fn apt(&self, program: &str, purpose: Purpose) -> Command {
         let mut command = Command::new(program);
         let at = |name: &str| self.apt.join(name).display().to_string();
@@ -242,8 +229,7 @@ impl Debian {
     }
 }
 
-/// What apt is asked for: it decides which suites it may see, and which packages it believes to be
-/// installed.
+/// Determines which suites apt sees, and which packages it takes as installed.
 #[derive(Clone, Copy)]
 enum Purpose {
     /// To fetch archives, from any suite, as if nothing were installed.
@@ -265,24 +251,22 @@ fn is_installed(program: &str) -> bool {
     ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|d| Path::new(d).join(program).exists())
 }
 
-/// Suites go on, and their archives drop what an older index names: what fails is tried once more
-/// with new indexes.
+/// Retries once with new indexes: archives drop packages that an older index has.
 fn retried(act: impl Fn() -> Result<()>, renew: impl FnOnce() -> Result<()>) -> Result<()> {
     let Err(error) = act() else { return Ok(()) };
-    progress(format!("{error:#}\ntrying once more, with new package indexes"));
+    progress(format!("{error:#}\ntrying again with new package indexes"));
     renew()?;
-    act().context("this fails with new package indexes too")
+    act().context("failed with new package indexes too")
 }
 
-/// Refuses a plan (the output of `apt-get --simulate install`) that would remove, downgrade or
-/// replace a package of the machine: the lab adds tools to a machine, it does not change it.
+/// Checks the output of `apt-get --simulate install`: no package of the machine may be removed,
+/// downgraded or replaced.
 fn only_adds(simulation: &str) -> Result<()> {
     let changed: Vec<&str> = simulation.lines().filter_map(changed_package).collect();
     if !changed.is_empty() {
         bail!(
-            "installing the lab's tools would change {} package(s) that are on this machine already: {}. The lab does \
-             not do that by itself. Bring the machine up to date (apt-get update && apt-get upgrade) and try again, or \
-             use a fresh Debian 12 machine.",
+            "installing the lab's tools would change {} installed package(s): {}. The lab never does that. Update the \
+             machine (apt-get update && apt-get upgrade) and try again, or use a fresh Debian 12 machine.",
             changed.len(),
             changed.join(" ")
         );
@@ -316,8 +300,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// What fails as long as fewer than `needed` indexes were fetched: how often they were, and
-    /// what came of it.
+    /// Number of index fetches and the result of an action that needs `needed` of them.
     fn fetched(needed: u32) -> (u32, Result<()>) {
         let fetched = Cell::new(0);
         let act = || match fetched.get() {
@@ -339,7 +322,7 @@ mod tests {
         let error = format!("{:#}", result.unwrap_err());
         assert_eq!(
             (count, error.as_str()),
-            (1, "this fails with new package indexes too: 404 Not Found")
+            (1, "failed with new package indexes too: 404 Not Found")
         );
     }
 
@@ -350,6 +333,9 @@ mod tests {
         assert!(only_adds(adds).is_ok());
         let changes = "Inst libc6 [2.36-9] (2.43-7 Debian:testing [amd64])\nRemv gdb [13.1-3]\nInst cpio (2.13 Debian:x)\n";
         let error = only_adds(changes).unwrap_err().to_string();
-        assert!(error.contains("change 2 package(s)") && error.contains("libc6 gdb"), "{error}");
+        assert!(
+            error.contains("change 2 installed package(s)") && error.contains("libc6 gdb"),
+            "{error}"
+        );
     }
 }

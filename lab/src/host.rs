@@ -1,4 +1,4 @@
-//! containerd on this very machine, out of Debian's packages.
+//! containerd on this machine, from Debian's packages.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ impl Packages {
         let debian = Debian::new()?;
         Ok(Self {
             programs: debian.unpacked("containerd", version.suite())?.join("usr/bin"),
-            // Newer ones than Debian 12's need newer libraries.
+            // Newer versions need newer libraries than Debian 12 has.
             runc: debian.unpacked("runc", "bookworm")?.join("usr/sbin/runc"),
             busybox: debian.unpacked("busybox-static", "bookworm")?.join("bin/busybox"),
         })

@@ -1,12 +1,11 @@
-//! Container images, made without a registry or a daemon: an OCI layout in a tar archive, as `ctr
-//! images import` and `podman load` take it.
+//! Container images, built without a registry or a daemon: an OCI layout in a tar archive, for `ctr
+//! images import` and `podman load`.
 //!
 //! Times, owners and the order of files are fixed: the same files give the same bytes.
 //!
-//! Why no tool does it: buildah and docker would build the Dockerfile's first stage too, out of a
-//! registry; umoci and skopeo have to be installed, where `hack/image` needs neither root nor
-//! Debian, and would be called with as many lines as the few objects of JSON below, which the
-//! specification of OCI images fixes.
+//! Why not a tool: buildah and docker would also build the Dockerfile's first stage, from a registry;
+//! umoci and skopeo must be installed, while `hack/image` needs neither root nor Debian, and calling
+//! them would take as many lines as the few JSON objects below.
 
 use std::fs::File;
 use std::io::Write;
@@ -66,7 +65,7 @@ impl Image {
         .to_string();
         let mut entry =
             descriptor("application/vnd.oci.image.manifest.v1+json", manifest.as_bytes());
-        // containerd reads the first, podman and skopeo the second.
+        // The first is for containerd, the second for podman and skopeo.
         entry["annotations"] = json!({
             "io.containerd.image.name": self.name,
             "org.opencontainers.image.ref.name": self.name,
@@ -141,6 +140,7 @@ fn digest(content: &[u8]) -> String {
     hash.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
+/// Name of the image of all of the lab's containers and sandboxes: a static shell and the probe.
 pub const LAB: &str = "registry.invalid/lab:1";
 
 const APPLETS: &[&str] = &["sh", "sleep", "cat"];
@@ -157,11 +157,9 @@ pub fn write_lab(path: &Path, busybox: &Path, probe: &Path) -> Result<()> {
     Image { name: LAB.to_owned(), config, files }.write(path).map(|_| ())
 }
 
-/// Finds an image among the names of those that a node has loaded.
-///
-/// # Errors
-/// When the name is a short one, or of an image that would have to be pulled: a node of the lab
-/// reaches no registry.
+/// Looks an image up in those that a node has loaded, like CRI-O: containerd takes a short name for one of
+/// Docker Hub's, CRI-O finds nothing by default. What CRI-O finds, every runtime finds. Images are not
+/// pulled: a node of the lab reaches no registry.
 pub fn find(name: &str, loaded: &[String]) -> Result<()> {
     ensure!(
         is_full(name),
@@ -185,7 +183,7 @@ mod tests {
     use shipped::NAME;
 
     #[test]
-    fn a_short_name_is_nothing() {
+    fn a_short_name_is_not_found() {
         let loaded = [NAME, "docker.io/library/nri-cpu-manager:0.1.0"].map(str::to_owned);
         for short in ["nri-cpu-manager:0.1.0", "library/nri-cpu-manager:0.1.0"] {
             let error = find(short, &loaded).unwrap_err().to_string();

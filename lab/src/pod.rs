@@ -1,7 +1,5 @@
-//! Pods as a kubelet describes them to a container runtime.
-//!
-//! The formulas are the kubelet's: how milli-CPUs become shares and quotas, how the QoS class
-//! follows from requests and limits, which labels and cgroup parents go with it.
+//! Pods as a kubelet describes them to a container runtime, with the kubelet's formulas for shares, quotas,
+//! QoS class, labels and cgroup parents.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -32,8 +30,7 @@ pub struct Container {
     pub memory_request: i64,
     /// Bytes; 0 means no limit.
     pub memory_limit: i64,
-    /// The CPUs that the kubelet names for it; empty unless the kubelet's own CPU manager is
-    /// active.
+    /// The kubelet's cpuset; empty unless its own CPU manager is active.
     #[serde(default)]
     pub kubelet_cpus: String,
     /// User id of the processes.
@@ -76,8 +73,7 @@ impl Container {
         }
     }
 
-    /// The same container, as a kubelet with the static policy asks for it that has assigned it
-    /// these CPUs.
+    /// With the CPUs of a kubelet with the static policy.
     #[must_use]
     pub fn on(mut self, cpus: &str) -> Self {
         cpus.clone_into(&mut self.kubelet_cpus);
@@ -127,8 +123,7 @@ pub struct Pod {
     pub uid: String,
     pub namespace: String,
     pub containers: Vec<Container>,
-    /// Resources of the pod itself, in thousandths of a CPU; nothing if they are the sum of its
-    /// containers' requests.
+    /// Pod-level resources in milli-CPUs.
     #[serde(default)]
     pub budget: Option<i64>,
     /// Annotations that its author wrote.
@@ -146,8 +141,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// A pod in the namespace `default`. Its uid follows from the name, so that runs can be
-    /// compared.
+    /// In the namespace `default`. The uid follows from the name, so that runs can be compared.
     #[must_use]
     pub fn new(name: &str, containers: impl IntoIterator<Item = Container>) -> Self {
         Self {
@@ -251,8 +245,7 @@ impl Pod {
         }
     }
 
-    /// The sandbox: the host's network (the lab installs no network plugins), everything else the
-    /// pod's own.
+    /// With the host's network, because the lab has no network plugins.
     #[must_use]
     pub fn sandbox(&self) -> wire::PodSandboxConfig {
         let overhead = if self.overhead == 0 {
@@ -357,8 +350,7 @@ pub fn shares(milli: i64) -> i64 {
     (milli * 1024 / 1000).clamp(2, 262_144)
 }
 
-/// The quota of a limit, in microseconds a period: at least one millisecond; 0 (unset) without a
-/// limit.
+/// The kubelet's formula in microseconds per period: at least one millisecond, 0 (unset) without a limit.
 #[must_use]
 pub fn quota(milli: i64) -> i64 {
     if milli == 0 { 0 } else { (milli * CPU_PERIOD / 1000).max(1000) }

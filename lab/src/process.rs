@@ -1,4 +1,4 @@
-//! Processes by their id: looking at them, and ending those that the lab started.
+//! Processes by their id: their state, and the end of those that the lab started.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,8 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use nri_cpu_manager::cpuset::CpuSet;
 
-/// Sends a signal; a process that is gone already is fine. No process has the id 0, which would
-/// mean the sender's own group.
+/// A process that has ended is not an error. Pid 0 would mean the own process group and is ignored.
 pub fn signal(pid: u32, signal: Signal) {
     if let Ok(pid @ 1..) = i32::try_from(pid) {
         let _ = kill(Pid::from_raw(pid), signal);
@@ -19,9 +18,6 @@ pub fn signal(pid: u32, signal: Signal) {
 }
 
 /// Sends `first` to a child and waits for its end; SIGKILL follows after `patience`.
-///
-/// # Errors
-/// When its end cannot be observed.
 pub fn end(child: &mut Child, first: Signal, patience: Duration) -> Result<ExitStatus> {
     signal(child.id(), first);
     let deadline = Instant::now() + patience;
@@ -66,27 +62,30 @@ pub fn parent(pid: u32) -> Option<u32> {
 pub fn allowed(pid: u32) -> Result<CpuSet> {
     let list =
         status_field(pid, "Cpus_allowed_list").with_context(|| format!("process {pid} is gone"))?;
-    list.parse().with_context(|| format!("process {pid} has a strange Cpus_allowed_list"))
+    list.parse().with_context(|| format!("unexpected Cpus_allowed_list of process {pid}"))
 }
 
-/// Where these threads may run, which must be the same CPUs for all of them; one that has ended
-/// runs nowhere. They are read again while the plugin may be changing one after the other.
+/// Where all these threads may run; ended threads do not count. Reads again while they differ, because the
+/// plugin may be changing them. The error names a thread of each kind.
 pub fn allowed_together(threads: impl Fn() -> Result<Vec<u32>>) -> Result<CpuSet> {
     let deadline = Instant::now() + Duration::from_secs(1);
     loop {
-        let mut found: BTreeMap<String, u32> = BTreeMap::new();
+        let mut threads_by_list: BTreeMap<String, u32> = BTreeMap::new();
         for thread in threads()? {
-            found.extend(status_field(thread, "Cpus_allowed_list").map(|list| (list, thread)));
+            threads_by_list
+                .extend(status_field(thread, "Cpus_allowed_list").map(|list| (list, thread)));
         }
-        if found.len() > 1 && Instant::now() < deadline {
+        if threads_by_list.len() > 1 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
             continue;
         }
-        if found.len() > 1 {
-            bail!("its threads may run on different CPUs (and one of each): {found:?}");
+        if threads_by_list.len() > 1 {
+            bail!(
+                "its threads may run on different CPUs (one thread of each): {threads_by_list:?}"
+            );
         }
-        let (list, _) = found.pop_first().context("its processes are gone")?;
-        return list.parse().with_context(|| format!("a strange Cpus_allowed_list: {list}"));
+        let (list, _) = threads_by_list.pop_first().context("its processes are gone")?;
+        return list.parse().with_context(|| format!("unexpected Cpus_allowed_list: {list}"));
     }
 }
 
@@ -109,7 +108,7 @@ pub fn environment(pid: u32, prefix: &str) -> Result<Vec<String>> {
 pub fn resident_kib(pid: u32) -> Result<u64> {
     let text = status_field(pid, "VmRSS").with_context(|| format!("process {pid} is gone"))?;
     let Some(Ok(number)) = text.split_whitespace().next().map(str::parse) else {
-        bail!("process {pid} has a strange VmRSS: {text}");
+        bail!("unexpected VmRSS of process {pid}: {text}");
     };
     Ok(number)
 }
@@ -128,11 +127,11 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn one_thread_elsewhere_is_seen() {
+    fn a_thread_with_another_affinity_is_found() {
         let own = u32::try_from(gettid().as_raw()).unwrap();
         let own_list = allowed(own).unwrap();
         assert_eq!(allowed_together(|| Ok(vec![own, own])).unwrap(), own_list);
-        // No such number is given to a thread.
+        // Not a valid thread id.
         assert!(allowed_together(|| Ok(vec![u32::MAX])).is_err());
 
         let (sender, receiver) = mpsc::channel();

@@ -1,4 +1,4 @@
-//! How a process in a container is confined, in the kernel's own words.
+//! The confinement of a process, as reported by the kernel.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -29,17 +29,18 @@ pub struct Confinement {
 impl Confinement {
     pub fn of(pid: u32) -> Result<Self> {
         let field = |name: &str| {
-            status_field(pid, name).with_context(|| format!("process {pid} tells no {name}"))
+            status_field(pid, name)
+                .with_context(|| format!("no {name} in the status of process {pid}"))
         };
         let bits = |name: &str| -> Result<u64> {
-            u64::from_str_radix(&field(name)?, 16).with_context(|| format!("{name} is strange"))
+            u64::from_str_radix(&field(name)?, 16).with_context(|| format!("unexpected {name}"))
         };
         // Real, effective, saved and file system user.
         let users = field("Uid")?;
         let user = users.split_whitespace().nth(1).and_then(|user| user.parse().ok());
         let cgroups = format!("/proc/{pid}/root/sys/fs/cgroup");
         let cgroups =
-            fs::metadata(&cgroups).with_context(|| format!("{cgroups} cannot be looked at"))?;
+            fs::metadata(&cgroups).with_context(|| format!("cannot read the mode of {cgroups}"))?;
         let namespace = |of: &str| {
             let path = format!("/proc/{of}/ns/cgroup");
             fs::read_link(&path).with_context(|| format!("cannot read {path}"))
@@ -47,11 +48,11 @@ impl Confinement {
         let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo"))
             .with_context(|| format!("cannot read the mounts of process {pid}"))?;
         Ok(Self {
-            user: user.context("a process has a user")?,
+            user: user.context("unexpected Uid")?,
             capabilities: bits("CapEff")?,
             bounding: bits("CapBnd")?,
             no_new_privileges: field("NoNewPrivs")? == "1",
-            seccomp: field("Seccomp")?.parse().context("the seccomp mode is a number")?,
+            seccomp: field("Seccomp")?.parse().context("unexpected Seccomp")?,
             cgroup_mode: cgroups.permissions().mode() & 0o7777,
             cgroup_namespace: namespace(&pid.to_string())? != namespace("self")?,
             writable: mounts.lines().filter_map(writable).collect(),
@@ -71,11 +72,8 @@ fn writable(line: &str) -> Option<String> {
     (!read_only && !everywhere).then(|| point.to_owned())
 }
 
-/// Whether nothing can be made in a directory that a process sees, because its file system is
-/// read-only there. The test tries it with all other rights.
-///
-/// # Errors
-/// When it fails for another reason.
+/// Whether a directory is read-only in the mount namespace of a process. Tried with full privileges, so
+/// that only the file system counts.
 pub fn refuses_writes(pid: u32, directory: &str) -> Result<bool> {
     let path = format!("/proc/{pid}/root{directory}/lab-was-here");
     match fs::create_dir(&path) {
@@ -93,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn read_only_is_said_by_the_mount_or_the_file_system() {
+    fn mount_or_file_system_can_be_read_only() {
         let point = |line: &str| writable(line);
         let line = |point: &str, options: &str, super_options: &str| {
             format!("1 2 0:3 / {point} {options} shared:1 - ext4 /dev/vda {super_options}")

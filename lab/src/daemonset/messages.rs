@@ -1,4 +1,4 @@
-//! What a kubelet makes of a pod's manifest in the runtime's language.
+//! CRI messages for a pod's manifest, like a kubelet's.
 
 use std::path::Path;
 
@@ -12,8 +12,7 @@ use crate::pod::{self, Pod};
 
 const NODE_NAME: &str = "lab";
 
-/// What the kubelet hides from containers of `/proc` and `/sys`, and what it makes read-only,
-/// unless they are privileged.
+/// Paths that the kubelet masks, or makes read-only, in unprivileged containers.
 const MASKED: [&str; 12] = [
     "/proc/asound",
     "/proc/acpi",
@@ -45,7 +44,7 @@ pub(super) fn pod(manifests: &Manifests, driver: Driver) -> Result<Pod> {
 
 fn resources(container: &ContainerSpec) -> Result<pod::Container> {
     let (requests, limits) = (&container.resources.requests, &container.resources.limits);
-    // What is only limited is requested to the same amount.
+    // A request defaults to the limit.
     let or = |request: i64, limit: i64| if request == 0 { limit } else { request };
     let (cpu_limit, memory_limit) = (limits.milli_cpu()?, limits.memory()?);
     Ok(pod::Container {
@@ -93,7 +92,7 @@ fn variable(variable: &Variable) -> Result<wire::KeyValue> {
         None => variable.value.clone(),
         Some(from) if from.field_ref.field_path == "spec.nodeName" => NODE_NAME.to_owned(),
         Some(from) => {
-            bail!("the lab's kubelet does not know the field {}", from.field_ref.field_path)
+            bail!("the lab's kubelet does not support the field {}", from.field_ref.field_path)
         }
     };
     Ok(wire::KeyValue { key: variable.name.clone(), value })

@@ -1,4 +1,4 @@
-//! Which mirror the host's own apt uses: read from its source lists, in both of their formats.
+//! The mirror of the host's apt, from its source lists in both formats.
 
 use std::fs;
 use std::path::Path;
@@ -8,11 +8,7 @@ use anyhow::{Context, Result};
 /// The URI of Debian's main packages.
 pub(super) fn mirror(etc_apt: &Path) -> Result<String> {
     find(etc_apt, is_release).with_context(|| {
-        format!(
-            "{} names no mirror of Debian, so the lab does not know where to get Debian's packages from. \
-             Add one as sources.list(5) says.",
-            etc_apt.display()
-        )
+        format!("no Debian mirror in {}: add one (see sources.list(5))", etc_apt.display())
     })
 }
 
@@ -59,14 +55,14 @@ fn stanza(text: &str, wanted: impl Fn(&str) -> bool) -> Option<String> {
         };
         let enabled = field("Enabled").is_none_or(|value| value != "no");
         let suites = field("Suites")?;
-        (enabled && suites.split_whitespace().any(&wanted))
-            .then(|| field("URIs")?.split_whitespace().next().map(str::to_owned))
-            .flatten()
+        if !enabled || !suites.split_whitespace().any(&wanted) {
+            return None;
+        }
+        field("URIs")?.split_whitespace().next().map(str::to_owned)
     })
 }
 
-/// Updates and security fixes may come from elsewhere; the other suites lie beside the release
-/// itself.
+/// Not updates and security fixes, which may be on another mirror.
 fn is_release(suite: &str) -> bool {
     ["bookworm", "trixie", "forky", "sid", "stable", "oldstable", "testing", "unstable"]
         .contains(&suite)

@@ -206,7 +206,7 @@ impl Script {
 
     fn compare(&mut self, since: ViewId, counts: impl Fn(CpuSet) -> bool + 'static) -> ViewId {
         self.view_with_history(move |now, views| {
-            let before = views.get(since.0).ok_or("there are too few readings")?;
+            let before = views.get(since.0).ok_or("no such view")?;
             for container in &before.containers {
                 let same = now
                     .containers

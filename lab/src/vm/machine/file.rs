@@ -151,12 +151,14 @@ impl File {
         machine.check_numbering()?;
         let all: CpuSet = (0..total).filter_map(|cpu| CpuSet::of(cpu).ok()).collect();
         for (number, node) in self.nodes.iter().enumerate() {
-            let wrong = |what: String| Fault("nodes", format!("node {number}: {what}"));
             let cpus = cpus("nodes", &node.cpus)?;
-            machine.nodes.push(MachineNode { cpus, memory: node.memory.unwrap_or(share) });
-            if machine.nodes.iter().rev().skip(1).any(|other| !other.cpus.is_disjoint(&cpus)) {
-                return Err(wrong(format!("{} overlap another node", wording::cpus(cpus))));
+            let taken = machine.nodes.iter().map(|other| other.cpus).collect::<CpuSet>() & cpus;
+            if !taken.is_empty() {
+                let are = wording::agree(taken, "is", "are");
+                let what = format!("{} {are} also in another node", wording::cpus(taken));
+                return Err(Fault("nodes", format!("node {number}: {what}")));
             }
+            machine.nodes.push(MachineNode { cpus, memory: node.memory.unwrap_or(share) });
         }
         machine.check_nodes(all)?;
         machine.check_distances()?;
@@ -285,7 +287,7 @@ mod tests {
         let nodes =
             |first: &str| format!("about: a\ncores: 4\nnodes:\n  - cpus: {first}\n  - cpus: 2-3\n");
         check(&nodes("0"), "line 3: nodes: CPU 1 is in no node");
-        check(&nodes("0-2"), "line 3: nodes: node 1: CPUs 2-3 overlap another");
+        check(&nodes("0-2"), "line 3: nodes: node 1: CPU 2 is also in another");
         check(&nodes("0-1,9"), "line 3: nodes: no CPU 9 in this machine");
         check(
             &format!("{}distances: [[10, 12]]\n", nodes("0-1")),

@@ -53,7 +53,8 @@ impl Binaries {
     }
 }
 
-/// The directory of this crate's programs, which cargo built together with the running program or test.
+/// The directory of this crate's programs, which cargo built together with the running program or
+/// test.
 fn program_directory() -> Result<PathBuf> {
     let this = std::env::current_exe().context("cannot find the path of this program")?;
     let directory = this.ancestors().skip(1).find(|directory| !directory.ends_with("deps"));

@@ -13,7 +13,7 @@ use nri_cpu_manager::cpuset::CpuSet;
 use crate::{cgroup, command, process};
 
 /// Mount point of the reports in containers.
-pub const OUT: &str = "/out";
+pub(crate) const OUT: &str = "/out";
 
 /// An always busy process, in a pod or in its own cgroup on the host.
 #[derive(Debug)]
@@ -61,8 +61,12 @@ impl Busy {
         Self { name: name.to_owned(), pid: child.id(), record, child: Some(child) }.begun()
     }
 
+    /// When it last ran on a CPU, in CLOCK_MONOTONIC's nanoseconds; 0 for never.
+    pub fn last_run(&self, cpu: usize) -> u64 {
+        times(&self.record).get(cpu).copied().unwrap_or(0)
+    }
+
     /// The CPUs it runs on during `window`.
-    #[must_use]
     pub fn runs_on(&self, window: Duration) -> CpuSet {
         let before = times(&self.record);
         std::thread::sleep(window);

@@ -10,7 +10,6 @@ use sha2::{Digest, Sha256};
 use crate::files;
 
 /// The repository this crate was built from.
-#[must_use]
 pub fn repository() -> PathBuf {
     let lab = Path::new(env!("CARGO_MANIFEST_DIR"));
     lab.parent().unwrap_or(lab).to_path_buf()
@@ -23,7 +22,6 @@ pub fn directory(name: &str) -> Result<PathBuf> {
 }
 
 /// A name that identifies this content.
-#[must_use]
 pub fn fingerprint(content: &[u8]) -> String {
     Sha256::digest(content).iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
@@ -34,8 +32,8 @@ pub struct Lock(
     #[allow(dead_code, reason = "held, never read: dropping it releases the lock")] Flock<fs::File>,
 );
 
-/// Waits for a lock of this copy of the repository. It is released when the value is dropped or the process
-/// ends.
+/// Waits for a lock of this copy of the repository. It is released when the value is dropped or the
+/// process ends.
 pub fn lock(name: &str) -> Result<Lock> {
     lock_file(&directory("locks")?.join(name))
 }
@@ -59,8 +57,8 @@ fn hold(path: &Path, kind: FlockArg) -> Result<Lock> {
     }
 }
 
-/// Creates `path` once. `make` writes a temporary file or directory next to it, which is renamed when it is
-/// complete, so that an interrupted run leaves nothing partial.
+/// Creates `path` once. `make` writes a temporary file or directory next to it, which is renamed
+/// when it is complete, so that an interrupted run leaves nothing partial.
 pub fn once(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if path.exists() {
         return Ok(());

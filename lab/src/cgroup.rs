@@ -41,7 +41,6 @@ pub enum Driver {
 
 impl Driver {
     /// As in the kubelet's configuration.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Cgroupfs => "cgroupfs",
@@ -52,7 +51,6 @@ impl Driver {
 
 const CLASSES: [&str; 3] = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
 
-#[must_use]
 pub fn is_v2() -> bool {
     Path::new(ROOT).join("cgroup.controllers").exists()
 }
@@ -75,9 +73,9 @@ pub fn prepare(driver: Driver) -> Result<()> {
 
 /// Creates an empty cgroup with a CPU limit, permanently.
 ///
-/// Linux patches a jump in the running scheduler when the first cgroup gets a CPU limit and when the
-/// last one loses it (`cfs_bandwidth_used`). Emulated processors can crash on that, so it happens
-/// only once, early.
+/// Linux patches a jump in the running scheduler when the first cgroup gets a CPU limit and when
+/// the last one loses it (`cfs_bandwidth_used`). Emulated processors can crash on that, so it
+/// happens only once, early.
 pub fn keep_a_limit() -> Result<()> {
     let root = Path::new(ROOT);
     write_value(&root.join("cgroup.subtree_control"), "+cpu")?;
@@ -145,8 +143,8 @@ fn cpu_quota(quota: i64) -> String {
     format!("CPUQuota={}%", quota * 100 / CPU_PERIOD)
 }
 
-/// Rewrites the cgroups of QoS classes as systemd does at any time, which clears the CPUs of a class
-/// without processes.
+/// Rewrites the cgroups of QoS classes as systemd does at any time, which clears the CPUs of a
+/// class without processes.
 pub fn realise_classes(driver: Driver) -> Result<()> {
     match driver {
         Driver::Cgroupfs => {
@@ -220,8 +218,8 @@ pub fn add_service(name: &str) -> Result<PathBuf> {
     add(&format!("system.slice/{name}"))
 }
 
-/// The directory of a process's cgroup. `controller` selects the hierarchy of cgroup v1; it is empty
-/// for v2.
+/// The directory of a process's cgroup. `controller` selects the hierarchy of cgroup v1; it is
+/// empty for v2.
 pub fn of_process(pid: u32, controller: &str) -> Result<PathBuf> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup"))
         .with_context(|| format!("process {pid} is gone"))?;

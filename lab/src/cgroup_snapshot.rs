@@ -82,7 +82,6 @@ impl CgroupSnapshot {
         Ok(())
     }
 
-    #[must_use]
     pub fn differences<'a>(&'a self, after: &'a Self) -> Vec<Difference<'a>> {
         let mut differences = Vec::new();
         for (path, group) in &self.0 {
@@ -129,7 +128,6 @@ impl CgroupContent {
     }
 
     /// What a file content; empty where it is not there.
-    #[must_use]
     pub fn value(&self, file: &str) -> &str {
         self.content.get(file).map_or("", String::as_str)
     }

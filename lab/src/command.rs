@@ -68,7 +68,6 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 }
 
 /// The last `count` lines of a text.
-#[must_use]
 pub fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.trim_end().lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")

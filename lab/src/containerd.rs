@@ -32,8 +32,9 @@ pub struct ContainerdSetup {
     /// Sockets and state; a short path, because the names of sockets are limited. Removed at the
     /// end.
     pub run: PathBuf,
-    /// Stands for the node's root directory: `/` in a virtual machine, a directory in `run` on the host.
-    /// NRI's socket and plugins and containerd's configuration are at their default paths below it.
+    /// Stands for the node's root directory: `/` in a virtual machine, a directory in `run` on the
+    /// host. NRI's socket and plugins and containerd's configuration are at their default paths
+    /// below it.
     pub root: PathBuf,
     /// `overlayfs`, or `native` where overlays cannot be stacked.
     pub snapshotter: &'static str,
@@ -72,8 +73,8 @@ impl Containerd {
         Ok(containerd)
     }
 
-    /// Restarts without NRI in the configuration, which is containerd 1.7's default. From then on the
-    /// lab does not wait for NRI's socket.
+    /// Restarts without NRI in the configuration, which is containerd 1.7's default. From then on
+    /// the lab does not wait for NRI's socket.
     pub fn restart_without_nri(&mut self) -> Result<()> {
         self.nri = false;
         self.configure(&config::without_nri(&self.setup))?;
@@ -84,28 +85,23 @@ impl Containerd {
         files::write(&self.config_path(), text)
     }
 
-    #[must_use]
     pub fn config_path(&self) -> PathBuf {
         self.setup.root.join("etc/containerd/config.toml")
     }
 
-    #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
         self.setup.programs.join(name)
     }
 
     /// Stands for the node's root directory.
-    #[must_use]
     pub fn root(&self) -> &Path {
         &self.setup.root
     }
 
-    #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.setup.run.join("containerd.sock")
     }
 
-    #[must_use]
     pub fn nri_socket(&self) -> PathBuf {
         self.setup.root.join("var/run/nri/nri.sock")
     }
@@ -146,12 +142,10 @@ impl Containerd {
     }
 
     /// The bundle that the runtime hands to a container's shim.
-    #[must_use]
     pub fn bundle(&self, container: &str) -> PathBuf {
         self.setup.run.join("state/io.containerd.runtime.v2.task/k8s.io").join(container)
     }
 
-    #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
@@ -225,7 +219,6 @@ impl Containerd {
         Ok(())
     }
 
-    #[must_use]
     pub fn log_path(&self) -> PathBuf {
         self.setup.run.join("containerd.log")
     }

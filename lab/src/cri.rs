@@ -80,7 +80,8 @@ impl Cri {
     // In-place resize.
     rpc!(update_container_resources, UpdateContainerResourcesRequest -> UpdateContainerResourcesResponse);
 
-    /// Sends the pod's resources. False if the runtime does not know this call: older versions do not.
+    /// Sends the pod's resources. False if the runtime does not know this call: older versions do
+    /// not.
     pub fn update_pod_sandbox_resources(
         &self,
         request: wire::UpdatePodSandboxResourcesRequest,

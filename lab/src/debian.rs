@@ -1,7 +1,7 @@
 //! Debian packages: installed on the host where needed, unpacked into the cache otherwise.
 //!
-//! Uses a private apt directory. The host's package sources are read for the mirror, and never changed.
-//! Signatures are checked with the keyring of the Debian host.
+//! Uses a private apt directory. The host's package sources are read for the mirror, and never
+//! changed. Signatures are checked with the keyring of the Debian host.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -130,7 +130,6 @@ impl Debian {
     }
 
     /// An apt source line for a suite.
-    #[must_use]
     pub fn source(&self, suite: &str) -> String {
         // The Release file of a testing suite may be expired; its signature is still checked.
         let valid = if suite == "forky" { " check-valid-until=no" } else { "" };
@@ -201,8 +200,8 @@ impl Debian {
         })
     }
 
-    /// apt-get with all its files redirected. Options come after the host's configuration, so that a
-    /// proxy set there is used.
+    /// apt-get with all its files redirected. Options come after the host's configuration, so that
+    /// a proxy set there is used.
     fn apt(&self, program: &str, purpose: Purpose) -> Command {
         let mut command = Command::new(program);
         let at = |name: &str| self.apt.join(name).display().to_string();

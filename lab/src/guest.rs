@@ -1,4 +1,5 @@
-//! The lab's program inside a virtual machine: does an init system's setup, plays the steps, reports.
+//! The lab's program inside a virtual machine: does an init system's setup, plays the steps,
+//! reports.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufReader, Write};
@@ -34,8 +35,8 @@ const CGROUP_OPTIONS: &str = "nsdelegate,memory_recursiveprot";
 /// A step that takes longer is reported with what it waits for.
 const LONG: Duration = Duration::from_secs(90);
 
-/// Plays the job. Only in a guest: it mounts file systems over `/run`, `/tmp` and others. Failures of
-/// the job are reported to the host; an error means that the host cannot be reached.
+/// Plays the job. Only in a guest: it mounts file systems over `/run`, `/tmp` and others. Failures
+/// of the job are reported to the host; an error means that the host cannot be reached.
 pub fn main() -> Result<()> {
     let host = HostLine(Mutex::new(open_line(REPORTS)?));
     match play(&host) {
@@ -153,7 +154,8 @@ fn set_up() -> Result<()> {
     Ok(())
 }
 
-/// systemd as the init process has mounted it, and the kernel ignores options that it does not know.
+/// systemd as the init process has mounted it, and the kernel ignores options that it does not
+/// know.
 fn check_cgroup_options() -> Result<()> {
     let mounts = fs::read_to_string("/proc/mounts").context("cannot read the list of mounts")?;
     let mut lines = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());

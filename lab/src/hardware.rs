@@ -32,8 +32,8 @@ pub struct HardwareNode {
 }
 
 impl Hardware {
-    /// `sys` is usually `/sys`. What Linux does not report is missing, such as the L3 in many virtual
-    /// machines.
+    /// `sys` is usually `/sys`. What Linux does not report is missing, such as the L3 in many
+    /// virtual machines.
     pub fn read(sys: &Path) -> Result<Self> {
         let cpus = sys.join("devices/system/cpu");
         let nodes = sys.join("devices/system/node");
@@ -54,7 +54,6 @@ impl Hardware {
         })
     }
 
-    #[must_use]
     pub fn of(topology: &Topology) -> Self {
         let sets = |domains: &[Domain]| {
             let mut sets: Vec<CpuSet> = domains.iter().map(|domain| domain.cpus).collect();

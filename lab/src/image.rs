@@ -3,9 +3,9 @@
 //!
 //! Times, owners and the order of files are fixed: the same files give the same bytes.
 //!
-//! Why not a tool: buildah and docker would also build the Dockerfile's first stage, from a registry;
-//! umoci and skopeo must be installed, while `hack/image` needs neither root nor Debian, and calling
-//! them would take as many lines as the few JSON objects below.
+//! Why not a tool: buildah and docker would also build the Dockerfile's first stage, from a
+//! registry; umoci and skopeo must be installed, while `hack/image` needs neither root nor Debian,
+//! and calling them would take as many lines as the few JSON objects below.
 
 use std::fs::File;
 use std::io::Write;
@@ -157,9 +157,9 @@ pub fn write_lab(path: &Path, busybox: &Path, probe: &Path) -> Result<()> {
     Image { name: LAB.to_owned(), config, files }.write(path).map(|_| ())
 }
 
-/// Looks an image up in those that a node has loaded, like CRI-O: containerd takes a short name for one of
-/// Docker Hub's, CRI-O finds nothing by default. What CRI-O finds, every runtime finds. Images are not
-/// pulled: a node of the lab reaches no registry.
+/// Looks an image up in those that a node has loaded, like CRI-O: containerd takes a short name for
+/// one of Docker Hub's, CRI-O finds nothing by default. What CRI-O finds, every runtime finds.
+/// Images are not pulled: a node of the lab reaches no registry.
 pub fn find(name: &str, loaded: &[String]) -> Result<()> {
     ensure!(
         is_full(name),

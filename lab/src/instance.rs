@@ -59,8 +59,8 @@ pub trait Instance: Debug {
         self.wait_for_synchronisation(node, 1, SYNCHRONISED).map(|_| ())
     }
 
-    /// Waits until it has synchronised with the runtime `count` times since its last start. A launched
-    /// plugin has done so before the runtime is ready.
+    /// Waits until it has synchronised with the runtime `count` times since its last start. A
+    /// launched plugin has done so before the runtime is ready.
     fn wait_for_synchronisation(
         &mut self,
         node: &Node,

@@ -169,8 +169,8 @@ impl Kubelet {
         cgroup::remove_pod(&running.pod)
     }
 
-    /// Starts pods at the same time: each container is created while earlier ones are being started.
-    /// Returns all pods that exist now, also on failure.
+    /// Starts pods at the same time: each container is created while earlier ones are being
+    /// started. Returns all pods that exist now, also on failure.
     pub fn run_together(&self, pods: &[Pod], attempt: u32) -> (Vec<RunningPod>, Result<()>) {
         let mut running = Vec::new();
         for pod in pods {

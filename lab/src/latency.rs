@@ -1,5 +1,5 @@
-//! `hack/bench-latency`: how the time to create and start an exclusive container depends on the number
-//! of shared ones, without the plugin and with each exclusivity mechanism.
+//! `hack/bench-latency`: how the time to create and start an exclusive container depends on the
+//! number of shared ones, without the plugin and with each exclusivity mechanism.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

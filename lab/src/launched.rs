@@ -30,8 +30,8 @@ pub struct Launched {
 }
 
 impl Launched {
-    /// Installs the plugin and its configuration below the root directory of a runtime, which launches
-    /// it at its next start. Removes the state in `state`.
+    /// Installs the plugin and its configuration below the root directory of a runtime, which
+    /// launches it at its next start. Removes the state in `state`.
     pub fn install(root: &Path, executable: &[u8], config: &str, state: &Path) -> Result<Self> {
         let launched = Self {
             executable: root.join("opt/nri/plugins/90-cpu-manager"),

@@ -1,4 +1,5 @@
-//! The lab: containerd on this host and on virtual machines, for the demo and tests of nri-cpu-manager.
+//! The lab: containerd on this host and on virtual machines, for the demo and tests of
+//! nri-cpu-manager.
 //!
 //! | module | what |
 //! |---|---|

@@ -114,8 +114,8 @@ impl Node {
         self.kubelet.stop_container(&stopped.id)
     }
 
-    /// As [`stop`](Self::stop), but the process ends by itself. Like a kubelet, waits until the runtime
-    /// reports the exit.
+    /// As [`stop`](Self::stop), but the process ends by itself. Like a kubelet, waits until the
+    /// runtime reports the exit.
     pub fn end(&mut self, pod: &str, container: &str) -> Result<()> {
         let ended = self.take(pod, container)?;
         process::signal(ended.pid, Signal::SIGKILL);
@@ -162,7 +162,6 @@ impl Node {
         Ok(())
     }
 
-    #[must_use]
     pub fn busy(&self) -> &[Busy] {
         &self.busy
     }
@@ -212,24 +211,20 @@ impl Node {
     }
 
     /// Files of this node that are not the runtime's.
-    #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    #[must_use]
     pub fn driver(&self) -> Driver {
         self.driver
     }
 
     /// Invalid once the runtime is restarted.
-    #[must_use]
     pub fn kubelet(&self) -> &Kubelet {
         &self.kubelet
     }
 
     /// The pods that were started, in their order.
-    #[must_use]
     pub fn pods(&self) -> &[RunningPod] {
         &self.pods
     }
@@ -305,7 +300,6 @@ impl Node {
         Ok(())
     }
 
-    #[must_use]
     pub fn containerd(&self) -> &Containerd {
         &self.containerd
     }

@@ -86,8 +86,8 @@ fn read_all(members: &[Member]) -> Vec<Option<CpuSet>> {
     members.iter().map(read).collect()
 }
 
-/// Containers are read one after the other, so two readings need not belong to the same moment. They do
-/// if one container has the same value before and after the other's reading.
+/// Containers are read one after the other, so two readings need not belong to the same moment.
+/// They do if one container has the same value before and after the other's reading.
 fn met(members: &[Member], before: &[Option<CpuSet>], now: &[Option<CpuSet>]) -> Option<String> {
     let owners = members.iter().enumerate().filter(|(_, member)| member.exclusive);
     for (at, owner) in owners {

@@ -12,7 +12,6 @@ use nri_cpu_manager::wording;
 
 use crate::view::{ContainerView, View};
 
-#[must_use]
 pub fn draw(view: &View, topology: &Topology, reserved: CpuSet, colour: bool) -> String {
     let exclusive: Vec<Tenant> = view
         .containers
@@ -34,7 +33,6 @@ pub fn draw(view: &View, topology: &Topology, reserved: CpuSet, colour: bool) ->
 }
 
 /// Says whether processes and decisions agree, and where they do not.
-#[must_use]
 pub fn verdict(view: &View) -> String {
     let wrong = view.disagreements();
     if wrong.is_empty() {

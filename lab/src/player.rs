@@ -48,19 +48,16 @@ pub struct Player<'a> {
 
 impl<'a> Player<'a> {
     /// `report` receives progress.
-    #[must_use]
     pub fn new(node: &'a mut Node, shipped: &'a Shipped, report: &'a mut dyn FnMut(&str)) -> Self {
         Self { node, shipped, plugin: None, report }
     }
 
     /// Over all starts.
-    #[must_use]
     pub fn plugin_log(&self) -> String {
         self.plugin.as_ref().map_or_else(String::new, |plugin| plugin.log())
     }
 
     /// Of the runtime, and of the plugin if it logs to a file.
-    #[must_use]
     pub fn logs(&self) -> Vec<PathBuf> {
         let plugin = self.plugin.as_ref().and_then(|plugin| plugin.files().log_path());
         let plugin = plugin.map(Path::to_path_buf);

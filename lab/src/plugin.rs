@@ -41,7 +41,6 @@ impl PluginSetup {
     }
 
     /// Over all starts.
-    #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
@@ -149,12 +148,10 @@ impl Plugin {
         process::end(&mut self.child, signal, Duration::from_secs(10))
     }
 
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    #[must_use]
     pub fn files(&self) -> &PluginFiles {
         &self.files
     }
@@ -162,12 +159,10 @@ impl Plugin {
 
 impl PluginFiles {
     /// Without a log file if it logs to the system's log.
-    #[must_use]
     pub fn at(log: Option<PathBuf>, state: PathBuf) -> Self {
         Self { log, start: 0, state }
     }
 
-    #[must_use]
     pub fn log_path(&self) -> Option<&Path> {
         self.log.as_deref()
     }
@@ -178,13 +173,11 @@ impl PluginFiles {
     }
 
     /// Since this start.
-    #[must_use]
     pub fn log(&self) -> String {
         let text = self.log_path().and_then(|log| fs::read_to_string(log).ok()).unwrap_or_default();
         text.get(self.start..).unwrap_or_default().to_owned()
     }
 
-    #[must_use]
     pub fn synchronisations(&self) -> usize {
         self.log().matches(READY).count()
     }

@@ -1,5 +1,5 @@
-//! Pods as a kubelet describes them to a container runtime, with the kubelet's formulas for shares, quotas,
-//! QoS class, labels and cgroup parents.
+//! Pods as a kubelet describes them to a container runtime, with the kubelet's formulas for shares,
+//! quotas, QoS class, labels and cgroup parents.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -31,10 +31,8 @@ pub struct Container {
     /// Bytes; 0 means no limit.
     pub memory_limit: i64,
     /// The kubelet's cpuset; empty unless its own CPU manager is active.
-    #[serde(default)]
     pub kubelet_cpus: String,
     /// User id of the processes.
-    #[serde(default)]
     pub user: i64,
     /// Empty for the entry point of the image.
     pub command: Vec<String>,
@@ -46,19 +44,16 @@ const MIB: i64 = 1 << 20;
 
 impl Container {
     /// Requests and limits of `milli` milli-CPUs and 64 MiB.
-    #[must_use]
     pub fn guaranteed(name: &str, milli: i64) -> Self {
         Self { cpu_limit: milli, memory_limit: 64 * MIB, ..Self::burstable(name, milli) }
     }
 
     /// Requests of `milli` milli-CPUs and 64 MiB, no limits.
-    #[must_use]
     pub fn burstable(name: &str, milli: i64) -> Self {
         Self { cpu_request: milli, memory_request: 64 * MIB, ..Self::best_effort(name) }
     }
 
     /// No requests and no limits.
-    #[must_use]
     pub fn best_effort(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -74,28 +69,18 @@ impl Container {
     }
 
     /// With the CPUs of a kubelet with the static policy.
-    #[must_use]
     pub fn on(mut self, cpus: &str) -> Self {
         cpus.clone_into(&mut self.kubelet_cpus);
         self
     }
 
     /// The same container, running `command`.
-    #[must_use]
     pub fn running<S: Into<String>>(mut self, command: impl IntoIterator<Item = S>) -> Self {
         self.command = command.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The same container with a directory of the host in it.
-    #[must_use]
-    pub fn mounting(mut self, host: impl Into<String>, container: impl Into<String>) -> Self {
-        self.mounts.push((host.into(), container.into()));
-        self
-    }
-
     /// The resources that the kubelet sends to the runtime.
-    #[must_use]
     pub fn resources(&self, qos: Qos, node_memory: i64) -> wire::LinuxContainerResources {
         let exclusive = qos == Qos::Guaranteed && self.cpu_limit % 1000 == 0;
         let lifted = exclusive && !self.kubelet_cpus.is_empty();
@@ -124,17 +109,14 @@ pub struct Pod {
     pub namespace: String,
     pub containers: Vec<Container>,
     /// Pod-level resources in milli-CPUs.
-    #[serde(default)]
     pub budget: Option<i64>,
     /// Annotations that its author wrote.
-    #[serde(default)]
     pub annotations: BTreeMap<String, String>,
     /// Milli-CPUs; 0 means none.
     pub overhead: i64,
     /// Whether its containers see the host's processes.
     pub host_pid: bool,
     /// A static pod: from a file on the node, not from the API server.
-    #[serde(default)]
     pub is_static: bool,
     /// The node's cgroup driver.
     pub driver: Driver,
@@ -142,7 +124,6 @@ pub struct Pod {
 
 impl Pod {
     /// In the namespace `default`. The uid follows from the name, so that runs can be compared.
-    #[must_use]
     pub fn new(name: &str, containers: impl IntoIterator<Item = Container>) -> Self {
         Self {
             name: name.to_owned(),
@@ -159,28 +140,24 @@ impl Pod {
     }
 
     /// Sets pod-level resources, in milli-CPUs.
-    #[must_use]
     pub fn within(mut self, milli: i64) -> Self {
         self.budget = Some(milli);
         self
     }
 
     /// Adds a pod annotation of the plugin.
-    #[must_use]
     pub fn wishing(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(format!("{key}.cpu-manager.nri.io/pod"), value.to_owned());
         self
     }
 
     /// The same pod, seeing the host's processes.
-    #[must_use]
     pub fn with_host_pid(mut self) -> Self {
         self.host_pid = true;
         self
     }
 
     /// A static pod: its uid is the hash of its file, without dashes.
-    #[must_use]
     pub fn from_file(mut self) -> Self {
         self.is_static = true;
         self.uid = self.uid.replace('-', "");
@@ -188,7 +165,6 @@ impl Pod {
     }
 
     /// What it asks for, in a person's words: `10 CPUs`.
-    #[must_use]
     pub fn describe_cpus(&self) -> String {
         match self.containers.iter().map(|c| c.cpu_request).sum::<i64>() {
             milli if milli % 1000 == 0 => wording::count(milli / 1000, "CPU"),
@@ -196,7 +172,6 @@ impl Pod {
         }
     }
 
-    #[must_use]
     pub fn qos(&self) -> Qos {
         let guaranteed = |c: &Container| {
             c.cpu_limit > 0
@@ -216,7 +191,6 @@ impl Pod {
     }
 
     /// Named as by the kubelet's cgroup drivers.
-    #[must_use]
     pub fn cgroup_parent(&self) -> String {
         let class = match self.qos() {
             Qos::Guaranteed => "",
@@ -233,7 +207,6 @@ impl Pod {
     }
 
     /// The sum over all containers, sent with the sandbox and written to the pod's cgroup.
-    #[must_use]
     pub fn resources(&self) -> wire::LinuxContainerResources {
         let sum = |field: fn(&Container) -> i64| self.containers.iter().map(field).sum::<i64>();
         wire::LinuxContainerResources {
@@ -246,7 +219,6 @@ impl Pod {
     }
 
     /// With the host's network, because the lab has no network plugins.
-    #[must_use]
     pub fn sandbox(&self) -> wire::PodSandboxConfig {
         let overhead = if self.overhead == 0 {
             wire::LinuxContainerResources::default()
@@ -280,7 +252,6 @@ impl Pod {
         }
     }
 
-    #[must_use]
     pub fn container(
         &self,
         container: &Container,
@@ -345,13 +316,12 @@ impl Pod {
 }
 
 /// The kubelet's formula: 1024 per CPU, at least 2.
-#[must_use]
 pub fn shares(milli: i64) -> i64 {
     (milli * 1024 / 1000).clamp(2, 262_144)
 }
 
-/// The kubelet's formula in microseconds per period: at least one millisecond, 0 (unset) without a limit.
-#[must_use]
+/// The kubelet's formula in microseconds per period: at least one millisecond, 0 (unset) without a
+/// limit.
 pub fn quota(milli: i64) -> i64 {
     if milli == 0 { 0 } else { (milli * CPU_PERIOD / 1000).max(1000) }
 }

@@ -33,27 +33,23 @@ pub fn end(child: &mut Child, first: Signal, patience: Duration) -> Result<ExitS
     }
 }
 
-#[must_use]
 pub fn all() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// False for zombies.
-#[must_use]
 pub fn is_alive(pid: u32) -> bool {
     status_field(pid, "State").is_some_and(|state| !state.starts_with(['Z', 'X']))
 }
 
 /// Start time in the kernel's ticks since boot. With the pid it identifies a process.
-#[must_use]
 pub fn born(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The program's name, in parentheses, may hold anything; the 22nd field is the 20th after it.
     text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-#[must_use]
 pub fn parent(pid: u32) -> Option<u32> {
     status_field(pid, "PPid")?.parse().ok()
 }
@@ -65,8 +61,8 @@ pub fn allowed(pid: u32) -> Result<CpuSet> {
     list.parse().with_context(|| format!("unexpected Cpus_allowed_list of process {pid}"))
 }
 
-/// Where all these threads may run; ended threads do not count. Reads again while they differ, because the
-/// plugin may be changing them. The error names a thread of each kind.
+/// Where all these threads may run; ended threads do not count. Reads again while they differ,
+/// because the plugin may be changing them. The error names a thread of each kind.
 pub fn allowed_together(threads: impl Fn() -> Result<Vec<u32>>) -> Result<CpuSet> {
     let deadline = Instant::now() + Duration::from_secs(1);
     loop {

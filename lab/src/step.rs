@@ -20,8 +20,8 @@ mod describe;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Step {
-    /// Start the plugin as shipped, with this configuration and no state: in the pod of the base, or of
-    /// the overlay `kernel-exclusivity` if the configuration has `exclusivity: kernel`.
+    /// Start the plugin as shipped, with this configuration and no state: in the pod of the base,
+    /// or of the overlay `kernel-exclusivity` if the configuration has `exclusivity: kernel`.
     StartPlugin(String),
     /// As [`StartPlugin`](Self::StartPlugin), but with these manifests.
     StartDaemonSet(Box<Manifests>),
@@ -39,8 +39,8 @@ pub enum Step {
     /// Start a pod whose container `main` is always busy. A refusal is an outcome.
     RunBusy(Pod),
     RunCrowd(usize),
-    /// Start a pod whose container `main` reads, as its first act, where it and all busy processes may
-    /// run.
+    /// Start a pod whose container `main` reads, as its first act, where it and all busy processes
+    /// may run.
     RunFirstInstruction(Pod),
     /// Rewrite the cgroups of QoS classes, as systemd does with its slices at any time.
     RealiseClasses,
@@ -78,7 +78,8 @@ pub enum Step {
     Add(String, Container),
     /// The runtime stops a container; its pod keeps running.
     Stop(String, String),
-    /// A container's process ends by itself, like an init container or a crash; its pod keeps running.
+    /// A container's process ends by itself, like an init container or a crash; its pod keeps
+    /// running.
     End(String, String),
     /// Give the container `main` of a pod so many thousandths of a CPU, in place.
     Resize(String, i64),

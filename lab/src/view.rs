@@ -55,10 +55,8 @@ pub struct ContainerView {
     /// Exclusive CPUs in the plugin's state file; None for a shared container.
     pub decided: Option<String>,
     /// `Mems_allowed_list` of its first process.
-    #[serde(default)]
     pub mems: String,
     /// The plugin's variables in the environment of the first process, sorted.
-    #[serde(default)]
     pub environment: Vec<String>,
 }
 
@@ -108,18 +106,15 @@ impl View {
         Ok(Self { hardware: Hardware::read(sys)?, read: Hardware::of(&topology), busy, containers })
     }
 
-    #[must_use]
     pub fn allowed(&self, pod: &str) -> &str {
         self.containers.iter().find(|c| c.pod == pod).map_or("(missing)", |c| &c.allowed)
     }
 
     /// CFS quota of a pod's first container in milli-CPUs.
-    #[must_use]
     pub fn quota(&self, pod: &str) -> Option<i64> {
         self.containers.iter().find(|c| c.pod == pod).and_then(|c| c.quota)
     }
 
-    #[must_use]
     pub fn busy(&self, name: &str) -> (&str, &str) {
         self.busy
             .iter()
@@ -128,7 +123,6 @@ impl View {
     }
 
     /// See [`disagreements`].
-    #[must_use]
     pub fn disagreements(&self) -> Vec<String> {
         disagreements(self.hardware.online.parse().unwrap_or_default(), &self.containers)
     }
@@ -136,9 +130,8 @@ impl View {
 
 /// All disagreements between processes and decisions.
 ///
-/// An exclusive container must run on exactly the decided CPUs, without a quota; all others on exactly
-/// the online CPUs that are not exclusive.
-#[must_use]
+/// An exclusive container must run on exactly the decided CPUs, without a quota; all others on
+/// exactly the online CPUs that are not exclusive.
 pub fn disagreements(online: CpuSet, containers: &[ContainerView]) -> Vec<String> {
     let parse = |text: &str| text.parse::<CpuSet>().unwrap_or_default();
     let mut shared = online;

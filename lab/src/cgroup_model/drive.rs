@@ -1,8 +1,8 @@
-//! Random actions on cgroups of the kernel and of the model. It takes CPUs offline: in virtual machines
-//! only.
+//! Random actions on cgroups of the kernel and of the model. It takes CPUs offline: in virtual
+//! machines only.
 //!
-//! Compared after each action: `cpuset.cpus` and `cpuset.cpus.effective` of every cgroup, the affinity
-//! of their processes, and whether the kernel accepted a write.
+//! Compared after each action: `cpuset.cpus` and `cpuset.cpus.effective` of every cgroup, the
+//! affinity of their processes, and whether the kernel accepted a write.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -73,8 +73,8 @@ impl Action {
     }
 }
 
-/// Does random actions until model and kernel differ or all are done. The cgroups are outside those of
-/// the kubelet and the runtime, and are removed at the end.
+/// Does random actions until model and kernel differ or all are done. The cgroups are outside those
+/// of the kubelet and the runtime, and are removed at the end.
 pub(crate) fn compare(settings: &ComparisonSettings) -> Result<Comparison> {
     let ComparisonSettings { seed, steps } = *settings;
     let mut comparer = Comparer::new(seed)?;
@@ -116,10 +116,10 @@ struct TestProcess {
     child: Child,
     /// Effective CPUs of its cgroup at the last comparison.
     effective: CpuSet,
-    /// CPUs that its own set may have in addition. The kernel does not change the set of a process that
-    /// moves between cgroups with the same effective CPUs (`cpuset_attach` in
-    /// `kernel/cgroup/cpuset.c`): one from outside keeps all possible CPUs, and runs on those that come
-    /// online later, until the kernel applies the effective CPUs of its cgroup.
+    /// CPUs that its own set may have in addition. The kernel does not change the set of a process
+    /// that moves between cgroups with the same effective CPUs (`cpuset_attach` in
+    /// `kernel/cgroup/cpuset.c`): one from outside keeps all possible CPUs, and runs on those that
+    /// come online later, until the kernel applies the effective CPUs of its cgroup.
     extra: CpuSet,
 }
 

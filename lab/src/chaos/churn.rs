@@ -166,16 +166,22 @@ impl Worker<'_> {
         self.attempts += 1;
         let RunningPod { pod, sandbox, .. } = self.pods[index].clone();
         let created = self.create(&pod, container, &sandbox);
-        let (counter, what) = match &created {
-            Ok(id) => (&self.storm.creations, format!("{} created", short(id))),
-            Err(error) => (&self.storm.refused, format!("not created ({})", reason(error))),
+        let what = match &created {
+            Ok(id) => {
+                self.storm.counts().creations += 1;
+                format!("{} created", short(id))
+            }
+            Err(error) => {
+                self.storm.counts().refused += 1;
+                format!("not created ({})", reason(error))
+            }
         };
-        Storm::count(counter);
         self.storm.witness.record(&pod.name, &container.name, &what);
         created.ok()
     }
 
-    /// The new instance has the same name and a new id. The old one is removed later, like by a kubelet.
+    /// The new instance has the same name and a new id. The old one is removed later, like by a
+    /// kubelet.
     fn restart_a_container(&mut self) -> Result<()> {
         let index = self.rng.usize(0..self.pods.len());
         if self.pods[index].containers.is_empty() {
@@ -223,8 +229,8 @@ impl Worker<'_> {
         self.remove(&pod)
     }
 
-    /// As after a reboot: the sandbox is dead, the pod gets another, and the runtime lists both for a
-    /// while.
+    /// As after a reboot: the sandbox is dead, the pod gets another, and the runtime lists both for
+    /// a while.
     fn replace_a_sandbox(&mut self) -> Result<()> {
         let index = self.rng.usize(0..self.pods.len());
         let dead = self.pods.remove(index);
@@ -241,7 +247,7 @@ impl Worker<'_> {
             metadata.attempt = self.attempts;
         }
         let sandbox = self.run_sandbox(&pod, config)?;
-        Storm::count(&self.storm.reborn);
+        self.storm.counts().reborn += 1;
         self.pods.push(RunningPod { pod, sandbox, containers: Vec::new() });
         self.start_missing(self.pods.len() - 1)
     }

@@ -147,8 +147,8 @@ fn storm(options: &Options, binaries: &Binaries) -> Result<Summary> {
         }
         Location::Server => {
             let machine = Machine { memory: 4096, ..Machine::single("chaos", 2, options.cpus / 2) };
-            // A kill with a restart takes some seconds on emulated CPUs, and more if the plugin runs in
-            // a container.
+            // A kill with a restart takes some seconds on emulated CPUs, and more if the plugin
+            // runs in a container.
             let kill = if options.confined { 20 } else { 10 };
             let patience =
                 Duration::from_secs(600 + options.kills * (kill + options.creations_per_kill * 3));

@@ -37,9 +37,9 @@ pub(super) fn run(
     let settings = storm.settings;
     let mut rng = Rng::with_seed(settings.seed);
     for kill in 1..=settings.kills {
-        // By creations, not by time, so that both stay in proportion on any machine. The pause makes
-        // the kill hit any moment of the runtime's and the plugin's work; without a wait, the next
-        // kill hits the plugin's start.
+        // By creations, not by time, so that both stay in proportion on any machine. The pause
+        // makes the kill hit any moment of the runtime's and the plugin's work; without a wait, the
+        // next kill hits the plugin's start.
         wait_for(storm, rng.u64(0..=2 * settings.creations_per_kill));
         std::thread::sleep(Duration::from_micros(rng.u64(0..100_000)));
         if storm.is_over() {
@@ -69,7 +69,7 @@ pub(super) fn run(
                 report(&format!("end of the plugin's log:\n{}", last_lines(&plugin.log(), 30)));
             }
             drop(everything);
-            report(&storm.state(kill));
+            report(&storm.summary(kill).line());
         }
     }
     Ok(())
@@ -86,9 +86,9 @@ fn kill_runtime(storm: &Storm<'_>, node: &mut Node, rng: &mut Rng) -> Result<()>
 }
 
 fn wait_for(storm: &Storm<'_>, creations: u64) {
-    let target = storm.creations.load(Ordering::Relaxed) + creations;
+    let target = storm.counts().creations + creations;
     let start = Instant::now();
-    let is_behind = || storm.creations.load(Ordering::Relaxed) < target && !storm.is_over();
+    let is_behind = || storm.counts().creations < target && !storm.is_over();
     while is_behind() && start.elapsed() < CALM {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -1,5 +1,5 @@
-//! A storm: pods start and end on a real runtime, the plugin is killed at any moment, and the affinity
-//! of all processes is checked continuously.
+//! A storm: pods start and end on a real runtime, the plugin is killed at any moment, and the
+//! affinity of all processes is checked continuously.
 //!
 //! | module | what |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | `witness`, `history` | checks of the processes: overlaps and moves; recent events of containers |
 
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -84,24 +84,12 @@ pub fn storm(
     let millis = millis(start.elapsed());
     report("all pods are removed: filling the node");
     let lost = unassignable(node, reserved)?;
-    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let mut summary = Summary {
-        kills: settings.kills,
-        runtime_kills: load(&storm.turns) / 2,
-        realised: load(&storm.realised),
-        creations: load(&storm.creations),
-        refused: load(&storm.refused),
-        spoiled: load(&storm.spoiled),
-        reborn: load(&storm.reborn),
-        relapsed: load(&storm.relapsed),
-        initialised: load(&storm.initialised),
-        failed: load(&storm.failed),
         lost,
         millis,
         kernel_warned: kernel::is_tainted()? && !warned_before,
-        ..Summary::default()
+        ..storm.summary(settings.kills)
     };
-    storm.witness.testify(&mut summary);
     let runtime = node.containerd().log();
     let complaints: Vec<&str> = runtime.lines().filter(|l| !l.contains("level=info")).collect();
     summary.log = format!(
@@ -120,15 +108,15 @@ fn realise(storm: &Storm<'_>) -> Result<()> {
         std::thread::sleep(Duration::from_millis(rng.u64(0..REALISED)));
         let _moving = storm.rest.read().unwrap_or_else(PoisonError::into_inner);
         cgroup::realise_classes(storm.driver)?;
-        Storm::count(&storm.realised);
+        storm.counts().realised += 1;
     }
     Ok(())
 }
 
 /// Number of CPUs that no container can get on an empty node.
 ///
-/// A container requests all of them; after each refusal, the next one requests half, until single CPUs
-/// are refused.
+/// A container requests all of them; after each refusal, the next one requests half, until single
+/// CPUs are refused.
 fn unassignable(node: &mut Node, reserved: CpuSet) -> Result<u64> {
     let mut left = kernel::cpus("online")? - reserved;
     let mut size = left.len();

@@ -1,6 +1,6 @@
-//! A second plugin, called after ours, which refuses some containers, often the same one several times
-//! in a row. Ours has decided by then and has sent updates for other containers. The runtime undoes
-//! such a creation, or reports nothing.
+//! A second plugin, called after ours, which refuses some containers, often the same one several
+//! times in a row. Ours has decided by then and has sent updates for other containers. The runtime
+//! undoes such a creation, or reports nothing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
                     _ => false,
                 };
                 if refuses {
-                    Storm::count(&storm.spoiled);
+                    storm.counts().spoiled += 1;
                 }
                 let answer = if refuses {
                     Err(Refusal("refused by the second plugin".to_owned()))

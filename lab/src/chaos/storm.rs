@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use nri_cpu_manager::cpuset::CpuSet;
 
@@ -33,14 +33,7 @@ pub(super) struct Storm<'a> {
     /// Held for reading by threads that change the node, for writing while all must rest.
     pub(super) rest: RwLock<()>,
     pub(super) over: AtomicBool,
-    pub(super) creations: AtomicU64,
-    pub(super) refused: AtomicU64,
-    pub(super) spoiled: AtomicU64,
-    pub(super) reborn: AtomicU64,
-    pub(super) relapsed: AtomicU64,
-    pub(super) initialised: AtomicU64,
-    pub(super) failed: AtomicU64,
-    pub(super) realised: AtomicU64,
+    counts: Mutex<Summary>,
 }
 
 impl<'a> Storm<'a> {
@@ -54,14 +47,7 @@ impl<'a> Storm<'a> {
             hopeless: Mutex::default(),
             rest: RwLock::new(()),
             over: AtomicBool::new(false),
-            creations: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            spoiled: AtomicU64::new(0),
-            reborn: AtomicU64::new(0),
-            relapsed: AtomicU64::new(0),
-            initialised: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-            realised: AtomicU64::new(0),
+            counts: Mutex::default(),
         }
     }
 
@@ -71,9 +57,13 @@ impl<'a> Storm<'a> {
 
     /// A call has failed. Where the first creations all do, the storm ends.
     pub(super) fn failed_at(&self, what: &str) {
-        let failures = Self::count(&self.failed) + self.refused.load(Ordering::Relaxed);
         self.witness.note(&format!("failed: {what}"));
-        if is_hopeless(self.creations.load(Ordering::Relaxed), failures) {
+        let (creations, failures) = {
+            let mut counts = self.counts();
+            counts.failed += 1;
+            (counts.creations, counts.failed + counts.refused)
+        };
+        if is_hopeless(creations, failures) {
             let mut why = self.hopeless.lock().unwrap_or_else(PoisonError::into_inner);
             why.get_or_insert_with(|| {
                 format!("the first {failures} creations failed, the last one with: {what}")
@@ -87,14 +77,12 @@ impl<'a> Storm<'a> {
         self.hopeless.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn state(&self, kills: u64) -> String {
-        let mut summary = Summary {
-            kills,
-            creations: self.creations.load(Ordering::Relaxed),
-            ..Summary::default()
-        };
+    /// All counts so far.
+    pub(super) fn summary(&self, kills: u64) -> Summary {
+        let runtime_kills = self.turns.load(Ordering::Relaxed) / 2;
+        let mut summary = Summary { kills, runtime_kills, ..self.counts().clone() };
         self.witness.testify(&mut summary);
-        summary.line()
+        summary
     }
 
     /// Size of the largest container: a quarter of all CPUs.
@@ -103,8 +91,8 @@ impl<'a> Storm<'a> {
         i64::try_from(cpus / 4).unwrap_or(i64::MAX).max(1)
     }
 
-    pub(super) fn count(counter: &AtomicU64) -> u64 {
-        counter.fetch_add(1, Ordering::Relaxed) + 1
+    pub(super) fn counts(&self) -> MutexGuard<'_, Summary> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

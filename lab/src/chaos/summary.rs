@@ -59,12 +59,10 @@ pub struct Summary {
 
 impl Summary {
     /// Whether all invariants held.
-    #[must_use]
     pub fn is_good(&self) -> bool {
         (self.overlaps, self.moved, self.lost) == (0, 0, 0) && !self.kernel_warned
     }
 
-    #[must_use]
     pub fn line(&self) -> String {
         let Self { kills, creations, overlaps, moved, lost, .. } = self;
         format!("kills={kills} creations={creations} overlaps={overlaps} moved={moved} lost={lost}")

@@ -136,11 +136,11 @@ impl Witness {
         }
     }
 
-    /// Checks all containers while all activity has stopped and the plugin has caught up: none may be on
-    /// exclusive CPUs of others, and those that had some must have them again.
+    /// Checks all containers while all activity has stopped and the plugin has caught up: none may
+    /// be on exclusive CPUs of others, and those that had some must have them again.
     ///
-    /// containerd loses updates of containers that are being started. The plugin finds that in a check
-    /// pass and repairs it with its next answer to an event, which `nudge` triggers.
+    /// containerd loses updates of containers that are being started. The plugin finds that in a
+    /// check pass and repairs it with its next answer to an event, which `nudge` triggers.
     pub(super) fn check_at_rest(&self, nudge: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
         self.check();
         let start = Instant::now();
@@ -226,8 +226,8 @@ impl Observations {
         }
     }
 
-    /// A container keeps its first exclusive CPUs until its pod ends. Without the plugin, it has none at
-    /// first.
+    /// A container keeps its first exclusive CPUs until its pod ends. Without the plugin, it has
+    /// none at first.
     fn compare(&mut self, name: &str, cpus: CpuSet, reserved: CpuSet) {
         let exclusive = cpus.is_disjoint(&reserved);
         match self.held.get(name).copied() {

@@ -11,8 +11,8 @@ pub(super) fn text(setup: &ContainerdSetup) -> String {
     format!("{}{}", common(setup), nri(setup, false)) + &cri(setup)
 }
 
-/// containerd 1.7's default, without NRI. Paths are still needed if the node's root directory is not
-/// `/`.
+/// containerd 1.7's default, without NRI. Paths are still needed if the node's root directory is
+/// not `/`.
 pub(super) fn without_nri(setup: &ContainerdSetup) -> String {
     let nri = if setup.root == Path::new("/") { String::new() } else { nri(setup, true) };
     common(setup) + &nri + &cri(setup)

@@ -20,7 +20,6 @@ pub enum Version {
 }
 
 impl Version {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::V1_7 => "1.7",
@@ -29,7 +28,6 @@ impl Version {
     }
 
     /// The Debian suite that has it.
-    #[must_use]
     pub fn suite(self) -> &'static str {
         match self {
             Self::V1_7 => "trixie",

@@ -72,8 +72,8 @@ fn writable(line: &str) -> Option<String> {
     (!read_only && !everywhere).then(|| point.to_owned())
 }
 
-/// Whether a directory is read-only in the mount namespace of a process. Tried with full privileges, so
-/// that only the file system counts.
+/// Whether a directory is read-only in the mount namespace of a process. Tried with full
+/// privileges, so that only the file system counts.
 pub fn refuses_writes(pid: u32, directory: &str) -> Result<bool> {
     let path = format!("/proc/{pid}/root{directory}/lab-was-here");
     match fs::create_dir(&path) {

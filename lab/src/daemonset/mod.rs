@@ -1,5 +1,5 @@
-//! The plugin as installed: from its own image, in the pod that `manifests/` describes, started like
-//! a kubelet.
+//! The plugin as installed: from its own image, in the pod that `manifests/` describes, started
+//! like a kubelet.
 //!
 //! Unlike a kubelet, the lab does not repeat probes, and does without the service account's token,
 //! service links and their variables, the termination message, the pod's `/etc/hosts`, and back-off
@@ -178,12 +178,12 @@ impl DaemonPod {
 }
 
 impl Instance for DaemonPod {
-    /// Like a kubelet once the runtime reports the end of the container: the ended instance is removed
-    /// after the new one has started.
+    /// Like a kubelet once the runtime reports the end of the container: the ended instance is
+    /// removed after the new one has started.
     fn start(&mut self, node: &mut Node) -> Result<()> {
         let kubelet = node.kubelet();
-        // A runtime that was killed too may report the state as unknown forever. A kubelet stops such
-        // a container, and tries again while the runtime is cleaning up.
+        // A runtime that was killed too may report the state as unknown forever. A kubelet stops
+        // such a container, and tries again while the runtime is cleaning up.
         let id = &self.container()?.id;
         wait(|| Ok(kubelet.stop_container(id).ok()))?;
         self.wait_for_end(kubelet)?;

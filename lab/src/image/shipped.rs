@@ -21,7 +21,8 @@ const ARCHIVE: &str = "nri-cpu-manager.tar";
 
 const DOCKERFILE: &str = include_str!("../../../Dockerfile");
 
-/// The name in the manifests. Without a registry, so that it is always the image that a node has loaded.
+/// The name in the manifests. Without a registry, so that it is always the image that a node has
+/// loaded.
 pub const NAME: &str = concat!("localhost/nri-cpu-manager:", env!("CARGO_PKG_VERSION"));
 
 /// The shipped program, its image, and the manifests.
@@ -44,7 +45,6 @@ impl Shipped {
     }
 
     /// Paths of the copy in a VM.
-    #[must_use]
     pub fn within(directory: &Path) -> Self {
         let [program, image, manifests] =
             [PROGRAM, ARCHIVE, "manifests"].map(|name| directory.join(name));
@@ -89,8 +89,8 @@ pub fn write(path: &Path, program: &Path) -> Result<String> {
     image(DOCKERFILE, read(program)?)?.write(path)
 }
 
-/// The image of the last stage: `FROM scratch`, one `COPY --from`, and `LABEL`, `USER`, `ENTRYPOINT` and
-/// `CMD` in the forms without a shell. Anything else is an error.
+/// The image of the last stage: `FROM scratch`, one `COPY --from`, and `LABEL`, `USER`,
+/// `ENTRYPOINT` and `CMD` in the forms without a shell. Anything else is an error.
 pub fn image(dockerfile: &str, program: Vec<u8>) -> Result<Image> {
     let mut place = None;
     let mut config = serde_json::Map::new();

@@ -10,8 +10,8 @@ use crate::pod::Pod;
 use crate::{cgroup, kernel};
 
 impl Kubelet {
-    /// Changes the request of a container to `milli` milli-CPUs, and its limit if it has one. Returns
-    /// the changed pod.
+    /// Changes the request of a container to `milli` milli-CPUs, and its limit if it has one.
+    /// Returns the changed pod.
     ///
     /// A refusal changes nothing: a kubelet would try again until the request is taken back, which
     /// happens here at once.
@@ -59,8 +59,8 @@ impl Kubelet {
             return Ok(());
         }
         write(pod)?;
-        // containerd passes it on to NRI since 2.3, and older versions do not know the call: neither
-        // may matter.
+        // containerd passes it on to NRI since 2.3, and older versions do not know the call:
+        // neither may matter.
         self.cri.update_pod_sandbox_resources(wire::UpdatePodSandboxResourcesRequest {
             pod_sandbox_id: sandbox.to_owned(),
             overhead: None,

@@ -2,8 +2,8 @@
 //! With `exclusivity: groups`, each exclusive container costs such writes, and the kernel visits
 //! every task below.
 //!
-//! An emulated VM cannot run a thousand containers. The kernel visits cgroups and tasks, so these are
-//! created without containers, in the places that a kubelet and a runtime give them.
+//! An emulated VM cannot run a thousand containers. The kernel visits cgroups and tasks, so these
+//! are created without containers, in the places that a kubelet and a runtime give them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! The part of kustomize that `manifests/` uses.
 //!
-//! Supported: `resources` (files and other such directories), `namespace`, `patches` that are strategic
-//! merge patches of one resource (in a file or inline, matched by kind and name), and `images`.
-//! Everything else is an error: generators, components, JSON patches, targets, name prefixes, labels,
-//! replacements, remote bases.
+//! Supported: `resources` (files and other such directories), `namespace`, `patches` that are
+//! strategic merge patches of one resource (in a file or inline, matched by kind and name), and
+//! `images`. Everything else is an error: generators, components, JSON patches, targets, name
+//! prefixes, labels, replacements, remote bases.
 
 use std::path::Path;
 

@@ -1,7 +1,8 @@
 //! Kubernetes' strategic merge of a patch into a resource, as far as the overlays need it.
 //!
-//! Objects are merged, lists of objects by their merge key, and everything else is replaced. Deletion
-//! (null), directives (such as `$patch`) and lists of objects without a known key are errors.
+//! Objects are merged, lists of objects by their merge key, and everything else is replaced.
+//! Deletion (null), directives (such as `$patch`) and lists of objects without a known key are
+//! errors.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;

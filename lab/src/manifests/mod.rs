@@ -1,4 +1,5 @@
-//! `manifests/` as shipped, composed like `kubectl apply -k`, as far as the lab's kubelet supports them.
+//! `manifests/` as shipped, composed like `kubectl apply -k`, as far as the lab's kubelet supports
+//! them.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +22,6 @@ pub struct Manifests {
 }
 
 /// The directory `manifests` of the repository.
-#[must_use]
 pub fn directory() -> PathBuf {
     cache::repository().join("manifests")
 }
@@ -46,8 +46,8 @@ impl Manifests {
         Self::read(&part(&directory(), name))
     }
 
-    /// The manifests for a configuration, from a copy of `manifests`: the overlay with privileges for
-    /// `exclusivity: kernel`, the base for all others, including `auto`.
+    /// The manifests for a configuration, from a copy of `manifests`: the overlay with privileges
+    /// for `exclusivity: kernel`, the base for all others, including `auto`.
     pub fn for_config(root: &Path, config: &str) -> Result<Self> {
         let yaml: Value =
             serde_yaml::from_str(config).context("the plugin's configuration is not YAML")?;
@@ -67,7 +67,6 @@ impl Manifests {
     }
 
     /// The same with this configuration, if it has one.
-    #[must_use]
     pub fn configured(mut self, config: &str) -> Self {
         if let Some(map) = &mut self.config_map {
             map.data.insert(CONFIG.to_owned(), config.to_owned());
@@ -94,13 +93,11 @@ impl Manifests {
         Ok(manifests)
     }
 
-    #[must_use]
     pub fn pod(&self) -> &PodSpec {
         &self.daemon_set.spec.template.spec
     }
 
     /// For tests of what fails without a privilege.
-    #[must_use]
     pub fn pod_mut(&mut self) -> &mut PodSpec {
         &mut self.daemon_set.spec.template.spec
     }
@@ -128,6 +125,7 @@ impl Manifests {
             "the DaemonSet and its ConfigMap are in different namespaces"
         );
         let pod = self.pod();
+        ensure!(!pod.automount_service_account_token, "automountServiceAccountToken must be false");
         for container in pod.init_containers.iter().chain(&pod.containers) {
             for (name, probe) in container.probes() {
                 container.port(&probe.http_get.port).with_context(|| format!("its {name}"))?;

@@ -54,8 +54,8 @@ fn overlays_add_to_the_base_and_take_nothing_away() {
     assert_eq!(label.r#type, "spc_t");
 }
 
-/// Neither DaemonSet selects the other's pods. The release is confined like the base and mounts only what
-/// it writes.
+/// Neither DaemonSet selects the other's pods. The release is confined like the base and mounts
+/// only what it writes.
 #[test]
 fn the_release_is_a_daemon_set_beside_the_base() {
     let base = Manifests::compose("base").unwrap();

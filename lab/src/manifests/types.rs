@@ -1,8 +1,8 @@
-//! The fields of a DaemonSet and a ConfigMap that the lab's kubelet supports. An unknown field is an error,
-//! so that nothing in the manifests is ignored silently.
+//! The fields of a DaemonSet and a ConfigMap that the lab's kubelet supports. An unknown field is
+//! an error, so that nothing in the manifests is ignored silently.
 //!
-//! Fields of type [`IgnoredAny`] have no meaning here: they are for the scheduler, for controllers, or
-//! for repeated probes, which the lab runs only once.
+//! Fields of type [`IgnoredAny`] have no meaning here: they are for the scheduler, for controllers,
+//! or for repeated probes, which the lab runs only once.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +83,7 @@ api! {
         #[serde(default, skip_serializing)]
         enable_service_links: IgnoredAny,
         /// The lab has no service accounts.
-        automount_service_account_token: False,
+        automount_service_account_token: bool,
         #[serde(default, rename = "hostPID")]
         host_pid: bool,
         /// Ignored: all pods of the lab use the host's network.
@@ -252,25 +252,6 @@ pub struct Capabilities {
     /// As `add`, or `ALL`.
     #[serde(default)]
     pub drop: Vec<String>,
-}
-
-/// A switch that must be off.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-#[serde(try_from = "bool", into = "bool")]
-pub struct False;
-
-impl TryFrom<bool> for False {
-    type Error = &'static str;
-
-    fn try_from(value: bool) -> Result<Self, Self::Error> {
-        if value { Err("must be false") } else { Ok(Self) }
-    }
-}
-
-impl From<False> for bool {
-    fn from(_: False) -> Self {
-        false
-    }
 }
 
 /// Which system calls are filtered.

@@ -54,25 +54,14 @@ impl Node {
         Ok(())
     }
 
-    /// Starts a pod whose container `main` reads, as its first act, where it and all busy processes may
-    /// run. `exclusive` gives the CPUs assigned to a pod's container.
+    /// As [`probe_first`](Self::probe_first), with the overlaps. `exclusive` gives the CPUs
+    /// assigned to a pod's container.
     pub fn run_first(
         &mut self,
         pod: &Pod,
         exclusive: impl Fn(&str) -> Result<Option<CpuSet>>,
     ) -> Result<FirstInstruction> {
-        let report = self.record(&pod.name)?;
-        let busy = self.busy.iter().map(|busy| busy.pid.to_string());
-        let pod = self.probing(pod, "first", busy)?.with_host_pid();
-        let mut started = self.run(&pod);
-        let start = Instant::now();
-        // Like a kubelet: with all CPUs busy, the plugin may answer too late.
-        while started.is_err() && start.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_secs(1));
-            started = self.retry(&pod.name);
-        }
-        started?;
-        let ProbeReport { own, threads, .. } = ProbeReport::wait_for(&report)?;
+        let ProbeReport { own, threads, .. } = self.probe_first(pod)?;
         let mut met = Vec::new();
         if let Some(decided) = exclusive(&pod.name)? {
             if decided != own {
@@ -88,6 +77,23 @@ impl Node {
             }
         }
         Ok(FirstInstruction { own: own.to_string(), threads: threads.len(), met })
+    }
+
+    /// Starts a pod whose container `main` reads, as its first act, where it and all busy processes
+    /// may run.
+    pub fn probe_first(&mut self, pod: &Pod) -> Result<ProbeReport> {
+        let report = self.record(&pod.name)?;
+        let busy = self.busy.iter().map(|busy| busy.pid.to_string());
+        let pod = self.probing(pod, "first", busy)?.with_host_pid();
+        let mut started = self.run(&pod);
+        let start = Instant::now();
+        // Like a kubelet: with all CPUs busy, the plugin may answer too late.
+        while started.is_err() && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_secs(1));
+            started = self.retry(&pod.name);
+        }
+        started?;
+        ProbeReport::wait_for(&report)
     }
 
     /// The pod with the probe as its container `main`, reporting to a file.
@@ -120,7 +126,7 @@ pub struct ProbeReport {
 }
 
 impl ProbeReport {
-    pub fn wait_for(path: &Path) -> Result<Self> {
+    fn wait_for(path: &Path) -> Result<Self> {
         poll(PATIENCE, || Ok(path.exists().then_some(())))?
             .with_context(|| format!("no report {}", path.display()))?;
         let text = files::read(path)?;

@@ -14,13 +14,11 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    #[must_use]
     pub fn script(&self, shape: &Shape) -> Option<Script> {
         (self.script)(shape).map(Script::closed)
     }
 }
 
-#[must_use]
 pub fn all() -> Vec<Scenario> {
     let scenario = |name, about, script| Scenario { name, about, script };
     vec![

@@ -1,5 +1,5 @@
-//! The cgroups of QoS classes, which keep shared containers off exclusive CPUs: they empty, refill and
-//! are rewritten by systemd.
+//! The cgroups of QoS classes, which keep shared containers off exclusive CPUs: they empty, refill
+//! and are rewritten by systemd.
 
 use super::exclusive;
 use super::script::Script;
@@ -40,8 +40,8 @@ pub(super) fn emptied(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// As an exclusive container's first process begins, no thread of many busy pods may run on its CPUs,
-/// nor may one of a class that was just created.
+/// As an exclusive container's first process begins, no thread of many busy pods may run on its
+/// CPUs, nor may one of a class that was just created.
 pub(super) fn first_instruction(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));

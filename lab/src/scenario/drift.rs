@@ -1,4 +1,5 @@
-//! Drift: another program wrote a cgroup, the runtime lost an update, or a decision was never applied.
+//! Drift: another program wrote a cgroup, the runtime lost an update, or a decision was never
+//! applied.
 
 use super::exclusive;
 use super::script::Script;

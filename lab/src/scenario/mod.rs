@@ -35,7 +35,6 @@ pub enum Order {
 pub const RESERVED: &str = "0-1";
 
 /// Configuration of KEP-4800's examples.
-#[must_use]
 pub fn config(order: Order, align: bool) -> String {
     let order = match order {
         Order::Numerical => "numerical",
@@ -52,7 +51,6 @@ pub fn config(order: Order, align: bool) -> String {
 }
 
 /// Only whole cores are exclusive; the first core is reserved.
-#[must_use]
 pub fn whole_cores() -> String {
     format!(
         "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {{full-pcpus-only: \"true\"}}\n\
@@ -60,25 +58,21 @@ pub fn whole_cores() -> String {
     )
 }
 
-#[must_use]
 pub fn exclusive(name: &str, cpus: usize) -> Pod {
     Pod::new(name, [script::guaranteed("main", cpus)])
 }
 
 /// A Burstable pod with one container.
-#[must_use]
 pub fn shared(name: &str) -> Pod {
     Pod::new(name, [Container::burstable("main", 500)])
 }
 
 /// An exclusivity mechanism; CPU 0 is reserved.
-#[must_use]
 pub fn exclusivity(mode: &str) -> String {
     format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nexclusivity: {mode}\n")
 }
 
 /// A topology manager policy, with the closest NUMA nodes or the first ones. CPU 0 is reserved.
-#[must_use]
 pub fn numa(policy: &str, closest: bool) -> String {
     let options = if closest {
         "topologyManagerPolicyOptions: {prefer-closest-numa-nodes: \"true\"}\n"
@@ -90,9 +84,8 @@ pub fn numa(policy: &str, closest: bool) -> String {
     )
 }
 
-/// Resizes pod `db` from 2 CPUs to 4, 1, half a CPU (shared), 2 and `too_many`, next to an exclusive
-/// neighbour and a shared pod, with a view at the start and after each.
-#[must_use]
+/// Resizes pod `db` from 2 CPUs to 4, 1, half a CPU (shared), 2 and `too_many`, next to an
+/// exclusive neighbour and a shared pod, with a view at the start and after each.
 pub fn resizes(too_many: i64) -> Vec<Step> {
     let mut steps = vec![
         Step::StartPlugin(config(Order::Numerical, false)),
@@ -108,7 +101,6 @@ pub fn resizes(too_many: i64) -> Vec<Step> {
 }
 
 /// KEP-4800's example: two shared containers, exclusive ones of 10, 8 and 6 CPUs, and a view.
-#[must_use]
 pub fn kep_4800(order: Order, align: bool) -> Vec<Step> {
     let mut steps = vec![
         Step::StartPlugin(config(order, align)),
@@ -121,7 +113,6 @@ pub fn kep_4800(order: Order, align: bool) -> Vec<Step> {
 }
 
 /// The views among outcomes, in their order.
-#[must_use]
 pub fn views(outcomes: &[Outcome]) -> Vec<&View> {
     outcomes
         .iter()
@@ -130,7 +121,6 @@ pub fn views(outcomes: &[Outcome]) -> Vec<&View> {
 }
 
 /// Messages of refused pods.
-#[must_use]
 pub fn refusals(outcomes: &[Outcome]) -> Vec<&str> {
     outcomes
         .iter()

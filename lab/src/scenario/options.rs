@@ -1,5 +1,6 @@
-//! Options that choose between valid placements. Each is tested on a node where the same container gets
-//! another placement without the option, which is checked first: an option without effect fails.
+//! Options that choose between valid placements. Each is tested on a node where the same container
+//! gets another placement without the option, which is checked first: an option without effect
+//! fails.
 
 use nri_cpu_manager::cpuset::CpuSet;
 
@@ -61,8 +62,8 @@ pub(super) fn parts(view: &View, pod: &str, sets: &[CpuSet]) -> Vec<usize> {
     sets.iter().map(|set| (*set & own).len()).filter(|count| *count > 0).collect()
 }
 
-/// KEP-4800: a container that fits into one uncore cache is in one. Without the option, the last free
-/// core of the first cache is used before another cache.
+/// KEP-4800: a container that fits into one uncore cache is in one. Without the option, the last
+/// free core of the first cache is used before another cache.
 pub(super) fn uncore(shape: &Shape) -> Option<Script> {
     let free = shape.free();
     let caches = shape.caches();
@@ -93,8 +94,8 @@ pub(super) fn uncore(shape: &Shape) -> Option<Script> {
     Some(contrast.script(shape))
 }
 
-/// KEP-2902: equal parts. Without the option, the container fills one NUMA node and gets the rest from
-/// another.
+/// KEP-2902: equal parts. Without the option, the container fills one NUMA node and gets the rest
+/// from another.
 pub(super) fn distributed(shape: &Shape) -> Option<Script> {
     let nodes = shape.nodes();
     let (most, threads) = (shape.most_in(&nodes), shape.threads());
@@ -117,8 +118,8 @@ pub(super) fn distributed(shape: &Shape) -> Option<Script> {
     Some(contrast.script(shape))
 }
 
-/// KEP-3327: a container that would fit into one empty NUMA node is in two nodes of one socket. Without
-/// the option, `restricted` refuses it.
+/// KEP-3327: a container that would fit into one empty NUMA node is in two nodes of one socket.
+/// Without the option, `restricted` refuses it.
 pub(super) fn one_socket(shape: &Shape) -> Option<Script> {
     let (nodes, sockets, threads) = (shape.nodes(), shape.sockets(), shape.threads());
     // Each node keeps one free core.
@@ -186,8 +187,8 @@ fn pairs(nodes: &[CpuSet], good: impl Fn(usize, usize) -> bool) -> Vec<Pair> {
     places.map(pair).collect()
 }
 
-/// Sizes of containers that fill NUMA nodes, starting with the second, until the first pair with room
-/// is not a good one but a later one is.
+/// Sizes of containers that fill NUMA nodes, starting with the second, until the first pair with
+/// room is not a good one but a later one is.
 fn others_than(pairs: &[Pair], shape: &Shape, size: usize) -> Option<Vec<usize>> {
     let rooms: Vec<usize> = shape.nodes().iter().map(|n| (*n & shape.free()).len()).collect();
     let (first, rest) = rooms.split_first()?;

@@ -7,8 +7,8 @@ use super::shape::Shape;
 use crate::pod::Pod;
 use crate::step::Step;
 
-/// An init container of two CPUs; after its end a sidecar of one and the pod's own container of two.
-/// The pod never holds more than its three CPUs, so all others can be assigned.
+/// An init container of two CPUs; after its end a sidecar of one and the pod's own container of
+/// two. The pod never holds more than its three CPUs, so all others can be assigned.
 pub(super) fn init_and_sidecar(shape: &Shape) -> Option<Script> {
     let rest = shape.room().checked_sub(3)?;
     let mut script = Script::new(shape);
@@ -35,8 +35,8 @@ pub(super) fn init_and_sidecar(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// As recorded from a kubelet: in a pod with pod-level resources, a container without its own arrives
-/// with the pod's. Taken literally, the pod would get more than it requested.
+/// As recorded from a kubelet: in a pod with pod-level resources, a container without its own
+/// arrives with the pod's. Taken literally, the pod would get more than it requested.
 pub(super) fn budget(shape: &Shape) -> Option<Script> {
     if shape.room() < 3 {
         return None;

@@ -15,8 +15,8 @@ const FOLLOWED: u64 = 30;
 
 const STRICT: &str = "cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}";
 
-/// Two reserved cores instead of one, without shared containers, and whole cores only; then an invalid
-/// configuration, then a valid one. The plugin is not restarted.
+/// Two reserved cores instead of one, without shared containers, and whole cores only; then an
+/// invalid configuration, then a valid one. The plugin is not restarted.
 pub(super) fn live(shape: &Shape) -> Option<Script> {
     let threads = shape.threads();
     // The last core is still free.
@@ -92,8 +92,8 @@ pub(super) fn restart(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// The CPUs of a busy exclusive container become reserved: it must leave them before shared containers
-/// get them, and those must leave its new CPUs first.
+/// The CPUs of a busy exclusive container become reserved: it must leave them before shared
+/// containers get them, and those must leave its new CPUs first.
 pub(super) fn reserved(shape: &Shape) -> Option<Script> {
     let size = (shape.room() / 2).min(2);
     if size == 0 {

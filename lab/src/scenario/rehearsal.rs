@@ -1,5 +1,5 @@
-//! Plays scripts with only the ledger, without a VM: finds at once a script that no plugin could pass,
-//! or that passes for the wrong reason.
+//! Plays scripts with only the ledger, without a VM: finds at once a script that no plugin could
+//! pass, or that passes for the wrong reason.
 
 use std::collections::BTreeMap;
 

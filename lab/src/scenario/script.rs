@@ -45,7 +45,6 @@ pub struct Script {
 }
 
 impl Script {
-    #[must_use]
     pub fn new(shape: &Shape) -> Self {
         let promise = Promise {
             reserved: shape.reserved,
@@ -58,13 +57,11 @@ impl Script {
         Self { steps: Vec::new(), views: 0, snapshots: 0, promise }
     }
 
-    #[must_use]
     pub fn steps(&self) -> Vec<Step> {
         self.steps.iter().map(|(step, _)| step.clone()).collect()
     }
 
     /// All violations, one per step.
-    #[must_use]
     pub fn judge(&self, outcomes: &[Outcome]) -> Vec<String> {
         let mut observed = Observed::default();
         let mut wrong = Vec::new();
@@ -89,7 +86,6 @@ impl Script {
     }
 
     /// Appended to every script: the node can be cleared, and the kernel is not tainted.
-    #[must_use]
     pub(super) fn closed(mut self) -> Self {
         self.does(Step::Clear);
         self.push(Step::KernelWarned, |outcome, _| match outcome {
@@ -298,8 +294,8 @@ impl Script {
         });
     }
 
-    /// Starts a pod. As its first process begins, it and all busy threads, of which there must be at
-    /// least `busy`, keep to their own CPUs.
+    /// Starts a pod. As its first process begins, it and all busy threads, of which there must be
+    /// at least `busy`, keep to their own CPUs.
     pub fn first_instruction(&mut self, pod: Pod, busy: usize) {
         self.push(Step::RunFirstInstruction(pod), move |outcome, _| match outcome {
             Outcome::FirstInstruction(FirstInstruction { own, threads, met })
@@ -355,12 +351,10 @@ impl Script {
     }
 }
 
-#[must_use]
 pub fn guaranteed(name: &str, cpus: usize) -> Container {
     Container::guaranteed(name, milli(cpus))
 }
 
-#[must_use]
 pub fn milli(cpus: usize) -> i64 {
     i64::try_from(cpus).unwrap_or(i64::MAX / 1000) * 1000
 }

@@ -24,36 +24,30 @@ impl Shape {
         Ok(Self { topology, reserved, exclusivity: String::new() })
     }
 
-    #[must_use]
     pub fn online(&self) -> CpuSet {
         self.topology.online()
     }
 
     /// CPUs that can be exclusive on an empty node.
-    #[must_use]
     pub fn free(&self) -> CpuSet {
         self.online() - self.reserved
     }
 
     /// Number of CPUs that can be exclusive on an empty node.
-    #[must_use]
     pub fn room(&self) -> usize {
         self.free().len()
     }
 
-    #[must_use]
     pub fn caches(&self) -> Vec<CpuSet> {
         self.topology.uncores().iter().map(|cache| cache.cpus).collect()
     }
 
     /// Only NUMA nodes with CPUs.
-    #[must_use]
     pub fn nodes(&self) -> Vec<CpuSet> {
         self.with_cpus().map(|(_, node)| node.cpus).collect()
     }
 
     /// Distances between the nodes of [`nodes`](Self::nodes).
-    #[must_use]
     pub fn distances(&self) -> Vec<Vec<u32>> {
         let row = |node: &NumaNode| {
             self.with_cpus().filter_map(|(at, _)| node.distances.get(at).copied()).collect()
@@ -65,30 +59,25 @@ impl Shape {
         self.topology.nodes().iter().enumerate().filter(|(_, node)| !node.cpus.is_empty())
     }
 
-    #[must_use]
     pub fn sockets(&self) -> Vec<CpuSet> {
         self.topology.sockets().iter().map(|socket| socket.cpus).collect()
     }
 
-    #[must_use]
     pub fn cores(&self) -> Vec<CpuSet> {
         self.topology.cores().iter().map(|core| core.cpus).collect()
     }
 
     /// Threads of a complete core.
-    #[must_use]
     pub fn threads(&self) -> usize {
         self.cores().iter().map(CpuSet::len).max().unwrap_or(1)
     }
 
     /// The most free CPUs in one of these sets.
-    #[must_use]
     pub fn most_in(&self, sets: &[CpuSet]) -> usize {
         sets.iter().map(|cpus| (*cpus & self.free()).len()).max().unwrap_or_default()
     }
 
     /// Static policy with this core reserved, and additional lines.
-    #[must_use]
     pub fn config(&self, more: &str) -> String {
         let reserved = self.reserved;
         let exclusivity = match self.exclusivity.as_str() {

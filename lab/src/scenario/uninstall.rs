@@ -1,4 +1,5 @@
-//! The plugin is removed, then `manifests/release` is applied: all cgroups must be as before the plugin.
+//! The plugin is removed, then `manifests/release` is applied: all cgroups must be as before the
+//! plugin.
 //!
 //! [`Removal::reason`] lists the allowed differences; any other fails. Before the release, the same
 //! comparison must fail.
@@ -17,15 +18,16 @@ use crate::step::Step;
 /// Seconds for the plugin to take over the pods that were there before it.
 const SORTED_OUT: u64 = 15;
 
-/// Seconds for the kernel to return the CPUs of removed partitions, and for the runtime to remove pods'
-/// cgroups.
+/// Seconds for the kernel to return the CPUs of removed partitions, and for the runtime to remove
+/// pods' cgroups.
 const GIVEN_BACK: u64 = 2;
 
 /// A pod that was there before the plugin, and one that comes while it runs; they ask for the same.
 const BEFORE: &str = "early";
 const MEANWHILE: &str = "late";
 
-/// One container has an exclusive CPU, so that its quota and the pod's are lifted; the other shares.
+/// One container has an exclusive CPU, so that its quota and the pod's are lifted; the other
+/// shares.
 fn twin(name: &str) -> Pod {
     Pod::new(name, [guaranteed("main", 1), Container::guaranteed("side", 500)])
 }
@@ -50,8 +52,8 @@ pub(super) fn uninstall(shape: &Shape) -> Option<Script> {
         one => vec![one],
     };
     let mut script = Script::new(shape);
-    // systemd removes the controllers, and with them the kubelet's CPU list, from slices without pods:
-    // the reference is a node on which pods have run.
+    // systemd removes the controllers, and with them the kubelet's CPU list, from slices without
+    // pods: the reference is a node on which pods have run.
     script.does(Step::RunTogether(pods().into()));
     pods().iter().for_each(|pod| script.remove(&pod.name));
     script.does(Step::Wait(GIVEN_BACK));
@@ -172,7 +174,8 @@ impl Removal {
     }
 }
 
-/// The cgroups of a pod: its own, and its containers' by CPU weight, because their names are random.
+/// The cgroups of a pod: its own, and its containers' by CPU weight, because their names are
+/// random.
 fn groups_of<'a>(tree: &'a CgroupSnapshot, pod: &str) -> Vec<(&'a String, &'a CgroupContent)> {
     let mut groups: Vec<_> = tree.0.iter().filter(|(path, _)| is_of(path, pod)).collect();
     groups.sort_by_key(|(path, group)| {

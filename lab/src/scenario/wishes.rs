@@ -15,9 +15,9 @@ namespaces:
 - names: [default]
   allow: {uncore: [require], smt: [isolate]}";
 
-/// One container fills more than half of each uncore cache, so that the next one is refused although
-/// the sum of free CPUs suffices. Then the siblings of a container stay idle, also after the plugin is
-/// killed.
+/// One container fills more than half of each uncore cache, so that the next one is refused
+/// although the sum of free CPUs suffices. Then the siblings of a container stay idle, also after
+/// the plugin is killed.
 pub(super) fn wishes(shape: &Shape) -> Option<Script> {
     let caches: Vec<usize> =
         shape.caches().iter().map(|cache| (*cache & shape.free()).len()).collect();
@@ -61,8 +61,8 @@ pub(super) fn wishes(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// An exclusive container is in one uncore cache, has its memory on the nodes of its CPUs, and has both
-/// in its environment.
+/// An exclusive container is in one uncore cache, has its memory on the nodes of its CPUs, and has
+/// both in its environment.
 fn as_wished(shape: &Shape, view: &View, pod: &str) -> Result<(), String> {
     let Some(container) = view.containers.iter().find(|c| c.pod == pod) else {
         return Err(format!("{pod} does not run"));

@@ -3,7 +3,6 @@
 use super::Step;
 
 impl Step {
-    #[must_use]
     pub fn describe(&self) -> String {
         match self {
             Self::StartPlugin(_) => "start the plugin".to_owned(),

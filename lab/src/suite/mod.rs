@@ -1,7 +1,7 @@
 //! Scenarios on machines: `hack/lab run`, `hack/lab all`, `hack/lab list`.
 //!
-//! All scenarios of a machine and a runtime share one boot, each on an empty node, and each is played_parts
-//! by itself.
+//! All scenarios of a machine and a runtime share one boot, each on an empty node, and each is
+//! played_parts by itself.
 
 use std::iter::repeat_n;
 use std::path::{Path, PathBuf};
@@ -91,8 +91,8 @@ pub fn run(options: &Run) -> Result<()> {
     finish(&rows)
 }
 
-/// Runs every scenario on every machine to which it applies, with both containerd versions, and prints
-/// the table.
+/// Runs every scenario on every machine to which it applies, with both containerd versions, and
+/// prints the table.
 pub fn all(options: &All) -> Result<()> {
     let commit = commit()?;
     let binaries = Binaries::build()?.copies()?;
@@ -121,7 +121,6 @@ pub fn all(options: &All) -> Result<()> {
 }
 
 /// The software of a full run: each containerd version with another OCI runtime, to cover both.
-#[must_use]
 pub fn usual(version: Version) -> Software {
     let oci = match version {
         Version::V2_1 => Oci::Crun,
@@ -139,8 +138,8 @@ fn commit() -> Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// Plays scenarios on one machine with one runtime: a row per applicable scenario. Without a boot, all
-/// fail.
+/// Plays scenarios on one machine with one runtime: a row per applicable scenario. Without a boot,
+/// all fail.
 pub fn on_machine(
     machine: &Machine,
     shape: &Shape,

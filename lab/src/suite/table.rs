@@ -30,14 +30,12 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    #[must_use]
     pub fn of(wrong: Vec<String>) -> Self {
         if wrong.is_empty() { Self::Passed } else { Self::Failed(wrong) }
     }
 }
 
 impl Row {
-    #[must_use]
     pub fn passed(&self) -> bool {
         self.verdict == Verdict::Passed
     }
@@ -61,8 +59,8 @@ impl fmt::Display for Row {
     }
 }
 
-/// A row per scenario and a column per machine: the containerd versions with which it passed, and in
-/// brackets those with which it failed.
+/// A row per scenario and a column per machine: the containerd versions with which it passed, and
+/// in brackets those with which it failed.
 pub(super) fn draw(rows: &[Row]) -> String {
     let mut machines: Vec<&str> = Vec::new();
     for row in rows {

@@ -1,5 +1,5 @@
-//! The parts of a virtual machine: QEMU, kernel, initramfs and root image, built once, and the image of
-//! one run.
+//! The parts of a virtual machine: QEMU, kernel, initramfs and root image, built once, and the
+//! image of one run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,8 +28,8 @@ pub(super) struct Base {
 }
 
 impl Base {
-    /// The same QEMU on every host: with the unpacked loader, libraries and firmware, because the host's C
-    /// library may be too old or too new.
+    /// The same QEMU on every host: with the unpacked loader, libraries and firmware, because the
+    /// host's C library may be too old or too new.
     pub(super) fn qemu(&self) -> Command {
         let at = |path: &str| self.qemu.join("usr").join(path);
         let libraries = at("lib/x86_64-linux-gnu");
@@ -42,8 +42,8 @@ impl Base {
     }
 }
 
-/// Package and suite of version 10. Older versions have no caches per die or module, and their emulation
-/// makes guest kernels panic.
+/// Package and suite of version 10. Older versions have no caches per die or module, and their
+/// emulation makes guest kernels panic.
 const QEMU: (&str, &str) = ("qemu-system-x86", "trixie");
 
 /// Packages of the root image beyond the minimum.
@@ -52,8 +52,8 @@ const PACKAGES: &str = "containerd,runc,crun,iproute2,systemd";
 /// Loaded before the root file system is mounted: disk and overlayfs.
 const MODULES: [&str; 2] = ["kernel/drivers/block/virtio_blk.ko", "kernel/fs/overlayfs/overlay.ko"];
 
-/// The init process of the initramfs. It executes a shell, which reaps orphans and powers off even if the
-/// lab crashes; or systemd with the lab as a service, if the kernel command line says so.
+/// The init process of the initramfs. It executes a shell, which reaps orphans and powers off even
+/// if the lab crashes; or systemd with the lab as a service, if the kernel command line says so.
 const INIT: &str = r#"#!/bin/busybox sh
 b=/bin/busybox
 $b mount -t devtmpfs dev /dev
@@ -116,7 +116,8 @@ fn current(images: &Path, prefix: &str, content: &str) -> Result<PathBuf> {
     Ok(images.join(name))
 }
 
-/// The image with what changes: the shipped files, the lab's programs, the containers' image, the job.
+/// The image with what changes: the shipped files, the lab's programs, the containers' image, the
+/// job.
 pub(super) fn make_run(
     base: &Base,
     binaries: &Binaries,

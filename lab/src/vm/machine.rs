@@ -80,7 +80,6 @@ struct Position {
 
 impl Machine {
     /// One socket, one NUMA node, no SMT: `caches` uncore caches of `cores` CPUs.
-    #[must_use]
     pub fn single(name: &str, caches: usize, cores: usize) -> Self {
         Self {
             name: name.to_owned(),
@@ -98,7 +97,6 @@ impl Machine {
         }
     }
 
-    #[must_use]
     pub fn cpus(&self) -> usize {
         self.sockets * self.dies * self.modules * self.cores * self.threads
     }
@@ -153,7 +151,6 @@ impl Machine {
     }
 
     /// The part of QEMU's command line that gives it this shape.
-    #[must_use]
     pub fn arguments(&self) -> Vec<String> {
         let Self { sockets, dies, modules, cores, threads, memory, .. } = self;
         let mut shape = format!("{},sockets={sockets},dies={dies}", self.cpus());

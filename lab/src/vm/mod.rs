@@ -26,8 +26,8 @@ pub use machine::Machine;
 /// Until containerd is ready: usually 15 s with 32 CPUs, many times that on a busy machine.
 const BOOT: Duration = Duration::from_secs(240);
 
-/// A guest that calibrated its clock while the host was busy can run faster than this: all time limits
-/// in it are too short then.
+/// A guest that calibrated its clock while the host was busy can run faster than this: all time
+/// limits in it are too short then.
 const MAX_CLOCK_RATE: f64 = 1.5;
 
 /// Held while a VM runs, across all copies of the repository.
@@ -52,9 +52,9 @@ impl Turn {
     }
 }
 
-/// No false hang reports on a busy host, a panic after an oops with all warnings on the console, and
-/// without what is slow to emulate and protects nothing here: page table isolation, for example,
-/// flushes the emulated TLB at every system call.
+/// No false hang reports on a busy host, a panic after an oops with all warnings on the console,
+/// and without what is slow to emulate and protects nothing here: page table isolation, for
+/// example, flushes the emulated TLB at every system call.
 const KERNEL: &str = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic nowatchdog tsc=reliable highres=off \
     rcupdate.rcu_cpu_stall_suppress=1 mitigations=off init_on_alloc=0 audit=0 lsm=capability nokaslr";
 
@@ -91,9 +91,9 @@ pub fn run(
 }
 
 impl Vm<'_> {
-    /// Plays several parts in one boot, each on an empty node. `on_part` receives the number of each
-    /// part, its outcomes, and how long it took. A failed part does not hide others: if the guest
-    /// does not survive it, the next part gets a new boot.
+    /// Plays several parts in one boot, each on an empty node. `on_part` receives the number of
+    /// each part, its outcomes, and how long it took. A failed part does not hide others: if the
+    /// guest does not survive it, the next part gets a new boot.
     ///
     /// A machine that does not boot, or whose kernel dies, gets a second try, which is reported:
     /// emulated processors make mistakes on a busy host. Failing twice in a row is an error.
@@ -171,7 +171,8 @@ pub fn prepare() -> Result<()> {
     images::base().map(|_| ())
 }
 
-/// Boots the machine, starts the plugin, and connects the VM's shell with standard input and output.
+/// Boots the machine, starts the plugin, and connects the VM's shell with standard input and
+/// output.
 pub fn shell(
     machine: &Machine,
     software: Software,
@@ -244,10 +245,10 @@ fn qemu(
     let mut qemu = base.qemu();
     qemu.args(["-nodefaults", "-no-reboot", "-display", "none"])
         .args(["-accel", "tcg,thread=multi"])
-        // Several dies with their own caches need full-cpuid-auto-level=off in this version of QEMU.
-        // Its emulation of cmpxchg16b sometimes spoils the flags on a busy host, and the kernel's
-        // allocator panics. Without fast strings (erms) the kernel copies memory by words instead of
-        // bytes, which emulation does one by one.
+        // Several dies with their own caches need full-cpuid-auto-level=off in this version of
+        // QEMU. Its emulation of cmpxchg16b sometimes spoils the flags on a busy host, and the
+        // kernel's allocator panics. Without fast strings (erms) the kernel copies memory by words
+        // instead of bytes, which emulation does one by one.
         .args(["-cpu", "Skylake-Server,full-cpuid-auto-level=off,-cx16,-erms"])
         .args(machine.arguments())
         .arg("-kernel")
@@ -262,8 +263,8 @@ fn qemu(
 }
 
 impl Server {
-    /// Calls `on_part` for each part until all are done or the guest cannot continue. False if there
-    /// was none: containerd did not start, or the kernel died.
+    /// Calls `on_part` for each part until all are done or the guest cannot continue. False if
+    /// there was none: containerd did not start, or the kernel died.
     fn play(
         &mut self,
         name: &str,
@@ -333,8 +334,8 @@ impl Server {
                 format!("the guest {what} after {} steps and {seconds:.0} s", outcomes.len())
             });
             let what = self.with_last_words(what);
-            // A failure between two parts says nothing about the later one, and a dead kernel nothing
-            // about the plugin, which is an ordinary process: the part gets a new boot.
+            // A failure between two parts says nothing about the later one, and a dead kernel
+            // nothing about the plugin, which is an ordinary process: the part gets a new boot.
             if self.kernel_died() || (done > 0 && outcomes.is_empty()) {
                 progress(what);
                 return Ok(done > 0);
@@ -393,8 +394,8 @@ impl Server {
     }
 }
 
-/// The complete reports in a file, one per line, starting with number `from`. QEMU writes single bytes,
-/// so the file can end within a character.
+/// The complete reports in a file, one per line, starting with number `from`. QEMU writes single
+/// bytes, so the file can end within a character.
 fn reports(path: &Path, from: usize) -> Result<Vec<Report>> {
     let written = match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,7 +1,5 @@
-//! A node on this machine, the plugin on it, and what the probe reports.
+//! A node on this machine with the plugin and the probe.
 
-use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -29,10 +27,8 @@ pub(crate) fn shipped() -> &'static Shipped {
     })
 }
 
-const OUT: &str = "/out";
-
-/// A containerd on this machine, which may have any number of CPUs from two on. The plugin's
-/// configuration reserves all but one of them, so that a second exclusive CPU cannot be had.
+/// A containerd on this machine, which must have at least two CPUs. The plugin's configuration
+/// reserves all but one, so that only one CPU can be exclusive.
 pub(crate) struct Bench {
     pub(crate) host: Host,
     pub(crate) daemon: Option<DaemonPod>,
@@ -79,7 +75,7 @@ impl Bench {
 
     /// All CPUs of this machine: those of shared containers while none is exclusive.
     pub(crate) fn online(&self) -> CpuSet {
-        fs::read_to_string("/sys/devices/system/cpu/online").unwrap().trim().parse().unwrap()
+        lab::kernel::cpus("online").unwrap()
     }
 
     /// The only CPU that can be exclusive: the last one.
@@ -100,25 +96,29 @@ impl Bench {
         self.host.node.allowed(pod, "main").unwrap()
     }
 
-    /// Runs the probe as an exclusive container's first process; it also looks at the threads of
-    /// `other`.
-    pub(crate) fn run_first(&mut self, name: &str, other: u32) -> ProbeReport {
-        let reports = self.host.node.reports().unwrap();
-        let path = reports.join(name);
-        lab::cache::remove(&path).unwrap();
-        let container = Container::guaranteed("main", 1000)
-            .running(["/bin/probe", "first", &format!("{OUT}/{name}"), &other.to_string()])
-            .mounting(reports.display().to_string(), OUT);
-        self.run(&Pod::new(name, [container]).with_host_pid());
-        ProbeReport::wait_for(&path).unwrap()
+    /// Starts a pod with an exclusive CPU and the probe.
+    pub(crate) fn run_first(&mut self, name: &str) -> ProbeReport {
+        self.host.node.probe_first(&exclusive(name)).unwrap()
+    }
+
+    /// Starts a busy shared container and waits until it has run on every CPU.
+    pub(crate) fn run_busy(&mut self, name: &str) {
+        self.host.node.run_busy(&shared(name)).unwrap();
+        let everywhere = || self.online().iter().all(|cpu| self.last_run(cpu) > 0);
+        assert!(eventually(everywhere), "the busy container has not reached every CPU");
+    }
+
+    /// When the busy container last ran on a CPU, in CLOCK_MONOTONIC's nanoseconds; 0 for never.
+    pub(crate) fn last_run(&self, cpu: usize) -> u64 {
+        self.host.node.busy()[0].last_run(cpu)
     }
 }
 
-/// The plugin's pod goes before the runtime that has it.
+/// Removes the plugin's pod before its runtime.
 impl Drop for Bench {
     fn drop(&mut self) {
         if let Err(error) = self.uninstall() {
-            eprintln!("the plugin's pod was not removed in order: {error:#}");
+            eprintln!("the plugin's pod was not removed properly: {error:#}");
         }
     }
 }
@@ -137,36 +137,6 @@ pub(crate) fn set_affinity(pid: u32, cpus: CpuSet) {
     let (cpus, pid) = (cpus.to_string(), pid.to_string());
     let done = Command::new("taskset").args(["-apc", &cpus, &pid]).output().unwrap();
     assert!(done.status.success(), "{done:?}");
-}
-
-/// A busy shared container that records when it last ran on each CPU.
-pub(crate) struct Spinner {
-    pub(crate) pid: u32,
-    record: PathBuf,
-}
-
-impl Spinner {
-    /// Waits until it has run on every CPU.
-    pub(crate) fn start(bench: &mut Bench, name: &str) -> Self {
-        let reports = bench.host.node.reports().unwrap();
-        let record = reports.join(name);
-        lab::cache::remove(&record).unwrap();
-        let container = Container::burstable("main", 100)
-            .running(["/bin/probe", "spin", &format!("{OUT}/{name}")])
-            .mounting(reports.display().to_string(), OUT);
-        let running = bench.run(&Pod::new(name, [container]));
-        let spinner = Self { pid: running.containers[0].pid, record };
-        let everywhere = || bench.online().iter().all(|cpu| spinner.last_run(cpu) > 0);
-        assert!(eventually(everywhere), "the busy container has not reached every CPU");
-        spinner
-    }
-
-    /// CLOCK_MONOTONIC, in nanoseconds; 0 for never.
-    pub(crate) fn last_run(&self, cpu: usize) -> u64 {
-        let content = fs::read(&self.record).unwrap_or_default();
-        let bytes = content.get(cpu * 8..cpu * 8 + 8).and_then(|slice| slice.try_into().ok());
-        bytes.map_or(0, u64::from_ne_bytes)
-    }
 }
 
 /// The only CPU of an exclusive container.

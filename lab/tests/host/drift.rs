@@ -1,6 +1,5 @@
-//! What was decided is not so any more: the plugin sees it in the groups' files and in the
-//! processes, says so, and repairs it. On real containerd, with the damage done as any user with
-//! root could do it.
+//! Drift on real containerd: the plugin finds it in cgroup files and processes, reports it and
+//! repairs it. The tests write what any root user could write.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -19,10 +18,10 @@ fn pid(bench: &Bench, pod: &str) -> u32 {
     pod.containers[0].pid
 }
 
-/// A user with root writes a shared container's cpuset. containerd 2.1 could lock up if it were
-/// told at once, so the plugin sets it itself, and tells containerd with its next answer.
+/// A root user writes a shared container's cpuset. containerd 2.1 could deadlock on an unsolicited
+/// update, so the plugin writes the cgroup itself, and updates containerd with its next answer.
 #[test]
-fn a_cpuset_that_somebody_wrote() {
+fn a_cpuset_written_by_another_program() {
     let mut bench = Bench::new(Version::V2_1);
     let mut plugin = bench.plugin();
     bench.run(&shared("web"));
@@ -42,17 +41,18 @@ fn a_cpuset_that_somebody_wrote() {
     assert_eq!(bench.allowed("db"), bench.assignable());
 }
 
-/// A container that ran before the plugin came; its quota is back again after that was lifted, as
-/// systemd or another runtime than this one leaves it.
+/// A container from before the plugin. Its quota is set again after it was lifted, as by systemd or
+/// another runtime.
 #[test]
 fn a_quota_of_a_container_from_before() {
     let mut bench = Bench::new(Version::V2_1);
     bench.run(&exclusive("db"));
     let pid = pid(&bench, "db");
     let group = cgroup::of_process(pid, "cpu").unwrap();
-    let (file, quota) = match cgroup::is_v2() {
-        true => (group.join("cpu.max"), "100000 100000"),
-        false => (group.join("cpu.cfs_quota_us"), "100000"),
+    let (file, quota) = if cgroup::is_v2() {
+        (group.join("cpu.max"), "100000 100000")
+    } else {
+        (group.join("cpu.cfs_quota_us"), "100000")
     };
     assert_eq!(cgroup::quota(pid).unwrap(), Some(1000));
     let mut plugin = bench.plugin();
@@ -68,7 +68,7 @@ fn a_quota_of_a_container_from_before() {
 fn lifted_within(pid: u32, patience: Duration) {
     let end = Instant::now() + patience;
     while cgroup::quota(pid).unwrap().is_some() {
-        assert!(Instant::now() < end, "the quota is still there after {patience:?}");
+        assert!(Instant::now() < end, "the quota is still set after {patience:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -81,7 +81,7 @@ fn an_affinity_that_was_inherited() {
     bench.run(&shared("web"));
     bench.run(&shared("modest"));
     assert_eq!(bench.allowed("web"), bench.online());
-    // One that has chosen for itself, though its parent may run everywhere.
+    // Its own choice: its parent may run everywhere.
     set_affinity(pid(&bench, "modest"), bench.assignable());
     let process = pid(&bench, "web");
     set_affinity(process::parent(process).unwrap(), bench.reserved());
@@ -93,5 +93,5 @@ fn an_affinity_that_was_inherited() {
     assert_eq!(bench.allowed("web"), bench.online());
     assert_eq!(bench.allowed("modest"), bench.assignable());
     let log = plugin.files().log();
-    assert!(!log.contains("modest"), "what a process chooses is no drift: {log}");
+    assert!(!log.contains("modest"), "a process's own affinity was reported as a drift: {log}");
 }

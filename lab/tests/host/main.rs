@@ -1,5 +1,5 @@
-//! The plugin with real containerd, of both generations, on this machine. Each test starts a
-//! containerd of its own; they take turns.
+//! The plugin with containerd of both versions on this machine. Each test starts its own
+//! containerd; only one runs at a time.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 

@@ -1,10 +1,8 @@
-//! What the plugin tells with a real containerd: metrics, read by Prometheus' own parser
-//! (`promtool` of Debian's package), with the alert rules that go with them; and `status` and
-//! `explain` as they are run on the node.
+//! The plugin's output with real containerd: metrics and alert rules, checked by Prometheus' parser
+//! (`promtool` of Debian's package), and `status` and `explain` as run on the node.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -17,24 +15,18 @@ use lab::debian::Debian;
 use lab::plugin::PluginSetup;
 use nri_cpu_manager::wording;
 
-/// The plugin's default address.
-const ADDRESS: &str = "127.0.0.1:9479";
-
 fn promtool() -> PathBuf {
     Debian::new().unwrap().unpacked("prometheus", "bookworm").unwrap().join("usr/bin/promtool")
 }
 
 fn get(path: &str) -> (String, String) {
-    let mut stream = TcpStream::connect(ADDRESS).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {ADDRESS}\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let answer = lab::plugin::fetch(path).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     (head.lines().next().unwrap().to_owned(), body.to_owned())
 }
 
 #[test]
-fn prometheus_reads_what_the_plugin_tells() {
+fn prometheus_parses_the_metrics() {
     let promtool = promtool();
     let mut bench = Bench::new(Version::V2_1);
     let _plugin = bench.plugin();
@@ -50,7 +42,7 @@ fn prometheus_reads_what_the_plugin_tells() {
         "nri_cpu_manager_synchronized 1\n",
         "nri_cpu_manager_runtime_info{name=\"containerd\"",
     ] {
-        assert!(text.contains(sample), "{sample} is not in\n{text}");
+        assert!(text.contains(sample), "no {sample} in\n{text}");
     }
     let mut check = Command::new(promtool);
     let mut check = check
@@ -65,8 +57,7 @@ fn prometheus_reads_what_the_plugin_tells() {
     let complaints =
         String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
     println!("{complaints}");
-    // 3 is for matters of style; the only ones allowed are the kubelet's, whose names are not ours
-    // to choose.
+    // 3 means style; only the kubelet's metric names, which are given, may have such messages.
     assert!(matches!(output.status.code(), Some(0 | 3)), "{complaints}");
     let ours: Vec<&str> = complaints
         .lines()
@@ -78,7 +69,7 @@ fn prometheus_reads_what_the_plugin_tells() {
 }
 
 #[test]
-fn prometheus_takes_the_alert_rules() {
+fn prometheus_accepts_the_alert_rules() {
     let promtool = promtool();
     let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/prometheus");
     assert!(File::open(rules.join("rules.yaml")).is_ok());
@@ -103,7 +94,7 @@ fn ask(setup: &PluginSetup, arguments: &[&str]) -> String {
 #[track_caller]
 fn has(text: &str, parts: &[&str]) {
     for part in parts {
-        assert!(text.contains(part), "{part:?} is not in\n{text}");
+        assert!(text.contains(part), "no {part:?} in\n{text}");
     }
 }
 

@@ -1,5 +1,4 @@
-//! Exact sets: KEP-4800's examples, with assertions in place of the picture, resizes, whole cores,
-//! and near NUMA nodes.
+//! Exact CPU sets: KEP-4800's examples, resizes, whole cores, near NUMA nodes.
 
 use std::time::Duration;
 
@@ -36,15 +35,15 @@ fn the_keps_node() {
 fn the_keps_order() -> Part {
     let mut steps = kep_4800(Order::Numerical, true);
     steps.extend([
-        // Nothing moves when the plugin is killed.
+        // No container moves when the plugin is killed.
         Step::KillPlugin,
         Step::View,
-        // The pods' CPUs come back, and are found again.
+        // CPUs of removed pods are assigned again.
         Step::Remove("cpus-10".into()),
         Step::View,
         Step::Run(exclusive("again-10", 10)),
         Step::View,
-        // Nor does anything move when containerd is killed.
+        // No container moves when containerd is killed.
         Step::KillRuntime,
         Step::View,
     ]);
@@ -85,17 +84,21 @@ fn the_kubelets_order() -> Part {
         ("cpus-6", "24-29"),
         ("web", "0-1,4-7,30-31"),
     ];
-    placed("the kubelet's order", kep_4800(Order::FewestFree, true), expected)
+    view_at_the_end("the kubelet's order", kep_4800(Order::FewestFree, true), expected)
 }
 
 fn without_alignment() -> Part {
     let expected =
         [("cpus-10", "2-11"), ("cpus-8", "12-19"), ("cpus-6", "20-25"), ("batch", "0-1,26-31")];
-    placed("without alignment", kep_4800(Order::Numerical, false), expected)
+    view_at_the_end("without alignment", kep_4800(Order::Numerical, false), expected)
 }
 
 /// Steps with one view at the end.
-fn placed(name: &str, steps: Vec<Step>, expected: [(&'static str, &'static str); 4]) -> Part {
+fn view_at_the_end(
+    name: &str,
+    steps: Vec<Step>,
+    expected: [(&'static str, &'static str); 4],
+) -> Part {
     Part::new(name, steps, move |outcomes| {
         assert_eq!(refusals(outcomes), [""; 0]);
         check_view(views(outcomes)[0], &expected);
@@ -109,8 +112,8 @@ fn the_keps_small_node() {
     play(&machine("kep-4800-small"), Version::V1_7, &parts);
 }
 
-/// A kernel that dies is no failed step: the server is booted once more, and that it died again is
-/// said, with its last words.
+/// A dead kernel is not a failed step: the VM gets a second boot, and the second death is reported
+/// with the console.
 #[test]
 fn a_kernel_that_dies() {
     let machine = machine("small");
@@ -128,7 +131,7 @@ fn a_kernel_that_dies() {
     let error = format!("{:#}", error.unwrap_err());
     assert!(error.contains("its kernel died, twice in a row"), "{error}");
     assert!(error.contains("Kernel panic - not syncing: sysrq triggered crash"), "{error}");
-    assert_eq!(played_parts, [(0, true)], "what the dead kernel played was played_parts");
+    assert_eq!(played_parts, [(0, true)], "a part of the dead kernel was reported");
 }
 
 /// The plugin is killed between pods; their CPUs are as without kills.
@@ -156,8 +159,7 @@ fn resizes_of_cpus() -> Part {
     Part::new("resizes", resizes(15), check)
 }
 
-/// What [`resizes`] shows: the CPUs of `db`, and `web` on what is left: of 2, 4 and 1 CPUs, and
-/// together with it.
+/// The views of [`resizes`]: the CPUs of `web` while `db` has 2, 4, 1 and no exclusive CPUs.
 #[track_caller]
 fn check_resizes(views: &[&View], two: &str, four: &str, one: &str, none: &str) {
     let [start, grown, shrunk, shared, back, refused] = views[..] else {
@@ -174,7 +176,7 @@ fn check_resizes(views: &[&View], two: &str, four: &str, one: &str, none: &str) 
         assert_eq!(view.quota("db"), quota, "db on {db}");
         assert_eq!(view.quota("neighbour"), None);
     }
-    assert_eq!(refused, back, "a refused resize changes nothing");
+    assert_eq!(refused, back, "a refused resize changed something");
 }
 
 /// The runtime's answer to the kubelet for refusal number `index`.
@@ -186,8 +188,8 @@ fn check_refusal(outcomes: &[Outcome], index: usize, reason: &str) {
     println!("{refusal}");
 }
 
-/// Two threads a core: resizes, first by single CPUs, then by whole cores only; then containers of
-/// whole cores only.
+/// Two threads per core: resizes by single CPUs, then by whole cores; then containers of whole
+/// cores.
 #[test]
 fn whole_cores_only() {
     play(&machine("smt"), usual(Version::V2_1), &[resizes_of_cores(), containers_of_cores()]);
@@ -211,9 +213,9 @@ fn resizes_of_cores() -> Part {
         check_refusal(outcomes, 0, "UnexpectedAdmissionError: ");
         check_refusal(outcomes, 1, "SMTAlignmentError: ");
         assert_eq!(refusals(outcomes).len(), 2);
-        assert_eq!(views[6], views[5], "half a core is refused, and nothing changes");
+        assert_eq!(views[6], views[5], "a refused resize changed something");
         check_view(views[7], &[("db", "2-3,6-7"), ("neighbour", "4-5"), ("web", "0-1")]);
-        assert_eq!(views[8], views[7], "a plugin that was killed remembers the resize");
+        assert_eq!(views[8], views[7], "a killed plugin lost the resize");
     };
     Part::new("resizes of whole cores", steps, check)
 }
@@ -235,11 +237,11 @@ fn containers_of_cores() -> Part {
     Part::new("containers of whole cores", steps, check)
 }
 
-/// Two sockets of two NUMA nodes, one CPU offline: where a container of one and a half nodes may
-/// and shall be.
+/// Placement of a container of one and a half NUMA nodes, on two sockets of two nodes with one CPU
+/// offline.
 ///
-/// Node 1 is taken. Of the rest, nodes 0 and 2 come first by number, but they are far from each
-/// other; 2 and 3 are near.
+/// Node 1 is full. Of the rest, nodes 0 and 2 come first by number but are far from each other; 2
+/// and 3 are near.
 pub(crate) fn near_numa_nodes() -> Part {
     let large = || Step::Run(exclusive("large", 6));
     let remove = |pod: &str| Step::Remove(pod.into());
@@ -249,17 +251,17 @@ pub(crate) fn near_numa_nodes() -> Part {
         Step::Run(exclusive("node-1", 4)),
         large(),
         Step::View,
-        // With nodes that are near it gets in, where it was refused.
+        // Admitted with near nodes, where it was refused.
         Step::Reconfigure(numa("restricted", true)),
         Step::Retry("large".into()),
         Step::View,
         remove("large"),
-        // Without the option it would be the first ones.
+        // Without the option: the first nodes.
         Step::Reconfigure(numa("best-effort", false)),
         large(),
         Step::View,
         remove("large"),
-        // One of the near nodes is taken too: only far ones have room.
+        // A near node is full too: only far ones have room.
         Step::Reconfigure(numa("best-effort", true)),
         Step::Run(exclusive("node-2", 4)),
         large(),
@@ -298,8 +300,8 @@ pub(crate) fn near_numa_nodes() -> Part {
     Part::new("near NUMA nodes", steps, check)
 }
 
-/// A node of a kubelet with its static policy, taken over with the overlay for that and without a
-/// move. The CPUs are where no algorithm of ours would have them.
+/// A node of a kubelet with the static policy is taken over with the overlay `migrate`, without a
+/// move. The plugin itself would not choose these CPUs.
 fn a_kubelets_node() -> Part {
     const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
     let moving = Manifests::compose("migrate").unwrap();

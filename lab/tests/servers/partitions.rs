@@ -1,6 +1,6 @@
-//! Mechanism that the kernel keeps, on a virtual server: all processes leave, with the plugin
-//! dead as well; the groups are written by hand, the CPUs are in another partition, the partition's
-//! type or the way to keep exclusivity changes; and nothing throttles.
+//! `exclusivity: kernel` on a virtual machine: all processes leave, also while the plugin is dead;
+//! cgroups are written by another program, CPUs belong to another partition, the partition type or
+//! the mechanism changes; nothing is throttled.
 
 use lab::cgroup::Driver;
 use lab::containerd::Version;
@@ -24,14 +24,14 @@ fn with_cgroupfs() {
     let mut parts = vec![
         all_processes_leave(),
         a_busy_container_is_not_throttled(),
-        what_was_written_by_hand_is_repaired(),
-        the_kind_can_change_and_the_way_too(),
+        writes_by_other_programs_are_repaired(),
+        type_and_mechanism_can_change(),
         restarted_at_once(),
-        beside_others_of_their_pod(),
+        with_shared_containers_in_the_pod(),
     ];
     parts.extend(privileges::parts());
     // Last: the other partition stays.
-    parts.push(what_the_kernel_refuses_cgroups_keep());
+    parts.push(cgroups_replace_refused_partitions());
     play(&machine(), Version::V2_1, &parts);
 }
 
@@ -39,7 +39,7 @@ fn with_cgroupfs() {
 #[test]
 fn with_systemd() {
     let software = Software { driver: Driver::Systemd, ..Version::V2_1.into() };
-    let mut parts = vec![all_processes_leave(), beside_others_of_their_pod()];
+    let mut parts = vec![all_processes_leave(), with_shared_containers_in_the_pod()];
     parts.extend(scenarios(&machine(), &["classes", "uninstall"]));
     play(&machine(), software, &parts);
 }
@@ -79,7 +79,7 @@ fn check_kernel(outcomes: &[Outcome]) {
         _ => None,
     });
     let answers: Vec<bool> = answers.collect();
-    assert_eq!(answers, [false], "the kernel warned of itself: its console says more");
+    assert_eq!(answers, [false], "the kernel warned or oopsed: see its console");
 }
 
 /// The process may run on these CPUs, and ran only on them.
@@ -91,9 +91,8 @@ fn check_busy(view: &View, name: &str, expected: &str) {
     assert!(!ran.is_empty() && ran.is_subset(&expected), "{name} ran on {ran}, not {expected}");
 }
 
-/// A busy process in an ordinary pod and one of the host leave the exclusive CPUs, though their
-/// groups are not written; it holds while the plugin is dead, and the CPUs come back when the pod
-/// ends.
+/// A busy process in a shared pod and one of the host leave the exclusive CPUs, although their
+/// cgroups are not written; also while the plugin is dead. The CPUs return when the pod ends.
 fn all_processes_leave() -> Part {
     let steps = vec![
         Step::StartPlugin(exclusivity("kernel")),
@@ -116,8 +115,8 @@ fn all_processes_leave() -> Part {
         for view in [before, pod_gone] {
             let names = ["web", "service"];
             assert_eq!(names.map(|n| view.busy(n).0), ["0-7"; 2], "without exclusive CPUs");
-            // Which CPUs a process runs on that may run on all is the scheduler's business, and one
-            // with a quota may well keep to two. Together they are more busy threads than CPUs.
+            // The scheduler may keep a process with a quota on two CPUs, but both together have
+            // more busy threads than there are CPUs.
             let ran = names.map(|n| cpus(view.busy(n).1));
             assert!(ran.iter().any(|ran| !ran.is_disjoint(&cpus("1-2"))), "they ran on {ran:?}");
         }
@@ -129,15 +128,14 @@ fn all_processes_leave() -> Part {
         assert_eq!(exclusive.disagreements(), [""; 0]);
         let written = |view: &View| view.busy.iter().map(|b| b.set.clone()).collect::<Vec<_>>();
         for view in [exclusive, plugin_dead, pod_gone] {
-            assert_eq!(written(view), written(before), "a busy process' group was written");
+            assert_eq!(written(view), written(before), "the cgroup of a busy process was written");
         }
     };
     Part::new("all processes leave", steps, check)
 }
 
-/// The pod's quota is lifted as well, so nothing is left that could throttle: not once in 150
-/// periods. In runtime mode it is not lifted, and a quarter of the periods are throttled: the
-/// figure is printed.
+/// The pod's quota is lifted as well, so no period of 150 is throttled. With the mechanism runtime
+/// it is not lifted, and a quarter of the periods are throttled: the figure is printed.
 fn a_busy_container_is_not_throttled() -> Part {
     let busy = |mode, seconds| {
         [
@@ -166,14 +164,13 @@ fn a_busy_container_is_not_throttled() -> Part {
 }
 
 /// A root user writes cgroup files; the plugin reports and repairs it.
-fn what_was_written_by_hand_is_repaired() -> Part {
+fn writes_by_other_programs_are_repaired() -> Part {
     let steps = vec![
         Step::StartPlugin(exclusivity("kernel")),
         Step::Run(shared("web")),
         Step::Run(exclusive("db", 2)),
         read(container("db"), PARTITION),
-        // The plugin looks every few seconds: what does not touch the same file is written before
-        // one look.
+        // Writes to different files, for one check pass.
         write(container("db"), PARTITION, "member"),
         write(container("web"), CPUS, "5"),
         Step::WaitFor("its group is a cpuset partition \"member\": set again".into(), 1),
@@ -194,12 +191,12 @@ fn what_was_written_by_hand_is_repaired() -> Part {
         let view = views(outcomes)[0];
         assert_eq!([view.allowed("db"), view.allowed("web")], ["1-2", "0,3-7"]);
     };
-    Part::new("what was written by hand is repaired", steps, check)
+    Part::new("writes by other programs are repaired", steps, check)
 }
 
-/// Where another partition has the CPUs, or may have them, the kernel refuses the partition: cgroups
-/// keep others off them, for this container only, and they come back.
-fn what_the_kernel_refuses_cgroups_keep() -> Part {
+/// The kernel refuses a partition with CPUs that another partition has or may have: cgroups keep
+/// others off them for this container only, and the CPUs return.
+fn cgroups_replace_refused_partitions() -> Part {
     let other = || CgroupRef::Named("other".into());
     let above = || CgroupRef::Named("third".into());
     let partition = || CgroupRef::Named("third/partition".into());
@@ -241,12 +238,12 @@ fn what_the_kernel_refuses_cgroups_keep() -> Part {
             ["1-2", "0,3-4,7", "0,3-4,7"]
         );
     };
-    Part::new("what the kernel refuses cgroups keep", steps, check)
+    Part::new("cgroups replace refused partitions", steps, check)
 }
 
-/// The kernel keeps CPUs of a removed group for a while: a partition that takes them too early
-/// damages it. So each instance of a container that fails again and again gets its CPUs when they
-/// have been given back.
+/// The kernel returns the CPUs of a removed cgroup with a delay, and a partition that takes them
+/// too early corrupts it. So each instance of a failing container gets its CPUs once they are
+/// returned.
 fn restarted_at_once() -> Part {
     let mut steps = vec![Step::StartPlugin(exclusivity("kernel")), Step::Run(exclusive("db", 4))];
     for _ in 0..10 {
@@ -266,9 +263,9 @@ fn restarted_at_once() -> Part {
     Part::new("restarted at once", steps, check)
 }
 
-/// The kernel makes no partition of CPUs that another container of the pod names, and unmakes one,
-/// by half, when they are written there later.
-fn beside_others_of_their_pod() -> Part {
+/// The kernel refuses a partition with CPUs that another container of the pod has, and invalidates
+/// one when they are written there later.
+fn with_shared_containers_in_the_pod() -> Part {
     let containers = ["early", "main"].map(|name| match name {
         "main" => Container::guaranteed(name, 2000),
         _ => Container::guaranteed(name, 500),
@@ -294,11 +291,11 @@ fn beside_others_of_their_pod() -> Part {
         assert_eq!(view.allowed("db"), "3-4");
         check_kernel(outcomes);
     };
-    Part::new("beside others of their pod", steps, check)
+    Part::new("with shared containers in the pod", steps, check)
 }
 
 /// Partitions without load balancing, with it, and none: no container moves.
-fn the_kind_can_change_and_the_way_too() -> Part {
+fn type_and_mechanism_can_change() -> Part {
     let isolated = format!("{}cpusetPartition: isolated\n", exclusivity("kernel"));
     let mut steps = vec![
         Step::StartPlugin(isolated),
@@ -310,7 +307,7 @@ fn the_kind_can_change_and_the_way_too() -> Part {
     for mode in ["kernel", "runtime"] {
         steps.extend([Step::Reconfigure(exclusivity(mode)), Step::Run(exclusive(mode, 1))]);
         if mode == "runtime" {
-            // Partitions end when others are kept off by other means.
+            // Partitions end with another mechanism.
             steps.push(Step::WaitFor("its cgroup is no cpuset partition any more".into(), 1));
         }
         steps.extend([
@@ -329,5 +326,5 @@ fn the_kind_can_change_and_the_way_too() -> Part {
         assert_eq!(allowed("db"), ["1-2"; 3]);
         assert_eq!(allowed("web"), ["0,3-7", "0,4-7", "0,5-7"]);
     };
-    Part::new("the kind can change, and the way too", steps, check)
+    Part::new("type and mechanism can change", steps, check)
 }

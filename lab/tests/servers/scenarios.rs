@@ -8,10 +8,10 @@ use lab::suite::usual;
 use crate::exact;
 use crate::part::{Part, machine, play, scenarios};
 
-/// Several uncore caches, two threads a core, holes in the numbering: what has nothing to do with
-/// NUMA nodes.
+/// Several uncore caches, two threads per core, gaps in the numbering: scenarios that do not depend
+/// on NUMA nodes.
 #[test]
-fn a_server_with_holes() {
+fn a_machine_with_gaps() {
     let machine = machine("offline");
     let life = ["machine", "churn", "together", "init-sidecar", "pod-budget"];
     let later = ["launched", "config-swap", "containers-first", "hotplug-exclusive"];
@@ -20,10 +20,9 @@ fn a_server_with_holes() {
     play(&machine, usual(Version::V2_1), &scenarios(&machine, &names));
 }
 
-/// Four NUMA nodes, near and far: the KEPs about them, and what only the state file and the runtime
-/// know.
+/// Near and far NUMA nodes: the KEPs about them, restarts and drift.
 #[test]
-fn a_server_with_near_and_far_nodes() {
+fn a_machine_with_near_and_far_nodes() {
     let machine = machine("numa");
     let names = ["machine", "kep-2902", "kep-3327", "plugin-restart", "both-restart", "drift"];
     let mut parts = scenarios(&machine, &names);
@@ -34,7 +33,7 @@ fn a_server_with_near_and_far_nodes() {
 const STEPS: usize = 5000;
 
 #[test]
-fn the_model_of_cgroups_is_as_the_kernel_is() {
+fn the_cgroup_model_agrees_with_the_kernel() {
     for (name, seed) in [("small", 1), ("smt", 2)] {
         play(&machine(name), Version::V2_1, &[compared(seed)]);
     }
@@ -47,8 +46,8 @@ fn compared(seed: u64) -> Part {
         println!("{comparison}");
         assert!(comparison.difference.is_none(), "model and kernel differ");
         assert_eq!(comparison.steps, STEPS);
-        // What the plugin relies on has happened.
-        assert!(comparison.cut_empty > 0, "no group ever ran on all of its parent's CPUs");
+        // The cases on which the plugin relies must occur.
+        assert!(comparison.cut_empty > 0, "no cgroup ever ran on all of its parent's CPUs");
         for result in ["write ok", "write ENOENT", "write ENOSPC", "write ERANGE", "offline ok"] {
             assert!(comparison.results.contains_key(result), "never: {result}");
         }

@@ -1,4 +1,4 @@
-//! What both test programs of the lab need.
+//! For both test programs of the lab.
 
 use std::sync::OnceLock;
 

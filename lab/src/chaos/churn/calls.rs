@@ -1,5 +1,5 @@
-//! Calls to a runtime that may be killed meanwhile. A lost call may have been carried out: a kubelet
-//! lists what exists and continues from that; here the result of a lost call is removed.
+//! Calls to a runtime that may be killed meanwhile. A lost call may have been carried out: a
+//! kubelet lists what exists and continues from that; here the result of a lost call is removed.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -23,7 +23,8 @@ impl Worker<'_> {
         }
     }
 
-    /// A call that is not idempotent. If the runtime was killed meanwhile, `undo` removes its result.
+    /// A call that is not idempotent. If the runtime was killed meanwhile, `undo` removes its
+    /// result.
     fn once<T>(
         &mut self,
         call: impl FnOnce(&Kubelet) -> Result<T>,

@@ -3,7 +3,6 @@
 use anyhow::{Result, ensure};
 
 use super::Worker;
-use crate::chaos::storm::Storm;
 use crate::pod::Container;
 
 /// More CPUs than any machine of the lab has.
@@ -29,10 +28,10 @@ impl Worker<'_> {
         }
     }
 
-    /// Creates a container that does not belong to its pod. Only in pods whose own containers all run:
-    /// CPUs of an ended one may go to others of its pod, which would not move back. Not with the
-    /// request of the whole pod: two such containers mark a pod with pod-level resources, in which all
-    /// containers share.
+    /// Creates a container that does not belong to its pod. Only in pods whose own containers all
+    /// run: CPUs of an ended one may go to others of its pod, which would not move back. Not with
+    /// the request of the whole pod: two such containers mark a pod with pod-level resources, in
+    /// which all containers share.
     fn create_in_some_pod(&mut self, container: &Container) -> Option<String> {
         let complete: Vec<usize> = (0..self.pods.len())
             .filter(|index| {
@@ -53,7 +52,7 @@ impl Worker<'_> {
         let name = self.pods[index].containers[which].name.clone();
         let spec = self.pods[index].pod.containers.iter().find(|c| c.name == name).cloned();
         let Some(container) = spec else { return Ok(()) };
-        Storm::count(&self.storm.relapsed);
+        self.storm.counts().relapsed += 1;
         self.end_container(index, which)?;
         let broken = container.running(NOWHERE);
         for _ in 0..self.rng.u8(2..=4) {

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::Worker;
 use crate::chaos::history::short;
-use crate::chaos::storm::Storm;
 use crate::command::poll;
 use crate::pod::{Container, Pod};
 use crate::process;
@@ -30,7 +29,7 @@ impl Worker<'_> {
             return self.remove(&pod);
         }
         self.let_init_end(index)?;
-        Storm::count(&self.storm.initialised);
+        self.storm.counts().initialised += 1;
         self.start_missing(index)
     }
 

@@ -1,8 +1,9 @@
-//! ACPI's MADT, the list of processors and interrupt controllers, as in QEMU's q35 but in another order.
+//! ACPI's MADT, the list of processors and interrupt controllers, as in QEMU's q35 but in another
+//! order.
 //!
-//! Linux numbers CPUs in the order of this table, and prefers a newer revision in the initramfs to the
-//! firmware's (the kernel's `Documentation/admin-guide/acpi/initrd_table_override.rst`). The format is
-//! in the ACPI specification, 5.2.12.
+//! Linux numbers CPUs in the order of this table, and prefers a newer revision in the initramfs to
+//! the firmware's (the kernel's `Documentation/admin-guide/acpi/initrd_table_override.rst`). The
+//! format is in the ACPI specification, 5.2.12.
 
 use anyhow::{Context, Result};
 
@@ -17,7 +18,8 @@ const OEM_REVISION: u32 = 2;
 const LOCAL_APIC: u32 = 0xfee0_0000;
 const IO_APIC: u32 = 0xfec0_0000;
 
-/// Interrupts with another input than their number, or other flags than ISA's: source, input, flags.
+/// Interrupts with another input than their number, or other flags than ISA's: source, input,
+/// flags.
 const OVERRIDES: [(u8, u32, u16); 5] = [
     (0, 2, 0),
     (5, 5, ACTIVE_HIGH_LEVEL),
@@ -41,8 +43,8 @@ impl Machine {
         Ok(Some(table(&processors)))
     }
 
-    /// The firmware's number (QEMU's) and the APIC id of a CPU. None if the id does not fit: 255 means all
-    /// processors.
+    /// The firmware's number (QEMU's) and the APIC id of a CPU. None if the id does not fit: 255
+    /// means all processors.
     pub(super) fn processor(&self, cpu: usize) -> Option<(u8, u8)> {
         let index = self.index(cpu);
         let apic_id = u8::try_from(self.apic_id(index)).ok().filter(|id| *id < u8::MAX)?;

@@ -1,7 +1,8 @@
 //! The order in which a machine's CPUs are numbered.
 //!
-//! QEMU numbers CPUs by threads, cores, modules, dies and sockets, its firmware lists them in that order,
-//! and Linux numbers them as listed. Another list ([`madt`](super::madt)) gives another numbering.
+//! QEMU numbers CPUs by threads, cores, modules, dies and sockets, its firmware lists them in that
+//! order, and Linux numbers them as listed. Another list ([`madt`](super::madt)) gives another
+//! numbering.
 
 use super::{Level, Machine};
 

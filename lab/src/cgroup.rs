@@ -9,50 +9,17 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::files::{make_directory, read_value, write_value};
-use crate::kernel;
+use crate::kernel::{self, CGROUPS};
 use crate::pod::{CPU_PERIOD, Pod};
 
 mod slice;
 
-pub(crate) const ROOT: &str = "/sys/fs/cgroup";
-
-/// What every cgroup that a kubelet creates hands down.
-const CONTROLLERS: &str = "+cpuset +cpu +memory +pids";
-
-/// The kubelet's `cgroupDriver`.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    serde::Serialize,
-    serde::Deserialize,
-    clap::ValueEnum,
-)]
-pub enum Driver {
-    /// cgroup directories
-    #[default]
-    Cgroupfs,
-    /// systemd units
-    Systemd,
-}
-
-impl Driver {
-    /// As in the kubelet's configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cgroupfs => "cgroupfs",
-            Self::Systemd => "systemd",
-        }
-    }
-}
+pub use crate::pod::Driver;
 
 const CLASSES: [&str; 3] = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
 
 pub fn is_v2() -> bool {
-    Path::new(ROOT).join("cgroup.controllers").exists()
+    Path::new(CGROUPS).join("cgroup.controllers").exists()
 }
 
 pub fn prepare(driver: Driver) -> Result<()> {
@@ -62,8 +29,8 @@ pub fn prepare(driver: Driver) -> Result<()> {
     if driver == Driver::Systemd {
         return slice::prepare();
     }
-    let root = Path::new(ROOT);
-    delegate(root)?;
+    let root = Path::new(CGROUPS);
+    slice::delegate(root)?;
     for class in CLASSES {
         make(&root.join(class))?;
     }
@@ -77,7 +44,7 @@ pub fn prepare(driver: Driver) -> Result<()> {
 /// the last one loses it (`cfs_bandwidth_used`). Emulated processors can crash on that, so it
 /// happens only once, early.
 pub fn keep_a_limit() -> Result<()> {
-    let root = Path::new(ROOT);
+    let root = Path::new(CGROUPS);
     write_value(&root.join("cgroup.subtree_control"), "+cpu")?;
     let group = add("limited")?;
     write_value(&group.join("cpu.max"), &format!("{CPU_PERIOD} {CPU_PERIOD}"))
@@ -208,7 +175,7 @@ fn throttled_periods(cgroup: &Path) -> Result<u64> {
 
 /// Creates a cgroup below the root of cgroup v2 unless it exists.
 pub fn add(name: &str) -> Result<PathBuf> {
-    let path = Path::new(ROOT).join(name);
+    let path = Path::new(CGROUPS).join(name);
     make_directory(&path)?;
     Ok(path)
 }
@@ -230,18 +197,18 @@ pub fn of_process(pid: u32, controller: &str) -> Result<PathBuf> {
     });
     let path =
         path.with_context(|| format!("process {pid} has no cgroup of controller {controller:?}"))?;
-    Ok(Path::new(ROOT).join(controller).join(path.trim_start_matches('/')))
+    Ok(Path::new(CGROUPS).join(controller).join(path.trim_start_matches('/')))
 }
 
 fn pod_directory(pod: &Pod) -> PathBuf {
-    Path::new(ROOT).join(pod.cgroup_parent().trim_start_matches('/'))
+    Path::new(CGROUPS).join(pod.cgroup_parent().trim_start_matches('/'))
 }
 
 /// Clears what a plugin left in the cgroups of QoS classes. With the cgroupfs driver they outlive
 /// their pods, and a plugin without state would take the value for an administrator's.
 pub fn clear_classes() {
     for class in ["burstable", "besteffort"] {
-        let cpus = Path::new(ROOT).join("kubepods").join(class).join("cpuset.cpus");
+        let cpus = Path::new(CGROUPS).join("kubepods").join(class).join("cpuset.cpus");
         // Not every machine has it.
         let _ = fs::write(cpus, "\n");
     }
@@ -270,18 +237,14 @@ pub fn tidy() {
 
 fn hierarchies() -> Vec<PathBuf> {
     if is_v2() {
-        return vec![PathBuf::from(ROOT)];
+        return vec![PathBuf::from(CGROUPS)];
     }
-    fs::read_dir(ROOT).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+    fs::read_dir(CGROUPS).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
 fn make(path: &Path) -> Result<()> {
     make_directory(path)?;
-    delegate(path)
-}
-
-fn delegate(path: &Path) -> Result<()> {
-    write_value(&path.join("cgroup.subtree_control"), CONTROLLERS)
+    slice::delegate(path)
 }
 
 fn remove_tree(path: &Path) -> Result<()> {

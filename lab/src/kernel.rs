@@ -8,6 +8,9 @@ use nri_cpu_manager::cpuset::CpuSet;
 
 use crate::files;
 
+/// Mount point of the cgroup file system.
+pub(crate) const CGROUPS: &str = "/sys/fs/cgroup";
+
 /// Whether the kernel has warned or oopsed since boot: its promises do not hold then.
 ///
 /// Source: the kernel's `Documentation/admin-guide/tainted-kernels.rst`.

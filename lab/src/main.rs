@@ -21,7 +21,7 @@ enum Command {
     /// Measure how the start of an exclusive container depends on the number of shared ones
     Latency(lab::latency::Options),
     /// Compare the plugin's cgroup model with the kernel of a virtual machine
-    Cgroups(lab::cgroup_model::Options),
+    Cgroups(lab::cgroup_model::command::Options),
     /// Run scenarios on machines
     Run(lab::suite::Run),
     /// Run every scenario on every machine, with both containerd versions
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => lab::demo::run(&options),
         Command::Chaos(options) => lab::chaos::command::run(&options),
         Command::Latency(options) => lab::latency::run(&options),
-        Command::Cgroups(options) => lab::cgroup_model::run(&options),
+        Command::Cgroups(options) => lab::cgroup_model::command::run(&options),
         Command::Run(options) => lab::suite::run(&options),
         Command::All(options) => lab::suite::all(&options),
         Command::Shell(options) => lab::shell::start(&options),

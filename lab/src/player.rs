@@ -257,7 +257,7 @@ impl<'a> Player<'a> {
             Step::Uninstall => self.uninstall()?,
             Step::Release(containers) => return self.release(*containers),
             Step::SnapshotCgroups => {
-                return CgroupSnapshot::read(Path::new(cgroup::ROOT)).map(Outcome::Snapshot);
+                return CgroupSnapshot::read(Path::new(kernel::CGROUPS)).map(Outcome::Snapshot);
             }
             Step::Clear => {
                 self.node.remove_all()?;

@@ -5,12 +5,41 @@ use std::collections::{BTreeMap, HashMap};
 
 use nri_cpu_manager::wording;
 
-use crate::cgroup::Driver;
 use crate::cri::wire;
 use crate::image;
 
 /// CFS period in microseconds.
 pub const CPU_PERIOD: i64 = 100_000;
+
+/// The kubelet's `cgroupDriver`.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+    clap::ValueEnum,
+)]
+pub enum Driver {
+    /// cgroup directories
+    #[default]
+    Cgroupfs,
+    /// systemd units
+    Systemd,
+}
+
+impl Driver {
+    /// As in the kubelet's configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cgroupfs => "cgroupfs",
+            Self::Systemd => "systemd",
+        }
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Qos {

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup_model::{Comparison, ComparisonSettings};
 use crate::cgroup_snapshot::CgroupSnapshot;
-use crate::chaos::{StormSettings, Summary};
+use crate::chaos::summary::{StormSettings, Summary};
 use crate::daemonset::Confinement;
-use crate::latency::{ClassWrite, LatencySettings, Medians};
+use crate::latency::figures::{ClassWrite, LatencySettings, Medians};
 use crate::manifests::Manifests;
 use crate::node::FirstInstruction;
 use crate::overlap::Watched;

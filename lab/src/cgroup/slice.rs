@@ -12,10 +12,10 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
-use super::{CONTROLLERS, ROOT};
+use crate::cache;
 use crate::command::{command, run};
 use crate::files::{make_directory, read_value, write, write_value};
-use crate::{cache, kernel};
+use crate::kernel::{self, CGROUPS};
 
 const KUBEPODS: &str = "kubepods.slice";
 const CLASSES: [&str; 2] = ["kubepods-burstable.slice", "kubepods-besteffort.slice"];
@@ -26,10 +26,15 @@ const SET: &str = "/run/systemd/system.control";
 /// Held while slices start or end: several kubelets of a storm share the classes.
 static TURN: Mutex<()> = Mutex::new(());
 
+/// Enables the controllers that a kubelet enables for the children of its cgroups.
+pub(super) fn delegate(cgroup: &Path) -> Result<()> {
+    write_value(&cgroup.join("cgroup.subtree_control"), "+cpuset +cpu +memory +pids")
+}
+
 pub(super) fn prepare() -> Result<()> {
     start(KUBEPODS, "")?;
     // Not through systemd, as the kubelet does.
-    let cpus = Path::new(ROOT).join(KUBEPODS).join("cpuset.cpus");
+    let cpus = Path::new(CGROUPS).join(KUBEPODS).join("cpuset.cpus");
     write_value(&cpus, &kernel::cpus("online")?.to_string())
 }
 
@@ -73,9 +78,9 @@ fn start(name: &str, properties: &str) -> Result<()> {
     systemctl(&["start", name])?;
     let path = directory(name);
     for parent in
-        path.ancestors().take_while(|p| p.starts_with(ROOT)).collect::<Vec<_>>().iter().rev()
+        path.ancestors().take_while(|p| p.starts_with(CGROUPS)).collect::<Vec<_>>().iter().rev()
     {
-        write_value(&parent.join("cgroup.subtree_control"), CONTROLLERS)?;
+        delegate(parent)?;
     }
     Ok(())
 }
@@ -120,7 +125,7 @@ fn systemctl(arguments: &[&str]) -> Result<()> {
 fn directory(name: &str) -> PathBuf {
     let stem = name.trim_end_matches(".slice");
     let dashes = stem.match_indices('-').map(|(at, _)| at).chain([stem.len()]);
-    dashes.fold(PathBuf::from(ROOT), |path, at| path.join(format!("{}.slice", &stem[..at])))
+    dashes.fold(PathBuf::from(CGROUPS), |path, at| path.join(format!("{}.slice", &stem[..at])))
 }
 
 #[cfg(test)]

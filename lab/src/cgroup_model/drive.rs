@@ -18,10 +18,10 @@ use nri_cpu_manager::exclusivity::{Refused, Tree};
 use nri_cpu_manager::ledger::CgroupPath;
 
 use super::{Comparison, ComparisonSettings, Mismatch};
-use crate::cgroup::ROOT;
 use crate::command::command;
 use crate::files::{read_value, write_value};
-use crate::{kernel, process};
+use crate::kernel::{self, CGROUPS};
+use crate::process;
 
 /// Names of cgroups. `a.b` sorts between `a` and the children of `a`.
 const NAMES: [&str; 3] = ["a", "a.b", "b"];
@@ -132,7 +132,7 @@ struct Comparer {
 
 impl Comparer {
     fn new(seed: u64) -> Result<Self> {
-        delegate(Path::new(ROOT))?;
+        delegate(Path::new(CGROUPS))?;
         let online = kernel::cpus("online")?;
         let tree = Tree::new(online, kernel::cpus("possible")?);
         Ok(Self { rng: Rng::with_seed(seed), tree, online, processes: BTreeMap::new() })
@@ -363,5 +363,5 @@ fn make(group: &CgroupPath) -> Result<()> {
 }
 
 fn directory(group: &CgroupPath) -> PathBuf {
-    Path::new(ROOT).join(group.as_str())
+    Path::new(CGROUPS).join(group.as_str())
 }

@@ -11,10 +11,10 @@ use crate::command::run;
     Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize,
 )]
 pub enum Version {
-    /// 1.7, with NRI 0.6.
+    /// with NRI 0.6
     #[value(name = "1.7")]
     V1_7,
-    /// 2.1, with NRI 0.8.
+    /// with NRI 0.8
     #[value(name = "2.1")]
     V2_1,
 }

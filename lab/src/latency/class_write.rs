@@ -15,11 +15,13 @@ use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::exclusivity::Hierarchy;
 use nri_cpu_manager::ledger::CgroupPath;
 
-use super::{ClassWrite, IN_A_POD};
-use crate::cgroup::{self, ROOT};
+use super::IN_A_POD;
+use super::figures::ClassWrite;
+use crate::cgroup;
 use crate::command::command;
 use crate::files::write_value;
-use crate::{kernel, process};
+use crate::kernel::{self, CGROUPS};
+use crate::process;
 
 /// Containers below the class, ascending.
 const CONTAINERS: [usize; 4] = [1, 10, 100, 1000];
@@ -58,7 +60,7 @@ struct Class {
 
 impl Class {
     fn new() -> Result<Self> {
-        let hierarchy = Hierarchy::open(Path::new(ROOT)).context("no cgroup v2 cpusets")?;
+        let hierarchy = Hierarchy::open(Path::new(CGROUPS)).context("no cgroup v2 cpusets")?;
         let path = CgroupPath::new(CLASS).context("invalid name of the class")?;
         let mut class = Self {
             hierarchy,

@@ -1,9 +1,9 @@
 //! Pods start and end; the plugin and the runtime die and restart.
 
-use super::exclusive;
 use super::invariants::parse;
-use super::script::{Script, ViewId, guaranteed};
+use super::script::{Script, ViewId};
 use super::shape::Shape;
+use super::{exclusive, guaranteed};
 use crate::pod::{Container, Pod};
 use crate::step::{CgroupRef, Step};
 

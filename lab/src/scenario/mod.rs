@@ -58,8 +58,16 @@ pub fn whole_cores() -> String {
     )
 }
 
+pub fn guaranteed(name: &str, cpus: usize) -> Container {
+    Container::guaranteed(name, milli(cpus))
+}
+
+pub fn milli(cpus: usize) -> i64 {
+    i64::try_from(cpus).unwrap_or(i64::MAX / 1000) * 1000
+}
+
 pub fn exclusive(name: &str, cpus: usize) -> Pod {
-    Pod::new(name, [script::guaranteed("main", cpus)])
+    Pod::new(name, [guaranteed("main", cpus)])
 }
 
 /// A Burstable pod with one container.

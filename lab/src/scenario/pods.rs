@@ -1,9 +1,9 @@
 //! Pods of several containers.
 
-use super::exclusive;
 use super::invariants::parse;
-use super::script::{Script, guaranteed, milli};
+use super::script::Script;
 use super::shape::Shape;
+use super::{exclusive, guaranteed, milli};
 use crate::pod::Pod;
 use crate::step::Step;
 

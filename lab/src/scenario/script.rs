@@ -9,7 +9,7 @@ use super::shape::Shape;
 use crate::cgroup_snapshot::CgroupSnapshot;
 use crate::node::FirstInstruction;
 use crate::overlap::Watched;
-use crate::pod::{Container, Pod};
+use crate::pod::Pod;
 use crate::step::{Outcome, Settled, Step};
 use crate::view::View;
 
@@ -349,12 +349,4 @@ impl Script {
     ) {
         self.steps.push((step, Box::new(check)));
     }
-}
-
-pub fn guaranteed(name: &str, cpus: usize) -> Container {
-    Container::guaranteed(name, milli(cpus))
-}
-
-pub fn milli(cpus: usize) -> i64 {
-    i64::try_from(cpus).unwrap_or(i64::MAX / 1000) * 1000
 }

@@ -6,9 +6,9 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 
-use super::exclusive;
-use super::script::{Script, guaranteed};
+use super::script::Script;
 use super::shape::Shape;
+use super::{exclusive, guaranteed};
 use crate::cgroup_snapshot::{
     ATTRIBUTE, CPUS, CgroupContent, CgroupSnapshot, Difference, EFFECTIVE, QUOTA, WEIGHT,
 };

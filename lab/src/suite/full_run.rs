@@ -10,9 +10,8 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::table::{Row, Verdict};
-use super::write_lines;
 use crate::containerd::Version;
-use crate::{cache, command};
+use crate::{cache, command, files};
 
 /// Results of one boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +80,16 @@ impl FullRun {
     pub(super) fn time(&self) -> Duration {
         Duration::from_millis(self.done.iter().map(|server| server.millis).sum())
     }
+}
+
+/// Writes results, an object a line.
+pub(super) fn write_lines<T: Serialize>(
+    path: &Path,
+    results: impl IntoIterator<Item = T>,
+) -> Result<()> {
+    let lines: Result<Vec<String>, _> =
+        results.into_iter().map(|result| serde_json::to_string(&result)).collect();
+    files::write(path, lines.context("cannot encode the results")?.join("\n") + "\n")
 }
 
 #[cfg(test)]

@@ -4,17 +4,15 @@
 //! played_parts by itself.
 
 use std::iter::repeat_n;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use serde::Serialize;
 
 use crate::binaries::Binaries;
 use crate::cache;
 use crate::command::{self, command, millis, progress};
 use crate::containerd::Version;
-use crate::files;
 use crate::job::{Oci, Software};
 use crate::scenario::catalogue::{self, Scenario};
 use crate::scenario::script::Script;
@@ -24,7 +22,7 @@ use crate::vm::{self, Machine, Turn, Vm};
 mod full_run;
 mod table;
 
-use full_run::FullRun;
+use full_run::{FullRun, write_lines};
 pub use table::{Row, Verdict};
 
 /// Per scenario. Emulated CPUs are slow, and on a busy machine much slower.
@@ -52,10 +50,10 @@ pub struct Run {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct All {
-    /// Puts the table into docs/lab.md, with the date and how long it took.
+    /// Write the table to docs/lab.md, with date and duration
     #[arg(long)]
     pub save: bool,
-    /// Goes on with what an interrupted run of these very programs and machines has left to do.
+    /// Continue an interrupted run of the same programs and machines
     #[arg(long)]
     pub resume: bool,
 }
@@ -201,13 +199,6 @@ pub fn scenarios(names: &str) -> Result<Vec<Scenario>> {
         })
     };
     names.split(',').map(find).collect()
-}
-
-/// Writes results, an object a line.
-fn write_lines<T: Serialize>(path: &Path, results: impl IntoIterator<Item = T>) -> Result<()> {
-    let lines: Result<Vec<String>, _> =
-        results.into_iter().map(|result| serde_json::to_string(&result)).collect();
-    files::write(path, lines.context("cannot encode the results")?.join("\n") + "\n")
 }
 
 fn finish(rows: &[Row]) -> Result<()> {

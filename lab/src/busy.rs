@@ -47,7 +47,7 @@ impl Busy {
             .context("cannot find the path of this program")?
             .with_file_name("probe");
         let group = cgroup::add_service(name)?;
-        // The shell enters the group before it becomes the probe.
+        // The shell enters the cgroup before it becomes the probe.
         let child = command::command(
             "sh",
             ["-c", "echo $$ > \"$0\"/cgroup.procs; exec \"$1\" spin \"$2\""],

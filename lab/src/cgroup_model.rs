@@ -15,7 +15,7 @@ pub(crate) use drive::compare;
 pub struct ComparisonSettings {
     /// The same seed gives the same actions on machines with the same CPUs.
     pub seed: u64,
-    /// Random actions; all groups are compared after each.
+    /// Random actions; all cgroups are compared after each.
     pub steps: usize,
 }
 
@@ -26,8 +26,7 @@ pub struct Comparison {
     pub steps: usize,
     /// CPU lists compared: two per cgroup and one per process.
     pub lists: usize,
-    /// Groups compared that had CPUs set but ran on all of their parent's, as none was left of the
-    /// cut.
+    /// Cgroups that ran on all CPUs of their parent because none of their own were left.
     pub cut_empty: usize,
     /// How often each kind of action had each result.
     pub results: BTreeMap<String, usize>,

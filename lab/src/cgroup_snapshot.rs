@@ -43,9 +43,9 @@ pub struct CgroupContent {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Difference<'a> {
-    /// A group that is there no more.
+    /// A removed cgroup.
     Gone(&'a str),
-    /// A group that was not there.
+    /// A new cgroup.
     New(&'a str),
     /// A file or an extended attribute; an empty string where it is missing.
     Content { group: &'a str, key: &'a str, before: &'a str, after: &'a str },
@@ -100,7 +100,7 @@ impl CgroupContent {
     fn read(directory: &Path) -> Result<Self> {
         let mut content = BTreeMap::new();
         for file in FILES {
-            // A controller that is not on in a group has no files there.
+            // A disabled controller has no files.
             if let Ok(text) = fs::read_to_string(directory.join(file)) {
                 content.insert(file.to_owned(), text.trim().to_owned());
             }

@@ -124,11 +124,11 @@ mod tests {
         write("node/node0/distance", "10 17");
         write("node/node1/cpulist", "");
         write("node/node1/distance", "17 10");
-        let found = Hardware::read(sys.path()).unwrap();
+        let hardware = Hardware::read(sys.path()).unwrap();
         let both = vec!["0,2".to_owned(), "1,10".to_owned()];
         let node = |cpus: &str, distances| HardwareNode { cpus: cpus.to_owned(), distances };
         assert_eq!(
-            found,
+            hardware,
             Hardware {
                 online: "0-2,10".to_owned(),
                 cores: both.clone(),
@@ -150,10 +150,10 @@ mod tests {
             offline: "1".parse().unwrap(),
             ..crate::vm::Machine::single("by turns", 1, 2)
         };
-        let found = Hardware::of(&machine.topology().unwrap());
-        assert_eq!(found.sockets, ["0,3", "2,5", "4"]);
-        assert_eq!((found.caches, found.cores.len()), (found.sockets, 5));
+        let hardware = Hardware::of(&machine.topology().unwrap());
+        assert_eq!(hardware.sockets, ["0,3", "2,5", "4"]);
+        assert_eq!((hardware.caches, hardware.cores.len()), (hardware.sockets, 5));
         let one = HardwareNode { cpus: "0,2-5".to_owned(), distances: vec![10] };
-        assert_eq!((found.online, found.nodes), ("0,2-5".to_owned(), vec![one]));
+        assert_eq!((hardware.online, hardware.nodes), ("0,2-5".to_owned(), vec![one]));
     }
 }

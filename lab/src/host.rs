@@ -35,7 +35,7 @@ impl Packages {
     }
 }
 
-/// Fetches the packages for both generations of containerd.
+/// Fetches the packages of both containerd versions.
 pub fn prepare() -> Result<()> {
     let _turn = cache::lock_file(&lock())?;
     for version in [Version::V1_7, Version::V2_1] {

@@ -31,15 +31,8 @@ pub struct Image {
 /// An entry of the layer. Paths have no leading slash.
 #[derive(Debug, Clone)]
 pub enum Entry {
-    Program {
-        /// Where it lies.
-        path: String,
-        content: Vec<u8>,
-    },
-    Link {
-        path: String,
-        target: String,
-    },
+    Program { path: String, content: Vec<u8> },
+    Link { path: String, target: String },
 }
 
 /// OCI's name for the architecture of this build.

@@ -127,9 +127,9 @@ impl Node {
     fn take(&mut self, pod: &str, container: &str) -> Result<RunningContainer> {
         let index = self.index(pod)?;
         let containers = &mut self.pods[index].containers;
-        let found = containers.iter().position(|running| running.name == container);
-        let found = found.with_context(|| format!("no container {container} in pod {pod}"))?;
-        Ok(containers.remove(found))
+        let index = containers.iter().position(|running| running.name == container);
+        let index = index.with_context(|| format!("no container {container} in pod {pod}"))?;
+        Ok(containers.remove(index))
     }
 
     /// A refused resize changes nothing.
@@ -140,8 +140,8 @@ impl Node {
     }
 
     fn index(&self, pod: &str) -> Result<usize> {
-        let found = self.pods.iter().position(|running| running.pod.name == pod);
-        found.with_context(|| format!("no pod {pod}"))
+        let index = self.pods.iter().position(|running| running.pod.name == pod);
+        index.with_context(|| format!("no pod {pod}"))
     }
 
     /// The container `main` is busy on every CPU it may use.
@@ -233,9 +233,9 @@ impl Node {
     /// the plugin needs to change them all.
     pub fn allowed(&self, pod: &str, container: &str) -> Result<CpuSet> {
         let running = self.pods.iter().find(|running| running.pod.name == pod);
-        let found =
+        let running_container =
             running.and_then(|running| running.containers.iter().find(|c| c.name == container));
-        let pid = found
+        let pid = running_container
             .with_context(|| format!("container {container} of pod {pod} was not started"))?
             .pid;
         process::allowed_together(|| cgroup::threads(pid))

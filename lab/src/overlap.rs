@@ -31,7 +31,7 @@ pub struct Watched {
 pub struct Member {
     name: String,
     exclusive: bool,
-    /// Where the kernel says on which CPUs its processes may run.
+    /// `cpuset.cpus.effective` of its cgroup.
     effective: PathBuf,
 }
 

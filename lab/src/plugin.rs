@@ -215,8 +215,8 @@ impl PluginFiles {
 
     pub fn decided(&self, pod: &str, container: &str) -> Result<Option<CpuSet>> {
         let assignments = self.assignments()?;
-        let found = assignments.iter().find(|a| a.pod == pod && a.container == container);
-        found
+        let assignment = assignments.iter().find(|a| a.pod == pod && a.container == container);
+        assignment
             .map(|a| {
                 a.cpus
                     .parse()

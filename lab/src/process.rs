@@ -94,11 +94,11 @@ pub fn mems(pid: u32) -> Result<String> {
 pub fn environment(pid: u32, prefix: &str) -> Result<Vec<String>> {
     let bytes = fs::read(format!("/proc/{pid}/environ"))
         .with_context(|| format!("cannot read the environment of process {pid}"))?;
-    let variables = bytes.split(|byte| *byte == 0).map(String::from_utf8_lossy);
-    let mut found: Vec<String> =
-        variables.filter(|text| text.starts_with(prefix)).map(|text| text.into_owned()).collect();
-    found.sort();
-    Ok(found)
+    let all = bytes.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    let mut variables: Vec<String> =
+        all.filter(|text| text.starts_with(prefix)).map(|text| text.into_owned()).collect();
+    variables.sort();
+    Ok(variables)
 }
 
 pub fn resident_kib(pid: u32) -> Result<u64> {

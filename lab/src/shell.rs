@@ -52,7 +52,7 @@ pub fn start(options: &Options) -> Result<()> {
     vm::shell(&machine, options.software, &config, &binaries)
 }
 
-/// In the guest: answers lines of `input` until it ends, or says so.
+/// In the guest: answers commands until `exit` or the end of `input`.
 pub(crate) fn serve(
     player: &mut Player<'_>,
     input: impl BufRead,

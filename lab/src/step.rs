@@ -152,13 +152,14 @@ pub enum Outcome {
     Snapshot(CgroupSnapshot),
 }
 
-/// How a node has come to be as decided.
+/// How the containers of a node reached their decided state.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Settled {
     /// Milliseconds.
     pub millis: u64,
-    /// What was not as decided at the first look, in words.
+    /// Disagreements at the start.
     pub first: Vec<String>,
     /// What was not at the last one.
+    /// Disagreements at the end: empty on success.
     pub last: Vec<String>,
 }

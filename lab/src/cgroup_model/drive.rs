@@ -49,7 +49,7 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Action::Write(group, cpus) => write!(f, "write {:?} to {group}", cpus.to_string()),
-            Action::Make(group) => write!(f, "make {group}"),
+            Action::Make(group) => write!(f, "create {group}"),
             Action::Remove(group) => write!(f, "remove {group}"),
             Action::Start(group) => write!(f, "start a process in {group}"),
             Action::End(group) => write!(f, "end the process in {group}"),
@@ -63,7 +63,7 @@ impl Action {
     fn kind(&self) -> &'static str {
         match self {
             Action::Write(..) => "write",
-            Action::Make(_) => "make",
+            Action::Make(_) => "create",
             Action::Remove(_) => "remove",
             Action::Start(_) => "start",
             Action::End(_) => "end",

@@ -18,7 +18,7 @@ pub struct Confinement {
     pub no_new_privileges: bool,
     /// 2 means a filter.
     pub seccomp: u32,
-    /// The permissions of the directory of the control groups, as it sees it.
+    /// Mode of `/sys/fs/cgroup` in its mount namespace.
     pub cgroup_mode: u32,
     /// Whether its own cgroup is the root of its cgroup namespace.
     pub cgroup_namespace: bool,

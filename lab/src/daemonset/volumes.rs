@@ -126,7 +126,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         fs::write(&file, "").unwrap();
-        let found = |path: &Path, r#type| check(&HostPath { path: String::new(), r#type }, path);
+        let checked = |path: &Path, r#type| check(&HostPath { path: String::new(), r#type }, path);
         let missing = directory.path().join("missing");
         for (path, kind, right) in [
             (directory.path(), HostPathType::Directory, true),
@@ -139,7 +139,7 @@ mod tests {
             (&missing, HostPathType::DirectoryOrCreate, true),
             (&missing, HostPathType::Directory, true),
         ] {
-            assert_eq!(found(path, kind).is_ok(), right, "{kind:?} at {}", path.display());
+            assert_eq!(checked(path, kind).is_ok(), right, "{kind:?} at {}", path.display());
         }
     }
 

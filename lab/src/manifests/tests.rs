@@ -192,10 +192,10 @@ fn unsupported_content_is_an_error() {
             "target",
         ),
     ] {
-        let found = with(file, from, to).and_then(|manifests| {
+        let result = with(file, from, to).and_then(|manifests| {
             manifests.pod().containers[0].resources.requests.milli_cpu().map(|_| ())
         });
-        let error = format!("{:#}", found.expect_err(to));
+        let error = format!("{:#}", result.expect_err(to));
         assert!(error.contains(expect), "{to}: {error}");
     }
 }

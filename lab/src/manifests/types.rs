@@ -274,7 +274,7 @@ pub enum RecursiveReadOnly {
     Enabled,
 }
 
-/// What has to be there before a pod starts.
+/// What must exist before a pod starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum HostPathType {
     /// Nothing is checked.

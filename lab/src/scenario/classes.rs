@@ -9,7 +9,7 @@ use crate::step::Step;
 
 /// How often the class empties and fills again.
 const ROUNDS: usize = 4;
-/// Busy pods that the probe looks at.
+/// Busy pods that the probe checks.
 const CROWD: usize = 50;
 /// Logged when a cgroup is not relied on any more.
 const GIVEN_UP: &str = "bound instead";

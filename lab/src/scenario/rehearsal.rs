@@ -162,8 +162,7 @@ fn rehearse(name: &str) -> Vec<String> {
     fitting
 }
 
-/// Options of which the kubelet's own tests say little: each has machines on which it makes a
-/// difference.
+/// Options with few tests of the kubelet: each makes a difference on some machines.
 #[test]
 fn options_make_a_difference() {
     for (name, machines) in [
@@ -190,7 +189,7 @@ fn options_make_a_difference() {
     }
 }
 
-/// The worked examples and others that need no more than pods that come and go.
+/// Worked examples and other scripts that only start and remove pods.
 #[test]
 fn scripts_can_be_passed() {
     for name in

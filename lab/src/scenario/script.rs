@@ -209,12 +209,12 @@ impl Script {
                     .iter()
                     .find(|c| (&c.pod, &c.container) == (&container.pod, &container.container));
                 let cpus = container.allowed.parse().unwrap_or_default();
-                if let Some(found) =
-                    same.filter(|found| counts(cpus) && found.allowed != container.allowed)
+                if let Some(moved) =
+                    same.filter(|moved| counts(cpus) && moved.allowed != container.allowed)
                 {
                     return Err(format!(
                         "{}/{} moved from {} to {}",
-                        found.pod, found.container, container.allowed, found.allowed
+                        moved.pod, moved.container, container.allowed, moved.allowed
                     ));
                 }
             }

@@ -22,7 +22,7 @@ const SORTED_OUT: u64 = 15;
 /// pods' cgroups.
 const GIVEN_BACK: u64 = 2;
 
-/// A pod that was there before the plugin, and one that comes while it runs; they ask for the same.
+/// A pod from before the plugin, and one with the same request that starts while it runs.
 const BEFORE: &str = "early";
 const MEANWHILE: &str = "late";
 
@@ -82,9 +82,9 @@ fn come_and_go(script: &mut Script, shape: &Shape, mechanism: &str) {
 
     let all = shape.online();
     let freed = Removal { all, containers: true, pods: true };
-    let kept = Removal { containers: false, ..freed };
+    let containers_kept = Removal { containers: false, ..freed };
     // The mechanism runtime leaves only the values of containers.
-    let left = if mechanism == "runtime" { freed } else { kept };
+    let left = if mechanism == "runtime" { freed } else { containers_kept };
     script.snapshot_since(before, move |before, after| match left.check(before, after) {
         Err(_) => Ok(()),
         Ok(()) => Err("no difference before the release: the comparison proves nothing".to_owned()),
@@ -93,7 +93,7 @@ fn come_and_go(script: &mut Script, shape: &Shape, mechanism: &str) {
     if mechanism != "kernel" {
         script.says(Step::Release(false), &["shared pool: "]);
         script.does(Step::Wait(GIVEN_BACK));
-        script.snapshot_since(before, move |before, after| kept.check(before, after));
+        script.snapshot_since(before, move |before, after| containers_kept.check(before, after));
     }
     script.says(Step::Release(true), &["shared pool: ", "containers: "]);
     script.does(Step::Wait(GIVEN_BACK));
@@ -243,7 +243,7 @@ mod tests {
             tree
         };
         let freed = Removal { all: "0-3".parse().unwrap(), containers: true, pods: true };
-        let kept = Removal { containers: false, ..freed };
+        let containers_kept = Removal { containers: false, ..freed };
         let none = usize::MAX;
         assert_eq!(freed.check(&before, &after(none, "")), Ok(()));
         for (at, text, without) in [
@@ -260,7 +260,7 @@ mod tests {
         ] {
             assert!(freed.check(&before, &after(at, text)).is_err(), "{:?}", released[at]);
             assert_eq!(
-                kept.check(&before, &after(at, text)).is_ok(),
+                containers_kept.check(&before, &after(at, text)).is_ok(),
                 without,
                 "{:?}",
                 released[at]
@@ -268,7 +268,7 @@ mod tests {
         }
         let mut empty = after(none, "");
         empty.0.values_mut().for_each(|group| group.populated = false);
-        assert!(freed.check(&before, &empty).is_err(), "an empty group could be cleared");
+        assert!(freed.check(&before, &empty).is_err(), "an empty cgroup could be cleared");
         let gone = Removal { pods: false, ..freed };
         assert!(gone.check(&before, &empty).unwrap_err().contains("is new"));
     }

@@ -22,7 +22,7 @@ pub(super) fn machine(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-fn same(machine: &str, found: &Hardware, described: &Hardware) -> Result<(), String> {
+fn same(machine: &str, reported: &Hardware, described: &Hardware) -> Result<(), String> {
     let parts = |hardware: &Hardware| {
         let Hardware { online, cores, sockets, caches, nodes } = hardware;
         [
@@ -33,9 +33,9 @@ fn same(machine: &str, found: &Hardware, described: &Hardware) -> Result<(), Str
             ("NUMA nodes", format!("{nodes:?}")),
         ]
     };
-    for ((what, found), (_, described)) in parts(found).into_iter().zip(parts(described)) {
-        if found != described {
-            return Err(format!("{machine} reports {what} {found}, described: {described}"));
+    for ((what, reported), (_, described)) in parts(reported).into_iter().zip(parts(described)) {
+        if reported != described {
+            return Err(format!("{machine} reports {what} {reported}, described: {described}"));
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Scenarios on machines: `hack/lab run`, `hack/lab all`, `hack/lab list`.
 //!
-//! All scenarios of a machine and a runtime share one boot, each on an empty node, and each is
-//! played_parts by itself.
+//! All scenarios of a machine and a runtime share one boot, each on an empty node, and are reported
+//! separately.
 
 use std::iter::repeat_n;
 use std::path::PathBuf;
@@ -193,8 +193,8 @@ pub fn scenarios(names: &str) -> Result<Vec<Scenario>> {
     }
     let known: Vec<&str> = all.iter().map(|scenario| scenario.name).collect();
     let find = |name: &str| {
-        let found = all.iter().find(|scenario| scenario.name == name).copied();
-        found.with_context(|| {
+        let scenario = all.iter().find(|scenario| scenario.name == name).copied();
+        scenario.with_context(|| {
             format!("unknown scenario {name:?}: use one of {}, or all", known.join(", "))
         })
     };

@@ -128,7 +128,11 @@ mod tests {
     fn failures_are_shown() {
         let rows = [
             row("small", Version::V2_1, Verdict::Passed),
-            row("small", Version::V1_7, Verdict::of(vec!["step 1, look: no".to_owned()])),
+            row(
+                "small",
+                Version::V1_7,
+                Verdict::of(vec!["step 1, check all containers: no".to_owned()]),
+            ),
             row("large", Version::V2_1, Verdict::NotBooted("silence".to_owned())),
         ];
         let table = draw(&rows);
@@ -137,7 +141,7 @@ mod tests {
         assert!(table.contains("| resize | - | - |\n"), "{table}");
         assert_eq!(
             rows[1].to_string(),
-            "FAILED: small, churn, containerd 1.7 (1.5 s)\n  step 1, look: no"
+            "FAILED: small, churn, containerd 1.7 (1.5 s)\n  step 1, check all containers: no"
         );
         let page = format!("a\n{BEGIN}old\n{END}b\n");
         let page = insert(&page, &rows, "2026-01-01", Duration::from_secs(61)).unwrap();

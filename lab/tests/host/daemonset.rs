@@ -85,25 +85,25 @@ fn the_base_pins_and_may_do_nothing_else(version: Version) {
     let before = bench.allowed("db");
 
     let pid = bench.daemon().0.pid().unwrap();
-    let found = Confinement::of(pid).unwrap();
-    println!("{found:?}");
+    let confinement = Confinement::of(pid).unwrap();
+    println!("{confinement:?}");
     // With the unified hierarchy: the mode on every host.
-    assert!(!cgroup::is_v2() || found.cgroup_mode == 0o555, "{:o}", found.cgroup_mode);
+    assert!(!cgroup::is_v2() || confinement.cgroup_mode == 0o555, "{:o}", confinement.cgroup_mode);
     let below_cgroup = |point: &String| point.starts_with("/sys/fs/cgroup");
     let (cgroups, others): (Vec<_>, Vec<_>) =
-        found.writable.iter().cloned().partition(below_cgroup);
+        confinement.writable.iter().cloned().partition(below_cgroup);
     let expected = Confinement {
         user: 0,
         capabilities: 0,
         bounding: 0,
         no_new_privileges: true,
         seccomp: 2,
-        cgroup_mode: found.cgroup_mode,
+        cgroup_mode: confinement.cgroup_mode,
         // The runtime's default with the unified hierarchy.
         cgroup_namespace: cgroup::is_v2(),
         writable: vec!["/var/lib/nri-cpu-manager".to_owned()],
     };
-    assert_eq!(Confinement { writable: others, ..found }, expected);
+    assert_eq!(Confinement { writable: others, ..confinement }, expected);
     assert!(!cgroups.is_empty());
     for place in ["", "/etc/nri-cpu-manager", "/var/run/nri", "/sys"] {
         assert!(refuses_writes(pid, place).unwrap(), "{place} can be written to");

@@ -33,8 +33,8 @@ fn a_cpuset_written_by_another_program() {
     assert_eq!(bench.allowed("web"), online);
 
     let (were, decided) = (wording::agree(reserved, "was", "were"), wording::cpus(reserved));
-    let found = format!("decided {were} {decided}, but CPUs {online} are set for its group");
-    plugin.wait_for(&format!("{found}: set again"), 1, PATIENCE).unwrap();
+    let drift = format!("decided {were} {decided}, but CPUs {online} are set for its group");
+    plugin.wait_for(&format!("{drift}: set again"), 1, PATIENCE).unwrap();
     assert_eq!(bench.allowed("web"), reserved);
     bench.run(&shared("another"));
     assert_eq!(bench.allowed("web"), reserved);
@@ -58,8 +58,8 @@ fn a_quota_of_a_container_from_before() {
     let mut plugin = bench.plugin();
     lifted_within(pid, Duration::from_secs(5));
     fs::write(&file, quota).unwrap();
-    let found = format!("but it has the CFS quota {quota:?}: set again");
-    plugin.wait_for(&found, 1, Duration::from_secs(15)).unwrap();
+    let drift = format!("but it has the CFS quota {quota:?}: set again");
+    plugin.wait_for(&drift, 1, Duration::from_secs(15)).unwrap();
     lifted_within(pid, Duration::ZERO);
     assert_eq!(plugin.files().log().matches("but ").count(), 1, "{}", plugin.files().log());
 }

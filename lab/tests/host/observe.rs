@@ -119,8 +119,8 @@ fn status_and_explain() {
     let web = bench.host.node.pods().iter().find(|running| running.pod.name == "web").unwrap();
     let group = cgroup::of_process(web.containers[0].pid, "cpuset").unwrap();
     fs::write(group.join("cpuset.cpus"), online.to_string()).unwrap();
-    let found = format!("but CPUs {online} are set for its group");
-    plugin.wait_for(&found, 1, Duration::from_secs(30)).unwrap();
+    let drift = format!("but CPUs {online} are set for its group");
+    plugin.wait_for(&drift, 1, Duration::from_secs(30)).unwrap();
     let drifting = get("/metrics").1;
     has(&drifting, &["nri_cpu_manager_drifting_containers 1\n"]);
     has(&drifting, &["drift_repairs_total{action=\"written\",kind=\"cpuset\"} 1\n"]);
@@ -129,7 +129,7 @@ fn status_and_explain() {
         &ask(&setup, &["explain", "web"]),
         &[
             &format!("/web/main: shared, {}\n", wording::cpus(reserved)),
-            &format!("{found}: set again"),
+            &format!("{drift}: set again"),
         ],
     );
     let text = ask(&setup, &["status"]);

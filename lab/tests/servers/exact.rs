@@ -20,9 +20,9 @@ use crate::support::binaries;
 #[track_caller]
 fn check_view(view: &View, expected: &[(&str, &str)]) {
     assert_eq!(view.disagreements(), [""; 0]);
-    let found: Vec<(&str, &str)> =
+    let allowed: Vec<(&str, &str)> =
         expected.iter().map(|(pod, _)| (*pod, view.allowed(pod))).collect();
-    assert_eq!(found, expected);
+    assert_eq!(allowed, expected);
 }
 
 #[test]

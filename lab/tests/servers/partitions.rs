@@ -230,8 +230,8 @@ fn cgroups_replace_refused_partitions() -> Part {
         assert_eq!(refusals(outcomes), [""; 0]);
         assert_eq!(texts(outcomes), ["root", "member", "member", "root"]);
         check_kernel(outcomes);
-        let [beside, after] = views(outcomes)[..] else { panic!("two views") };
-        let allowed = ["db", "refused", "web"].map(|pod| beside.allowed(pod));
+        let [refused, after] = views(outcomes)[..] else { panic!("two views") };
+        let allowed = ["db", "refused", "web"].map(|pod| refused.allowed(pod));
         assert_eq!(allowed, ["1-2", "3-4", "0,7"]);
         assert_eq!(
             ["db", "web", "another"].map(|pod| after.allowed(pod)),

@@ -67,8 +67,8 @@ fn a_finding_has_the_history_of_its_container() {
 #[test]
 fn an_exclusive_container_that_shares_at_rest_has_moved() {
     let witness = witness_of("15");
-    let found = witness.deprived();
-    assert_eq!(found, [("pod/c0".to_owned(), own())]);
+    let deprived = witness.deprived();
+    assert_eq!(deprived, [("pod/c0".to_owned(), own())]);
     witness.observed().deprive("pod/c0", own());
     assert_eq!(witness.observed().moved, 1);
     // It counts once.

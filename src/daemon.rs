@@ -1,44 +1,81 @@
 //! The daemon: one task owns the ledger; everything else sends it messages.
 //!
 //! ```text
-//!   edge ── Message ──► owner: ledger decides ──► checkpoint on disk ──► reply ──► edge
+//!   edge ── Message ──► owner: ledger decides ──► checkpoint on disk ──► cgroups ──► answer ──► edge
+//!                         ▲                                                           │
+//!                         └──────────────────────────── sent ◄────────────────────────┘
 //! ```
 //!
 //! A decision is on disk before the runtime gets it. Another thread writes the disk than the one
 //! that serves the connection, and only if claims have changed: never for a shared container.
 //!
-//! ```text
-//!   main_loop (what wakes the daemon) ──► owner ──► kubelet, reload, hotplug,
-//!                                           │        enforcement, drift, orphans
-//!                                           │                   │
-//!                                           └──► delivery ◄─────┘
-//!                                                   │
-//!                                                   └──► keeper (ledger, checkpoint, history)
-//! ```
+//! [`Owner`] is the only one that acts. The parts beside it (`kubelet`, `reload`, `hotplug`,
+//! `orphans`, `checks`, `drift`) report: they return events for the ledger, or what to repair, and
+//! know nothing of each other. `enforcement` has cgroups written and `delivery` calls the runtime,
+//! both when the owner says so.
 
-mod action;
-mod blocking;
+mod checks;
+mod complete;
+mod deliver;
 mod delivery;
 mod drift;
 mod enforcement;
+mod facts;
 mod hotplug;
-mod keeper;
 mod kubelet;
-mod looks;
 mod main_loop;
 mod orphans;
 mod owner;
 mod pace;
-mod paths;
 mod persist;
 mod poller;
+mod record;
 mod reload;
 mod repair;
-mod step;
+mod report;
+mod start;
 mod suspects;
 mod validation;
-mod witness;
 
 pub use main_loop::serve;
 pub use owner::Owner;
-pub use paths::{Paths, StartError};
+
+use crate::checkpoint::StateError;
+use crate::config::{ConfigError, NodeIdentity};
+use crate::topology::{TopologyError, sysfs};
+use std::path::PathBuf;
+
+/// The daemon's files, and its node.
+#[derive(Debug, Clone)]
+pub struct Paths {
+    pub node: NodeIdentity,
+    /// The configuration file; `None` if the runtime hands the configuration over.
+    pub config: Option<PathBuf>,
+    /// The directory of the state file.
+    pub state_dir: PathBuf,
+    /// Usually `/sys`.
+    pub sysfs_root: PathBuf,
+    /// Usually `/sys/fs/cgroup`.
+    pub cgroup_root: PathBuf,
+    /// Usually `/proc`.
+    pub proc_root: PathBuf,
+}
+
+/// Why the daemon cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Machine(#[from] sysfs::ReadError),
+    #[error("the machine in {0} cannot be understood: {1}")]
+    Facts(PathBuf, TopologyError),
+}
+
+/// Does work that may block on another thread.
+async fn blocking<T: Default + Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    // The work does not panic, and no caller cancels it.
+    tokio::task::spawn_blocking(work).await.unwrap_or_default()
+}

@@ -184,7 +184,7 @@ fn an_active_kubelet_is_an_error_unless_that_is_intended() {
     ] {
         let output = place.run(&config, place.path("state"), place.path("no.sock"));
         let log = String::from_utf8(output.stderr).unwrap();
-        for said in ["the kubelet's own CPU manager is active", "as long as the kubelet assigns"] {
+        for said in ["the kubelet's own CPU manager is active", "while the kubelet assigns CPUs"] {
             let line = log.lines().find(|line| line.contains(said)).unwrap();
             assert!(line.contains(&format!(" {level} ")), "{config}: {line}");
         }

@@ -69,8 +69,8 @@ async fn changes_that_were_not_heard_are_told_again() {
         daemon.create("s", Qos::Burstable, 500).await.unwrap();
         let (reply, answer) = oneshot::channel();
         drop(answer);
-        let event = create("a", Qos::Guaranteed, 4000);
-        daemon.messages.send(Message::Event { session: Session(0), event, reply }).unwrap();
+        let call = create("a", Qos::Guaranteed, 4000).into();
+        daemon.messages.send(Message::Call { session: Session(0), call, reply }).unwrap();
         let stop = daemon.event(Event::Stop(ContainerId("unknown".to_owned()))).await.unwrap();
         assert_eq!(told(&stop), ["id-s 0-1,6-15"]);
     })
@@ -82,8 +82,8 @@ async fn work_of_an_old_connection_is_not_done() {
     local(async {
         let daemon = Daemon::start();
         let (reply, answer) = oneshot::channel();
-        let event = create("a", Qos::Guaranteed, 4000);
-        daemon.messages.send(Message::Event { session: Session(7), event, reply }).unwrap();
+        let call = create("a", Qos::Guaranteed, 4000).into();
+        daemon.messages.send(Message::Call { session: Session(7), call, reply }).unwrap();
         assert!(answer.await.is_err());
         assert_eq!(daemon.create("s", Qos::Burstable, 500).await.unwrap(), "0-15");
     })

@@ -3,8 +3,8 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid, Policy, Qos,
-    SandboxId, Settings,
+    Admission, Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid, Policy,
+    Qos, SandboxId, Settings,
 };
 use nri_cpu_manager::placement::request::Weighed;
 use nri_cpu_manager::placement::{self, Engine, Hint, NotEnough, Placement, Rejection, Request};
@@ -66,7 +66,7 @@ fn create(ledger: &mut Ledger, name: &str, cpus: u64) -> Result<String, String> 
     let id = ContainerId(format!("id-{name}"));
     let container = Container::new(id, pod.sandbox.clone(), "c", cpu);
     let decision =
-        ledger.handle(Event::Create { pod, container }).map_err(|why| why.to_string())?;
+        ledger.handle(Admission::Create { pod, container }).map_err(|why| why.to_string())?;
     ledger.check()?;
     Ok(decision.adjustment.map(|adjustment| adjustment.cpus().to_string()).unwrap_or_default())
 }

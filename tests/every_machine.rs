@@ -7,8 +7,8 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    Adjustment, Container, ContainerId, ContainerKind, CpuRequest, Decision, Event, Ledger,
-    MilliCpu, Pod, PodUid, Policy, Qos, SandboxId, Settings, Wanted,
+    Adjustment, Admission, Call, Container, ContainerId, ContainerKind, CpuRequest, Decision,
+    Event, Ledger, MilliCpu, Pod, PodUid, Policy, Qos, SandboxId, Settings, Wanted,
 };
 use nri_cpu_manager::placement::{
     self, Rejection, Reservation, Scope, TopologyManager, TopologyPolicy,
@@ -142,7 +142,7 @@ impl Node<'_> {
     /// Whether it was let in.
     fn container(&mut self, pod: &Pod, container: Container) -> bool {
         let before = self.ledger.exclusive();
-        let create = Event::Create { pod: pod.clone(), container: container.clone() };
+        let create = Admission::Create { pod: pod.clone(), container: container.clone() };
         let Ok(Decision { adjustment, .. }) = self.event(create) else {
             self.counts.refused += 1;
             assert_eq!(self.ledger.exclusive(), before, "a refused container leaves something");
@@ -194,7 +194,7 @@ impl Node<'_> {
         let cpu = CpuRequest { request: amount, limit: amount };
         let (pins, before) = (self.pins.clone(), self.ledger.exclusive());
         let wanted = Wanted { cpu, sets_quota: true, cpus: None };
-        let update = Event::Update { pod, container: container.clone(), wanted };
+        let update = Admission::Update { pod, container: container.clone(), wanted };
         if self.event(update).is_err() {
             self.counts.resizes_refused += 1;
             assert_eq!((&self.pins, self.ledger.exclusive()), (&pins, before));
@@ -215,7 +215,7 @@ impl Node<'_> {
         }
     }
 
-    fn event(&mut self, event: Event) -> Result<Decision, Rejection> {
+    fn event(&mut self, event: impl Into<Call>) -> Result<Decision, Rejection> {
         let decision = self.ledger.handle(event)?;
         for update in &decision.updates {
             if let Some(adjustment) = self.pins.get_mut(&update.container) {

@@ -14,7 +14,7 @@ mod observed;
 
 use asked::{busy, command, has};
 use nri_cpu_manager::ledger::model::{ContainerId, SandboxId};
-use nri_cpu_manager::ledger::{Event, Qos};
+use nri_cpu_manager::ledger::{Admission, Event, Qos};
 use nri_cpu_manager::topology::synthetic::Machine;
 use observed::{CONFIG, Observed, create, local};
 use std::path::Path;
@@ -33,7 +33,7 @@ async fn wishes_are_explained() {
             ("wrong", 2000, "numa", "single"),
         ] {
             let mut event = create(name, Qos::Guaranteed, milli);
-            if let Event::Create { pod, .. } = &mut event {
+            if let Admission::Create { pod, .. } = &mut event {
                 pod.annotations.push((format!("{key}.cpu-manager.nri.io"), value.to_owned()));
             }
             let _ = daemon.event(event).await;
@@ -120,7 +120,7 @@ async fn what_would_have_done_is_counted_rightly() {
         let bounds = "namespaces: [{names: [ns], allow: {smt: [isolate]}}]\n";
         let daemon = Observed::connected_on(&machine, &format!("{CONFIG}{bounds}")).await;
         let mut event = create("quiet", Qos::Guaranteed, 4000);
-        if let Event::Create { pod, .. } = &mut event {
+        if let Admission::Create { pod, .. } = &mut event {
             pod.annotations.push(("smt.cpu-manager.nri.io".to_owned(), "isolate".to_owned()));
         }
         daemon.event(event).await.unwrap();
@@ -246,12 +246,12 @@ async fn what_a_pod_has_left_is_what_was_chosen_from() {
         let daemon =
             Observed::connected(&format!("{CONFIG}topologyManagerPolicy: best-effort\n")).await;
         let first = create("db", Qos::Guaranteed, 4000);
-        let Event::Create { pod, container } = first.clone() else { panic!("{first:?}") };
+        let Admission::Create { pod, container } = first.clone() else { panic!("{first:?}") };
         daemon.event(first).await.unwrap();
         daemon.event(Event::Stop(container.id.clone())).await.unwrap();
         let (id, name) = (ContainerId("id-next".to_owned()), "next".to_owned());
         let next = nri_cpu_manager::ledger::Container { id, name, ..container };
-        daemon.event(Event::Create { pod, container: next }).await.unwrap();
+        daemon.event(Admission::Create { pod, container: next }).await.unwrap();
         let text = command(&daemon.paths.state_dir, &["explain", "db/next"]).await.unwrap();
         println!("{text}");
         has(
@@ -275,12 +275,12 @@ async fn idle_siblings_are_counted_by_cores() {
         let bounds = "topologyManagerPolicy: best-effort\nnamespaces: [{names: [ns], allow: {smt: [isolate]}}]\n";
         let daemon = Observed::connected_on(&machine, &format!("{CONFIG}{bounds}")).await;
         let mut event = create("quiet", Qos::Guaranteed, 3000);
-        if let Event::Create { pod, .. } = &mut event {
+        if let Admission::Create { pod, .. } = &mut event {
             pod.annotations.push(("smt.cpu-manager.nri.io".to_owned(), "isolate".to_owned()));
         }
         daemon.event(event).await.unwrap();
         let mut event = create("wide", Qos::Guaranteed, 4000);
-        if let Event::Create { pod, .. } = &mut event {
+        if let Admission::Create { pod, .. } = &mut event {
             pod.annotations.push(("smt.cpu-manager.nri.io".to_owned(), "isolate".to_owned()));
         }
         daemon.event(event).await.unwrap();

@@ -13,7 +13,7 @@ use daemon::{Daemon, create, in_group, local, set_in_group, told};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::edge::{Message, Session};
 use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{CgroupPath, CpuRequest, Event, MilliCpu, Qos, Wanted};
+use nri_cpu_manager::ledger::{Admission, CgroupPath, CpuRequest, Event, MilliCpu, Qos, Wanted};
 use std::fs;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -32,7 +32,8 @@ async fn what_the_kernel_says_is_set_counts_before_what_the_runtime_believes() {
             ("garbage", "6-7", Some("x")),
         ] {
             let milli = 1000 * believed.parse::<CpuSet>().unwrap().len() as u64;
-            let Event::Create { pod, mut container } = create(name, Qos::Guaranteed, milli) else {
+            let Admission::Create { pod, mut container } = create(name, Qos::Guaranteed, milli)
+            else {
                 unreachable!()
             };
             container.cpus = Some(believed.parse().unwrap());
@@ -62,17 +63,17 @@ async fn what_the_kernel_says_is_set_counts_before_what_the_runtime_believes() {
 async fn a_list_from_before_a_resize_does_not_undo_it() {
     local(async {
         let daemon = Daemon::start();
-        let Event::Create { pod, mut container } = create("a", Qos::Guaranteed, 2000) else {
+        let Admission::Create { pod, mut container } = create("a", Qos::Guaranteed, 2000) else {
             unreachable!()
         };
         container.cgroup = CgroupPath::new("/kubepods/a");
-        let created = Event::Create { pod: pod.clone(), container: container.clone() };
+        let created = Admission::Create { pod: pod.clone(), container: container.clone() };
         daemon.event(created).await.unwrap();
         let four = Some(MilliCpu(4000));
         let cpu = CpuRequest { request: four, limit: four };
         let wanted = Wanted { cpu, sets_quota: true, cpus: None };
         let (of, which) = (pod.clone(), container.clone());
-        daemon.event(Event::Update { pod: of, container: which, wanted }).await.unwrap();
+        daemon.event(Admission::Update { pod: of, container: which, wanted }).await.unwrap();
         assert_eq!(daemon.on_disk()[0].cpus.to_string(), "2-5");
         let group = daemon.paths.cgroup_root.join("kubepods/a");
         fs::create_dir_all(&group).unwrap();
@@ -96,11 +97,12 @@ async fn ends_that_nobody_told_of() {
         let group = |name: &str| daemon.paths.cgroup_root.join("kubepods").join(name).join("c");
         daemon.create("shared", Qos::Burstable, 100).await.unwrap();
         for name in ["pod", "container", "unseen"] {
-            let Event::Create { pod, mut container } = create(name, Qos::Guaranteed, 4000) else {
+            let Admission::Create { pod, mut container } = create(name, Qos::Guaranteed, 4000)
+            else {
                 unreachable!()
             };
             container.cgroup = CgroupPath::new(&format!("/kubepods/{name}/c"));
-            daemon.event(Event::Create { pod, container }).await.unwrap();
+            daemon.event(Admission::Create { pod, container }).await.unwrap();
             if name != "unseen" {
                 fs::create_dir_all(group(name)).unwrap();
                 fs::write(group(name).join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
@@ -130,11 +132,12 @@ async fn a_pod_that_ended_while_the_plugin_was_away_holds_no_cpus() {
     local(async {
         let daemon = Daemon::start();
         let kubepods = daemon.paths.cgroup_root.join("kubepods");
-        let Event::Create { mut pod, container } = create("gone", Qos::Guaranteed, 12_000) else {
+        let Admission::Create { mut pod, container } = create("gone", Qos::Guaranteed, 12_000)
+        else {
             unreachable!()
         };
         pod.cgroup = CgroupPath::new("/kubepods/gone");
-        daemon.event(Event::Create { pod: pod.clone(), container }).await.unwrap();
+        daemon.event(Admission::Create { pod: pod.clone(), container }).await.unwrap();
         let list = || Event::Synchronize { pods: vec![pod.clone()], containers: Vec::new() };
         // It may be between two instances, or the groups may be elsewhere.
         daemon.event(list()).await.unwrap();
@@ -154,11 +157,12 @@ async fn a_pod_that_ended_while_the_plugin_was_away_holds_no_cpus() {
 async fn cpus_of_a_listed_pod_without_a_group_are_free_at_the_start() {
     local(async {
         let daemon = Daemon::start();
-        let Event::Create { mut pod, container } = create("gone", Qos::Guaranteed, 12_000) else {
+        let Admission::Create { mut pod, container } = create("gone", Qos::Guaranteed, 12_000)
+        else {
             unreachable!()
         };
         pod.cgroup = CgroupPath::new("/kubepods/gone");
-        daemon.event(Event::Create { pod: pod.clone(), container }).await.unwrap();
+        daemon.event(Admission::Create { pod: pod.clone(), container }).await.unwrap();
         fs::create_dir(daemon.paths.cgroup_root.join("kubepods")).unwrap();
         let list = Event::Synchronize { pods: vec![pod], containers: Vec::new() };
         daemon.event(list).await.unwrap();
@@ -175,7 +179,7 @@ async fn every_drift_of_a_look_is_repaired() {
         let daemon = Daemon::start();
         for (name, set) in [("a", "5"), ("b", "5"), ("right", "0-15")] {
             let (pod, container) = in_group(&daemon, name, (Qos::Burstable, 500), set);
-            let created = Event::Create { pod: pod.clone(), container: container.clone() };
+            let created = Admission::Create { pod: pod.clone(), container: container.clone() };
             daemon.event(created).await.unwrap();
             daemon.event(Event::Started { pod, container }).await.unwrap();
         }
@@ -222,7 +226,7 @@ async fn a_second_drift_before_the_next_answer_is_logged_too() {
         let daemon = Daemon::start();
         assert_eq!(warnings("ns/twice/c"), [""; 0]);
         let (pod, container) = in_group(&daemon, "twice", (Qos::Burstable, 500), "0-15");
-        let created = Event::Create { pod: pod.clone(), container: container.clone() };
+        let created = Admission::Create { pod: pod.clone(), container: container.clone() };
         daemon.event(created).await.unwrap();
         daemon.event(Event::Started { pod, container }).await.unwrap();
         for times in 1..=3 {
@@ -244,17 +248,17 @@ async fn a_resize_that_is_refused_again_and_again_is_logged_now_and_then() {
     local(async {
         let daemon = Daemon::start();
         assert_eq!(warnings("ns/grows/c"), [""; 0]);
-        let Event::Create { pod, container } = create("grows", Qos::Guaranteed, 4000) else {
+        let Admission::Create { pod, container } = create("grows", Qos::Guaranteed, 4000) else {
             unreachable!()
         };
-        let created = Event::Create { pod: pod.clone(), container: container.clone() };
+        let created = Admission::Create { pod: pod.clone(), container: container.clone() };
         daemon.event(created).await.unwrap();
         let much = Some(MilliCpu(16_000));
         let cpu = CpuRequest { request: much, limit: much };
         for _ in 0..120 {
             let (pod, container) = (pod.clone(), container.clone());
             let wanted = Wanted { cpu, sets_quota: true, cpus: None };
-            daemon.event(Event::Update { pod, container, wanted }).await.unwrap_err();
+            daemon.event(Admission::Update { pod, container, wanted }).await.unwrap_err();
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         let logged = warnings("ns/grows/c");
@@ -273,7 +277,7 @@ async fn a_change_that_the_runtime_lost_is_made_up_for() {
         let daemon = Daemon::start();
         let web = in_group(&daemon, "web", (Qos::Burstable, 500), "0-15");
         let db = in_group(&daemon, "db", (Qos::Guaranteed, 4000), "2-5");
-        let created = |(pod, container)| Event::Create { pod, container };
+        let created = |(pod, container)| Admission::Create { pod, container };
         daemon.event(created(web.clone())).await.unwrap();
         let answer = daemon.event(created(db.clone())).await.unwrap();
         assert_eq!(told(&answer), ["id-web 0-1,6-15"], "and lost");
@@ -296,7 +300,7 @@ async fn what_changes_for_shared_containers_is_written_at_once() {
         let web = in_group(&daemon, "web", (Qos::Burstable, 500), "0-1,6-15");
         let db = in_group(&daemon, "db", (Qos::Guaranteed, 4000), "2-5");
         for (pod, container) in [web, db] {
-            let created = Event::Create { pod: pod.clone(), container: container.clone() };
+            let created = Admission::Create { pod: pod.clone(), container: container.clone() };
             daemon.event(created).await.unwrap();
             daemon.event(Event::Started { pod, container }).await.unwrap();
         }
@@ -325,7 +329,7 @@ async fn cpus_of_a_pod_that_is_gone_are_shared_at_once() {
         side.1.cpu = CpuRequest { request: Some(MilliCpu(500)), limit: Some(MilliCpu(500)) };
         let sandbox = db.1.sandbox.clone();
         for (pod, container) in [web, db, side] {
-            let created = Event::Create { pod: pod.clone(), container: container.clone() };
+            let created = Admission::Create { pod: pod.clone(), container: container.clone() };
             daemon.event(created).await.unwrap();
             daemon.event(Event::Started { pod, container }).await.unwrap();
         }
@@ -346,7 +350,7 @@ async fn what_is_late_is_waited_for_and_hides_nothing_else() {
         let daemon = Daemon::start();
         let start = async |name: &str, asks, set| {
             let (pod, container) = in_group(&daemon, name, asks, set);
-            let created = Event::Create { pod: pod.clone(), container: container.clone() };
+            let created = Admission::Create { pod: pod.clone(), container: container.clone() };
             let answer = daemon.event(created).await.unwrap();
             daemon.event(Event::Started { pod, container }).await.unwrap();
             answer
@@ -357,7 +361,7 @@ async fn what_is_late_is_waited_for_and_hides_nothing_else() {
             start(name, (Qos::Burstable, 100), "0-1,6-15").await;
         }
         let (pod, container) = in_group(&daemon, "db", (Qos::Guaranteed, 4000), "6-9");
-        let answer = daemon.event(Event::Create { pod, container }).await.unwrap();
+        let answer = daemon.event(Admission::Create { pod, container }).await.unwrap();
         assert_eq!(answer.updates.len(), 20);
         let write = |name: &str, set: &str| {
             let group = daemon.paths.cgroup_root.join("kubepods").join(name).join("c");

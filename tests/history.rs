@@ -10,8 +10,8 @@ use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::exclusivity::Tree;
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
 use nri_cpu_manager::ledger::{
-    Adjustment, CgroupPath, Channel, Claim, Container, ContainerKind, CpuRequest, Decision, Event,
-    Ledger, Mechanism, MilliCpu, Pod, Qos, Settings, Wanted,
+    Adjustment, Admission, Call, CgroupPath, Claim, Container, ContainerKind, CpuRequest, Decision,
+    Event, Ledger, Mechanism, MilliCpu, Pod, Qos, Settings, Wanted,
 };
 use nri_cpu_manager::topology::Topology;
 use proptest::prelude::*;
@@ -174,7 +174,7 @@ struct Node {
     pods: Vec<PodSpec>,
     instances: BTreeMap<String, Instance>,
     serial: usize,
-    last: Option<Event>,
+    last: Option<Call>,
     old_memory: Vec<Claim>,
 }
 
@@ -203,36 +203,19 @@ impl Node {
     }
 
     /// Hands an event to the ledger and does what it answers. `None`: refused.
-    fn event(&mut self, event: Event) -> Option<Decision> {
-        self.last = Some(event.clone());
+    fn event(&mut self, call: impl Into<Call>) -> Option<Decision> {
+        let call = call.into();
+        self.last = Some(call.clone());
         // The runtime changes the container last that it was asked to change.
-        let last = match &event {
-            Event::Update { container, .. } => Some(container.id.clone()),
+        let last = match &call {
+            Call::Admission(Admission::Update { container, .. }) => Some(container.id.clone()),
             _ => None,
         };
-        let decision = self.ledger.handle(event).ok()?;
+        let decision = self.ledger.handle(call).ok()?;
         self.follow_groups();
         self.carry_out(&decision.updates, last.as_ref());
         self.follow_groups();
         Some(decision)
-    }
-
-    /// What no answer carries: sent or written, until nothing waits.
-    fn carry_out_pending(&mut self) {
-        for round in 0.. {
-            let changes = match self.serial % 2 {
-                0 => self.ledger.handle(Event::Deliver(Channel::Runtime)).unwrap().updates,
-                _ => self.ledger.handle(Event::Deliver(Channel::Groups)).unwrap().updates,
-            };
-            self.carry_out(&changes, None);
-            self.follow_groups();
-            if !self.ledger.waits() {
-                break;
-            }
-            assert!(round < 4, "containers wait for ever");
-        }
-        let changes = self.ledger.handle(Event::Deliver(Channel::Runtime)).unwrap().updates;
-        self.carry_out(&changes, None);
     }
 
     fn run(&mut self, op: &Op) {
@@ -315,8 +298,9 @@ impl Node {
                 self.resize(container, halves, tells_pod);
             }
             Op::Twice => {
-                if let Some(event @ (Event::Stop(_) | Event::StopPod(_) | Event::Started { .. })) =
-                    self.last.clone()
+                if let Some(Call::Event(
+                    event @ (Event::Stop(_) | Event::StopPod(_) | Event::Started { .. }),
+                )) = self.last.clone()
                 {
                     self.event(event);
                 }
@@ -378,7 +362,8 @@ impl Node {
             (earlier.running, earlier.stopped) = (false, true);
             earlier.container.id.clone()
         });
-        if let Some(Decision { adjustment, .. }) = self.event(Event::Create { pod, container }) {
+        if let Some(Decision { adjustment, .. }) = self.event(Admission::Create { pod, container })
+        {
             self.replace(Instance { adjustment, ..instance });
             return;
         }

@@ -13,7 +13,7 @@ mod fake_sysfs;
 mod observed;
 
 use nri_cpu_manager::edge::{Message, Session};
-use nri_cpu_manager::ledger::{Event, Qos};
+use nri_cpu_manager::ledger::{Admission, Event, Qos};
 use nri_cpu_manager::placement::Reason;
 use nri_cpu_manager::serve::endpoint::{self, Address};
 use observed::{CONFIG, Observed, create, local};
@@ -281,7 +281,8 @@ async fn a_move_is_counted() {
         daemon.introduce(1).await;
         let (mut pods, mut containers) = (Vec::new(), Vec::new());
         for name in ["a", "b"] {
-            let Event::Create { pod, mut container } = create(name, Qos::Guaranteed, 4000) else {
+            let Admission::Create { pod, mut container } = create(name, Qos::Guaranteed, 4000)
+            else {
                 unreachable!()
             };
             container.cpus = Some("4-7".parse().unwrap());

@@ -12,7 +12,7 @@ mod fake_sysfs;
 #[path = "support/observed.rs"]
 mod observed;
 
-use nri_cpu_manager::ledger::{Event, Qos};
+use nri_cpu_manager::ledger::{Admission, Qos};
 use nri_cpu_manager::serve::{endpoint, page};
 use nri_cpu_manager::topology::synthetic::{Machine, Numbering};
 use nri_cpu_manager::view::report::{NodeStatus, RecordStatus};
@@ -111,7 +111,7 @@ async fn the_page_refreshes_itself() {
         let daemon = Observed::connected(CONFIG).await;
         daemon.create("early", Qos::Guaranteed, 4000).await.unwrap();
         let mut hostile = create("hostile", Qos::Guaranteed, 2000);
-        if let Event::Create { pod, container } = &mut hostile {
+        if let Admission::Create { pod, container } = &mut hostile {
             pod.name = HOSTILE.to_owned();
             pod.namespace = HOSTILE.to_owned();
             container.name = HOSTILE.to_owned();

@@ -16,7 +16,7 @@ mod observed;
 
 use nri_cpu_manager::cli::machine;
 use nri_cpu_manager::config::Config;
-use nri_cpu_manager::ledger::{Decision, Event, Ledger};
+use nri_cpu_manager::ledger::{Call, Decision, Ledger};
 use nri_cpu_manager::placement::Rejection;
 use nri_cpu_manager::simulate::{Happening, Observer, Time, Waiting, engine, table};
 use nri_cpu_manager::topology::presets::preset;
@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 const FEW: usize = 2_000;
 
 /// Tells what the ledger heard and said.
-struct Heard(mpsc::Sender<(Event, Result<Decision, Rejection>)>);
+struct Heard(mpsc::Sender<(Call, Result<Decision, Rejection>)>);
 
 impl Observer for Heard {
     fn see(&mut self, _: Time, _: &Ledger, happening: &Happening<'_>) {

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use nri_cpu_manager::ledger::{
-    Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid, Policy, Qos,
-    SandboxId, Settings, Wanted,
+    Admission, Container, ContainerId, CpuRequest, Event, Ledger, MilliCpu, Pod, PodUid, Policy,
+    Qos, SandboxId, Settings, Wanted,
 };
 use nri_cpu_manager::placement::{
     self, Options, Scope, TopologyManager, TopologyPolicy, UncoreOrder,
@@ -55,7 +55,7 @@ impl Node {
                 CpuRequest { request: amount(request), limit: amount(limit) },
             );
             let pod = pod.clone();
-            let answer = self.ledger.handle(Event::Create { pod, container });
+            let answer = self.ledger.handle(Admission::Create { pod, container });
             answers.push(match answer.map(|decision| decision.adjustment.unwrap()) {
                 Ok(adjustment) if adjustment.is_exclusive() => format!("={}", adjustment.cpus()),
                 Ok(adjustment) => adjustment.cpus().to_string(),
@@ -220,7 +220,7 @@ fn a_resize_is_not_refused_for_its_affinity() {
         let amount = Some(MilliCpu(milli));
         let cpu = CpuRequest { request: amount, limit: amount };
         let wanted = Wanted { cpu, sets_quota: true, cpus: None };
-        let decision = node.ledger.handle(Event::Update { pod, container, wanted });
+        let decision = node.ledger.handle(Admission::Update { pod, container, wanted });
         let updates = decision.unwrap().updates;
         let ours = updates.iter().find(|update| update.container.0 == id).unwrap();
         assert_eq!(

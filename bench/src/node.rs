@@ -2,8 +2,8 @@
 //! cores, half of the CPUs taken.
 
 use nri_cpu_manager::ledger::{
-    Container, ContainerId, CpuRequest, Event, Ledger, Mechanism, MilliCpu, Pod, PodUid, Policy,
-    Qos, SandboxId, Settings,
+    Admission, Container, ContainerId, CpuRequest, Event, Ledger, Mechanism, MilliCpu, Pod, PodUid,
+    Policy, Qos, SandboxId, Settings,
 };
 use nri_cpu_manager::placement::{self, Options, Rejection, TopologyManager, TopologyPolicy};
 use nri_cpu_manager::topology::synthetic::{DescriptionError, Machine, Numbering};
@@ -61,8 +61,7 @@ impl Node {
             ..Settings::default()
         };
         let mut node = Node { ledger: Ledger::new(topology, settings, Vec::new()), serial: 0 };
-        // Never refused.
-        let _ = node.ledger.handle(Event::Mechanism(mechanism));
+        node.ledger.apply(Event::Mechanism(mechanism));
         let mut pods = Vec::new();
         for cpus in [2, 4, 6].into_iter().cycle() {
             let pod = node.pod(Qos::Guaranteed);
@@ -73,8 +72,7 @@ impl Node {
             pods.push(pod.sandbox);
         }
         for sandbox in pods.into_iter().rev().step_by(2) {
-            // An end is never refused.
-            let _ = node.ledger.handle(Event::StopPod(sandbox));
+            node.ledger.apply(Event::StopPod(sandbox));
         }
         Ok(node)
     }
@@ -95,18 +93,18 @@ impl Node {
     ///
     /// # Errors
     /// If the pod is refused, which is a defect.
-    pub(super) fn asked(mut self, qos: Qos, milli: u64) -> Result<(Ledger, Event), Rejection> {
+    pub(super) fn asked(mut self, qos: Qos, milli: u64) -> Result<(Ledger, Admission), Rejection> {
         let pod = self.pod(qos);
-        self.ledger.handle(Event::RunPod(pod.clone()))?;
+        self.ledger.apply(Event::RunPod(pod.clone()));
         let container = self.container(&pod, Some(MilliCpu(milli)));
-        Ok((self.ledger, Event::Create { pod, container }))
+        Ok((self.ledger, Admission::Create { pod, container }))
     }
 
     fn start(&mut self, pod: &Pod, cpu: Option<MilliCpu>) -> Result<(), Rejection> {
         let container = self.container(pod, cpu);
         let pod = pod.clone();
-        self.ledger.handle(Event::Create { pod: pod.clone(), container: container.clone() })?;
-        self.ledger.handle(Event::Started { pod, container })?;
+        self.ledger.handle(Admission::Create { pod: pod.clone(), container: container.clone() })?;
+        self.ledger.apply(Event::Started { pod, container });
         Ok(())
     }
 

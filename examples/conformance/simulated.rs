@@ -3,8 +3,8 @@
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    Container, ContainerId, ContainerKind, CpuRequest, Decision, Event, Ledger, MilliCpu, Pod,
-    PodUid, Policy, Qos, SandboxId, Settings, What,
+    Admission, Call, Container, ContainerId, ContainerKind, CpuRequest, Decision, Event, Ledger,
+    MilliCpu, Pod, PodUid, Policy, Qos, SandboxId, Settings, What,
 };
 use nri_cpu_manager::placement::{self, Hint, Rejection};
 use nri_cpu_manager::topology::Topology;
@@ -145,7 +145,7 @@ impl Node {
         container: Container,
     ) -> Result<Result<Option<(CpuSet, Hint)>, Rejection>, String> {
         self.ledger.take_notes();
-        let create = Event::Create { pod: pod.clone(), container: container.clone() };
+        let create = Admission::Create { pod: pod.clone(), container: container.clone() };
         let decision = match self.event(create)? {
             Ok(decision) => decision,
             Err(rejection) => return Ok(Err(rejection)),
@@ -197,7 +197,7 @@ impl Node {
     }
 
     /// Hands an event to the ledger and does what it answers. The outer error is a broken answer.
-    fn event(&mut self, event: Event) -> Result<Result<Decision, Rejection>, String> {
+    fn event(&mut self, event: impl Into<Call>) -> Result<Result<Decision, Rejection>, String> {
         let answer = self.ledger.handle(event);
         self.ledger.check()?;
         let updates = answer.iter().flat_map(|decision| &decision.updates);

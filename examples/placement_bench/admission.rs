@@ -3,7 +3,7 @@
 use crate::runner::options::Config;
 use crate::runner::simulated::{Node, PodSpec};
 use crate::timing::{Timing, time_each};
-use nri_cpu_manager::ledger::{Decision, Event, Ledger};
+use nri_cpu_manager::ledger::{Admission, Call, Decision, Event, Ledger};
 use nri_cpu_manager::placement::Rejection;
 use nri_cpu_manager::topology::Topology;
 use serde::Deserialize;
@@ -46,15 +46,15 @@ pub(crate) fn time_admission(topology: &Topology, line: &str) -> Result<Timing, 
 }
 
 /// What the runtime tells of a pod until all its containers are created.
-fn events(node: &mut Node, spec: &PodSpec) -> Result<Vec<Event>, String> {
+fn events(node: &mut Node, spec: &PodSpec) -> Result<Vec<Call>, String> {
     let pod = node.pod(spec)?;
     let creates = spec.all().map(|(kind, container)| {
         let container = node.container(&pod, kind, container);
-        Event::Create { pod: pod.clone(), container }
+        Call::from(Admission::Create { pod: pod.clone(), container })
     });
-    Ok(once(Event::RunPod(pod.clone())).chain(creates).collect())
+    Ok(once(Event::RunPod(pod.clone()).into()).chain(creates).collect())
 }
 
-fn admit(ledger: &mut Ledger, events: Vec<Event>) -> Vec<Result<Decision, Rejection>> {
+fn admit(ledger: &mut Ledger, events: Vec<Call>) -> Vec<Result<Decision, Rejection>> {
     events.into_iter().map(|event| ledger.handle(event)).collect()
 }

@@ -1,30 +1,110 @@
-//! Confirms drifts and repairs them, one after the other.
+//! Drifts: which are confirmed, how each is repaired, and how often that happened.
 //!
-//! A finding is a drift only if it is no delay ([`Suspects`]).
+//! A finding is a drift only if it is no delay ([`Suspects`]). [`Repair::of`] chooses the next safe
+//! way; the owner takes it, one drift after the other, as the kernel can be slow.
 
-use super::action::Action;
-use super::delivery::Delivery;
-use super::enforcement::Enforcement;
-use super::keeper::Keeper;
 use super::pace::Pace;
-use super::repair::repair;
 use super::suspects::{Finding, Suspects};
-use crate::clock::now;
 use crate::cpuset::CpuSet;
-use crate::ledger::{Ledger, Target};
-use crate::verify::{Drift, Verifier};
+use crate::ledger::{ContainerId, Mechanism, Target};
+use crate::verify::Drift;
 use crate::wording;
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use tokio::time::Instant;
+
+/// The next safe way to repair a drift.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repair {
+    /// Settle the container's partition, and set its CPUs if these differ.
+    Partition {
+        set_cpus: bool,
+    },
+    /// Write the CPUs into its cgroup. The next answer may be hours away: until then only the
+    /// runtime's record is wrong.
+    SetCpus,
+    /// Lift or restore the pod's CFS quota, which runtimes do not know.
+    PodQuota,
+    /// Lift the container's own CFS quota, which the runtime should have done.
+    OwnQuota,
+    /// Call the runtime again.
+    SendAgain,
+    /// Let the processes that inherited this mask run on all of the container's CPUs.
+    Widen(CpuSet),
+    Nothing,
+}
+
+impl Repair {
+    /// `calls`: whether the runtime can be called without an event.
+    pub(super) fn of(target: &Target, drift: &Drift, mechanism: Mechanism, calls: bool) -> Repair {
+        let partitions = mechanism == Mechanism::Partitions;
+        match drift {
+            Drift::Effective(_) if !target.is_partition() => Repair::Nothing,
+            Drift::Partition(_) | Drift::Set(_) | Drift::Effective(_) if partitions => {
+                Repair::Partition { set_cpus: matches!(drift, Drift::Set(_)) }
+            }
+            Drift::Quota(_) => Repair::PodQuota,
+            Drift::OwnQuota(_) => Repair::OwnQuota,
+            Drift::Set(_) if calls => Repair::SendAgain,
+            Drift::Set(_) => Repair::SetCpus,
+            Drift::Inherited(_, mask) => Repair::Widen(*mask),
+            Drift::Partition(_) | Drift::Effective(_) | Drift::Process(..) => Repair::Nothing,
+        }
+    }
+}
+
+/// What was done about a drift.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    /// The container's cgroup was written.
+    Written,
+    /// The daemon calls the runtime with the update again.
+    Sent,
+    /// The next answer repeats the update: a call could deadlock this runtime.
+    Deferred,
+    /// The processes were allowed all of their container's CPUs.
+    Widened,
+    /// The administrator has to change what starts the processes.
+    Inherited,
+    /// Nothing would be safe.
+    Nothing,
+}
+
+impl Action {
+    /// A short name that stays, for figures.
+    fn name(self) -> &'static str {
+        match self {
+            Action::Written => "written",
+            Action::Sent => "told",
+            Action::Deferred => "deferred",
+            Action::Widened => "widened",
+            Action::Inherited | Action::Nothing => "none",
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Action::Written => "set again",
+            Action::Sent => "sending the update again",
+            Action::Deferred => "the next answer to the runtime repeats the update",
+            Action::Widened => "widened",
+            Action::Inherited => "see CPUAffinity of the runtime's systemd unit",
+            Action::Nothing => "no safe repair",
+        })
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct DriftWatcher {
     pub(super) suspects: Suspects,
-    /// Drifts to repair, one after the other, as the kernel can be slow.
     confirmed: VecDeque<Finding>,
     /// Confirmed drifts since the start, by kind.
     pub(super) drifts: BTreeMap<&'static str, u64>,
     pub(super) repairs: BTreeMap<(&'static str, &'static str), u64>,
+    /// Containers whose updates are sent again when all drifts are repaired.
+    again: Vec<ContainerId>,
 }
 
 impl DriftWatcher {
@@ -34,84 +114,57 @@ impl DriftWatcher {
             confirmed: VecDeque::new(),
             drifts: Drift::KINDS.map(|kind| (kind, 0)).into(),
             repairs: BTreeMap::new(),
+            again: Vec::new(),
         }
     }
 
-    /// Records the findings of a look. Returns when the next one is due.
-    pub(super) fn note(
-        &mut self,
-        found: Vec<Finding>,
-        pace: &Pace,
-        keeper: &mut Keeper,
-    ) -> Instant {
+    /// Records the findings of a check pass. Returns when the next one is due.
+    pub(super) fn note(&mut self, found: Vec<Finding>, pace: &Pace) -> Instant {
         let now = Instant::now();
         let mut confirmed = self.suspects.note(found, pace, now);
         // Shared containers leave CPUs before others come back to them.
-        confirmed.sort_by_key(|finding| finding.placed.adjustment.is_exclusive());
+        confirmed.sort_by_key(|finding| finding.target.adjustment.is_exclusive());
         self.confirmed.extend(confirmed);
-        keeper.history().late = self.suspects.late().cloned().collect();
-        self.suspects.next_look(pace, now)
+        self.suspects.next_check(pace, now)
     }
 
     pub(super) fn next(&mut self) -> Option<Finding> {
         self.confirmed.pop_front()
     }
 
+    /// Has a container's update sent again after the last repair.
+    pub(super) fn send_again(&mut self, id: &ContainerId) {
+        self.again.push(id.clone());
+    }
+
+    /// The containers whose updates are to be sent again; none before the last repair.
+    pub(super) fn take_again(&mut self) -> Vec<ContainerId> {
+        if self.confirmed.is_empty() { std::mem::take(&mut self.again) } else { Vec::new() }
+    }
+
     pub(super) fn is_done(&self) -> bool {
         self.confirmed.is_empty()
     }
 
-    /// Repairs the drifts of a container that still count.
-    pub(super) async fn repair(
-        &mut self,
-        Finding { placed, drift }: Finding,
-        verifier: Option<&Verifier>,
-        keeper: &mut Keeper,
-        enforcement: &mut Enforcement,
-        delivery: &mut Delivery,
-    ) {
-        let mut all_written = true;
-        for drift in drift {
-            if !is_decided(&placed, &keeper.ledger) {
-                break;
-            }
-            let verifier = verifier.cloned();
-            let action = repair(&placed, &drift, verifier, keeper, enforcement, delivery).await;
-            all_written &= action == Action::Written;
-            self.record(&placed, &drift, action, keeper);
-        }
-        if all_written {
-            self.suspects.repaired(&placed.subject.id);
-        }
-        if self.confirmed.is_empty() {
-            delivery.repaired(keeper).await;
-        }
-    }
-
-    fn record(&mut self, placed: &Target, drift: &Drift, action: Action, keeper: &mut Keeper) {
+    /// Counts and logs a repair. Returns the CPUs that the drift differs from.
+    pub(super) fn count(&mut self, target: &Target, drift: &Drift, action: Action) -> CpuSet {
         *self.drifts.entry(drift.kind()).or_default() += 1;
         *self.repairs.entry((drift.kind(), action.name())).or_default() += 1;
-        let subject = &placed.subject;
-        let decided = compared(placed, drift);
-        let (found, done) = (drift.to_string(), action.to_string());
-        keeper.history().drifted(now(), subject.clone(), decided, found, done);
-        let (were, cpus) = (wording::agree(decided, "was", "were"), wording::cpus(decided));
-        log::warn!("{subject}: decided {were} {cpus}, but {drift}: {action}");
+        let decided = compared(target, drift);
+        let were = wording::agree(decided, "was", "were");
+        let cpus = wording::cpus(decided);
+        log::warn!("{}: decided {were} {cpus}, but {drift}: {action}", target.subject);
+        decided
     }
 }
 
 /// The CPUs that a drift differs from. The CPUs set for a container can include some on which the
 /// kernel does not let it run.
-fn compared(placed: &Target, drift: &Drift) -> CpuSet {
+fn compared(target: &Target, drift: &Drift) -> CpuSet {
     match drift {
-        Drift::Set(_) => placed.adjustment.cpus(),
-        _ => placed.runs_on,
+        Drift::Set(_) => target.adjustment.cpus(),
+        _ => target.runs_on,
     }
-}
-
-/// Whether the decision is still the same as when the look began.
-pub(super) fn is_decided(placed: &Target, ledger: &Ledger) -> bool {
-    ledger.target(&placed.subject.id).as_ref() == Some(placed)
 }
 
 #[cfg(test)]
@@ -122,7 +175,7 @@ mod tests {
     #[test]
     fn a_drift_names_the_cpus_that_the_group_was_compared_with() {
         let [set, runs_on, found] = ["0-15", "0-1,6-15", "3"].map(|list| list.parse().unwrap());
-        let placed = Target {
+        let target = Target {
             subject: Subject {
                 namespace: "ns".into(),
                 pod: "web".into(),
@@ -137,7 +190,7 @@ mod tests {
             running: true,
             lifts_pod_quota: false,
         };
-        assert_eq!(compared(&placed, &Drift::Set(found)), set);
-        assert_eq!(compared(&placed, &Drift::Effective(found)), runs_on);
+        assert_eq!(compared(&target, &Drift::Set(found)), set);
+        assert_eq!(compared(&target, &Drift::Effective(found)), runs_on);
     }
 }

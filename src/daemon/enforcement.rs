@@ -1,17 +1,15 @@
 //! [`Enforcement`]: has exclusivity kept, event by event, by what the node can do: partitions, and
 //! cgroups where the kernel makes none.
 
-use super::blocking::blocking;
-use super::keeper::Keeper;
-use super::step::Step;
-use crate::clock::now;
+use super::blocking;
+use super::facts::Step;
 use crate::config::Config;
 use crate::exclusivity::{
     Exclusivity, Groups, Hierarchy, KernelRefusal, Layout, Means, Memory, ProbeError, Report,
     Scope, Watch, Writer, writable,
 };
 use crate::ledger::{
-    CgroupPath, ContainerId, Event, Ledger, Mechanism, PodUid, Policy, Stance, Target,
+    Call, CgroupPath, ContainerId, Event, Ledger, Mechanism, PodUid, Policy, Stance, Target, Update,
 };
 use crate::partition::PartitionType;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -51,6 +49,9 @@ pub(super) struct Enforcement {
     pub(super) refusals: u64,
     pub(super) errors: u64,
 }
+
+/// A container for which the kernel refused something.
+pub(super) type Refused = (Target, KernelRefusal);
 
 /// What shall keep others off exclusive CPUs, as the configuration says.
 pub(super) fn wanted(config: &Config) -> Exclusivity {
@@ -119,11 +120,7 @@ impl Enforcement {
         self.means.mechanism
     }
 
-    /// Sets single containers' CPUs; `None` where cgroups cannot be written.
-    pub(super) fn writer(&self) -> Option<Writer> {
-        self.writer.clone().ok()
-    }
-
+    /// Why cgroups cannot be written; `None` if they can.
     pub(super) fn cannot_write(&self) -> Option<&ProbeError> {
         self.writer.as_ref().err()
     }
@@ -135,13 +132,13 @@ impl Enforcement {
     }
 
     fn partitions(&self) -> Option<Writer> {
-        if self.mechanism() == Mechanism::Partitions { self.writer() } else { None }
+        if self.mechanism() == Mechanism::Partitions { self.writer.clone().ok() } else { None }
     }
 
-    /// Takes note of listed containers that are partitions of an earlier life, where the kernel
-    /// does not keep exclusivity now.
-    pub(super) fn note_left(&mut self, event: &Event) {
-        let Event::Synchronize { pods, containers } = event else { return };
+    /// Records which listed containers are partitions of an earlier life, where the kernel does not
+    /// keep exclusivity now.
+    pub(super) fn note_left(&mut self, call: &Call) {
+        let Call::Event(Event::Synchronize { pods, containers }) = call else { return };
         if self.mechanism() == Mechanism::Partitions {
             return;
         }
@@ -154,67 +151,64 @@ impl Enforcement {
         self.left = named.collect();
         if let (Err(why), [(first, _), ..]) = (&self.writer, &self.left[..]) {
             log::error!(
-                "{first} and {} others stay cpuset partitions of an earlier configuration, because {why}. Delete these pods, so that they are made anew",
+                "{first} and {} others are still cpuset partitions of an earlier configuration: {why}. Delete these pods to have them created again",
                 self.left.len() - 1
             );
             self.left.clear();
         }
     }
 
-    /// Makes a step before the event is answered.
+    /// Takes a step before the call is answered. Returns what the kernel refused.
     ///
     /// # Errors
     /// If a container must not be created yet, because the kernel still withholds its CPUs.
     /// Nothing could keep others off them.
     pub(super) async fn follow(
         &mut self,
-        step: Step,
-        keeper: &mut Keeper,
-    ) -> Result<(), KernelRefusal> {
-        let scope = step.scope();
+        step: &Step,
+        ledger: &Ledger,
+    ) -> Result<Option<Refused>, KernelRefusal> {
         match step {
-            Step::None => return Ok(()),
+            Step::None => {}
             Step::All => {
-                self.settle_all(&keeper.ledger);
+                self.settle_all(ledger);
                 self.untidy = true;
+                self.followed = false;
             }
-            Step::Later(id) => self.unsettled.push_back(id),
+            Step::Later(id) => self.unsettled.push_back(id.clone()),
             Step::Tidy => self.untidy = true,
             Step::Create(id) => {
                 if let Some(writer) = self.partitions() {
-                    let reserve = move |placed: &Target| writer.reserve(placed);
-                    match self.ask(&id, &keeper.ledger, reserve).await {
-                        Err((_, refused @ KernelRefusal::Withheld(_))) => return Err(refused),
-                        Err((placed, refused)) => self.fall_back(placed, &refused, keeper),
-                        Ok(()) => {}
-                    }
+                    let reserve = move |target: &Target| writer.reserve(target);
+                    return match self.ask(id, ledger, reserve).await {
+                        Err((_, refusal @ KernelRefusal::Withheld(_))) => Err(refusal),
+                        Err(refused) => Ok(Some(refused)),
+                        Ok(()) => Ok(None),
+                    };
                 }
             }
-            Step::Settle(id) => match self.settle_group(&id, &keeper.ledger).await {
+            Step::Settle(id) => match self.settle(id, ledger).await {
                 // It keeps what it has. Its update waits with the others that are too early.
-                Err((_, KernelRefusal::Withheld(_))) => self.unsettled.push_back(id),
-                Err((placed, refused)) => self.fall_back(placed, &refused, keeper),
+                Err((_, KernelRefusal::Withheld(_))) => self.unsettled.push_back(id.clone()),
+                Err(refused) => return Ok(Some(refused)),
                 Ok(()) => {}
             },
         }
-        if scope == Scope::All {
-            self.followed = false;
-        }
-        Ok(())
+        Ok(None)
     }
 
-    /// Makes all groups what they have to be by now. Says whether the runtime has to update other
-    /// containers than before.
-    pub(super) async fn bind(&mut self, scope: Scope, keeper: &mut Keeper) -> bool {
+    /// Makes all groups what they have to be by now. Returns the pods whose containers the runtime
+    /// has to update from now on, if these have changed.
+    pub(super) async fn bind(&mut self, scope: Scope, ledger: &Ledger) -> Option<Event> {
         self.due = None;
         if self.mechanism() == Mechanism::Runtime {
-            return false;
+            return None;
         }
-        if keeper.ledger.stance() != Stance::Assign {
-            self.let_go(&keeper.ledger).await;
-            return false;
+        if ledger.stance() != Stance::Assign {
+            self.let_go(ledger).await;
+            return None;
         }
-        let layout = Layout::of(&keeper.ledger);
+        let layout = Layout::of(ledger);
         let scope = if self.followed { scope } else { Scope::All };
         let report = self.with_groups(move |groups| groups.follow(&layout, scope)).await;
         let before = std::mem::replace(&mut self.report, report).unbound;
@@ -226,19 +220,18 @@ impl Enforcement {
         self.due = waits.then(|| Instant::now() + PAUSE);
         self.followed = true;
         if scope != Scope::All {
-            // Only a look at all groups finds those that are missing.
-            let kept = before.iter().filter(|(pod, _)| keeper.ledger.has_pod(pod));
-            self.report.unbound.extend(kept.map(|(pod, why)| (pod.clone(), why.clone())));
+            // Only a check of all groups finds those that are missing.
+            let known = before.iter().filter(|(pod, _)| ledger.has_pod(pod));
+            self.report.unbound.extend(known.map(|(pod, why)| (pod.clone(), why.clone())));
         }
         if self.report.errors == 0 {
             self.end_left().await;
         }
-        let changed = !before.keys().eq(self.report.unbound.keys());
-        if changed {
-            log_unbound(&before, &self.report.unbound);
-            keeper.note(Event::Unbound(self.report.unbound.keys().cloned().collect()));
+        if before.keys().eq(self.report.unbound.keys()) {
+            return None;
         }
-        changed
+        log_unbound(&before, &self.report.unbound);
+        Some(Event::Unbound(self.report.unbound.keys().cloned().collect()))
     }
 
     /// All containers are where they have to be by other means: takes out of groups what was left
@@ -253,7 +246,7 @@ impl Enforcement {
             log::info!("cgroups restored: {undone}");
         }
         for error in released.errors {
-            log::warn!("a cgroup stays bound, and is tried again: {error}");
+            log::warn!("cannot restore a cgroup, trying again at the next check: {error}");
         }
     }
 
@@ -274,7 +267,9 @@ impl Enforcement {
 
     async fn end_left(&mut self) {
         let left = std::mem::take(&mut self.left);
-        if let (false, Some(writer)) = (left.is_empty(), self.writer()) {
+        if !left.is_empty()
+            && let Ok(writer) = self.writer.clone()
+        {
             self.errors += blocking(move || writer.release(&left)).await;
         }
     }
@@ -296,8 +291,8 @@ impl Enforcement {
     /// Has all containers' groups settled when the main loop is idle.
     pub(super) fn settle_all(&mut self, ledger: &Ledger) {
         if self.mechanism() != Mechanism::Runtime {
-            let groups = ledger.targets().filter(|placed| placed.cgroup.is_some());
-            self.unsettled = groups.map(|placed| placed.subject.id).collect();
+            let groups = ledger.targets().filter(|target| target.cgroup.is_some());
+            self.unsettled = groups.map(|target| target.subject.id).collect();
         }
     }
 
@@ -318,49 +313,37 @@ impl Enforcement {
         blocking(move || tops.iter().for_each(|top| writer.tidy(top))).await;
     }
 
-    /// Writes what a container's group has to be, and returns whether it is that now. If the kernel
-    /// refuses, others leave its CPUs by their groups at once.
-    pub(super) async fn settle(&mut self, id: &ContainerId, keeper: &mut Keeper) -> bool {
-        let settled = self.settle_group(id, &keeper.ledger).await;
-        let refused = match settled {
-            Ok(()) => false,
-            Err((placed, refused)) => {
-                self.fall_back(placed, &refused, keeper);
-                true
-            }
-        };
-        // Partitions that are in force bind others, so that groups need not any more: once for all
-        // that are settled in a row.
-        let partitions = self.mechanism() == Mechanism::Partitions;
-        if refused || (partitions && self.unsettled.is_empty()) {
-            self.bind(Scope::Binding, keeper).await;
-        }
-        partitions && !refused
+    /// Whether groups may bind less now that partitions are in force: once for all that are settled
+    /// in a row.
+    pub(super) fn is_settled(&self) -> bool {
+        self.mechanism() == Mechanism::Partitions && self.unsettled.is_empty()
     }
 
     /// Writes what a container's group has to be, and its pod's quota. A failure of the latter does
     /// not count.
-    async fn settle_group(
+    pub(super) async fn settle(
         &mut self,
         id: &ContainerId,
         ledger: &Ledger,
-    ) -> Result<(), (Target, KernelRefusal)> {
+    ) -> Result<(), Refused> {
         let settled = match self.partitions() {
-            Some(writer) => self.ask(id, ledger, move |placed| writer.settle(placed)).await,
+            Some(writer) => self.ask(id, ledger, move |target| writer.settle(target)).await,
             None => Ok(()),
         };
-        if let Some(placed) = ledger.target(id).filter(|_| self.mechanism() != Mechanism::Runtime) {
-            self.settle_pod_quota(placed).await;
+        if self.mechanism() != Mechanism::Runtime
+            && let Some(target) = ledger.target(id)
+        {
+            self.settle_pod_quota(target).await;
         }
         settled
     }
 
     /// Lifts a pod's CFS quota for an exclusive container, or restores it. Returns whether that
     /// worked.
-    pub(super) async fn settle_pod_quota(&mut self, placed: Target) -> bool {
+    pub(super) async fn settle_pod_quota(&mut self, target: Target) -> bool {
         let settle = move |groups: &mut Groups| {
-            let result = groups.settle_pod_quota(&placed);
-            result.err().map(|error| format!("{}: {error}", placed.subject))
+            let result = groups.settle_pod_quota(&target);
+            result.err().map(|error| format!("{}: {error}", target.subject))
         };
         let failed = self.with_groups(settle).await;
         if let Some(why) = &failed {
@@ -375,35 +358,89 @@ impl Enforcement {
         id: &ContainerId,
         ledger: &Ledger,
         work: impl FnOnce(&Target) -> Result<(), KernelRefusal> + Send + 'static,
-    ) -> Result<(), (Target, KernelRefusal)> {
-        let Some(placed) = ledger.target(id) else { return Ok(()) };
-        self.tops.extend(placed.cgroup.as_ref().and_then(CgroupPath::top));
-        let result = blocking(move || Some(work(&placed).map_err(|refused| (placed, refused))));
+    ) -> Result<(), Refused> {
+        let Some(target) = ledger.target(id) else { return Ok(()) };
+        self.tops.extend(target.cgroup.as_ref().and_then(CgroupPath::top));
+        let result = blocking(move || Some(work(&target).map_err(|refusal| (target, refusal))));
         result.await.unwrap_or(Ok(()))
     }
 
-    /// The kernel refused something for this container: if it has exclusive CPUs, groups keep
-    /// others off them from the next [`Enforcement::bind`] on.
-    fn fall_back(&mut self, placed: Target, refused: &KernelRefusal, keeper: &mut Keeper) {
-        let subject = &placed.subject;
-        if !placed.is_partition() {
+    /// Logs and counts what the kernel refused. If that was a partition, groups have to keep others
+    /// off the container's CPUs: returns the event that says so.
+    pub(super) fn fall_back(&mut self, (target, refusal): &Refused) -> Option<Event> {
+        let subject = &target.subject;
+        if !target.is_partition() {
             self.errors += 1;
-            log::warn!("{subject}: unexpected cgroup state: {refused}");
-            return;
+            log::warn!("{subject}: unexpected cgroup state: {refusal}");
+            return None;
         }
         self.refusals += 1;
         log::warn!(
-            "{subject}: no partition, groups keep others off its CPUs ({} refused so far): {refused}",
+            "{subject}: no partition: groups keep others off its CPUs (refused={}): {refusal}",
             self.refusals
         );
-        keeper.note(Event::PartitionRefused(subject.id.clone()));
-        keeper.history().kernel_refused(now(), placed.subject, refused.to_string());
+        Some(Event::PartitionRefused(subject.id.clone()))
+    }
+
+    /// Waits until the kernel has given back the CPUs of these updates. Returns the containers for
+    /// which it has not.
+    pub(super) fn too_early(
+        &self,
+        updates: &[Update],
+        ledger: &Ledger,
+    ) -> impl Future<Output = Vec<ContainerId>> + Send + use<> {
+        let waiting = if updates.is_empty() { None } else { self.partitions() }.map(|writer| {
+            let targets = updates.iter().filter_map(|update| ledger.target(&update.container));
+            (writer, targets.collect::<Vec<Target>>())
+        });
+        async move {
+            let Some((writer, targets)) = waiting else { return Vec::new() };
+            blocking(move || {
+                let early = writer.await_cpus(&targets).into_iter().map(|(target, why)| {
+                    log::warn!("{}: update held back: {why}", target.subject);
+                    target.subject.id.clone()
+                });
+                early.collect()
+            })
+            .await
+        }
+    }
+
+    /// Sets a container's CPUs without the runtime. Returns whether that worked.
+    pub(super) async fn set_cpus(&mut self, target: Target) -> bool {
+        self.write(target, Writer::set_cpus).await
+    }
+
+    /// Lifts an exclusive container's CFS quota. Returns whether that worked.
+    pub(super) async fn lift_quota(&mut self, target: Target) -> bool {
+        self.write(target, |writer, target| Ok(writer.lift_quota(target)?)).await
+    }
+
+    /// Logs and counts what the kernel refuses, except for a group that no longer exists.
+    async fn write(
+        &mut self,
+        target: Target,
+        write: impl FnOnce(&Writer, &Target) -> Result<(), KernelRefusal> + Send + 'static,
+    ) -> bool {
+        let Ok(writer) = self.writer.clone() else { return false };
+        let subject = target.subject.clone();
+        match blocking(move || Some(write(&writer, &target))).await {
+            Some(Ok(())) => true,
+            Some(Err(refused)) => {
+                if !refused.is_gone() && !matches!(refused, KernelRefusal::Nowhere) {
+                    self.errors += 1;
+                    log::warn!("{subject}: {refused}");
+                }
+                false
+            }
+            None => false,
+        }
     }
 }
 
 fn log_unbound(before: &BTreeMap<PodUid, String>, now: &BTreeMap<PodUid, String>) {
     for (pod, why) in now.iter().filter(|(pod, _)| !before.contains_key(pod)) {
-        log::warn!("pod {pod}: the runtime keeps it off exclusive CPUs, by updates: {why}");
+        log::warn!("pod {pod}: falling back to runtime updates: {why}");
     }
 }
 

@@ -1,11 +1,9 @@
-//! [`KubeletWatch`]: tells the ledger whether the kubelet's own CPU manager assigns CPUs.
+//! [`KubeletWatch`]: reports whether the kubelet's own CPU manager assigns CPUs.
 
-use super::enforcement::Enforcement;
-use super::keeper::Keeper;
 use super::poller::Poller;
 use crate::config::Config;
 use crate::kubelet::{ActivityDetector, Change, INTERVAL, Look, Sign, StateFileWatcher};
-use crate::ledger::{Event, Ledger, Policy, Stance};
+use crate::ledger::{Call, Event, Policy, Stance};
 use log::Level;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -47,127 +45,110 @@ impl KubeletWatch {
     }
 
     /// Reads the state file at the start, before any container is known.
-    pub(super) fn first_look(&mut self, keeper: &mut Keeper, enforcement: &mut Enforcement) {
-        if let Some(look) = self.file.look_first() {
-            self.look(look, keeper, enforcement);
-        }
+    pub(super) fn check_first(&mut self, policy: Policy) -> Option<Event> {
+        let look = self.file.look_first()?;
+        self.check(look, policy)
     }
 
+    /// Follows a changed configuration.
     pub(super) fn reconfigure(
         &mut self,
         before: &Config,
         now: &Config,
-        keeper: &mut Keeper,
-        enforcement: &mut Enforcement,
-    ) {
+        policy: Policy,
+    ) -> Vec<Event> {
         let change = self.detector.change_stance(now.on_active_kubelet());
-        self.follow(change, keeper, enforcement);
+        let mut events: Vec<Event> = self.follow(change, policy).into_iter().collect();
         if before.kubelet_state_dir() != now.kubelet_state_dir() {
             self.file = poller(now);
             let look = self.file.look_first().unwrap_or(Look::Missing);
-            self.look(look, keeper, enforcement);
+            events.extend(self.check(look, policy));
         }
+        events
     }
 
-    pub(super) fn look(&mut self, look: Look, keeper: &mut Keeper, enforcement: &mut Enforcement) {
+    /// Records what the state file says.
+    pub(super) fn check(&mut self, look: Look, policy: Policy) -> Option<Event> {
         match &look {
-            Look::Missing => {
-                log::debug!("the kubelet's state file is not there, or not to be seen from here");
-            }
+            Look::Missing => log::debug!("kubelet state file: not visible"),
             Look::StateFile(state) => log::info!(
-                "the kubelet's state file: cpuManagerPolicy {}, {} exclusive assignments",
+                "kubelet state file: read (cpuManagerPolicy={} assignments={})",
                 state.policy,
                 state.claims.len()
             ),
             Look::Bad { why, .. } => {
-                log::error!("the kubelet's cpu_manager_state cannot be used: {why}");
+                log::error!("kubelet state file: cannot use cpu_manager_state: {why}")
             }
         }
         let change = self.detector.look(look);
-        self.follow(change, keeper, enforcement);
+        self.follow(change, policy)
     }
 
-    /// Records what an event shows of the kubelet, before the ledger handles it.
-    pub(super) fn note_event(
-        &mut self,
-        event: &Event,
-        keeper: &mut Keeper,
-        enforcement: &mut Enforcement,
-    ) {
-        let change = self.detector.note_event(event);
-        self.follow(change, keeper, enforcement);
+    /// Records what a call shows of the kubelet, before the ledger handles it.
+    pub(super) fn note_call(&mut self, call: &Call, policy: Policy) -> Option<Event> {
+        let change = self.detector.note_call(call);
+        let event = self.follow(change, policy);
         if self.detector.is_active() {
-            self.remind(&keeper.ledger);
+            self.remind(policy);
         }
+        event
     }
 
-    /// Passes a change on to the ledger. Updates may be due then; the answer to an event carries
-    /// them by itself.
-    fn follow(
-        &mut self,
-        change: Option<Change>,
-        keeper: &mut Keeper,
-        enforcement: &mut Enforcement,
-    ) {
-        let Some(change) = change else { return };
-        // Never refused. The ledger's notes are logged below, after this change.
-        let _ = keeper.ledger.handle(self.detector.event());
-        match change {
+    fn follow(&mut self, change: Option<Change>, policy: Policy) -> Option<Event> {
+        match change? {
             Change::Assigned => {}
             Change::Came(sign) => {
                 if sign == Sign::File {
                     self.reminded = None;
                 }
                 if self.is_time() {
-                    let (level, _) = follows(&keeper.ledger);
+                    let (level, _) = self.consequence(policy);
                     log::log!(level, "the kubelet's own CPU manager is active: {sign}");
                 }
-                self.remind(&keeper.ledger);
+                self.remind(policy);
             }
             Change::Went => {
                 if std::mem::take(&mut self.said) {
                     log::warn!(
-                        "the kubelet's own CPU manager is no longer active: what it assigned is taken over, without moving containers"
+                        "the kubelet's own CPU manager is no longer active: taking over its assignments without moving containers"
                     );
                 }
             }
         }
-        keeper.log_notes();
-        if change == Change::Went {
-            enforcement.settle_all(&keeper.ledger);
-        }
+        Some(self.detector.event())
     }
 
     /// Logs what follows from the kubelet's CPU manager being active, and what to do, if a reminder
     /// is due.
-    fn remind(&mut self, ledger: &Ledger) {
+    fn remind(&mut self, policy: Policy) {
         if !self.is_time() {
             return;
         }
-        let (level, follows) = follows(ledger);
+        let (level, consequence) = self.consequence(policy);
         log::log!(
             level,
-            "as long as the kubelet assigns CPUs, {follows}. To move the node to this plugin set cpuManagerPolicy: none in the kubelet's configuration, delete its cpu_manager_state and restart it; running containers keep their CPUs"
+            "while the kubelet assigns CPUs, {consequence}. To move the node to this plugin set cpuManagerPolicy: none in the kubelet's configuration, delete its cpu_manager_state and restart it; running containers keep their CPUs"
         );
-        (self.reminded, self.said) = (Some(Instant::now()), true);
+        self.reminded = Some(Instant::now());
+        self.said = true;
+    }
+
+    /// What follows from the kubelet's CPU manager being active. It is an error unless the
+    /// configuration asks for it.
+    fn consequence(&self, policy: Policy) -> (Level, &'static str) {
+        match (policy, self.detector.stance()) {
+            (Policy::None, _) => (Level::Info, "nothing changes here: cpuManagerPolicy is none"),
+            (Policy::Static, Stance::Observe) => {
+                (Level::Info, "this plugin pins nothing and logs what it would do")
+            }
+            (Policy::Static, _) => (
+                Level::Error,
+                "this plugin changes no container and refuses new ones that ask for exclusive CPUs",
+            ),
+        }
     }
 
     fn is_time(&self) -> bool {
         self.reminded.is_none_or(|then| then.elapsed() >= REMINDER)
-    }
-}
-
-/// What follows from the kubelet's CPU manager being active. It is an error unless the
-/// configuration asks for it.
-fn follows(ledger: &Ledger) -> (Level, &'static str) {
-    match (ledger.settings().policy, ledger.stance()) {
-        (Policy::None, _) => (Level::Info, "this changes nothing here: cpuManagerPolicy is none"),
-        (Policy::Static, Stance::Observe) => {
-            (Level::Info, "nothing is pinned here, what would be is logged")
-        }
-        (Policy::Static, _) => (
-            Level::Error,
-            "no container is changed here, and new ones that ask for exclusive CPUs are refused",
-        ),
     }
 }

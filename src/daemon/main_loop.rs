@@ -1,14 +1,14 @@
 //! The daemon's main loop: waits for what comes next, and passes it to the owner of the ledger.
 
-use super::delivery::Sent;
-use super::looks::Findings;
-use super::owner::Owner;
-use super::paths::{Paths, StartError};
+use super::checks::Findings;
+use super::delivery::Returned;
+use super::owner::{Answer, Owner};
 use super::suspects::Finding;
+use super::{Paths, StartError};
 use crate::config::{Config, Reading};
 use crate::edge::{Capabilities, Message, Refusal, Runtime, Session};
 use crate::kubelet::Look;
-use crate::ledger::{ContainerId, Event};
+use crate::ledger::{Call, ContainerId, Event};
 use crate::serve::{Observer, Question, endpoint};
 use crate::view::{Figures, Link, NodeView};
 use std::future::pending;
@@ -23,24 +23,23 @@ enum Wake {
     /// The NRI layer has ended.
     End,
     Question(Question),
-    /// A container's group may have to be written.
+    /// A container's cgroup may have to be written.
     Settle(ContainerId),
-    /// Ended containers have left something in the groups above them.
+    /// Ended containers have left something in the cgroups above them.
     Tidy,
     /// Updates are due that no answer could carry.
-    Tell,
+    Flush,
     /// A container has drifted.
     Repair(Finding),
     Kubelet(Look),
     Config(Reading),
-    /// The next look at the online CPUs is due.
+    /// The next check of the online CPUs is due.
     Machine,
-    /// Another program may have written into a group, or a container has left CPUs.
+    /// Another program may have written into a cgroup, or a container has left CPUs.
     Groups,
-    /// See [`Event::Lull`].
-    Lull,
-    Sent(Sent),
-    Looked(Findings),
+    QuietPeriodEnded,
+    Returned(Returned),
+    Checked(Findings),
 }
 
 /// Serves messages until the NRI layer ends, and answers questions while there are no messages.
@@ -75,17 +74,17 @@ pub async fn serve(
                 // The observer may have closed its connection.
                 let _ = reply.send(Arc::clone(view));
             }
-            (Wake::Settle(id), Some(owner)) => owner.settle(&id).await,
+            (Wake::Settle(id), Some(owner)) => drop(owner.settle(&id).await),
             (Wake::Tidy, Some(owner)) => owner.enforcement.tidy().await,
-            (Wake::Tell, Some(owner)) => owner.flush().await,
+            (Wake::Flush, Some(owner)) => owner.flush().await,
             (Wake::Repair(finding), Some(owner)) => owner.repair(finding).await,
-            (Wake::Kubelet(look), Some(owner)) => owner.look_at_kubelet(look).await,
+            (Wake::Kubelet(look), Some(owner)) => owner.check_kubelet(look).await,
             (Wake::Config(reading), Some(owner)) => owner.reconfigure(reading).await,
-            (Wake::Machine, Some(owner)) => owner.look_at_machine().await,
+            (Wake::Machine, Some(owner)) => owner.check_machine().await,
             (Wake::Groups, Some(owner)) => owner.follow_groups().await,
-            (Wake::Lull, Some(owner)) => owner.lull().await,
-            (Wake::Sent(sent), Some(owner)) => owner.sent(sent).await,
-            (Wake::Looked(found), Some(owner)) => owner.looked(found).await,
+            (Wake::QuietPeriodEnded, Some(owner)) => owner.quiet_period_ended().await,
+            (Wake::Returned(call), Some(owner)) => owner.returned(call).await,
+            (Wake::Checked(found), Some(owner)) => owner.checked(found).await,
             // Without an owner there is no work.
             (_, None) => {}
         }
@@ -111,13 +110,13 @@ async fn wait(
 async fn work(owner: Option<&mut Owner>) -> Wake {
     let Some(owner) = owner else { return pending().await };
     let Owner {
-        keeper,
+        ledger,
         delivery,
         enforcement,
         kubelet,
         config,
         hotplug,
-        looks,
+        checks,
         drift,
         orphans,
         ..
@@ -128,8 +127,8 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
     if enforcement.is_untidy() {
         return Wake::Tidy;
     }
-    if delivery.is_owing() {
-        return Wake::Tell;
+    if std::mem::take(&mut delivery.owing) {
+        return Wake::Flush;
     }
     if let Some(finding) = drift.next() {
         return Wake::Repair(finding);
@@ -139,9 +138,9 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
         reading = config.next() => Wake::Config(reading),
         () = hotplug.next() => Wake::Machine,
         () = enforcement.next() => Wake::Groups,
-        () = orphans.lull() => Wake::Lull,
-        sent = delivery.next() => Wake::Sent(sent),
-        found = looks.next(&keeper.ledger) => Wake::Looked(found),
+        () = orphans.quiet_period() => Wake::QuietPeriodEnded,
+        call = delivery.next() => Wake::Returned(call),
+        found = checks.next(ledger) => Wake::Checked(found),
     }
 }
 
@@ -170,14 +169,14 @@ impl MainLoop<'_> {
                 // The runtime may have disconnected.
                 let _ = reply.send(wishes);
             }
-            Message::Event { session, event, reply } => {
+            Message::Call { session, call, reply } => {
                 let Some(owner) = self.owner_of(session) else { return };
-                let listed = matches!(event, Event::Synchronize { .. });
+                let synchronized = matches!(call, Call::Event(Event::Synchronize { .. }));
                 owner.delivery.pace.went_on(Instant::now());
-                let answer = owner.handle(event).await;
-                let synchronized = listed && answer.is_ok();
-                if let Err(Ok(lost)) = reply.send(answer) {
-                    owner.delivery.undelivered(lost.updates, &mut owner.keeper);
+                let Answer { result, sent } = owner.handle(call).await;
+                // What a late answer carried has not gone out, and stays due.
+                if reply.send(result).is_ok() {
+                    owner.answered(sent);
                 }
                 if synchronized {
                     self.link.synchronized();
@@ -233,7 +232,7 @@ impl MainLoop<'_> {
             Err(error) => {
                 let path = self.paths.state_dir.join(endpoint::SOCKET);
                 log::warn!(
-                    "the status cannot be asked for here: cannot listen on {}: {error}",
+                    "status: cannot listen on {}: {error}. `nri-cpu-manager status` does not work on this node",
                     path.display()
                 );
             }

@@ -1,32 +1,28 @@
-//! [`Owner`]: owns the ledger, and what it does when something wakes it.
+//! [`Owner`]: owns the ledger, and does what the parts beside it report.
 
-use super::delivery::{Delivery, ResponseKind, Sent};
-use super::drift::{DriftWatcher, is_decided};
-use super::enforcement::{Enforcement, wanted};
+use super::checks::{Checks, Findings};
+use super::complete::{correct_list, locate_devices};
+use super::delivery::Delivery;
+use super::drift::DriftWatcher;
+use super::enforcement::{Enforcement, Refused};
+use super::facts::Facts;
 use super::hotplug::Hotplug;
-use super::keeper::Keeper;
 use super::kubelet::KubeletWatch;
-use super::looks::{Findings, Looks};
-use super::orphans::{self, Orphans, end_deserted};
-use super::paths::{Paths, StartError};
+use super::orphans::{Orphans, deserted_pods};
 use super::persist::Checkpoint;
+use super::record::Record;
 use super::reload::ConfigReload;
-use super::step::Step;
-use super::suspects::Finding;
 use super::validation::{self, cannot_promise};
-use super::witness::witness;
-use crate::checkpoint::StateError;
-use crate::config::{Config, Reading};
+use crate::clock::now;
+use crate::config::Reading;
 use crate::cpuset::CpuSet;
 use crate::edge::{Capabilities, Refusal, Subscriptions, Updater};
-use crate::exclusivity::{Hierarchy, KernelRefusal, Memory, ProbeError, Scope};
+use crate::exclusivity::Scope;
 use crate::kubelet::Look;
-use crate::ledger::{Channel, ContainerId, Decision, Event, Ledger, Mechanism, Policy, View};
-use crate::topology::{Topology, sysfs};
-use crate::verify::Verifier;
-use crate::view::counters::EventKind;
-use crate::view::report::{ConfigStatus, OwnSettings};
-use crate::view::{History, NodeFigures};
+use crate::ledger::{
+    Adjustment, Call, Channel, ContainerId, Decision, Due, Event, Ledger, Mechanism, Policy,
+    Stance, Target,
+};
 use crate::wording::{self, count};
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -34,77 +30,38 @@ use tokio::time::Instant;
 /// Owns the ledger and its checkpoint.
 #[derive(Debug)]
 pub struct Owner {
-    pub(super) keeper: Keeper,
+    pub(super) ledger: Ledger,
+    pub(super) checkpoint: Checkpoint,
+    pub(super) record: Record,
     pub(super) delivery: Delivery,
     pub(super) enforcement: Enforcement,
     pub(super) kubelet: KubeletWatch,
     pub(super) config: ConfigReload,
     pub(super) hotplug: Hotplug,
-    pub(super) looks: Looks,
+    pub(super) checks: Checks,
     pub(super) drift: DriftWatcher,
     pub(super) orphans: Orphans,
-    strict: bool,
+    pub(super) strict: bool,
+}
+
+/// What the runtime gets for a call, and what has gone out once it has it.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) result: Result<Decision, Refusal>,
+    pub(super) sent: Sent,
+}
+
+/// What an answer carries.
+#[derive(Debug, Default)]
+pub(super) struct Sent {
+    pub(super) created: Option<(ContainerId, Option<Adjustment>)>,
+    /// `None` if the runtime reads no updates from the answer.
+    pub(super) due: Option<Due>,
+    pub(super) prompt: bool,
 }
 
 impl Owner {
-    /// Checks the configuration against the machine, locks the state directory and reads the
-    /// checkpoint. Logs what is in force.
-    ///
-    /// # Errors
-    /// If any of that fails. No container has changed then.
-    pub fn start(paths: &Paths, config: &Config) -> Result<Owner, StartError> {
-        let sysfs::Reading { facts, warnings, sizes: _ } = sysfs::read(&paths.sysfs_root)?;
-        let topology = Topology::build(facts)
-            .map_err(|error| StartError::Facts(paths.sysfs_root.clone(), error))?;
-        for warning in warnings {
-            log::warn!("{warning}");
-        }
-        let config = &config.for_node(&paths.node)?;
-        let settings = config.resolve(&topology)?;
-        let checkpoint = Checkpoint::open(&paths.state_dir)?;
-        let memory = Memory::open(&paths.state_dir, &paths.proc_root);
-        let (exclusivity, partition) = (wanted(config), config.partition());
-        let enforcement = Enforcement::start(exclusivity, partition, &paths.cgroup_root, memory);
-        let enforcement = enforcement.map_err(|why| config.kernel_cannot(why))?;
-        let mechanism = enforcement.mechanism();
-        let claims = checkpoint.remembered()?;
-        log::info!(
-            "machine: {}, {}, {}, {}, {}",
-            count(topology.sockets().len(), "socket"),
-            count(topology.nodes().len(), "NUMA node"),
-            count(topology.uncores().len(), "uncore cache"),
-            count(topology.cores().len(), "core"),
-            wording::cpus(topology.online()),
-        );
-        let own = OwnSettings::of(&settings, config.partition(), config.on_active_kubelet());
-        log::info!(
-            "in force: {}",
-            ConfigStatus::log_line(&settings, mechanism, config.strict(), own)
-        );
-        for line in config.applied_lines() {
-            log::info!("in it is the override for this node on line {line}");
-        }
-        let partition = (mechanism == Mechanism::Partitions).then(|| config.partition());
-        let verifier = Hierarchy::open(&paths.cgroup_root)
-            .map(|hierarchy| Verifier::new(hierarchy, &paths.proc_root, partition));
-        let mut owner = Owner {
-            keeper: Keeper::new(Ledger::new(topology, settings, claims), checkpoint),
-            delivery: Delivery::new(enforcement.writer()),
-            enforcement,
-            kubelet: KubeletWatch::new(config),
-            config: ConfigReload::new(paths, config),
-            hotplug: Hotplug::new(&paths.sysfs_root),
-            looks: Looks::new(verifier),
-            drift: DriftWatcher::new(),
-            orphans: Orphans::new(),
-            strict: config.strict(),
-        };
-        owner.keeper.note(Event::Mechanism(mechanism));
-        owner.kubelet.first_look(&mut owner.keeper, &mut owner.enforcement);
-        Ok(owner)
-    }
-
-    /// A runtime has connected. Returns which optional events it shall send.
+    /// A runtime has connected. Returns the optional calls to subscribe to.
     pub(super) fn connected(
         &mut self,
         updater: Option<Arc<dyn Updater>>,
@@ -118,109 +75,145 @@ impl Owner {
             log::warn!("{warning}");
         }
         Subscriptions {
-            before_start: self.enforcement.mechanism() == Mechanism::Partitions,
+            before_start: self.ledger.mechanism() == Mechanism::Partitions,
             validation: self.strict,
         }
     }
 
-    /// Handles one event of the runtime: decides, writes the checkpoint, and counts.
-    pub(super) async fn handle(&mut self, event: Event) -> Result<Decision, Refusal> {
-        let (kind, started) = (EventKind::from(&event), Instant::now());
-        let answer = self.decide(event, kind).await;
-        self.keeper.counters.handled(kind, started.elapsed(), &answer);
+    /// Has the ledger record an event, and logs what it does.
+    pub(super) fn apply(&mut self, event: Event) {
+        let concerns_all = match &event {
+            Event::Machine(_) | Event::Settings(_) | Event::Mechanism(_) => true,
+            Event::Kubelet { stance, .. } => *stance == Stance::Assign,
+            _ => false,
+        };
+        self.ledger.apply(event);
+        self.record.take_notes(&mut self.ledger);
+        if concerns_all {
+            self.enforcement.settle_all(&self.ledger);
+        }
+    }
+
+    fn apply_all(&mut self, events: Vec<Event>) {
+        events.into_iter().for_each(|event| self.apply(event));
+    }
+
+    /// Handles one call of the runtime: handles, logs, saves, carries out, answers.
+    pub(super) async fn handle(&mut self, mut call: Call) -> Answer {
+        let facts = Facts::of(&call);
+        let started = Instant::now();
+        self.prepare(&mut call, &facts).await;
+        let answer = match self.decide(call, &facts).await {
+            Ok(()) => self.answer(&facts).await,
+            Err(refusal) => Answer { result: Err(refusal), sent: Sent::default() },
+        };
+        self.record.counters.handled(facts.kind, started.elapsed(), &answer.result);
         answer
     }
 
-    async fn decide(&mut self, event: Event, kind: EventKind) -> Result<Decision, Refusal> {
-        let created = match &event {
-            Event::Create { container, .. } => Some(container.id.clone()),
-            _ => None,
-        };
-        let listed = matches!(event, Event::Synchronize { .. });
-        let removed = matches!(event, Event::Remove(_));
-        // No container gets a CPU that is offline.
-        if created.is_some() || listed {
-            self.look_at_machine().await;
+    /// Completes a call, and has the ledger follow what else has changed by now.
+    async fn prepare(&mut self, call: &mut Call, facts: &Facts) {
+        // No container gets a CPU that is offline, or waits for those of a pod that is over.
+        if facts.created.is_some() || facts.lists {
+            self.check_machine().await;
         }
-        if created.is_some() {
-            end_deserted(self.looks.verifier(), &mut self.keeper).await;
+        if facts.created.is_some() {
+            self.end_deserted().await;
         }
-        let mut event = witness(self.looks.verifier(), event).await;
-        self.hotplug.locate_devices(&mut event);
-        self.enforcement.note_left(&event);
-        self.kubelet.note_event(&event, &mut self.keeper, &mut self.enforcement);
-        let (step, response) = (Step::of(&event), ResponseKind::to(&event));
-        let result = self.keeper.ledger.handle(event);
-        if removed || listed {
-            end_deserted(self.looks.verifier(), &mut self.keeper).await;
-        }
-        let notes = self.keeper.log_notes();
-        let Keeper { ledger, counters, .. } = &mut self.keeper;
-        let mut decision = result.map_err(|rejection| {
-            counters.rejected(kind, rejection.reason, &ledger.settings().placement);
-            Refusal(rejection.to_string())
-        })?;
-        match self.keeper.save().await {
-            Ok(()) => {
-                let Keeper { ledger, counters, .. } = &mut self.keeper;
-                counters.given(&notes, ledger.topology(), &ledger.settings().placement);
-            }
-            Err(error) => decision = self.unsaved(kind, decision, created.as_ref(), &error)?,
-        }
-        if let Err(why) = self.enforcement.follow(step, &mut self.keeper).await {
-            return Err(self.too_early(kind, decision, created.as_ref(), &why));
-        }
-        let changed = self.enforcement.bind(Scope::Binding, &mut self.keeper).await;
-        if changed && response != ResponseKind::NoUpdates {
-            decision.updates.extend(self.keeper.deliver(Channel::Runtime));
-        }
-        let Owner { delivery, keeper, .. } = self;
-        delivery.answer(response, &mut decision.updates, keeper).await;
-        if listed {
-            self.looks.soon();
-            announce(&self.keeper.ledger, &decision);
-        }
-        Ok(decision)
+        correct_list(self.checks.verifier(), call).await;
+        locate_devices(self.hotplug.sysfs(), call);
+        self.enforcement.note_left(call);
+        let active = self.kubelet.note_call(call, self.ledger.settings().policy);
+        active.into_iter().for_each(|event| self.apply(event));
     }
 
-    /// Refuses a container whose CPUs the kernel has not given back yet. It keeps its claim for the
-    /// kubelet's next try, within seconds, so that a restarted container finds its own CPUs.
-    fn too_early(
-        &mut self,
-        kind: EventKind,
-        decision: Decision,
-        created: Option<&ContainerId>,
-        why: &KernelRefusal,
-    ) -> Refusal {
-        self.keeper.note(Event::Undelivered(decision.updates));
-        self.keeper.refuse(kind, created, &format!("CPUs cannot be taken yet: {why}"))
+    /// Decides about a call. When this returns without an error, the decision is on disk and cgroups
+    /// keep others off its CPUs.
+    async fn decide(&mut self, call: Call, facts: &Facts) -> Result<(), Refusal> {
+        let admitted = match call {
+            Call::Admission(admission) => self.ledger.admit(admission),
+            Call::Event(event) => {
+                self.ledger.apply(event);
+                Ok(())
+            }
+        };
+        if facts.removes || facts.lists {
+            self.end_deserted().await;
+        }
+        let notes = self.record.take_notes(&mut self.ledger);
+        let placement = &self.ledger.settings().placement;
+        admitted.map_err(|rejection| {
+            self.record.counters.rejected(facts.kind, rejection.reason, placement);
+            Refusal(rejection.to_string())
+        })?;
+        if self.save().await {
+            let placement = &self.ledger.settings().placement;
+            self.record.counters.given(&notes, self.ledger.topology(), placement);
+        } else {
+            self.keep_unsaved(facts)?;
+        }
+        let refused = self.enforcement.follow(&facts.step, &self.ledger).await;
+        let refused = refused.map_err(|refusal| {
+            // The container keeps its claim for the kubelet's next try, within seconds, so that a
+            // restarted container finds its own CPUs.
+            let why = format!("CPUs cannot be taken yet: {refusal}");
+            self.record.refuse(facts, &why, &self.ledger)
+        })?;
+        refused.into_iter().for_each(|refused| self.fall_back(refused));
+        self.bind(Scope::Binding).await;
+        if facts.lists {
+            self.checks.soon();
+            self.announce();
+        }
+        Ok(())
+    }
+
+    /// Writes the checkpoint if claims have changed. Returns whether the disk has them.
+    pub(super) async fn save(&mut self) -> bool {
+        let result = self.checkpoint.save(&self.ledger).await;
+        self.record.counters.checkpoint_errors += u64::from(result.is_err());
+        result.inspect_err(|error| log::error!("{error}")).is_ok()
     }
 
     /// A decision is not on disk. The owner refuses a new exclusive container, as after a crash its
     /// CPUs would be unknown; the kubelet tries again. Everything else goes on: running containers
     /// show their CPUs, and a restarted one has its CPUs on disk under its name.
-    fn unsaved(
-        &mut self,
-        kind: EventKind,
-        decision: Decision,
-        created: Option<&ContainerId>,
-        error: &StateError,
-    ) -> Result<Decision, Refusal> {
-        log::error!("{error}");
-        match (created, decision.adjustment) {
-            (Some(id), Some(adjustment))
-                if adjustment.is_exclusive() && !self.keeper.ledger.inherits(id) =>
-            {
-                let why = format!(
-                    "exclusive CPUs cannot be given while the plugin cannot keep its state: {error}"
-                );
-                let refusal = self.keeper.refuse(kind, created, &why);
-                let updates = decision.updates;
-                self.keeper.note(Event::Revoked { container: id.clone(), updates });
-                Err(refusal)
-            }
-            _ => Ok(decision),
+    fn keep_unsaved(&mut self, facts: &Facts) -> Result<(), Refusal> {
+        let Some(id) = &facts.created else { return Ok(()) };
+        let adjustment = self.ledger.adjustment(id);
+        if adjustment.is_none_or(|(adjustment, _)| !adjustment.is_exclusive())
+            || self.ledger.inherits(id)
+        {
+            return Ok(());
         }
+        let error = self.checkpoint.error().unwrap_or_default();
+        let why = format!(
+            "exclusive CPUs cannot be given while the plugin cannot keep its state: {error}"
+        );
+        let refusal = self.record.refuse(facts, &why, &self.ledger);
+        self.apply(Event::Revoked(id.clone()));
+        Err(refusal)
+    }
+
+    /// The answer to a call, with all updates that it can carry.
+    async fn answer(&mut self, facts: &Facts) -> Answer {
+        let mut decision = Decision::default();
+        let mut sent = Sent { prompt: facts.prompt, ..Sent::default() };
+        if let Some(id) = &facts.created {
+            if let Some((adjustment, environment)) = self.ledger.adjustment(id) {
+                decision.adjustment = Some(adjustment);
+                decision.environment = environment;
+            }
+            sent.created = Some((id.clone(), decision.adjustment));
+        }
+        if let Some(channel) = &facts.channel {
+            let mut due = self.ledger.due(channel);
+            let early = self.enforcement.too_early(&due.updates, &self.ledger).await;
+            due.hold_back(|id| early.contains(id));
+            decision.updates.clone_from(&due.updates);
+            sent.due = Some(due);
+        }
+        Answer { result: Ok(decision), sent }
     }
 
     /// Whether the CPUs that the runtime is about to set for a new container are the decided ones.
@@ -232,140 +225,121 @@ impl Owner {
         if !self.strict {
             return Ok(());
         }
-        validation::validate(&mut self.keeper, container, set)
-    }
-
-    pub(super) async fn settle(&mut self, id: &ContainerId) {
-        self.enforcement.settle(id, &mut self.keeper).await;
-    }
-
-    /// Delivers due updates: at once where that is safe, otherwise with the next answers.
-    pub(super) async fn flush(&mut self) {
-        // Shared containers leave CPUs before others are moved there, and come to those that these
-        // have left.
-        self.enforcement.bind(Scope::Binding, &mut self.keeper).await;
-        if self.delivery.flush(&mut self.keeper).await {
-            self.looks.soon();
+        let validated = validation::validate(&self.ledger, container, set);
+        if validated.is_err() {
+            self.record.counters.count_rejection(validation::STRICT);
         }
-        self.enforcement.bind(Scope::Binding, &mut self.keeper).await;
+        validated
     }
 
-    /// Another program may have written into a group, or containers have left CPUs by now that
+    fn announce(&self) {
+        let exclusive = self.ledger.exclusive();
+        log::info!(
+            "synchronised with {}: exclusive {}, shared pool {}, {} changed",
+            count(self.ledger.view().pods, "pod"),
+            if exclusive.is_empty() { "CPUs none".to_owned() } else { wording::cpus(exclusive) },
+            self.ledger.pool(),
+            count(self.ledger.due(&Channel::Runtime).updates.len(), "container"),
+        );
+        if self.ledger.settings().policy == Policy::None {
+            log::info!("cpuManagerPolicy is none: no container gets exclusive CPUs");
+        }
+    }
+
+    pub(super) async fn bind(&mut self, scope: Scope) {
+        let unbound = self.enforcement.bind(scope, &self.ledger).await;
+        unbound.into_iter().for_each(|event| self.apply(event));
+    }
+
+    fn fall_back(&mut self, refused: Refused) {
+        let Some(event) = self.enforcement.fall_back(&refused) else { return };
+        self.apply(event);
+        let (target, refusal) = refused;
+        self.record.history().kernel_refused(now(), target.subject, refusal.to_string());
+    }
+
+    /// Settles a container's cgroup. Returns whether it is a partition as decided. If the kernel
+    /// refuses, others leave its CPUs by their cgroups at once.
+    pub(super) async fn settle(&mut self, id: &ContainerId) -> bool {
+        let settled = self.enforcement.settle(id, &self.ledger).await;
+        let refused = settled.is_err();
+        settled.err().into_iter().for_each(|refused| self.fall_back(refused));
+        if refused || self.enforcement.is_settled() {
+            self.bind(Scope::Binding).await;
+        }
+        !refused && self.ledger.mechanism() == Mechanism::Partitions
+    }
+
+    /// Another program may have written into a cgroup, or containers have left CPUs by now that
     /// others wait for.
     pub(super) async fn follow_groups(&mut self) {
-        self.enforcement.bind(Scope::Binding, &mut self.keeper).await;
+        self.bind(Scope::Binding).await;
         self.flush_owed().await;
     }
 
-    /// The same, if updates may be due.
-    async fn flush_owed(&mut self) {
-        if self.keeper.ledger.owes() {
-            self.flush().await;
+    pub(super) async fn check_machine(&mut self) {
+        let Some(event) = self.hotplug.changed(self.ledger.topology().online()) else { return };
+        self.apply(event);
+        if self.ledger.bound().is_empty() {
+            log::error!(
+                "hotplug: all online CPUs are exclusive: no CPU is left for shared containers"
+            );
         }
+        self.flush().await;
     }
 
-    pub(super) async fn look_at_machine(&mut self) {
-        if self.hotplug.follow(&mut self.keeper, &mut self.enforcement) {
-            self.flush().await;
-        }
-    }
-
-    pub(super) async fn lull(&mut self) {
-        self.orphans.lull_is_over(&mut self.keeper);
+    pub(super) async fn quiet_period_ended(&mut self) {
+        let event = self.orphans.quiet_period_ended();
+        self.apply(event);
         self.flush_owed().await;
     }
 
     pub(super) async fn reconfigure(&mut self, reading: Reading) {
-        let Owner { config, keeper, enforcement, .. } = self;
-        if let Some(before) = config.follow(reading, keeper, enforcement) {
-            self.kubelet.reconfigure(&before, config.config(), keeper, enforcement);
-            self.flush().await;
-        }
-    }
-
-    pub(super) async fn look_at_kubelet(&mut self, look: Look) {
-        self.kubelet.look(look, &mut self.keeper, &mut self.enforcement);
+        let Some(judged) = self.config.judge(reading, self.ledger.topology()) else { return };
+        let mechanism = self.ledger.mechanism();
+        let (before, event) = self.config.apply(judged, self.ledger.settings(), mechanism);
+        event.into_iter().for_each(|event| self.apply(event));
+        let policy = self.ledger.settings().policy;
+        let active = self.kubelet.reconfigure(&before, self.config.config(), policy);
+        self.apply_all(active);
         self.flush().await;
     }
 
-    pub(super) async fn sent(&mut self, sent: Sent) {
-        if self.delivery.sent(sent, &mut self.keeper).await {
-            self.looks.soon();
-        }
+    pub(super) async fn check_kubelet(&mut self, look: Look) {
+        let active = self.kubelet.check(look, self.ledger.settings().policy);
+        active.into_iter().for_each(|event| self.apply(event));
+        self.flush().await;
     }
 
-    pub(super) async fn looked(&mut self, Findings { mut drifted, sightings }: Findings) {
-        self.enforcement.bind(Scope::All, &mut self.keeper).await;
-        drifted.retain(|finding| is_decided(&finding.placed, &self.keeper.ledger));
+    /// Has the ledger forget pods that have ended without a report.
+    async fn end_deserted(&mut self) {
+        let deserted = self.ledger.deserted().collect();
+        let ended = deserted_pods(self.checks.verifier(), deserted).await;
+        self.apply_all(ended);
+    }
+
+    /// A check pass has ended.
+    pub(super) async fn checked(&mut self, Findings { mut drifted, sightings }: Findings) {
+        self.bind(Scope::All).await;
+        drifted.retain(|finding| self.is_decided(&finding.target));
         let all_as_decided = drifted.is_empty();
-        let due = self.drift.note(drifted, &self.delivery.pace, &mut self.keeper);
-        self.looks.set_due(due);
-        self.orphans.note(sightings, &mut self.keeper);
-        end_deserted(self.looks.verifier(), &mut self.keeper).await;
-        if all_as_decided && self.enforcement.mechanism() == Mechanism::Runtime {
-            self.enforcement.let_go(&self.keeper.ledger).await;
+        let next = self.drift.note(drifted, &self.delivery.pace);
+        self.checks.set_due(next);
+        self.record.history().late = self.drift.suspects.late().cloned().collect();
+        let ended = self.orphans.ended(sightings, Instant::now());
+        self.apply_all(ended);
+        self.end_deserted().await;
+        if all_as_decided && self.ledger.mechanism() == Mechanism::Runtime {
+            self.enforcement.let_go(&self.ledger).await;
         }
-        if all_as_decided && self.keeper.ledger.waits() && !self.delivery.calls() {
-            self.delivery.write_groups(&mut self.keeper).await;
+        if all_as_decided && self.ledger.waits() && !self.delivery.calls() {
+            self.write_cpus().await;
         }
         self.flush_owed().await;
     }
 
-    pub(super) async fn repair(&mut self, finding: Finding) {
-        let Owner { keeper, enforcement, delivery, looks, .. } = self;
-        self.drift.repair(finding, looks.verifier().as_ref(), keeper, enforcement, delivery).await;
-        // The repaired containers are due. If they stayed so until the next check pass, that one
-        // would silently write over a new drift of theirs.
-        if self.drift.is_done() {
-            self.flush_owed().await;
-        }
-    }
-
-    pub(super) fn view(&mut self) -> (NodeFigures, Arc<View>, Arc<History>) {
-        let view = self.keeper.ledger.view();
-        self.keeper.history().badges.follow(&view);
-        (self.figures(&view), view, self.keeper.past())
-    }
-
-    fn figures(&self, view: &View) -> NodeFigures {
-        let mut drifts = self.drift.drifts.clone();
-        drifts.insert(orphans::KIND, self.orphans.ended);
-        let enforcement = &self.enforcement;
-        NodeFigures {
-            strict: self.strict,
-            partition: self.config.partition(),
-            on_active_kubelet: self.config.on_active_kubelet(),
-            config: self.config.state.clone(),
-            counters: self.keeper.counters.clone(),
-            drifts,
-            repairs: self.drift.repairs.clone(),
-            drifting: self.drift.suspects.drifting(),
-            late: self.drift.suspects.late().len(),
-            times_late: self.drift.suspects.times_late,
-            change_takes: self.delivery.pace.each(),
-            kernel_refusals: enforcement.refusals,
-            cannot_write_groups: enforcement.cannot_write().map(ProbeError::consequence),
-            group_write_errors: enforcement.errors + self.delivery.errors,
-            exclusivity_because: enforcement.means.because.clone(),
-            group_bounds: enforcement.report.bounds.clone(),
-            distrusted_groups: enforcement.report.distrusted.clone(),
-            unbound_pods: enforcement.unbound(),
-            pool_writes: enforcement.written,
-            checkpoint_error: self.keeper.checkpoint.error(),
-            ..NodeFigures::of(view)
-        }
-    }
-}
-
-fn announce(ledger: &Ledger, decision: &Decision) {
-    let (exclusive, pool) = (ledger.exclusive(), ledger.pool());
-    log::info!(
-        "synchronised with {}: exclusive {}, shared pool {pool}, {} changed",
-        count(ledger.view().pods, "pod"),
-        if exclusive.is_empty() { "CPUs none".to_owned() } else { wording::cpus(exclusive) },
-        count(decision.updates.len(), "container"),
-    );
-    if ledger.settings().policy == Policy::None {
-        log::info!("cpuManagerPolicy is none: no container gets exclusive CPUs");
+    /// Whether the decision is still the same as when the check pass began.
+    pub(super) fn is_decided(&self, target: &Target) -> bool {
+        self.ledger.target(&target.subject.id).as_ref() == Some(target)
     }
 }

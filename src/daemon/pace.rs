@@ -56,10 +56,6 @@ impl Pace {
         self.measure(done.filter(|batch| batch.prompt), now);
     }
 
-    pub(super) fn undelivered(&mut self) {
-        self.answer = None;
-    }
-
     pub(super) fn called(&mut self, changes: &[Update], now: Instant) {
         self.call = self.batch(changes, true, now);
     }
@@ -197,11 +193,6 @@ mod tests {
     fn an_idle_runtime_is_not_slow() {
         let (mut pace, now) = (Pace::default(), Instant::now());
         pace.answered(&changes(1), false, now);
-        pace.went_on(now + Duration::from_secs(3000));
-        assert_eq!(pace.each(), None);
-        pace.answered(&changes(1), true, now);
-        pace.undelivered();
-        assert_eq!(pace.overdue(&id(0), now), None);
         pace.went_on(now + Duration::from_secs(3000));
         assert_eq!(pace.each(), None);
     }

@@ -1,6 +1,6 @@
 //! [`Checkpoint`]: the ledger's claims on disk.
 
-use super::blocking::blocking;
+use super::blocking;
 use crate::checkpoint::{Loaded, StateDir, StateError};
 use crate::ledger::{Claim, Ledger};
 use std::path::Path;
@@ -25,19 +25,19 @@ impl Checkpoint {
         Ok(match self.state.load()? {
             Loaded::Missing => {
                 log::info!(
-                    "no checkpoint: a first start, or it was deleted; running containers show what is assigned"
+                    "checkpoint: none (first start, or deleted): adopting what running containers have"
                 );
                 Vec::new()
             }
             Loaded::Claims(claims) => {
-                log::info!("checkpoint: {} exclusive assignments remembered", claims.len());
+                log::info!("checkpoint: read (claims={})", claims.len());
                 claims
             }
             Loaded::Rejected { why, kept_at } => {
                 let place = kept_at
                     .map_or_else(String::new, |path| format!(", kept as {}", path.display()));
                 log::error!(
-                    "the checkpoint cannot be used{place}: {why}. Running containers show what is assigned"
+                    "checkpoint: cannot be used{place}: {why}. Adopting what running containers have"
                 );
                 Vec::new()
             }

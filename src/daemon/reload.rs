@@ -1,13 +1,12 @@
 //! [`ConfigReload`]: follows changes of the configuration file. A faulty file changes nothing.
 
-use super::enforcement::{Enforcement, wanted};
-use super::keeper::Keeper;
-use super::paths::Paths;
+use super::Paths;
+use super::enforcement::wanted;
 use super::poller::Poller;
 use crate::clock::now;
 use crate::config::{Config, Follower, INTERVAL, Mistake, Reading};
 use crate::exclusivity::{Exclusivity, probe};
-use crate::ledger::{Event, Policy, Settings, Stance};
+use crate::ledger::{Event, Mechanism, Policy, Settings, Stance};
 use crate::partition::PartitionType;
 use crate::topology::Topology;
 use crate::view::config_state::{ConfigState, Fault, Reload, cannot_be_used, needs_restart};
@@ -25,6 +24,9 @@ pub(super) struct ConfigReload {
     /// For observers.
     pub(super) state: ConfigState,
 }
+
+/// A configuration that the plugin would start with on this machine, and what it means there.
+pub(super) struct Judged(Config, Settings);
 
 impl ConfigReload {
     pub(super) fn new(paths: &Paths, config: &Config) -> ConfigReload {
@@ -56,16 +58,10 @@ impl ConfigReload {
         self.file.next().await
     }
 
-    /// Applies what the file has now, or logs why not. Returns the configuration before, if it was
-    /// applied.
-    pub(super) fn follow(
-        &mut self,
-        reading: Reading,
-        keeper: &mut Keeper,
-        enforcement: &mut Enforcement,
-    ) -> Option<Config> {
-        match self.judge(reading, keeper.ledger.topology()) {
-            Ok((config, settings)) => Some(self.apply(config, settings, keeper, enforcement)),
+    /// What the file has now; `None`, with a line in the log, if that cannot be used.
+    pub(super) fn judge(&mut self, reading: Reading, topology: &Topology) -> Option<Judged> {
+        match self.usable(reading, topology) {
+            Ok(judged) => Some(judged),
             Err(fault) => {
                 log::error!("{}", cannot_be_used(&fault));
                 self.state.rejected(fault);
@@ -74,47 +70,39 @@ impl ConfigReload {
         }
     }
 
-    fn apply(
+    /// Takes a configuration over. Returns the one before, and what the ledger has to follow.
+    pub(super) fn apply(
         &mut self,
-        config: Config,
-        settings: Settings,
-        keeper: &mut Keeper,
-        enforcement: &mut Enforcement,
-    ) -> Config {
-        let same = *keeper.ledger.settings() == settings;
+        Judged(config, settings): Judged,
+        in_force: &Settings,
+        mechanism: Mechanism,
+    ) -> (Config, Option<Event>) {
+        let same = *in_force == settings;
         let waiting = self.waiting(&config);
         let before = std::mem::replace(&mut self.config, config);
         let same_kubelet = of_kubelet(&before) == of_kubelet(&self.config);
         let reload = if same && same_kubelet { Reload::Unchanged } else { Reload::Applied };
         let own = OwnSettings::of(&settings, self.partition(), self.on_active_kubelet());
-        let line = ConfigStatus::log_line(
-            &settings,
-            keeper.ledger.mechanism(),
-            self.started.strict(),
-            own,
-        );
-        log::info!("the configuration was changed; in force: {line}");
+        let line = ConfigStatus::log_line(&settings, mechanism, self.started.strict(), own);
+        log::info!("config: reloaded; in force: {line}");
         if !waiting.is_empty() {
             log::warn!("{}", needs_restart(&waiting));
         }
         self.state.overrides = self.config.applied_lines();
         self.state.reloaded(reload, waiting, now());
-        if !same {
-            keeper.note(Event::Settings(settings));
-            enforcement.settle_all(&keeper.ledger);
-        }
-        before
+        let event = if same { None } else { Some(Event::Settings(settings)) };
+        (before, event)
     }
 
     /// The new configuration, if the plugin would start with it on this machine.
-    fn judge(&self, reading: Reading, topology: &Topology) -> Result<(Config, Settings), Fault> {
-        let judge = || -> Result<(Config, Settings), Mistake> {
+    fn usable(&self, reading: Reading, topology: &Topology) -> Result<Judged, Fault> {
+        let judge = || -> Result<Judged, Mistake> {
             let config = reading?;
             let settings = config.resolve(topology)?;
             if wanted(&config) == Exclusivity::Kernel {
                 probe(&self.cgroup_root).map_err(|why| config.kernel_cannot(why))?;
             }
-            Ok((config, settings))
+            Ok(Judged(config, settings))
         };
         judge().map_err(|Mistake { line, why }| Fault { line, why })
     }

@@ -1,68 +1,80 @@
-//! Repairs a drift by the next safe way.
+//! How the owner repairs drifts, one after the other.
 
-use super::action::Action;
-use super::blocking::blocking;
-use super::delivery::Delivery;
-use super::enforcement::Enforcement;
-use super::keeper::Keeper;
-use crate::cpuset::CpuSet;
-use crate::ledger::{Event, Mechanism, Target};
-use crate::verify::{Drift, Verifier};
-use std::io;
+use super::drift::{Action, Repair};
+use super::owner::Owner;
+use super::suspects::Finding;
+use crate::clock::now;
+use crate::ledger::{Event, Target};
 
-/// Repairs a drift by the next safe way, and returns which.
-pub(super) async fn repair(
-    placed: &Target,
-    drift: &Drift,
-    verifier: Option<Verifier>,
-    keeper: &mut Keeper,
-    enforcement: &mut Enforcement,
-    delivery: &mut Delivery,
-) -> Action {
-    let id = &placed.subject.id;
-    match drift {
-        Drift::Effective(_) if !placed.is_partition() => Action::Nothing,
-        Drift::Partition(_) | Drift::Set(_) | Drift::Effective(_)
-            if enforcement.mechanism() == Mechanism::Partitions =>
-        {
-            let mut written = enforcement.settle(id, keeper).await;
-            if matches!(drift, Drift::Set(_)) {
-                written = written && delivery.set_cpus(placed.clone()).await;
-                keeper.note(Event::Drifted(vec![id.clone()]));
+impl Owner {
+    /// Repairs the drifts of a container that still count.
+    pub(super) async fn repair(&mut self, Finding { target, drift }: Finding) {
+        let mut all_written = true;
+        for drift in drift {
+            if !self.is_decided(&target) {
+                break;
             }
-            if written { Action::Written } else { Action::Deferred }
+            let calls = self.delivery.calls();
+            let repair = Repair::of(&target, &drift, self.ledger.mechanism(), calls);
+            let action = self.carry_out(repair, &target).await;
+            all_written &= action == Action::Written;
+            let decided = self.drift.count(&target, &drift, action);
+            let (found, done) = (drift.to_string(), action.to_string());
+            let subject = target.subject.clone();
+            self.record.history().drifted(now(), subject, decided, found, done);
         }
-        // Runtimes do not know a pod's quota.
-        Drift::Quota(_) => match enforcement.settle_pod_quota(placed.clone()).await {
-            true => Action::Written,
-            false => Action::Nothing,
-        },
-        // The runtime should have lifted it. If the group cannot be written, the daemon sends the
-        // update again.
-        Drift::OwnQuota(_) => match delivery.lift_quota(placed.clone()).await {
-            true => Action::Written,
-            false => delivery.send_again(id, keeper),
-        },
-        Drift::Set(_) if delivery.calls() => delivery.send_again(id, keeper),
-        // The next answer may be hours away: until then only the runtime's record is wrong.
-        Drift::Set(_) => {
-            let written = delivery.set_cpus(placed.clone()).await;
-            keeper.note(Event::Drifted(vec![id.clone()]));
-            if written { Action::Written } else { Action::Deferred }
+        if all_written {
+            self.drift.suspects.repaired(&target.subject.id);
         }
-        Drift::Inherited(_, mask) => match widen(verifier, placed.clone(), *mask).await {
-            Ok(()) => Action::Widened,
-            Err(error) => {
-                log::warn!("{}: its affinity cannot be changed: {error}", placed.subject);
-                Action::Inherited
-            }
-        },
-        Drift::Partition(_) | Drift::Effective(_) | Drift::Process(..) => Action::Nothing,
+        let again = self.drift.take_again();
+        if !again.is_empty() {
+            self.apply(Event::Drifted(again));
+            self.call();
+        }
+        // The repaired containers are due. If they stayed so until the next check pass, that one
+        // would silently write over a new drift of theirs.
+        if self.drift.is_done() {
+            self.flush_owed().await;
+        }
     }
-}
 
-/// Lets the processes of a container that inherited this mask run on all of its CPUs.
-async fn widen(verifier: Option<Verifier>, placed: Target, mask: CpuSet) -> io::Result<()> {
-    let Some(verifier) = verifier else { return Ok(()) };
-    blocking(move || Some(verifier.widen(&placed, mask))).await.unwrap_or(Ok(()))
+    async fn carry_out(&mut self, repair: Repair, target: &Target) -> Action {
+        let id = &target.subject.id;
+        let written = match repair {
+            Repair::Partition { set_cpus } => {
+                let mut written = self.settle(id).await;
+                if set_cpus {
+                    written = written && self.enforcement.set_cpus(target.clone()).await;
+                    self.apply(Event::Drifted(vec![id.clone()]));
+                }
+                written
+            }
+            Repair::SetCpus => {
+                let written = self.enforcement.set_cpus(target.clone()).await;
+                self.apply(Event::Drifted(vec![id.clone()]));
+                written
+            }
+            // The runtime should have lifted it. If the cgroup cannot be written, the update is
+            // sent again.
+            Repair::OwnQuota if self.enforcement.lift_quota(target.clone()).await => true,
+            Repair::OwnQuota | Repair::SendAgain => {
+                if self.delivery.calls() {
+                    self.drift.send_again(id);
+                    return Action::Sent;
+                }
+                self.apply(Event::Drifted(vec![id.clone()]));
+                false
+            }
+            Repair::PodQuota => {
+                let written = self.enforcement.settle_pod_quota(target.clone()).await;
+                return if written { Action::Written } else { Action::Nothing };
+            }
+            Repair::Widen(mask) => {
+                let widened = self.checks.widen(target.clone(), mask).await;
+                return if widened { Action::Widened } else { Action::Inherited };
+            }
+            Repair::Nothing => return Action::Nothing,
+        };
+        if written { Action::Written } else { Action::Deferred }
+    }
 }

@@ -1,7 +1,6 @@
-//! [`Suspects`]: which of the containers that are not as decided are only late, and which have
-//! drifted.
+//! [`Suspects`]: tells containers that have drifted from those that are only late.
 //!
-//! A drift counts at the second look, as the first one may have come during a change. A container
+//! A drift counts at the second check pass, as the first one may have come during a change. A container
 //! with an update under way that is within the runtime's [`Pace`] is late, and no suspect.
 
 use super::pace::{MOST, Pace};
@@ -11,45 +10,45 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The time between two looks.
+/// The time between two check passes.
 pub(super) const PERIOD: Duration = Duration::from_secs(10);
-/// The time to the next look after one that found something.
+/// The time to the next check pass after one that found something.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
 /// The longest that a container can be late, so that a runtime which never finishes its updates
 /// hides no drift.
 const LATE: Duration = MOST.saturating_mul(2);
 /// The daemon logs and repairs a lasting drift less and less often, but at least once in so many
-/// looks.
+/// passes.
 const PATIENCE: u32 = 30;
 
-/// A container that was not as decided at a look.
+/// A container that was not as decided at a check pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
-    pub(super) placed: Target,
+    pub(super) target: Target,
     pub(super) drift: Vec<Drift>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
-    /// Containers that may have drifted, and how many looks in a row have found the same.
+    /// Containers that may have drifted, and how many passes in a row have found the same.
     suspects: HashMap<ContainerId, (Finding, u32)>,
-    /// Containers that are late, and since which look.
+    /// Containers that are late, and since which pass.
     late: HashMap<ContainerId, Instant>,
     /// How often a container was found to be late.
     pub(super) times_late: u64,
-    /// How many containers were not as decided at the last two looks. A repair changes that with the
-    /// next look, so that a program which drifts them again and again does not stay unseen.
+    /// How many containers were not as decided at the last two passes. A repair changes that with the
+    /// next pass, so that a program which drifts them again and again does not stay unseen.
     drifting: usize,
 }
 
 impl Suspects {
-    /// Records what a look found, and returns what to repair now.
+    /// Records what a pass found, and returns what to repair now.
     pub(super) fn note(&mut self, found: Vec<Finding>, pace: &Pace, now: Instant) -> Vec<Finding> {
         let mut before = std::mem::take(&mut self.suspects);
         let late_before = std::mem::take(&mut self.late);
         let mut confirmed = Vec::new();
         for finding in found {
-            let id = finding.placed.subject.id.clone();
+            let id = finding.target.subject.id.clone();
             let since = late_before.get(&id).copied();
             let looks = match before.remove(&id) {
                 Some((same, looks)) if same == finding => looks,
@@ -82,8 +81,8 @@ impl Suspects {
         self.suspects.remove(id);
     }
 
-    /// When to look next: soon if a second look is due, or when a late container becomes overdue.
-    pub(super) fn next_look(&self, pace: &Pace, now: Instant) -> Instant {
+    /// When to check next: soon if a second pass is due, or when a late container becomes overdue.
+    pub(super) fn next_check(&self, pace: &Pace, now: Instant) -> Instant {
         if self.suspects.values().any(|(_, looks)| *looks == 1) {
             return now + AGAIN;
         }
@@ -95,7 +94,7 @@ impl Suspects {
         self.drifting
     }
 
-    /// Containers that were late at the last look.
+    /// Containers that were late at the last pass.
     pub(super) fn late(&self) -> impl ExactSizeIterator<Item = &ContainerId> {
         self.late.keys()
     }

@@ -4,33 +4,32 @@
 //! plugin has changed the CPUs, or if its own answer was late or lost and the runtime would go on
 //! without it.
 
-use super::keeper::Keeper;
 use crate::cpuset::CpuSet;
 use crate::edge::{Capabilities, Refusal};
-use crate::ledger::{ContainerId, Policy, Stance};
-use crate::view::counters::STRICT;
+use crate::ledger::{ContainerId, Ledger, Policy, Stance};
 use crate::wording;
+
+pub(super) use crate::view::counters::STRICT;
 
 /// Whether the CPUs that the runtime is about to set are the decided ones.
 pub(super) fn validate(
-    keeper: &mut Keeper,
+    ledger: &Ledger,
     container: &ContainerId,
     set: Option<CpuSet>,
 ) -> Result<(), Refusal> {
-    let ledger = &keeper.ledger;
     if ledger.settings().policy == Policy::None || ledger.stance() != Stance::Assign {
         return Ok(());
     }
     let (subject, why) = match ledger.target(container) {
-        Some(placed) if set == Some(placed.adjustment.cpus()) => return Ok(()),
-        Some(placed) => {
-            let (decided, set) = (placed.adjustment.cpus(), described(set));
+        Some(target) if set == Some(target.adjustment.cpus()) => return Ok(()),
+        Some(target) => {
+            let (decided, set) = (target.adjustment.cpus(), described(set));
             let (cpus, were) = (wording::cpus(decided), wording::agree(decided, "was", "were"));
             let why = format!(
                 "{cpus} {were} decided for this container, but it would run on {set}: another NRI plugin \
                  sets its CPUs too, or our answer was lost"
             );
-            (placed.subject.to_string(), why)
+            (target.subject.to_string(), why)
         }
         None => {
             let why = "no CPUs were decided for this container: our answer was lost or came too late. Trying \
@@ -38,7 +37,6 @@ pub(super) fn validate(
             (container.to_string(), why.to_owned())
         }
     };
-    keeper.counters.count_rejection(STRICT);
     log::warn!("{subject}: refused: strict: {why}");
     Err(Refusal(format!("strict: {why}")))
 }

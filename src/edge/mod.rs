@@ -9,7 +9,7 @@ pub(crate) use capabilities::{BEFORE_START, VALIDATE};
 pub use capabilities::{Capabilities, Runtime, Version};
 
 use crate::cpuset::CpuSet;
-use crate::ledger::{ContainerId, Decision, Event, Update};
+use crate::ledger::{Call, ContainerId, Decision, Update};
 use async_trait::async_trait;
 use std::fmt;
 use std::sync::Arc;
@@ -55,17 +55,16 @@ pub enum Message {
         /// A refusal ends the connection; its text goes to the runtime's log.
         reply: oneshot::Sender<Result<Subscriptions, Refusal>>,
     },
-    /// An event of a pod or container, or the list of all.
-    Event {
+    /// A request, an event of a pod or container, or the list of all.
+    Call {
         /// The connection.
         session: Session,
-        /// What happened.
-        event: Event,
-        /// A refusal fails a creation or an update; the edge only logs that of another event.
+        call: Call,
+        /// A refusal fails a creation or an update; the owner refuses nothing else.
         reply: oneshot::Sender<Result<Decision, Refusal>>,
     },
     /// The runtime asks for approval of a new container with the changes of all plugins, after the
-    /// answer to [`Event::Create`].
+    /// answer to [`Admission::Create`](crate::ledger::Admission::Create).
     Validate {
         /// The connection.
         session: Session,
@@ -92,7 +91,7 @@ pub enum Message {
 /// Optional calls that the owner subscribes to; each costs every container a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Subscriptions {
-    /// [`Event::Starting`]: a container is about to run and waits for the answer.
+    /// [`Event::Starting`](crate::ledger::Event::Starting): a container is about to run and waits for the answer.
     pub before_start: bool,
     /// [`Message::Validate`]. Runtimes with NRI before 0.10 lack this call, see
     /// [`Capabilities::validation`].

@@ -10,7 +10,7 @@
 //! the runtime calls earlier may name CPUs too. That is the same conflict with the same answer.
 
 use super::{Look, StateFile};
-use crate::ledger::{Event, KubeletClaim, Qos, Stance};
+use crate::ledger::{Admission, Call, Event, KubeletClaim, Qos, Stance};
 use std::fmt;
 
 /// The policy that assigns exclusive CPUs.
@@ -110,13 +110,14 @@ impl ActivityDetector {
     }
 
     /// Takes note of an event, before the ledger handles it.
-    pub(crate) fn note_event(&mut self, event: &Event) -> Option<Change> {
-        match event {
-            Event::Create { pod, container } if pod.qos != Qos::Unknown => {
+    pub(crate) fn note_call(&mut self, call: &Call) -> Option<Change> {
+        let Call::Admission(admission) = call else { return None };
+        match admission {
+            Admission::Create { pod, container } if pod.qos != Qos::Unknown => {
                 self.named = container.cpus.is_some();
             }
             // An update without CPUs is not conclusive: it may be about something else.
-            Event::Update { pod, wanted, .. }
+            Admission::Update { pod, wanted, .. }
                 if pod.qos != Qos::Unknown && wanted.cpus.is_some() =>
             {
                 self.named = true;
@@ -144,10 +145,13 @@ impl ActivityDetector {
         self.active
     }
 
+    pub(crate) fn stance(&self) -> Stance {
+        if self.active { self.when_active } else { Stance::Assign }
+    }
+
     /// The event for the ledger after a change.
     pub(crate) fn event(&self) -> Event {
-        let stance = if self.active { self.when_active } else { Stance::Assign };
-        Event::Kubelet { stance, claims: self.claims.clone() }
+        Event::Kubelet { stance: self.stance(), claims: self.claims.clone() }
     }
 }
 
@@ -171,7 +175,7 @@ mod tests {
         Look::Bad { policy: policy.map(str::to_owned), why: String::new() }
     }
 
-    fn event(qos: Qos, cpus: Option<&str>, update: bool) -> Event {
+    fn event(qos: Qos, cpus: Option<&str>, update: bool) -> Call {
         let cpus = cpus.map(|list| list.parse().unwrap());
         let sandbox = SandboxId("s".to_owned());
         let pod = Pod {
@@ -188,13 +192,15 @@ mod tests {
             cpus: if update { None } else { cpus },
             ..Container::new(ContainerId("c".to_owned()), sandbox, "c", CpuRequest::default())
         };
-        match update {
-            true => Event::Update { pod, container, wanted: Wanted { cpus, ..Wanted::default() } },
-            false => Event::Create { pod, container },
-        }
+        let admission = if update {
+            Admission::Update { pod, container, wanted: Wanted { cpus, ..Wanted::default() } }
+        } else {
+            Admission::Create { pod, container }
+        };
+        Call::from(admission)
     }
 
-    fn create(cpus: Option<&str>) -> Event {
+    fn create(cpus: Option<&str>) -> Call {
         event(Qos::Burstable, cpus, false)
     }
 
@@ -206,13 +212,13 @@ mod tests {
         assert_eq!(guard.look(file("static", 1)), None);
         assert_eq!(guard.look(file("static", 2)), Some(Change::Assigned));
         // A kubelet restarts, and a pod's container comes without CPUs at that time.
-        assert_eq!(guard.note_event(&create(None)), None);
+        assert_eq!(guard.note_call(&create(None)), None);
         assert_eq!(guard.look(file("none", 0)), Some(Change::Went));
         // What it assigned is still to be taken over.
         let Event::Kubelet { stance: Stance::Assign, claims } = guard.event() else { panic!() };
         assert_eq!(claims.len(), 2);
         // CPUs in a request now come from another plugin.
-        assert_eq!(guard.note_event(&create(Some("2"))), None);
+        assert_eq!(guard.note_call(&create(Some("2"))), None);
         assert_eq!(guard.look(Look::Missing), Some(Change::Came(Sign::Request)));
     }
 
@@ -235,11 +241,11 @@ mod tests {
             (create(Some("0-3")), Some(Change::Came(Sign::Request))),
             (create(Some("2")), None),
             (event(Qos::Guaranteed, None, true), None),
-            (Event::Stop(ContainerId("c".to_owned())), None),
+            (Event::Stop(ContainerId("c".to_owned())).into(), None),
             (create(None), Some(Change::Went)),
             (event(Qos::Guaranteed, Some("2"), true), Some(Change::Came(Sign::Request))),
         ] {
-            assert_eq!(guard.note_event(&heard), expect, "{heard:?}");
+            assert_eq!(guard.note_call(&heard), expect, "{heard:?}");
         }
         assert!(guard.is_active());
     }

@@ -63,11 +63,8 @@ impl Adjustment {
     }
 }
 
-/// A change for a container that exists already.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Update {
-    /// The container.
     pub container: ContainerId,
-    /// Where it runs from now on.
     pub adjustment: Adjustment,
 }

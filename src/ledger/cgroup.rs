@@ -1,8 +1,8 @@
-//! Where a container is in the kernel's hierarchy of control groups.
+//! Where a container is in the kernel's hierarchy of cgroups.
 
 use std::fmt;
 
-/// A control group, as a path below the root of the hierarchy, without a slash at either end.
+/// A cgroup, as a path below the root of the hierarchy, without a slash at either end.
 ///
 /// It never leads out of the hierarchy: parts like `..` cannot be in it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -32,7 +32,6 @@ impl CgroupPath {
         self.0.split_once('/').map(|(top, _)| CgroupPath(top.to_owned()))
     }
 
-    /// Whether this group is in another one, at any depth.
     pub fn is_below(&self, above: &CgroupPath) -> bool {
         let rest = self.0.strip_prefix(&above.0);
         rest.is_some_and(|rest| rest.starts_with('/'))

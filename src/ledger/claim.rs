@@ -6,17 +6,11 @@ use crate::cpuset::CpuSet;
 /// Exclusive CPUs and their container: the checkpoint has all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// The pod's uid.
     pub pod_uid: PodUid,
-    /// The pod's namespace, for people.
     pub namespace: String,
-    /// The pod's name, for people.
     pub pod: String,
-    /// The container's name in the pod.
     pub container: String,
-    /// The runtime's id of the last instance.
     pub id: ContainerId,
-    /// The CPUs.
     pub cpus: CpuSet,
     /// Whether their SMT siblings are kept idle for it.
     pub isolated: bool,

@@ -1,8 +1,9 @@
 //! What each container should have, and the updates that bring it there: the difference from what
-//! was applied.
+//! was applied. Nothing counts as applied before it has gone out.
 
 use super::adjustment::{Adjustment, Update};
-use super::books::{Books, Certainty, ContainerEntry, ContainerRef, PodEntry};
+use super::books::{Books, Certainty, ContainerEntry, ContainerRef, Phase, PodEntry};
+use super::event::{Channel, Due};
 use super::model::{Container, ContainerId};
 use super::node::{Node, Pool};
 use super::order::{Change, Steps, in_order};
@@ -10,6 +11,7 @@ use super::policy::{Mechanism, Policy};
 use crate::cpuset::CpuSet;
 use crate::nodeset::NodeSet;
 use crate::placement::memory::{all_memory, memory_of};
+use std::collections::BTreeSet;
 
 /// What a container should have; `None` if it stays as it is.
 ///
@@ -23,10 +25,10 @@ pub(super) fn desired(
     pod: &PodEntry,
     entry: &ContainerEntry,
 ) -> Option<Adjustment> {
-    let adjustment = match entry.claim {
+    let adjustment = match entry.claim() {
         Some(claim) => Adjustment::exclusive(claim)?,
         None => {
-            let cpus = told(node, pool, pod, entry);
+            let cpus = cpus_of_shared(node, pool, pod, entry);
             let everywhere = node.settings.policy == Policy::None && cpus == node.topology.online();
             if everywhere && !entry.applied.is_set() {
                 return None;
@@ -41,10 +43,10 @@ pub(super) fn desired(
 /// The CPUs that the runtime sets for a shared container.
 ///
 /// Where cgroups keep it in the pool, that does not depend on the pool: beside exclusive containers
-/// of its own pod it is told all other CPUs that there are, and elsewhere it keeps whatever it has
-/// been told. So what a runtime sets again with an in-place resize, or systemd at a daemon-reload,
+/// of its own pod it gets all other CPUs that there are, and elsewhere it keeps what it has. So what
+/// a runtime sets again with an in-place resize, or systemd at a daemon-reload,
 /// stays right.
-fn told(node: &Node, pool: &Pool, pod: &PodEntry, entry: &ContainerEntry) -> CpuSet {
+fn cpus_of_shared(node: &Node, pool: &Pool, pod: &PodEntry, entry: &ContainerEntry) -> CpuSet {
     let is_updated = node.is_updated(&pod.pod.uid);
     if !is_updated && !pod.has_exclusive() && !entry.applied.is_exclusive() {
         return entry.applied.certain_cpus().unwrap_or_else(|| node.possible());
@@ -57,7 +59,7 @@ fn told(node: &Node, pool: &Pool, pod: &PodEntry, entry: &ContainerEntry) -> Cpu
 /// Whether nothing is set for a container, and cgroups keep it in the pool all the same.
 fn is_bound_as_it_is(node: &Node, pod: &PodEntry, entry: &ContainerEntry) -> bool {
     !entry.applied.is_set()
-        && entry.claim.is_none()
+        && entry.claim().is_none()
         && !pod.has_exclusive()
         && !node.is_updated(&pod.pod.uid)
 }
@@ -72,7 +74,8 @@ fn mems(node: &Node, entry: &ContainerEntry) -> Option<NodeSet> {
     if entry.applied.keeps_mems() {
         return None;
     }
-    match entry.claim.filter(|_| node.settings.mems_follow_cpus) {
+    let claim = if node.settings.mems_follow_cpus { entry.claim() } else { None };
+    match claim {
         Some(claim) => memory_of(&node.topology, &claim),
         None => entry.applied.has_mems().then(|| all_memory(&node.topology)).flatten(),
     }
@@ -85,65 +88,92 @@ pub(super) fn mems_are_ours(node: &Node, container: &Container) -> bool {
     node.settings.mems_follow_cpus && container.mems.is_some() && container.mems == follow()
 }
 
-/// All updates that are due, each once, in the order in which the runtime must make them. The
-/// runtime changes `last` after all others, wherever it stands.
-pub(super) fn updates(
-    node: &Node,
-    books: &mut Books,
-    pool: &Pool,
-    last: Option<&ContainerId>,
-) -> Vec<Update> {
+/// The updates that are due on this channel, each once, in the order in which they must be made.
+///
+/// Writes into cgroups are what no answer can carry. A container that does not run yet may have no
+/// cgroup; but it is as much in the way of others as one that runs.
+pub(super) fn due(node: &Node, books: &Books, pool: &Pool, channel: &Channel) -> Due {
     let basis = node.basis(pool);
-    if !node.assigns() || !books.owes(&basis) {
-        return Vec::new();
+    let written = *channel == Channel::Groups;
+    let mut due = Due { updates: Vec::new(), waiting: Vec::new(), written, basis: Some(basis) };
+    if node.assigns() && books.owes(&basis) {
+        let owed = books.owed(&basis);
+        let Steps { updates, waiting } = steps(node, pool, owed, channel);
+        due.updates = updates;
+        due.waiting = waiting;
     }
-    books.set_delivered(basis);
-    let due = |entry: &ContainerEntry, to: &Adjustment| entry.applied.differs(to);
-    let steps = steps(node, books, pool, due, last);
-    carry(books, steps, |entry, to| {
-        entry.applied.record(to);
-        entry.updated_early = entry.phase == super::Phase::Created;
-    })
+    due
 }
 
-/// What the daemon has to write into the groups of containers, in order, because no answer can carry
-/// it. The next answer repeats it to the runtime. A container that does not run yet may have no
-/// group; but it is as much in the way of others as one that runs.
-pub(super) fn writes(node: &Node, books: &mut Books, pool: &Pool) -> Vec<Update> {
-    if !node.assigns() || !books.owes(&node.basis(pool)) {
-        return Vec::new();
+/// Records what has gone out.
+pub(super) fn record(books: &mut Books, due: &Due) {
+    if let Some(basis) = due.basis
+        && !due.written
+    {
+        books.set_delivered(basis);
     }
-    let due = |entry: &ContainerEntry, to: &Adjustment| {
-        // The enforcer writes partitions.
-        let partition = to.is_exclusive() && entry.enforced_by == Mechanism::Partitions;
-        !partition && !entry.applied.is_on(&to.cpus(), Certainty::Written)
-    };
-    let steps = steps(node, books, pool, due, None);
-    carry(books, steps, |entry, to| entry.applied.record_written(to))
-}
-
-fn steps(
-    node: &Node,
-    books: &Books,
-    pool: &Pool,
-    due: impl Fn(&ContainerEntry, &Adjustment) -> bool + Copy,
-    last: Option<&ContainerId>,
-) -> Steps {
-    let changes = || {
-        let alive = books.containers().filter(|found| found.entry.is_alive());
-        alive.filter_map(move |ContainerRef { pod, entry, .. }| {
-            let to = desired(node, pool, pod, entry).filter(|to| due(entry, to))?;
-            let bound = is_bound_as_it_is(node, pod, entry) && to.mems().is_none();
-            if bound && to.limit().is_none() {
-                return None;
+    for Update { container, adjustment } in &due.updates {
+        books.change_found(container, |entry| {
+            if due.written {
+                entry.applied.record_written(adjustment);
+            } else {
+                entry.applied.record(adjustment);
+                entry.updated_early = entry.phase == Phase::Created;
             }
-            Some(Change { entry, to })
-        })
-    };
+            entry.waits = due.waiting.contains(container);
+        });
+    }
+}
+
+/// Checks that all that differs from what it should be is owed.
+pub(super) fn check(node: &Node, books: &Books, pool: &Pool) -> Result<(), String> {
+    let basis = node.basis(pool);
+    let owed: BTreeSet<&ContainerId> = books.owed(&basis).map(|found| found.entry.id()).collect();
+    let mut changes = changes(node, pool, books.containers(), &Channel::Runtime);
+    match changes.find(|change| node.assigns() && !owed.contains(change.entry.id())) {
+        Some(change) => Err(format!("an update is due and not owed: {:?}", change.update())),
+        None => Ok(()),
+    }
+}
+
+/// The changes of these containers that are due on a channel.
+fn changes<'a>(
+    node: &Node,
+    pool: &Pool,
+    owed: impl Iterator<Item = ContainerRef<'a>>,
+    channel: &Channel,
+) -> impl Iterator<Item = Change<'a>> {
+    owed.filter(|found| found.entry.is_updatable()).filter_map(
+        |ContainerRef { pod, entry, .. }| {
+            let to = desired(node, pool, pod, entry)?;
+            let due = match channel {
+                Channel::Creation(id) if id == entry.id() => false,
+                Channel::Groups => {
+                    // The enforcer writes partitions.
+                    let partition = to.is_exclusive() && entry.enforced_by == Mechanism::Partitions;
+                    !partition && !entry.applied.is_on(&to.cpus(), Certainty::Written)
+                }
+                Channel::Creation(_) | Channel::Update(_) | Channel::Runtime => {
+                    entry.applied.differs(&to)
+                }
+            };
+            let bound = is_bound_as_it_is(node, pod, entry) && to.mems().is_none();
+            if due && !(bound && to.limit().is_none()) { Some(Change { entry, to }) } else { None }
+        },
+    )
+}
+
+fn steps<'a>(
+    node: &Node,
+    pool: &Pool,
+    owed: impl Iterator<Item = ContainerRef<'a>> + Clone,
+    channel: &Channel,
+) -> Steps {
     let mut updates = Vec::new();
-    let (mut leave, mut exclusive) = (false, 0);
+    let mut leave = false;
+    let mut exclusive = 0;
     // With `for`, each change would be copied from iterator to iterator.
-    changes().for_each(|change| {
+    changes(node, pool, owed.clone(), channel).for_each(|change| {
         leave |= change.leaves().is_some();
         exclusive += usize::from(change.to.is_exclusive());
         updates.push(change.update());
@@ -152,26 +182,14 @@ fn steps(
     // moves.
     if leave || exclusive > 1 {
         let bound = node.mechanism != Mechanism::Runtime && node.unbound.is_empty();
-        return in_order(changes().collect(), last, bound);
+        let last = match channel {
+            Channel::Update(id) => Some(id),
+            Channel::Creation(_) | Channel::Runtime | Channel::Groups => None,
+        };
+        return in_order(changes(node, pool, owed, channel).collect(), last, bound);
     }
     if exclusive > 0 {
         updates.sort_by_key(|update| update.adjustment.is_exclusive());
     }
     Steps { updates, waiting: Vec::new() }
-}
-
-/// Records what the runtime sets or the daemon writes now, and which containers wait.
-fn carry(
-    books: &mut Books,
-    steps: Steps,
-    record: impl Fn(&mut ContainerEntry, &Adjustment),
-) -> Vec<Update> {
-    let Steps { updates, waiting } = steps;
-    for Update { container, adjustment } in &updates {
-        books.change_found(container, |entry| {
-            record(entry, adjustment);
-            entry.waits = !waiting.is_empty() && waiting.contains(container);
-        });
-    }
-    updates
 }

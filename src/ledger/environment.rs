@@ -6,7 +6,6 @@ use super::settings::Settings;
 use crate::cpuset::CpuSet;
 use crate::topology::Topology;
 
-/// A variable and its value.
 pub type Variable = (&'static str, String);
 
 /// The container's exclusive CPUs, in the kernel's list format: `8-15,40`.
@@ -20,11 +19,12 @@ pub const UNCORE_CACHES: &str = "NRI_CPU_MANAGER_UNCORE_CACHES";
 pub(super) fn environment(
     topology: &Topology,
     settings: &Settings,
-    adjustment: Option<&Adjustment>,
+    adjustment: &Adjustment,
 ) -> Vec<Variable> {
-    match adjustment.filter(|to| settings.expose_cpus && to.is_exclusive()) {
-        Some(to) => describe(topology, to.cpus()),
-        None => Vec::new(),
+    if settings.expose_cpus && adjustment.is_exclusive() {
+        describe(topology, adjustment.cpus())
+    } else {
+        Vec::new()
     }
 }
 

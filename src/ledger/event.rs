@@ -1,6 +1,7 @@
 //! Everything that changes the ledger, and its answers.
 
 use super::adjustment::{Adjustment, Update};
+use super::books::Basis;
 use super::environment::Variable;
 use super::model::{Container, ContainerId, CpuRequest, Pod, PodUid, SandboxId};
 use super::policy::Mechanism;
@@ -10,70 +11,80 @@ use crate::cpuset::CpuSet;
 use crate::topology::Topology;
 use std::collections::BTreeSet;
 
-/// An event, in the order in which the runtime reports it.
+/// A call of the runtime, or anything else that the ledger has to know.
 ///
 /// Each may come twice, late or never, and may name something unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// All pods and containers that exist, after the runtime has connected. What is not in it no
-    /// longer exists.
-    Synchronize {
-        /// The pods.
-        pods: Vec<Pod>,
-        /// Their containers that are created or running.
-        containers: Vec<Container>,
-    },
-    /// A pod's sandbox is being started.
-    RunPod(Pod),
-    /// A pod is being resized in place; its budget is the new one. Other events go on naming the
-    /// old one.
-    UpdatePod(Pod),
+pub enum Call {
+    /// A request, which the ledger can refuse.
+    Admission(Admission),
+    /// A fact, which it cannot.
+    Event(Event),
+}
+
+impl From<Admission> for Call {
+    fn from(admission: Admission) -> Call {
+        Call::Admission(admission)
+    }
+}
+
+impl From<Event> for Call {
+    fn from(event: Event) -> Call {
+        Call::Event(event)
+    }
+}
+
+/// A request for CPUs. A refusal changes no container's CPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission {
     /// A container is about to be created: the one moment at which it can be pinned before it runs.
-    Create {
-        /// Its pod.
-        pod: Pod,
-        /// The container.
-        container: Container,
-    },
-    /// A container's process is about to run; its control group exists. The daemon reports it only
-    /// where the kernel keeps exclusivity.
-    Starting {
-        /// Its pod.
-        pod: Pod,
-        /// The container.
-        container: Container,
-    },
-    /// A container's process runs.
-    Started {
-        /// Its pod.
-        pod: Pod,
-        /// The container.
-        container: Container,
-    },
-    /// The kubelet asks for other resources.
+    Create { pod: Pod, container: Container },
     Update {
-        /// Its pod.
         pod: Pod,
         /// The container as it was before.
         container: Container,
         /// What it is to have from now on.
         wanted: Wanted,
     },
+}
+
+/// Something that has happened, in the order in which the runtime reports it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// All pods and containers that exist, after the runtime has connected. What is not listed no
+    /// longer exists.
+    Synchronize {
+        pods: Vec<Pod>,
+        /// The pods' containers that are created or running.
+        containers: Vec<Container>,
+    },
+    RunPod(Pod),
+    /// A pod is being resized in place; its budget is the new one. Other events go on naming the
+    /// old one.
+    UpdatePod(Pod),
+    /// A container's process is about to run; its cgroup exists. The daemon reports it only where
+    /// the kernel keeps exclusivity.
+    Starting {
+        pod: Pod,
+        container: Container,
+    },
+    /// A container's process runs.
+    Started {
+        pod: Pod,
+        container: Container,
+    },
     /// A container's process has ended, or its creation failed.
     Stop(ContainerId),
     /// The runtime has removed an instance of a container, or could not create it. Its pod may go
     /// on, and a new instance of its name may come.
     Remove(ContainerId),
-    /// All containers of a pod have been stopped.
     StopPod(SandboxId),
-    /// The runtime has removed a pod.
     RemovePod(SandboxId),
     /// About half a minute has passed. A container that has ended and has not come back since the
     /// last one lends its CPUs.
-    Lull,
+    QuietPeriod,
     /// CPUs have gone offline or come online: the machine as it is now.
     Machine(Topology),
-    /// These settings are in force from now on.
     Settings(Settings),
     /// This keeps exclusivity from now on.
     Mechanism(Mechanism),
@@ -83,66 +94,108 @@ pub enum Event {
     /// The kubelet's own CPU manager has become active or inactive. With [`Stance::Assign`] the
     /// ledger takes over what it assigned.
     Kubelet {
-        /// What to do from now on.
         stance: Stance,
         /// What the kubelet has, or last had, assigned; empty if that is not known.
         claims: Vec<KubeletClaim>,
     },
-    /// This channel can deliver updates now, without an event of the runtime. The decision has
-    /// them.
-    Deliver(Channel),
-    /// The runtime has not made these updates, or the kernel has not accepted them. The next
-    /// delivery repeats them.
-    Undelivered(Vec<Update>),
-    /// The daemon cannot answer with the decision on this container's creation and these updates of
-    /// others. The container gets nothing, as if it had been refused.
-    Revoked {
-        /// The container.
-        container: ContainerId,
-        /// The decision's updates of others.
-        updates: Vec<Update>,
-    },
+    /// The answer to this container's creation has gone out, with this adjustment.
+    Created(ContainerId, Option<Adjustment>),
+    Sent(Due),
+    /// The daemon cannot answer with the decision on this container's creation. The container gets
+    /// nothing, as if it had been refused.
+    Revoked(ContainerId),
     /// The kernel makes no partition for this container: groups have to keep others off its CPUs.
     PartitionRefused(ContainerId),
-    /// These containers have other CPUs than the ledger decided.
+    /// These containers may have other CPUs than were sent: they are due again.
     Drifted(Vec<ContainerId>),
 }
 
 /// How updates reach containers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Channel {
-    /// The runtime makes them: the daemon calls it, or it waits for an answer.
+    /// The answer to the creation of this container, which cannot be updated before it exists.
+    Creation(ContainerId),
+    /// The answer to an update of this container. The runtime changes it after all others, wherever
+    /// its own update stands.
+    Update(ContainerId),
+    /// An answer about no container, or a call of the runtime.
     Runtime,
-    /// The daemon writes them into the groups of running containers, and the next answer repeats
-    /// them to the runtime. Some updates wait until others are written: the daemon asks until a
-    /// decision has none.
+    /// The daemon writes them into the cgroups of running containers, and the next answer repeats
+    /// them to the runtime. Some updates wait until others are written: the daemon asks until none
+    /// is due.
     Groups,
 }
 
-impl Event {
+/// The updates that are due on one channel, in the order in which they must be made. Once they have
+/// gone out they return as [`Event::Sent`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due {
+    pub updates: Vec<Update>,
+    /// Containers among them that get the rest of their CPUs when others have left these.
+    pub(super) waiting: Vec<ContainerId>,
+    /// Whether the daemon writes them.
+    pub(super) written: bool,
+    /// What they follow from; `None` if they are not all that is due.
+    pub(super) basis: Option<Basis>,
+}
+
+impl Due {
+    /// Takes out updates that must not go out yet: they stay due.
+    pub fn hold_back(&mut self, held: impl Fn(&ContainerId) -> bool) {
+        let all = self.updates.len();
+        self.updates.retain(|update| !held(&update.container));
+        if self.updates.len() < all {
+            self.basis = None;
+        }
+    }
+}
+
+impl Call {
+    /// What the runtime's answer to this call can carry; `None` if it carries no updates.
+    pub fn channel(&self) -> Option<Channel> {
+        match self {
+            Call::Admission(Admission::Create { container, .. }) => {
+                Some(Channel::Creation(container.id.clone()))
+            }
+            Call::Admission(Admission::Update { container, .. }) => {
+                Some(Channel::Update(container.id.clone()))
+            }
+            Call::Event(Event::Synchronize { .. } | Event::Stop(_)) => Some(Channel::Runtime),
+            Call::Event(_) => None,
+        }
+    }
+
     /// A short name that stays, for figures.
     pub fn name(&self) -> &'static str {
+        match self {
+            Call::Admission(Admission::Create { .. }) => "create",
+            Call::Admission(Admission::Update { .. }) => "update",
+            Call::Event(event) => event.name(),
+        }
+    }
+}
+
+impl Event {
+    fn name(&self) -> &'static str {
         match self {
             Event::Synchronize { .. } => "synchronize",
             Event::RunPod(_) => "run_pod",
             Event::UpdatePod(_) => "update_pod",
-            Event::Create { .. } => "create",
             Event::Starting { .. } => "starting",
             Event::Started { .. } => "started",
-            Event::Update { .. } => "update",
             Event::Stop(_) => "stop",
             Event::Remove(_) => "remove",
             Event::StopPod(_) => "stop_pod",
             Event::RemovePod(_) => "remove_pod",
-            Event::Lull => "lull",
+            Event::QuietPeriod => "quiet_period",
             Event::Kubelet { .. } => "kubelet",
             Event::Machine(_) => "machine",
             Event::Settings(_) => "settings",
             Event::Mechanism(_) => "mechanism",
             Event::Unbound(_) => "unbound",
-            Event::Deliver(_) => "deliver",
-            Event::Undelivered(_) => "undelivered",
-            Event::Revoked { .. } => "revoked",
+            Event::Created(..) => "created",
+            Event::Sent(_) => "sent",
+            Event::Revoked(_) => "revoked",
             Event::PartitionRefused(_) => "partition_refused",
             Event::Drifted(_) => "drifted",
         }
@@ -161,14 +214,14 @@ pub struct Wanted {
     pub cpus: Option<CpuSet>,
 }
 
-/// The ledger's answer to an event.
+/// What the runtime gets for a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// For [`Event::Create`]: where the new container runs; `None` leaves it alone.
+    /// For [`Admission::Create`]: where the new container runs; `None` leaves it alone.
     pub adjustment: Option<Adjustment>,
-    /// For [`Event::Create`]: environment variables for the new container.
+    /// For [`Admission::Create`]: environment variables for the new container.
     pub environment: Vec<Variable>,
     /// Changes for containers that exist, in the order in which they must be made. For
-    /// [`Event::Update`] the container's own change is among them.
+    /// [`Admission::Update`] the container's own change is among them.
     pub updates: Vec<Update>,
 }

@@ -1,13 +1,16 @@
 //! Which container holds which CPUs: pods, containers, the shared pool.
 //!
 //! ```text
-//!   event ──► life, adopt, change ──► books ──► desired - applied, in order ──► decision
-//!                     │
-//!                     └── request ──► engine (placement)
+//!   call ──► life, adopt, change ──► books ──► desired - applied, in order ──► due
+//!     ▲              │                                                          │
+//!     │              └── request ──► engine (placement)                         │
+//!     └───────────────────────────────── sent ◄─────────────────────────────────┘
 //! ```
 //!
-//! [`Ledger::handle`] takes an event and returns a decision; nothing else changes the ledger. The
-//! ledger does no I/O, has no clock, and does not know the protocol. An
+//! [`Ledger::admit`] decides about a request and may refuse it; [`Ledger::apply`] records a fact;
+//! nothing else changes the ledger. [`Ledger::due`] is what differs from what was applied, and
+//! nothing counts as applied before [`Event::Sent`] says so. The ledger does no I/O, has no clock,
+//! and does not know the protocol. An
 //! [engine](crate::placement::Engine) chooses CPUs; the ledger decides which container gets them,
 //! and when they are free again:
 //!
@@ -26,6 +29,7 @@ mod claim;
 mod desired;
 pub mod environment;
 pub mod event;
+mod identity;
 mod life;
 pub mod model;
 pub mod namespaces;
@@ -34,6 +38,7 @@ pub mod note;
 mod order;
 mod policy;
 mod request;
+mod resize;
 mod settings;
 mod stance;
 mod target;
@@ -47,7 +52,7 @@ pub use adjustment::{Adjustment, Update};
 pub use books::Phase;
 pub use cgroup::CgroupPath;
 pub use claim::Claim;
-pub use event::{Channel, Decision, Event, Wanted};
+pub use event::{Admission, Call, Channel, Decision, Due, Event, Wanted};
 pub use model::{
     Container, ContainerId, ContainerKind, CpuRequest, Device, MilliCpu, Pod, PodUid, Qos,
     SandboxId,
@@ -65,6 +70,7 @@ use crate::placement::{Engine, Kubelet, Rejection};
 use crate::topology::Topology;
 use crate::wording;
 use books::{Books, ContainerRef};
+use environment::Variable;
 use node::{Node, Pool};
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -79,19 +85,6 @@ pub struct Ledger {
     /// Computed from the books after each event.
     pool: Pool,
     view: OnceLock<Arc<View>>,
-}
-
-/// What carries the updates that follow from an event.
-enum Carrier {
-    /// Nothing: they stay due.
-    None,
-    /// The answer to the creation of the container of this name of a pod.
-    Creation(PodUid, String),
-    /// An answer or a call. The runtime changes the container that it is about, if any, after all
-    /// others.
-    Response(Option<ContainerId>),
-    /// Writes into control groups.
-    Groups,
 }
 
 impl Ledger {
@@ -119,51 +112,42 @@ impl Ledger {
         Ledger { node, books, kubelet: Vec::new(), pool, view: OnceLock::new() }
     }
 
-    /// Records an event and decides what follows from it.
+    /// Decides about a request. What the runtime gets for it is [`Ledger::adjustment`] and what is
+    /// [due](Ledger::due).
     ///
     /// # Errors
-    /// For [`Event::Create`] and [`Event::Update`], if the container cannot be placed as
-    /// configured. No container's CPUs change then. The ledger never refuses other events.
-    pub fn handle(&mut self, event: Event) -> Result<Decision, Rejection> {
-        if self.node.stance == Stance::Observe {
-            self.rehearse(&event);
-        }
-        self.view.take();
-        let carrier = self.follow(event);
-        self.pool = self.node.pool(&self.books);
-        let decision = carrier.map(|carrier| self.decide(carrier));
-        debug_assert_eq!(self.check(), Ok(()));
-        decision
+    /// If the container cannot be placed as configured. No container's CPUs change then.
+    pub fn admit(&mut self, admission: Admission) -> Result<(), Rejection> {
+        self.rehearse(&admission, |trial, admission| drop(trial.admit(admission)));
+        let Ledger { node, books, .. } = self;
+        let admitted = match admission {
+            Admission::Create { pod, container } => life::create(node, books, pod, container),
+            Admission::Update { pod, container, wanted } => {
+                life::update(node, books, pod, container, wanted)
+            }
+        };
+        self.recompute();
+        admitted
     }
 
-    /// Changes the books by an event.
-    fn follow(&mut self, event: Event) -> Result<Carrier, Rejection> {
+    pub fn apply(&mut self, event: Event) {
+        if matches!(event, Event::Synchronize { .. }) {
+            self.rehearse(&event, Ledger::apply);
+        }
         let Ledger { node, books, .. } = self;
         match event {
             Event::Synchronize { pods, containers } => {
                 let kubelet = self.kubelet_claims();
                 adopt::synchronize(&self.node, &mut self.books, kubelet, pods, containers);
-                return Ok(Carrier::Response(None));
             }
-            Event::RunPod(pod) => drop(life::identify(node, books, pod)),
-            Event::UpdatePod(pod) => life::update_pod(node, books, pod),
-            Event::Create { pod, container } => {
-                let name = container.name.clone();
-                return Ok(Carrier::Creation(life::create(node, books, pod, container)?, name));
-            }
+            Event::RunPod(pod) => drop(identity::identify(node, books, pod)),
+            Event::UpdatePod(pod) => resize::update_pod(node, books, pod),
             Event::Starting { pod, container } => life::starting(node, books, pod, container),
             Event::Started { pod, container } => life::started(node, books, pod, container),
-            Event::Update { pod, container, wanted } => {
-                let updated = life::update(node, books, pod, container, wanted)?;
-                return Ok(updated.map_or(Carrier::None, |id| Carrier::Response(Some(id))));
-            }
-            Event::Stop(id) => {
-                life::stop(books, &id);
-                return Ok(Carrier::Response(None));
-            }
+            Event::Stop(id) => life::stop(books, &id),
             Event::Remove(id) => life::remove(books, &id),
             Event::StopPod(sandbox) | Event::RemovePod(sandbox) => life::end_pod(books, &sandbox),
-            Event::Lull => books.change_all(|_, pod| pod.lull()),
+            Event::QuietPeriod => books.change_all(|_, pod| pod.quiet_period()),
             Event::Machine(topology) => {
                 let before = std::mem::replace(&mut node.topology, Arc::new(topology));
                 change::hotplug(node, books, &before);
@@ -180,16 +164,12 @@ impl Ledger {
             }
             Event::Unbound(pods) => {
                 node.unbound = pods;
-                books.undeliver();
+                books.unsettle();
             }
             Event::Kubelet { stance, claims } => self.stand(stance, claims),
-            Event::Deliver(Channel::Runtime) => return Ok(Carrier::Response(None)),
-            Event::Deliver(Channel::Groups) => return Ok(Carrier::Groups),
-            Event::Undelivered(updates) => books.undo(&updates),
-            Event::Revoked { container, updates } => {
-                life::revoke(books, &container);
-                books.undo(&updates);
-            }
+            Event::Created(id, adjustment) => life::created(books, &id, adjustment.as_ref()),
+            Event::Sent(due) => desired::record(books, &due),
+            Event::Revoked(id) => life::revoke(books, &id),
             Event::PartitionRefused(id) => drop(books.change_found(&id, |entry| {
                 if entry.enforced_by == Mechanism::Partitions {
                     entry.enforced_by = Mechanism::Groups;
@@ -199,33 +179,59 @@ impl Ledger {
                 books.change_found(id, |entry| entry.applied.invalidate());
             }),
         }
-        Ok(Carrier::None)
+        self.recompute();
     }
 
-    /// The adjustments that `carrier` takes along.
-    fn decide(&mut self, carrier: Carrier) -> Decision {
-        let Ledger { node, books, pool, .. } = self;
-        let updates = match carrier {
-            Carrier::None => return Decision::default(),
-            Carrier::Response(last) => desired::updates(node, books, pool, last.as_ref()),
-            Carrier::Groups => desired::writes(node, books, pool),
-            Carrier::Creation(..) if !node.assigns() => return Decision::default(),
-            Carrier::Creation(uid, name) => {
-                let found = books.container(&uid, &name);
-                let adjustment = found.and_then(|ContainerRef { pod, entry, .. }| {
-                    desired::desired(node, pool, pod, entry)
-                });
-                // The new container is not among the updates: the answer itself adjusts it.
-                if let Some(adjustment) = &adjustment {
-                    books.change_container(&uid, &name, |entry| entry.applied.record(adjustment));
-                }
-                let environment =
-                    environment::environment(&node.topology, &node.settings, adjustment.as_ref());
-                let updates = desired::updates(node, books, pool, None);
-                return Decision { adjustment, environment, updates };
+    fn recompute(&mut self) {
+        self.view.take();
+        self.pool = self.node.pool(&self.books);
+        debug_assert_eq!(self.check(), Ok(()));
+    }
+
+    /// The updates that are due on this channel. They stay due until they are [sent](Event::Sent).
+    pub fn due(&self, channel: &Channel) -> Due {
+        desired::due(&self.node, &self.books, &self.pool, channel)
+    }
+
+    /// Where a new container is to run, and the environment variables that say so; `None` leaves it
+    /// alone.
+    pub fn adjustment(&self, created: &ContainerId) -> Option<(Adjustment, Vec<Variable>)> {
+        if !self.node.assigns() {
+            return None;
+        }
+        let ContainerRef { pod, entry, .. } = self.books.find(created)?;
+        let adjustment = desired::desired(&self.node, &self.pool, pod, entry)?;
+        let Node { topology, settings, .. } = &self.node;
+        Some((adjustment, environment::environment(topology, settings, &adjustment)))
+    }
+
+    /// Decides about a call and takes all that its answer carries for sent: for a runtime that
+    /// makes one call after the other and gets every answer.
+    ///
+    /// # Errors
+    /// As [`Ledger::admit`].
+    pub fn handle(&mut self, call: impl Into<Call>) -> Result<Decision, Rejection> {
+        let call = call.into();
+        let channel = call.channel();
+        match call {
+            Call::Admission(admission) => self.admit(admission)?,
+            Call::Event(event) => self.apply(event),
+        }
+        let mut decision = Decision::default();
+        if let Some(Channel::Creation(id)) = &channel {
+            if let Some((adjustment, environment)) = self.adjustment(id) {
+                decision.adjustment = Some(adjustment);
+                decision.environment = environment;
             }
-        };
-        Decision { updates, ..Decision::default() }
+            self.apply(Event::Created(id.clone(), decision.adjustment));
+        }
+        if let Some(channel) = &channel {
+            let due = self.due(channel);
+            desired::record(&mut self.books, &due);
+            self.recompute();
+            decision.updates = due.updates;
+        }
+        Ok(decision)
     }
 
     /// Takes a stance. At the change to [`Stance::Assign`] the ledger takes over what the kubelet
@@ -233,10 +239,13 @@ impl Ledger {
     fn stand(&mut self, stance: Stance, claims: Vec<KubeletClaim>) {
         let before = std::mem::replace(&mut self.node.stance, stance);
         self.kubelet = claims;
+        // Others may have set CPUs of shared containers in another stance.
+        self.books.unsettle();
         if stance == Stance::Assign && before != stance && self.books.pods().len() > 0 {
             let kubelet = self.kubelet_claims();
             // What the kubelet or another plugin has set since has ended the claim.
-            let set = |entry: &books::ContainerEntry| entry.claim.or(entry.applied.certain_cpus());
+            let set =
+                |entry: &books::ContainerEntry| entry.claim().or(entry.applied.certain_cpus());
             adopt::adopt_anew(&self.node, &mut self.books, kubelet, set);
         }
     }
@@ -249,18 +258,18 @@ impl Ledger {
         }
     }
 
-    /// Notes what the ledger would do with an event, without doing it.
-    fn rehearse(&mut self, event: &Event) {
+    /// With [`Stance::Observe`]: notes what the ledger would do, without doing it.
+    fn rehearse<C: Clone>(&mut self, call: &C, handle: impl FnOnce(&mut Ledger, C)) {
         use What::{Assigned, LeftShared, Moved, Refused, Resized};
-        if !matches!(event, Event::Create { .. } | Event::Update { .. } | Event::Synchronize { .. })
-        {
+        if self.node.stance != Stance::Observe {
             return;
         }
         let mut trial = self.clone();
         trial.node.stance = Stance::Assign;
+        trial.books.unsettle();
         trial.books.journal.take();
         // A refusal is among the notes.
-        let _ = trial.handle(event.clone());
+        handle(&mut trial, call.clone());
         let worth_noting = |note: &Note| {
             matches!(
                 note.what,
@@ -277,19 +286,15 @@ impl Ledger {
     }
 }
 
-/// Reading.
 impl Ledger {
-    /// The machine.
     pub fn topology(&self) -> &Topology {
         &self.node.topology
     }
 
-    /// The settings in force.
     pub fn settings(&self) -> &Settings {
         &self.node.settings
     }
 
-    /// Whether CPUs are assigned here.
     pub fn stance(&self) -> Stance {
         self.node.stance
     }
@@ -322,7 +327,6 @@ impl Ledger {
         self.node.possible()
     }
 
-    /// What keeps others off exclusive CPUs.
     pub fn mechanism(&self) -> Mechanism {
         self.node.mechanism
     }
@@ -376,7 +380,7 @@ impl Ledger {
         self.books.pods().map(|(uid, pod)| target::place(uid, pod))
     }
 
-    /// All containers with exclusive CPUs whose control group is known, in order of pod uid and
+    /// All containers with exclusive CPUs whose cgroup is known, in order of pod uid and
     /// container name.
     pub fn holders(&self) -> impl Iterator<Item = Holder> {
         self.books.containers().filter_map(target::holder)
@@ -399,7 +403,7 @@ impl Ledger {
     }
 
     /// Checks the invariants: no CPU is exclusive twice, none is reserved or offline, and every
-    /// online CPU is shared, exclusive, or reserved.
+    /// online CPU is shared, exclusive, or reserved. Whatever differs from what it should be is due.
     ///
     /// # Errors
     /// What does not hold.
@@ -408,7 +412,7 @@ impl Ledger {
         let (online, reserved) = (self.node.topology.online(), self.node.reserved());
         let mut held = CpuSet::EMPTY;
         for ContainerRef { uid, name, entry, .. } in self.books.containers() {
-            let Some(claim) = entry.claim else { continue };
+            let Some(claim) = entry.claim() else { continue };
             if claim.is_empty() {
                 return Err(format!("{uid}/{name} has an empty claim"));
             }
@@ -430,12 +434,10 @@ impl Ledger {
         }
         let remembered = self.node.remembered(&self.books);
         let everything = self.pool.cpus | held | ((reserved | remembered) & online);
-        match everything == online {
-            true => Ok(()),
-            false => {
-                let pool = self.pool.cpus;
-                Err(format!("pool {pool} and exclusive {held} are not all online CPUs"))
-            }
+        if everything != online {
+            let pool = self.pool.cpus;
+            return Err(format!("pool {pool} and exclusive {held} are not all online CPUs"));
         }
+        desired::check(&self.node, &self.books, &self.pool)
     }
 }

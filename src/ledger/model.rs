@@ -10,7 +10,6 @@ use std::iter::Sum;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodUid(pub String);
 
-/// A pod's sandbox id, given by the runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SandboxId(pub String);
 
@@ -131,25 +130,19 @@ pub enum ContainerKind {
     Init,
     /// An init container with `restartPolicy: Always`: a sidecar, it runs beside the others.
     RestartableInit,
-    /// An ordinary container.
     App,
     /// The source of the event does not know.
     #[default]
     Unknown,
 }
 
-/// A pod, as an event describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
     /// The sandbox that carries the pod now.
     pub sandbox: SandboxId,
-    /// The pod's uid.
     pub uid: PodUid,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its quality of service class.
     pub qos: Qos,
     /// The most that can be exclusive in the pod at a time; its NUMA affinity in pod scope is for
     /// that many CPUs. From the runtime this is the CPU time of the whole pod; from a source that
@@ -159,11 +152,10 @@ pub struct Pod {
     /// The annotations that are meant for this plugin, names and values as they stand, see
     /// [`terms`](super::terms).
     pub annotations: Vec<(String, String)>,
-    /// Its control group, which is there as long as the pod is; `None` if the event does not say.
+    /// Its cgroup, which is there as long as the pod is; `None` if the event does not say.
     pub cgroup: Option<CgroupPath>,
 }
 
-/// What a container asks for in CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuRequest {
     /// Its request, if `cpu.shares` show it, see [`MilliCpu::from_shares`].
@@ -206,31 +198,23 @@ impl CpuRequest {
     }
 }
 
-/// A device that a container is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Device {
     /// Whether it is a block device; a character device else.
     pub block: bool,
-    /// Its major number.
     pub major: i64,
-    /// Its minor number.
     pub minor: i64,
     /// The NUMA node that it is on, where the kernel says.
     pub node: Option<usize>,
 }
 
-/// A container, as an event describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
-    /// The runtime's id of this instance.
     pub id: ContainerId,
-    /// The sandbox of its pod.
     pub sandbox: SandboxId,
     /// The name in the pod's specification.
     pub name: String,
-    /// What sort of container it is.
     pub kind: ContainerKind,
-    /// What it asks for.
     pub cpu: CpuRequest,
     /// The CPUs the runtime has set for it; `None` if none are set.
     pub cpus: Option<CpuSet>,
@@ -240,13 +224,12 @@ pub struct Container {
     pub mems: Option<NodeSet>,
     /// Its devices; none for a container that may use all devices.
     pub devices: Vec<Device>,
-    /// Whether its control group is a partition, so that the kernel keeps other containers off
+    /// Whether its cgroup is a partition, so that the kernel keeps other containers off
     /// `cpus`. The daemon reads it; runtimes do not report it.
     pub partitioned: bool,
     /// Whether the runtime's description is older than what is set: CRI-O, after a restart, lists
     /// containers as it created them, `cpu` included.
     pub outdated: bool,
-    /// Its control group, if the runtime says.
     pub cgroup: Option<CgroupPath>,
     /// When it was created, in nanoseconds since 1970; `None` if the runtime does not say.
     pub created_at: Option<i64>,

@@ -49,12 +49,10 @@ impl Namespaces {
         }
     }
 
-    /// How many entries there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -55,16 +55,13 @@ impl Node {
     }
 
     pub(super) fn with_idle(&self, cpus: &CpuSet, isolated: bool) -> CpuSet {
-        match isolated {
-            true => with_idle_siblings(&self.topology, &self.reserved(), cpus),
-            false => *cpus,
-        }
+        if isolated { with_idle_siblings(&self.topology, &self.reserved(), cpus) } else { *cpus }
     }
 
     /// CPUs that no other container can have because of this one: its own, and siblings that stay
     /// idle for it.
     pub(super) fn taken(&self, entry: &ContainerEntry) -> CpuSet {
-        self.with_idle(&entry.claim.unwrap_or_default(), entry.isolated)
+        self.with_idle(&entry.claim().unwrap_or_default(), entry.is_isolated())
     }
 
     /// All CPUs that are exclusive to a container, those that are lent out too.
@@ -102,7 +99,7 @@ impl Node {
         cpus -= self.remembered(books) - reserved;
         for entry in books.isolated().filter(|entry| !entry.is_lent()) {
             // A partition has only the CPUs that its container runs on.
-            cpus -= self.taken(entry) - entry.claim.unwrap_or_default();
+            cpus -= self.taken(entry) - entry.claim().unwrap_or_default();
         }
         let held = books.held();
         let bound = cpus - (held.used - held.partitioned);
@@ -126,7 +123,7 @@ impl Node {
     pub(super) fn basis(&self, pool: &Pool) -> Basis {
         let updated = self.mechanism == Mechanism::Runtime || !self.unbound.is_empty();
         Basis {
-            told: if updated { pool.bound } else { self.possible() },
+            sent: if updated { pool.bound } else { self.possible() },
             online: self.topology.online(),
             policy: self.settings.policy,
             mems_follow_cpus: self.settings.mems_follow_cpus,

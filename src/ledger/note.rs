@@ -6,16 +6,11 @@ use crate::placement::{Placement, Request};
 use crate::wording;
 use std::fmt;
 
-/// Names a container for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
-    /// The pod's namespace.
     pub namespace: String,
-    /// The pod's name.
     pub pod: String,
-    /// The container's name.
     pub container: String,
-    /// The runtime's id.
     pub id: ContainerId,
 }
 
@@ -33,16 +28,12 @@ pub struct Note {
     /// Whether the ledger did it; with [`Stance::Observe`](super::Stance::Observe) it only would
     /// have.
     pub done: bool,
-    /// The container it is about.
     pub subject: Subject,
-    /// What happened.
     pub what: What,
 }
 
-/// What happened to a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// It got exclusive CPUs.
     Assigned {
         /// The CPUs, and the NUMA affinity they were chosen under.
         placement: Placement,
@@ -57,12 +48,9 @@ pub enum What {
     Moved {
         /// What the runtime had set before; `None` if nothing.
         from: Option<CpuSet>,
-        /// Its exclusive CPUs from now on.
         to: CpuSet,
-        /// Why.
         why: MoveReason,
     },
-    /// It was resized in place.
     Resized {
         /// Its exclusive CPUs before; `None` if it was a shared one.
         from: Option<CpuSet>,
@@ -71,14 +59,11 @@ pub enum What {
     },
     /// It asks for exclusive CPUs but runs in the shared pool, for this reason.
     LeftShared(String),
-    /// The ledger refused to admit or to resize it.
     Refused {
-        /// Why.
         why: String,
         /// What the engine chose from, if it found no CPUs.
         request: Option<Box<Request>>,
     },
-    /// Its exclusive CPUs are free again.
     Released(CpuSet),
     /// Something else named CPUs for it: a kubelet whose own CPU manager is active, or another
     /// plugin.
@@ -95,9 +80,7 @@ pub enum MoveReason {
     Unpinned,
     /// Its CPUs are exclusive to another container, too.
     Conflict,
-    /// Its CPUs are reserved now.
     Reserved,
-    /// Its CPUs are offline now.
     Offline,
     /// CPUs have come online, and it had fewer than it asks for.
     Online,
@@ -106,7 +89,6 @@ pub enum MoveReason {
 }
 
 impl MoveReason {
-    /// All of them.
     pub const ALL: [MoveReason; 7] = [
         MoveReason::NotSet,
         MoveReason::Unpinned,

@@ -11,7 +11,6 @@ use super::model::ContainerId;
 use super::policy::Mechanism;
 use crate::cpuset::CpuSet;
 
-/// A container whose CPUs change.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Change<'a> {
     pub(super) entry: &'a ContainerEntry,

@@ -13,7 +13,6 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Its name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Policy::None => "none",

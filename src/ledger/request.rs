@@ -10,7 +10,6 @@ use crate::placement::request::{PodDemand, Reuse};
 use crate::placement::settings::Settings;
 use crate::placement::{self, Placement, Rejection, Request, Scope, Wishes};
 
-/// What a new container gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Grant {
     Shared,
@@ -52,7 +51,7 @@ pub(super) fn grant(
         return shared.map_err(|rejection| (rejection, None));
     }
     let before = pod.container(&container.name);
-    if let Some(held) = before.and_then(|entry| entry.claim).filter(|held| held.len() == n) {
+    if let Some(held) = before.and_then(|entry| entry.claim()).filter(|held| held.len() == n) {
         return Ok(Grant::Kept(held));
     }
     if !node.is_static() {
@@ -135,7 +134,7 @@ pub(super) fn running(
     n: usize,
 ) -> Request {
     let wishes = entry.wishes();
-    let own = node.with_idle(&entry.claim.unwrap_or_default(), wishes.isolates());
+    let own = node.with_idle(&entry.claim().unwrap_or_default(), wishes.isolates());
     Request {
         cpus: n,
         free: node.free(books) | own,

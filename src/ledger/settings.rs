@@ -4,10 +4,8 @@ use super::namespaces::Namespaces;
 use super::policy::Policy;
 use crate::placement;
 
-/// The settings in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Which containers may have exclusive CPUs.
     pub policy: Policy,
     /// How the engine chooses their CPUs, and which ones are reserved.
     pub placement: placement::Settings,
@@ -16,6 +14,5 @@ pub struct Settings {
     pub expose_cpus: bool,
     /// Whether the memory of a container with exclusive CPUs is bound to their NUMA nodes.
     pub mems_follow_cpus: bool,
-    /// What pods may wish for.
     pub namespaces: Namespaces,
 }

@@ -7,7 +7,6 @@ use std::fmt;
 /// Whether the ledger or the kubelet assigns the node's CPUs, and what follows for new containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stance {
-    /// The ledger does.
     #[default]
     Assign,
     /// The kubelet or another plugin does. The ledger refuses new containers that ask for exclusive
@@ -21,13 +20,10 @@ pub enum Stance {
 /// Exclusive CPUs that the kubelet's own CPU manager gave to a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeletClaim {
-    /// Whose they are.
     pub of: Named,
-    /// The CPUs.
     pub cpus: CpuSet,
 }
 
-/// How the kubelet names a container.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Named {
     /// By its pod's uid and its name in the pod.

@@ -15,7 +15,6 @@ use crate::cpuset::CpuSet;
 pub struct Target {
     /// Which it is, for people; with the runtime's id.
     pub subject: Subject,
-    /// Its control group, where known.
     pub cgroup: Option<CgroupPath>,
     /// What the runtime sets for it.
     pub adjustment: Adjustment,
@@ -26,7 +25,6 @@ pub struct Target {
     pub avoids: Option<CpuSet>,
     /// What keeps others off its CPUs, if it has exclusive ones.
     pub enforced_by: Mechanism,
-    /// Whether its process runs, as the runtime reports.
     pub running: bool,
     /// Whether the pod's own CFS quota would throttle exclusive CPUs and should be lifted. A pod's
     /// quota is the sum of its containers' quotas.
@@ -40,18 +38,14 @@ impl Target {
     }
 }
 
-/// A container that has exclusive CPUs, running or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// The last instance of the container.
     pub id: ContainerId,
-    /// The sandbox of its pod.
     pub sandbox: SandboxId,
-    /// The control group of that instance, where known.
+    /// The cgroup of that instance, where known.
     pub group: Option<CgroupPath>,
     /// That of its pod.
     pub pod_group: CgroupPath,
-    /// Whether it has ended, as the runtime reports.
     pub ended: bool,
 }
 
@@ -60,9 +54,8 @@ pub struct Holder {
 /// the kubelet is between two tries to create its containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deserted {
-    /// Its sandbox.
     pub sandbox: SandboxId,
-    /// Its control group, which is there as long as the pod is; `None` where the runtime does not
+    /// Its cgroup, which is there as long as the pod is; `None` where the runtime does not
     /// tell.
     pub group: Option<CgroupPath>,
     /// Whether the runtime has removed all instances. Otherwise its list had none, as for a
@@ -99,7 +92,7 @@ pub(super) fn target(
 }
 
 pub(super) fn holder(ContainerRef { pod, entry, .. }: ContainerRef<'_>) -> Option<Holder> {
-    entry.claim?;
+    entry.claim()?;
     Some(Holder {
         id: entry.id().clone(),
         sandbox: pod.pod.sandbox.clone(),
@@ -120,7 +113,6 @@ pub(super) fn left_of(node: &Node, books: &Books, pool: &Pool, cpus: CpuSet) -> 
     if left.is_empty() { around } else { left }
 }
 
-/// A pod's cgroups.
 #[derive(Debug, Clone)]
 pub struct PodPlace<'a> {
     pub uid: &'a PodUid,
@@ -132,11 +124,9 @@ pub struct PodPlace<'a> {
     pub containers: Vec<LeafPlace<'a>>,
 }
 
-/// A container's cgroup.
 #[derive(Debug, Clone, Copy)]
 pub struct LeafPlace<'a> {
     pub group: Option<&'a CgroupPath>,
-    /// Its exclusive CPUs.
     pub claim: Option<CpuSet>,
     /// Whether a partition keeps others off them.
     pub partitioned: bool,
@@ -153,7 +143,7 @@ pub(super) fn place<'a>(uid: &'a PodUid, pod: &'a PodEntry) -> PodPlace<'a> {
         containers: alive
             .map(|(_, entry)| LeafPlace {
                 group: entry.cgroup.as_ref(),
-                claim: entry.claim,
+                claim: entry.claim(),
                 partitioned: entry.enforced_by == Mechanism::Partitions,
                 running: entry.phase == Phase::Running,
             })

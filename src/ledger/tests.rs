@@ -71,8 +71,8 @@ impl Node {
         Node { ledger: Ledger::new(machine(2, 8), settings, remembered), set: BTreeMap::new() }
     }
 
-    fn event(&mut self, event: Event) -> Result<Option<Adjustment>, String> {
-        let decision = self.ledger.handle(event).map_err(|rejection| rejection.to_string())?;
+    fn event(&mut self, call: impl Into<Call>) -> Result<Option<Adjustment>, String> {
+        let decision = self.ledger.handle(call).map_err(|rejection| rejection.to_string())?;
         for update in decision.updates {
             self.set.insert(update.container.0, update.adjustment.cpus());
         }
@@ -81,7 +81,7 @@ impl Node {
 
     /// Creates and starts a container; returns where it was put.
     fn create(&mut self, pod: &Pod, name: &str, id: &str, milli: u64) -> Result<String, String> {
-        let adjustment = self.event(Event::Create {
+        let adjustment = self.event(Admission::Create {
             pod: pod.clone(),
             container: container(pod, name, id, milli),
         })?;
@@ -139,14 +139,11 @@ impl Node {
     }
 }
 
-/// Takes what can be delivered by this way now.
+/// Sends what is due on this channel.
 fn deliver(ledger: &mut Ledger, channel: Channel) -> Vec<Update> {
-    ledger.handle(Event::Deliver(channel)).unwrap().updates
-}
-
-/// Handles what has no answer.
-fn note(ledger: &mut Ledger, event: Event) {
-    assert_eq!(ledger.handle(event).unwrap(), Decision::default());
+    let due = ledger.due(&channel);
+    ledger.apply(Event::Sent(due.clone()));
+    due.updates
 }
 
 fn pod(name: &str, qos: Qos, milli: u64) -> Pod {
@@ -306,7 +303,8 @@ fn a_container_that_inherited_its_pods_limit_is_shared() {
 fn an_update_before_the_process_runs_is_sent_again() {
     let mut node = Node::new();
     let (s, a) = (pod("s", Qos::Burstable, 100), guaranteed("a", 4000));
-    node.event(Event::Create { pod: s.clone(), container: container(&s, "c", "s", 100) }).unwrap();
+    node.event(Admission::Create { pod: s.clone(), container: container(&s, "c", "s", 100) })
+        .unwrap();
     node.create(&a, "c", "a", 4000).unwrap();
     node.check("s", "0-1,6-15");
     node.set.clear();
@@ -428,8 +426,12 @@ fn the_kubelets_own_writes_are_put_right_in_the_answer() {
     node.create(&a, "c", "a", 4000).unwrap();
     node.set.clear();
     let wanted = Wanted { sets_quota: true, ..Wanted::default() };
-    node.event(Event::Update { pod: a.clone(), container: container(&a, "c", "a", 4000), wanted })
-        .unwrap();
+    node.event(Admission::Update {
+        pod: a.clone(),
+        container: container(&a, "c", "a", 4000),
+        wanted,
+    })
+    .unwrap();
     node.check("a", "2-5");
 }
 

@@ -16,22 +16,15 @@ use crate::topology::Topology;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The node and all of its containers.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// The machine.
     pub topology: Arc<Topology>,
-    /// The settings in force.
     pub settings: Arc<Settings>,
-    /// What decides which CPUs.
     pub engine: Arc<dyn Engine>,
-    /// Whether CPUs are assigned here.
     pub stance: Stance,
-    /// What keeps others off exclusive CPUs.
     pub mechanism: Mechanism,
     /// How many containers were moved to other CPUs while they ran, by reason.
     pub moves: BTreeMap<MoveReason, u64>,
-    /// How many pods there are.
     pub pods: usize,
     /// The shared pool: online CPUs that are exclusive to no container, without the reserved ones
     /// under strict reservation.
@@ -47,27 +40,21 @@ pub struct View {
 /// A container that exists, or has ended and keeps its CPUs.
 #[derive(Debug, Clone)]
 pub struct ContainerView {
-    /// Its pod.
     pub pod: Arc<Pod>,
-    /// Its name in the pod.
     pub name: String,
     /// The runtime's id of the present or last instance.
     pub id: ContainerId,
-    /// What it asks for.
     pub cpu: CpuRequest,
     /// How many exclusive CPUs it asks for, by the kubelet's rule or as its pod wishes; `None` if
     /// none.
     pub asks: Option<usize>,
-    /// Its exclusive CPUs, if it has any.
     pub exclusive: Option<CpuSet>,
     /// SMT siblings of these that stay idle for it.
     pub idle: CpuSet,
     /// Whether its pod wishes for exclusive or shared CPUs; without a wish the kubelet's rule
     /// decides.
     pub cpus_wish: Option<Cpus>,
-    /// Where its processes may run.
     pub runs_on: CpuSet,
-    /// How far it is in its life.
     pub phase: Phase,
     /// What keeps others off its exclusive CPUs.
     pub enforced_by: Mechanism,
@@ -121,14 +108,14 @@ fn container(
         let to = desired(node, pool, pod, entry).filter(|_| node.assigns())?;
         Some(left_of(node, books, pool, to.cpus()))
     };
-    let runs_on = entry.claim.or_else(shares).or(entry.applied.certain_cpus());
+    let runs_on = entry.claim().or_else(shares).or(entry.applied.certain_cpus());
     ContainerView {
         name: name.to_owned(),
         id: entry.id().clone(),
         cpu: entry.cpu,
         asks: entry.asks(pod.pod.qos),
-        exclusive: entry.claim,
-        idle: node.taken(entry) - entry.claim.unwrap_or_default(),
+        exclusive: entry.claim(),
+        idle: node.taken(entry) - entry.claim().unwrap_or_default(),
         cpus_wish: entry.terms.cpus,
         runs_on: runs_on.unwrap_or(node.topology.online()),
         phase: entry.phase,

@@ -13,16 +13,11 @@ pub enum Cpus {
     Shared,
 }
 
-/// One wish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wish {
-    /// Whether it has CPUs of its own.
     Cpus(Cpus),
-    /// About uncore caches.
     Uncore(Uncore),
-    /// About NUMA nodes.
     Numa(Numa),
-    /// About cores.
     Smt(Smt),
 }
 

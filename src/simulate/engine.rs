@@ -10,7 +10,7 @@
 
 use super::workload::{ContainerSpec, PodSpec, Time, Workload};
 use crate::cpuset::CpuSet;
-use crate::ledger::{ContainerId, ContainerKind, Decision, Event, Ledger, Pod};
+use crate::ledger::{Admission, Call, ContainerId, ContainerKind, Decision, Event, Ledger, Pod};
 use crate::placement::Rejection;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -33,7 +33,7 @@ pub enum Happening<'a> {
     /// Time passes from one moment to another without changes.
     Passes(Time, Time),
     /// The ledger has decided.
-    Decided(&'a Event, &'a Result<Decision, Rejection>),
+    Decided(&'a Call, &'a Result<Decision, Rejection>),
     /// A container is admitted, with exclusive CPUs or without.
     Placed {
         /// Its pod.
@@ -201,7 +201,7 @@ impl Engine<'_> {
             let id = ContainerId(format!("{number}-{at}-{}", guest.attempts));
             guest.attempts += 1;
             let instance = container.as_reported(id.clone(), guest.pod.sandbox.clone());
-            let create = Event::Create { pod: guest.pod.clone(), container: instance.clone() };
+            let create = Admission::Create { pod: guest.pod.clone(), container: instance.clone() };
             match self.ask(create) {
                 Ok(decision) => {
                     let adjustment =
@@ -279,11 +279,12 @@ impl Engine<'_> {
         let _ = self.ask(event);
     }
 
-    fn ask(&mut self, event: Event) -> Result<Decision, Rejection> {
-        let answer = self.ledger.handle(event.clone());
+    fn ask(&mut self, call: impl Into<Call>) -> Result<Decision, Rejection> {
+        let call = call.into();
+        let answer = self.ledger.handle(call.clone());
         // Notes are for the log, and follow from the decision.
         self.ledger.take_notes();
-        self.see(&Happening::Decided(&event, &answer));
+        self.see(&Happening::Decided(&call, &answer));
         answer
     }
 

@@ -1,7 +1,7 @@
 //! What the ledger's owner counts: a few additions per event, however many containers there are.
 
 use crate::cpuset::CpuSet;
-use crate::ledger::{Decision, Event, Note, What};
+use crate::ledger::{Admission, Call, Decision, Note, What};
 use crate::placement::{Reason, Scope, Settings, TopologyPolicy};
 use crate::topology::Topology;
 use std::collections::BTreeMap;
@@ -197,9 +197,10 @@ pub struct EventKind {
     creates: bool,
 }
 
-impl From<&Event> for EventKind {
-    fn from(event: &Event) -> EventKind {
-        EventKind { name: event.name(), creates: matches!(event, Event::Create { .. }) }
+impl From<&Call> for EventKind {
+    fn from(call: &Call) -> EventKind {
+        let creates = matches!(call, Call::Admission(Admission::Create { .. }));
+        EventKind { name: call.name(), creates }
     }
 }
 

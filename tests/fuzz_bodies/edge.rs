@@ -182,13 +182,14 @@ async fn own(mut inbox: mpsc::UnboundedReceiver<Message>) {
             Message::Configure { reply, .. } => {
                 drop(reply.send(Ok(Subscriptions { before_start: true, validation: true })))
             }
-            Message::Event { event, reply, .. } => {
-                let decision = ledger.handle(event);
+            Message::Call { call, reply, .. } => {
+                let decision = ledger.handle(call);
                 assert_eq!(ledger.check(), Ok(()));
                 drop(ledger.take_notes());
                 let answer = decision.map_err(|rejection| Refusal(rejection.to_string()));
                 if let Err(Ok(Decision { updates, .. })) = reply.send(answer) {
-                    ledger.handle(Event::Undelivered(updates.to_vec())).unwrap();
+                    let lost = updates.into_iter().map(|update| update.container);
+                    ledger.apply(Event::Drifted(lost.collect()));
                 }
             }
             Message::Validate { container, cpus, reply, .. } => {

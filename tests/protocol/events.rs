@@ -5,7 +5,8 @@ use crate::owner::{Told, at_once, connect, content, refuse, shared};
 use crate::runtime::{ALL, Generation, container, cpu, of, pod};
 use nri_cpu_manager::edge::nri::wire;
 use nri_cpu_manager::ledger::{
-    Adjustment, ContainerId, CpuRequest, Decision, Event, MilliCpu, Qos, SandboxId, Wanted,
+    Adjustment, Admission, Call, ContainerId, CpuRequest, Decision, Event, MilliCpu, Qos,
+    SandboxId, Wanted,
 };
 use protobuf::Message as _;
 use std::time::Duration;
@@ -47,15 +48,15 @@ async fn a_pods_life() {
         assert_eq!(went_on, 3, "{told:?}");
         let events = plugin.log.events();
         let [
-            Event::Synchronize { .. },
-            Event::RunPod(run),
-            Event::Create { pod: of, container },
-            Event::Starting { .. },
-            Event::Started { pod: also, container: same },
-            Event::Stop(stopped),
-            Event::Remove(removed),
-            Event::StopPod(stopped_pod),
-            Event::RemovePod(removed_pod),
+            Call::Event(Event::Synchronize { .. }),
+            Call::Event(Event::RunPod(run)),
+            Call::Admission(Admission::Create { pod: of, container }),
+            Call::Event(Event::Starting { .. }),
+            Call::Event(Event::Started { pod: also, container: same }),
+            Call::Event(Event::Stop(stopped)),
+            Call::Event(Event::Remove(removed)),
+            Call::Event(Event::StopPod(stopped_pod)),
+            Call::Event(Event::RemovePod(removed_pod)),
         ] = &events[..]
         else {
             panic!("{generation:?}: {events:?}")
@@ -83,7 +84,10 @@ async fn empty_pods() {
     runtime.stop(&empty, &bare).await.unwrap();
     runtime.tell(Kind::REMOVE_CONTAINER, &empty, Some(&bare)).await.unwrap();
     let id = || ContainerId("c".into());
-    assert_eq!(plugin.log.events()[1..], [Event::Stop(id()), Event::Remove(id())]);
+    assert_eq!(
+        plugin.log.events()[1..],
+        [Call::Event(Event::Stop(id())), Call::Event(Event::Remove(id()))]
+    );
 }
 
 /// An event that names nothing is no event, and no reason for an error; a creation that names
@@ -111,13 +115,13 @@ async fn events_without_a_name() {
 
 #[tokio::test(start_paused = true)]
 async fn creations_are_pinned_and_others_moved() {
-    let decide = |event: &Event| match event {
-        Event::Create { .. } => at_once(Decision {
+    let decide = |call: &Call| match call {
+        Call::Admission(Admission::Create { .. }) => at_once(Decision {
             adjustment: Adjustment::exclusive("8-17".parse().unwrap()),
             environment: vec![("NRI_CPU_MANAGER_CPUS", "8-17".to_owned())],
             updates: vec![shared("s2", "0-1"), shared("s1", "0-1,18-23"), shared("new", "5")],
         }),
-        _ => content(event),
+        _ => content(call),
     };
     let (mut runtime, _plugin) = connect(Generation::V0_8, decide);
     runtime.handshake().await;
@@ -144,11 +148,11 @@ async fn nothing_to_say() {
 
 #[tokio::test(start_paused = true)]
 async fn growth_rides_on_stop() {
-    let decide = |event: &Event| match event {
-        Event::Stop(_) => {
+    let decide = |call: &Call| match call {
+        Call::Event(Event::Stop(_)) => {
             at_once(Decision { updates: vec![shared("s", "0-31")], ..Decision::default() })
         }
-        _ => content(event),
+        _ => content(call),
     };
     let (mut runtime, _plugin) = connect(Generation::V0_8, decide);
     runtime.handshake().await;
@@ -159,12 +163,12 @@ async fn growth_rides_on_stop() {
 
 #[tokio::test(start_paused = true)]
 async fn updates_are_told_and_overridden() {
-    let decide = |event: &Event| match event {
-        Event::Update { container, .. } => at_once(Decision {
+    let decide = |call: &Call| match call {
+        Call::Admission(Admission::Update { container, .. }) => at_once(Decision {
             updates: vec![shared("s", "0"), shared(&container.id.0, "1-2")],
             ..Decision::default()
         }),
-        _ => content(event),
+        _ => content(call),
     };
     let (mut runtime, plugin) = connect(Generation::V0_8, decide);
     runtime.handshake().await;
@@ -180,7 +184,11 @@ async fn updates_are_told_and_overridden() {
         runtime.call("UpdateContainer", &request).await.unwrap();
     let ids: Vec<_> = answer.update.iter().map(|update| &*update.container_id).collect();
     assert_eq!(ids, ["s", "c"]);
-    let [_, Event::Update { container, wanted, .. }] = &plugin.log.events()[..] else { panic!() };
+    let [_, Call::Admission(Admission::Update { container, wanted, .. })] =
+        &plugin.log.events()[..]
+    else {
+        panic!()
+    };
     assert_eq!(container.cpu.limit, Some(MilliCpu(2000)), "as it was before");
     let four = Some(MilliCpu(4000));
     let cpu = CpuRequest { request: four, limit: four };
@@ -200,7 +208,7 @@ async fn resized_pods() {
         };
         runtime.call::<wire::Empty>("UpdatePodSandbox", &request).await.unwrap();
         let events = plugin.log.events();
-        let Some(Event::UpdatePod(pod)) = events.last() else { panic!("{events:?}") };
+        let Some(Call::Event(Event::UpdatePod(pod))) = events.last() else { panic!("{events:?}") };
         assert_eq!(pod.budget, budget.map(MilliCpu));
         assert_eq!(pod.sandbox, SandboxId("sandbox-a".into()));
     }
@@ -212,8 +220,8 @@ async fn refusals() {
     let why =
         "SMTAlignmentError: SMT Alignment Error: requested 5 cpus not multiple cpus per core = 2";
     for generation in ALL {
-        let decide = move |event: &Event| match event {
-            Event::Synchronize { .. } => content(event),
+        let decide = move |call: &Call| match call {
+            Call::Event(Event::Synchronize { .. }) => content(call),
             _ => refuse(why),
         };
         let (mut runtime, plugin) = connect(generation, decide);
@@ -249,12 +257,12 @@ async fn refusals() {
 /// learns that it was late.
 #[tokio::test(start_paused = true)]
 async fn late_decisions() {
-    let slow = |event: &Event| match event {
-        Event::Create { .. } | Event::Stop(_) => {
+    let slow = |call: &Call| match call {
+        Call::Admission(Admission::Create { .. }) | Call::Event(Event::Stop(_)) => {
             let updates = vec![shared("s", "0-1")];
             (Duration::from_secs(5), Ok(Decision { updates, ..Decision::default() }))
         }
-        _ => content(event),
+        _ => content(call),
     };
     let (mut runtime, plugin) = connect(Generation::V0_8, slow);
     runtime.handshake().await;
@@ -290,9 +298,11 @@ async fn time_limits() {
         (Generation::V0_8, i64::MAX, i64::MAX / 1_000_000, 360_000),
         (Generation::V0_8, -1, -1, 1200),
     ] {
-        let slow = |event: &Event| match event {
-            Event::RunPod(_) => (Duration::from_secs(100_000), Ok(Decision::default())),
-            _ => content(event),
+        let slow = |call: &Call| match call {
+            Call::Event(Event::RunPod(_)) => {
+                (Duration::from_secs(100_000), Ok(Decision::default()))
+            }
+            _ => content(call),
         };
         let (mut runtime, _plugin) = connect(generation, slow);
         runtime.registration().await;
@@ -321,12 +331,12 @@ async fn time_limits() {
 /// goes to its call.
 #[tokio::test(start_paused = true)]
 async fn cancelled_calls() {
-    let slow = |event: &Event| match event {
-        Event::Create { container, .. } => {
+    let slow = |call: &Call| match call {
+        Call::Admission(Admission::Create { container, .. }) => {
             let adjustment = Adjustment::shared(container.id.0.parse().unwrap());
             (Duration::from_millis(700), Ok(Decision { adjustment, ..Decision::default() }))
         }
-        _ => content(event),
+        _ => content(call),
     };
     let (mut runtime, plugin) = connect(Generation::V0_8, slow);
     runtime.handshake().await;
@@ -345,8 +355,8 @@ async fn cancelled_calls() {
     }
     let ids: Vec<_> = plugin.log.events()[1..]
         .iter()
-        .map(|event| match event {
-            Event::Create { container, .. } => container.id.0.clone(),
+        .map(|call| match call {
+            Call::Admission(Admission::Create { container, .. }) => container.id.0.clone(),
             event => panic!("{event:?}"),
         })
         .collect();
@@ -356,9 +366,9 @@ async fn cancelled_calls() {
 /// Many more calls at once than may wait: all are answered, in order.
 #[tokio::test(start_paused = true)]
 async fn many_calls_at_once() {
-    let slow = |event: &Event| match event {
-        Event::Stop(_) => (Duration::from_millis(3), Ok(Decision::default())),
-        _ => content(event),
+    let slow = |call: &Call| match call {
+        Call::Event(Event::Stop(_)) => (Duration::from_millis(3), Ok(Decision::default())),
+        _ => content(call),
     };
     let (mut runtime, plugin) = connect(Generation::V0_8, slow);
     runtime.handshake().await;
@@ -371,7 +381,7 @@ async fn many_calls_at_once() {
         runtime.reply(stream).await.unwrap();
     }
     let expected: Vec<_> =
-        (0..300).map(|index| Event::Stop(ContainerId(index.to_string()))).collect();
+        (0..300).map(|index| Call::Event(Event::Stop(ContainerId(index.to_string())))).collect();
     assert_eq!(plugin.log.events()[1..], expected);
     assert!(plugin.log.in_time().into_iter().all(|in_time| in_time));
 }

@@ -3,7 +3,7 @@
 use crate::go::Message;
 use crate::owner::{at_once, connect, connect_through, content, shared};
 use crate::runtime::{Framing, Generation, PLUGIN, RUNTIME, container, frame, of, pod};
-use nri_cpu_manager::ledger::{ContainerId, Decision, Event};
+use nri_cpu_manager::ledger::{Admission, Call, ContainerId, Decision, Event};
 use proptest::prelude::*;
 use protobuf::Message as _;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use ttrpc::proto::{Code, Request};
 /// That each frame fits is asserted wherever frames are read; see `go`.
 #[tokio::test(start_paused = true)]
 async fn answers_of_every_size() {
-    let sized = |event: &Event| match event {
-        Event::Stop(ContainerId(size)) => {
+    let sized = |call: &Call| match call {
+        Call::Event(Event::Stop(ContainerId(size))) => {
             let id = "x".repeat(size.parse().unwrap());
             at_once(Decision { updates: vec![shared(&id, "0")], ..Decision::default() })
         }
-        _ => content(event),
+        _ => content(call),
     };
     let (mut runtime, _plugin) = connect(Generation::V0_8, sized);
     runtime.handshake().await;
@@ -46,12 +46,12 @@ async fn answers_of_every_size() {
 /// An answer that no reader takes becomes an error, and the connection lives.
 #[tokio::test(start_paused = true)]
 async fn answers_that_are_too_long() {
-    let long = |event: &Event| match event {
-        Event::Create { .. } => at_once(Decision {
+    let long = |call: &Call| match call {
+        Call::Admission(Admission::Create { .. }) => at_once(Decision {
             updates: vec![shared(&"x".repeat(4 << 20), "0")],
             ..Decision::default()
         }),
-        _ => content(event),
+        _ => content(call),
     };
     let (mut runtime, _plugin) = connect(Generation::V0_8, long);
     runtime.handshake().await;
@@ -64,12 +64,12 @@ async fn answers_that_are_too_long() {
 /// A runtime that does not read its answers for a while loses none.
 #[tokio::test(start_paused = true)]
 async fn answers_wait_for_their_reader() {
-    let long = |event: &Event| match event {
-        Event::Stop(_) => at_once(Decision {
+    let long = |call: &Call| match call {
+        Call::Event(Event::Stop(_)) => at_once(Decision {
             updates: vec![shared(&"x".repeat(100_000), "0")],
             ..Decision::default()
         }),
-        _ => content(event),
+        _ => content(call),
     };
     let (mut runtime, _plugin) = connect_through(4096, Generation::V0_8, long);
     runtime.handshake().await;
@@ -110,9 +110,9 @@ async fn several_calls_in_a_frame() {
 /// being read.
 #[tokio::test(start_paused = true)]
 async fn neither_connection_holds_up_the_other() {
-    let never = |event: &Event| match event {
-        Event::Stop(_) => (Duration::from_secs(86_400), Ok(Decision::default())),
-        _ => content(event),
+    let never = |call: &Call| match call {
+        Call::Event(Event::Stop(_)) => (Duration::from_secs(86_400), Ok(Decision::default())),
+        _ => content(call),
     };
     let (mut runtime, plugin) = connect(Generation::V0_12, never);
     runtime.handshake().await;
@@ -176,7 +176,7 @@ proptest! {
             for index in 0..ids.len() {
                 runtime.reply(1001 + 2 * index as u32).await.unwrap();
             }
-            let stopped: Vec<_> = ids.into_iter().map(|id| Event::Stop(ContainerId(id))).collect();
+            let stopped: Vec<_> = ids.into_iter().map(|id| Call::Event(Event::Stop(ContainerId(id)))).collect();
             assert_eq!(plugin.log.events()[1..], stopped);
         });
     }

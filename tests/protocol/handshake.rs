@@ -5,7 +5,7 @@ use crate::owner::{Told, at_once, connect, connect_through, content, shared};
 use crate::runtime::{ALL, Framing, Generation, container, pod};
 use nri_cpu_manager::edge::Session;
 use nri_cpu_manager::edge::nri::{Ended, SessionError, wire};
-use nri_cpu_manager::ledger::{Decision, Event};
+use nri_cpu_manager::ledger::{Admission, Call, Decision, Event};
 use std::time::Duration;
 use tokio::time::Instant;
 use ttrpc::proto::Code;
@@ -32,7 +32,7 @@ async fn every_generation() {
         let version = &known.runtime_version;
         assert!(matches!(&told[0], Told::Configure { session: Session(7), runtime, updater, .. }
             if runtime.contains(version) && *updater == (generation == Generation::V0_12)));
-        let [Event::Synchronize { pods, containers }] = &log.events()[..] else {
+        let [Call::Event(Event::Synchronize { pods, containers })] = &log.events()[..] else {
             panic!("{:?}", log.events())
         };
         assert_eq!(pods.iter().map(|pod| &*pod.uid.0).collect::<Vec<_>>(), ["a", "b"]);
@@ -67,12 +67,12 @@ async fn configured_before_registering() {
 /// NRI 0.6.1 lists a whole node in one message, also where that is far more than ttrpc's 4 MiB.
 #[tokio::test(start_paused = true)]
 async fn one_list_of_fifteen_megabytes() {
-    let update = |event: &Event| match event {
-        Event::Synchronize { containers, .. } => at_once(Decision {
+    let update = |call: &Call| match call {
+        Call::Event(Event::Synchronize { containers, .. }) => at_once(Decision {
             updates: vec![shared(&containers[0].id.0, "0-3")],
             ..Decision::default()
         }),
-        _ => content(event),
+        _ => content(call),
     };
     let (mut runtime, plugin) = connect(Generation::V0_6_1, update);
     runtime.registration().await;
@@ -87,19 +87,21 @@ async fn one_list_of_fifteen_megabytes() {
     let updates = runtime.synchronize(&[pod("a", 1000)], &containers, 10).await;
     assert_eq!(updates.len(), 1);
     assert_eq!((&*updates[0].container_id, updates[0].ignore_failure), ("c0", true));
-    let [Event::Synchronize { containers, .. }] = &plugin.log.events()[..] else { panic!() };
+    let [Call::Event(Event::Synchronize { containers, .. })] = &plugin.log.events()[..] else {
+        panic!()
+    };
     assert_eq!(containers.len(), 1000);
 }
 
 /// Parts are collected; pods and containers need not come together.
 #[tokio::test(start_paused = true)]
 async fn lists_in_parts() {
-    let update = |event: &Event| match event {
-        Event::Synchronize { containers, .. } => {
+    let update = |call: &Call| match call {
+        Call::Event(Event::Synchronize { containers, .. }) => {
             let all = containers.iter().map(|container| shared(&container.id.0, "0-3"));
             at_once(Decision { updates: all.collect(), ..Decision::default() })
         }
-        _ => content(event),
+        _ => content(call),
     };
     let (mut runtime, plugin) = connect(Generation::V0_8, update);
     runtime.registration().await;
@@ -115,7 +117,9 @@ async fn lists_in_parts() {
     assert!(updates.iter().all(|update| update.ignore_failure
         && update.linux.resources.cpu.cpus == "0-3"
         && update.linux.resources.cpu.mems.is_empty()));
-    let [Event::Synchronize { pods, containers }] = &plugin.log.events()[..] else { panic!() };
+    let [Call::Event(Event::Synchronize { pods, containers })] = &plugin.log.events()[..] else {
+        panic!()
+    };
     assert_eq!((pods.len(), containers.len()), (3, 20));
     assert!(containers.iter().all(|container| container.sandbox.0 == "sandbox-2"));
 }
@@ -135,7 +139,7 @@ async fn configure_begins_the_list_anew() {
     assert!(answer.more);
     runtime.configure().await;
     runtime.synchronize(&[pod("kept", 1000)], &[], 1).await;
-    let [Event::Synchronize { pods, .. }] = &plugin.log.events()[..] else { panic!() };
+    let [Call::Event(Event::Synchronize { pods, .. })] = &plugin.log.events()[..] else { panic!() };
     assert_eq!(pods.iter().map(|pod| &*pod.uid.0).collect::<Vec<_>>(), ["kept"]);
 }
 
@@ -271,9 +275,11 @@ async fn a_list_that_comes_after_hours() {
 /// A stop: answers under way go out, then the connection closes.
 #[tokio::test(start_paused = true)]
 async fn stops_after_the_answers_under_way() {
-    let slow = |event: &Event| match event {
-        Event::Create { .. } => (Duration::from_millis(500), Ok(Decision::default())),
-        _ => content(event),
+    let slow = |call: &Call| match call {
+        Call::Admission(Admission::Create { .. }) => {
+            (Duration::from_millis(500), Ok(Decision::default()))
+        }
+        _ => content(call),
     };
     let (mut runtime, plugin) = connect(Generation::V0_8, slow);
     runtime.handshake().await;

@@ -6,7 +6,7 @@ use crate::runtime::{Generation, PLUGIN, RUNTIME, container, frame, of, pod};
 use nri_cpu_manager::edge::nri::frame::FrameError;
 use nri_cpu_manager::edge::nri::mux::MuxError;
 use nri_cpu_manager::edge::nri::{Ended, SessionError};
-use nri_cpu_manager::ledger::{Decision, Event};
+use nri_cpu_manager::ledger::{Call, Decision, Event};
 use proptest::prelude::*;
 use protobuf::Message as _;
 use std::time::Duration;
@@ -155,9 +155,9 @@ async fn broken_answers() {
 /// Calls without end, none of which is ever answered: what waits is bounded.
 #[tokio::test]
 async fn floods() {
-    let never = |event: &Event| match event {
-        Event::Stop(_) => (Duration::from_secs(86_400), Ok(Decision::default())),
-        _ => content(event),
+    let never = |call: &Call| match call {
+        Call::Event(Event::Stop(_)) => (Duration::from_secs(86_400), Ok(Decision::default())),
+        _ => content(call),
     };
     for piece in [1 << 20, 1] {
         let (mut runtime, plugin) = connect(Generation::V0_8, never);

@@ -9,7 +9,7 @@ use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::daemon::{self, Owner, Paths};
 use nri_cpu_manager::edge::nri::{Identity, run_session, wire};
 use nri_cpu_manager::edge::{self, Message, Session};
-use nri_cpu_manager::ledger::{Claim, Event};
+use nri_cpu_manager::ledger::{Call, Claim};
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -53,7 +53,7 @@ impl Container {
 /// The plugin's part that outlives connections.
 struct Plugin {
     messages: edge::DaemonSender,
-    heard: Arc<Mutex<Vec<Event>>>,
+    heard: Arc<Mutex<Vec<Call>>>,
     served: JoinHandle<()>,
     session: JoinHandle<()>,
 }
@@ -298,7 +298,7 @@ impl Node {
     }
 
     /// The events that the ledger has heard since this was asked last.
-    pub(crate) fn heard(&self) -> Vec<Event> {
+    pub(crate) fn heard(&self) -> Vec<Call> {
         std::mem::take(&mut self.plugin.heard.lock().unwrap())
     }
 
@@ -354,14 +354,14 @@ fn launch(generation: Generation, paths: &Paths, config: &str) -> (Runtime<Duple
 }
 
 /// Passes messages on to the ledger's owner, and notes the events among them.
-fn overheard(owner: edge::DaemonSender) -> (edge::DaemonSender, Arc<Mutex<Vec<Event>>>) {
+fn overheard(owner: edge::DaemonSender) -> (edge::DaemonSender, Arc<Mutex<Vec<Call>>>) {
     let (messages, mut inbox) = mpsc::unbounded_channel();
     let heard = Arc::default();
-    let notes: Arc<Mutex<Vec<Event>>> = Arc::clone(&heard);
+    let notes: Arc<Mutex<Vec<Call>>> = Arc::clone(&heard);
     tokio::spawn(async move {
         while let Some(message) = inbox.recv().await {
-            if let Message::Event { event, .. } = &message {
-                notes.lock().unwrap().push(event.clone());
+            if let Message::Call { call, .. } = &message {
+                notes.lock().unwrap().push(call.clone());
             }
             // An owner that is gone drops the message, and with it the way to answer.
             let _ = owner.send(message);

@@ -3,7 +3,7 @@
 use crate::runtime::{Generation, Runtime};
 use nri_cpu_manager::edge::nri::{Ended, Identity, SessionError, run_session};
 use nri_cpu_manager::edge::{DaemonSender, Message, Refusal, Session, Subscriptions, Updater};
-use nri_cpu_manager::ledger::{Adjustment, ContainerId, Decision, Event, Update};
+use nri_cpu_manager::ledger::{Adjustment, Call, ContainerId, Decision, Update};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::DuplexStream;
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Told {
     Configure { session: Session, runtime: String, config: String, updater: bool },
-    Event { session: Session, event: Event, in_time: bool },
+    Call { session: Session, call: Call, in_time: bool },
     WentOn(Session),
     Disconnected(Session),
 }
@@ -33,9 +33,9 @@ impl Log {
     }
 
     /// The events only.
-    pub(crate) fn events(&self) -> Vec<Event> {
+    pub(crate) fn events(&self) -> Vec<Call> {
         let event = |told| match told {
-            Told::Event { event, .. } => Some(event),
+            Told::Call { call, .. } => Some(call),
             _ => None,
         };
         self.told().into_iter().filter_map(event).collect()
@@ -44,7 +44,7 @@ impl Log {
     /// Whether each event was answered in time.
     pub(crate) fn in_time(&self) -> Vec<bool> {
         let in_time = |told| match told {
-            Told::Event { in_time, .. } => Some(in_time),
+            Told::Call { in_time, .. } => Some(in_time),
             _ => None,
         };
         self.told().into_iter().filter_map(in_time).collect()
@@ -60,7 +60,7 @@ pub(crate) type Answer = (Duration, Result<Decision, Refusal>);
 
 /// Starts an owner that follows `script`.
 pub(crate) fn owner(
-    mut script: impl FnMut(&Event) -> Answer + Send + 'static,
+    mut script: impl FnMut(&Call) -> Answer + Send + 'static,
 ) -> (DaemonSender, Log) {
     let (owner, mut messages) = mpsc::unbounded_channel();
     let log = Log::default();
@@ -84,11 +84,11 @@ pub(crate) fn owner(
                     };
                     let _ = reply.send(answer);
                 }
-                Message::Event { session, event, reply } => {
-                    let (after, answer) = script(&event);
+                Message::Call { session, call, reply } => {
+                    let (after, answer) = script(&call);
                     tokio::time::sleep(after).await;
                     let in_time = reply.send(answer).is_ok();
-                    seen.push(Told::Event { session, event, in_time });
+                    seen.push(Told::Call { session, call, in_time });
                 }
                 Message::Validate { reply, .. } => drop(reply.send(Ok(()))),
                 Message::WentOn { session } => seen.push(Told::WentOn(session)),
@@ -100,7 +100,7 @@ pub(crate) fn owner(
 }
 
 /// Has nothing to say about anything.
-pub(crate) fn content(_: &Event) -> Answer {
+pub(crate) fn content(_: &Call) -> Answer {
     at_once(Decision::default())
 }
 
@@ -128,7 +128,7 @@ pub(crate) struct Plugin {
 pub(crate) fn connect_through(
     pipe: usize,
     generation: Generation,
-    script: impl FnMut(&Event) -> Answer + Send + 'static,
+    script: impl FnMut(&Call) -> Answer + Send + 'static,
 ) -> (Runtime<DuplexStream>, Plugin) {
     let (ours, theirs) = tokio::io::duplex(pipe);
     let (owner, log) = owner(script);
@@ -148,7 +148,7 @@ pub(crate) fn connect_through(
 /// The same through a pipe as wide as a socket.
 pub(crate) fn connect(
     generation: Generation,
-    script: impl FnMut(&Event) -> Answer + Send + 'static,
+    script: impl FnMut(&Call) -> Answer + Send + 'static,
 ) -> (Runtime<DuplexStream>, Plugin) {
     connect_through(200 << 10, generation, script)
 }

@@ -4,7 +4,7 @@ use crate::owner::{Answer, Log, Told, content, owner, shared};
 use crate::runtime::{Generation, Runtime, container, of, pod};
 use nri_cpu_manager::edge::Session;
 use nri_cpu_manager::edge::nri::{Endpoint, Identity, RunError, run};
-use nri_cpu_manager::ledger::{Decision, Event};
+use nri_cpu_manager::ledger::{Admission, Call, Decision, Event};
 use protobuf::Message as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ struct Daemon {
     ended: JoinHandle<Result<(), RunError>>,
 }
 
-fn daemon(endpoint: Endpoint, script: impl FnMut(&Event) -> Answer + Send + 'static) -> Daemon {
+fn daemon(endpoint: Endpoint, script: impl FnMut(&Call) -> Answer + Send + 'static) -> Daemon {
     let (owner, log) = owner(script);
     let (stop, stopped) = oneshot::channel();
     let ended =
@@ -75,8 +75,10 @@ async fn comes_back_to_a_new_socket() {
         .iter()
         .map(|told| match told {
             Told::Configure { session, .. } => (session.0, "configure"),
-            Told::Event { session, event: Event::Synchronize { .. }, .. } => (session.0, "sync"),
-            Told::Event { session, .. } => (session.0, "event"),
+            Told::Call { session, call: Call::Event(Event::Synchronize { .. }), .. } => {
+                (session.0, "sync")
+            }
+            Told::Call { session, .. } => (session.0, "event"),
             Told::WentOn(session) => (session.0, "on"),
             Told::Disconnected(session) => (session.0, "end"),
         })
@@ -112,12 +114,12 @@ async fn a_runtime_that_is_away_for_long() {
 /// connection.
 #[tokio::test]
 async fn decisions_die_with_their_connection() {
-    let slow = |event: &Event| match event {
-        Event::Create { .. } => {
+    let slow = |call: &Call| match call {
+        Call::Admission(Admission::Create { .. }) => {
             let updates = vec![shared("s", "0")];
             (Duration::from_millis(900), Ok(Decision { updates, ..Decision::default() }))
         }
-        _ => content(event),
+        _ => content(call),
     };
     let (_directory, path) = socket();
     let listener = listen(&path);

@@ -4,7 +4,7 @@ use crate::node::Node;
 use crate::owner::{connect, content};
 use crate::runtime::{ALL, Generation, container, cpu, pod};
 use nri_cpu_manager::edge::nri::wire;
-use nri_cpu_manager::ledger::{Decision, Event};
+use nri_cpu_manager::ledger::{Admission, Call, Decision};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -127,9 +127,11 @@ async fn an_answer_that_was_lost() {
 /// A late answer is no approval.
 #[tokio::test(start_paused = true)]
 async fn no_answer_is_no_approval() {
-    let slow = |event: &Event| match event {
-        Event::Create { .. } => (Duration::from_secs(5), Ok(Decision::default())),
-        _ => content(event),
+    let slow = |call: &Call| match call {
+        Call::Admission(Admission::Create { .. }) => {
+            (Duration::from_secs(5), Ok(Decision::default()))
+        }
+        _ => content(call),
     };
     let (mut runtime, _plugin) = connect(Generation::V0_10, slow);
     runtime.handshake().await;

@@ -4,7 +4,9 @@ use super::wishes::opts_out;
 use super::{Node, exclusive};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{Adjustment, Decision, Event, MilliCpu, Policy, Qos, Stance};
+use nri_cpu_manager::ledger::{
+    Adjustment, Admission, Decision, Event, MilliCpu, Policy, Qos, Stance,
+};
 
 impl Node {
     /// While the kubelet assigns, there are no updates. When it no longer does, no container with
@@ -34,7 +36,7 @@ impl Node {
             instance.running = true;
             let (pod, container) = (instance.pod.clone(), instance.container.clone());
             if let Some(decision) =
-                self.event(Event::Create { pod: pod.clone(), container: container.clone() })
+                self.event(Admission::Create { pod: pod.clone(), container: container.clone() })
             {
                 assert_eq!(decision, Decision::default(), "{} was not left alone", container.id);
                 self.replace(instance);

@@ -3,10 +3,39 @@
 use super::{Instance, Node, exclusive};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{Adjustment, Mechanism, Update};
+use nri_cpu_manager::ledger::{Adjustment, Channel, Event, Mechanism, Update};
 use std::collections::{BTreeMap, HashSet};
 
 impl Node {
+    /// What no answer carries: sent or written, until nothing waits.
+    pub(super) fn carry_out_pending(&mut self) {
+        for round in 0.. {
+            let channel =
+                if self.serial.is_multiple_of(2) { Channel::Runtime } else { Channel::Groups };
+            self.send(&channel);
+            self.follow_groups();
+            if !self.ledger.waits() {
+                break;
+            }
+            assert!(round < 4, "containers wait for ever");
+        }
+        self.send(&Channel::Runtime);
+    }
+
+    /// Sends what is due. Now and then some of it is lost first, and stays due.
+    fn send(&mut self, channel: &Channel) {
+        let mut due = self.ledger.due(channel);
+        if self.serial.is_multiple_of(3) {
+            let lost = due.updates.first().map(|update| update.container.clone());
+            due.hold_back(|id| Some(id) == lost.as_ref());
+            self.carry_out(&due.updates, None);
+            self.ledger.apply(Event::Sent(due));
+            due = self.ledger.due(channel);
+        }
+        self.carry_out(&due.updates, None);
+        self.ledger.apply(Event::Sent(due));
+    }
+
     /// Does what an answer says, one change after the other, `last` after all others. No container
     /// comes onto a CPU that another one has and that one of the two has for itself.
     pub(super) fn carry_out(&mut self, changes: &[Update], last: Option<&ContainerId>) {

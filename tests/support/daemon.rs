@@ -9,7 +9,9 @@ use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::daemon::{self, Owner, Paths};
 use nri_cpu_manager::edge::{Message, Refusal, Session};
-use nri_cpu_manager::ledger::{CgroupPath, Claim, Container, Decision, Event, Pod, Qos, Update};
+use nri_cpu_manager::ledger::{
+    Admission, Call, CgroupPath, Claim, Container, Decision, Pod, Qos, Update,
+};
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
 use tokio::sync::{mpsc, oneshot};
@@ -62,9 +64,10 @@ impl Daemon {
         Daemon { messages, paths, _dir: dir }
     }
 
-    pub(crate) async fn event(&self, event: Event) -> Result<Decision, Refusal> {
+    pub(crate) async fn event(&self, call: impl Into<Call>) -> Result<Decision, Refusal> {
         let (reply, answer) = oneshot::channel();
-        self.messages.send(Message::Event { session: Session(0), event, reply }).unwrap();
+        let call = call.into();
+        self.messages.send(Message::Call { session: Session(0), call, reply }).unwrap();
         answer.await.unwrap()
     }
 
@@ -82,7 +85,7 @@ impl Daemon {
         cpus: &str,
     ) -> Result<Option<String>, String> {
         let mut event = create(name, Qos::Guaranteed, milli);
-        if let Event::Create { container, .. } = &mut event {
+        if let Admission::Create { container, .. } = &mut event {
             container.cpus = Some(cpus.parse().unwrap());
         }
         let decision = self.event(event).await.map_err(|refusal| refusal.0)?;
@@ -117,7 +120,7 @@ pub(crate) fn in_group(
     (qos, milli): (Qos, u64),
     set: &str,
 ) -> (Pod, Container) {
-    let Event::Create { pod, mut container } = create(name, qos, milli) else { unreachable!() };
+    let Admission::Create { pod, mut container } = create(name, qos, milli) else { unreachable!() };
     container.cgroup = CgroupPath::new(&format!("/kubepods/{name}/c"));
     let group = daemon.paths.cgroup_root.join("kubepods").join(name).join("c");
     fs::create_dir_all(&group).unwrap();

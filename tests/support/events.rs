@@ -1,14 +1,14 @@
 //! What the tests of a daemon tell it, and where they run.
 
 use nri_cpu_manager::ledger::model::{ContainerId, PodUid, SandboxId};
-use nri_cpu_manager::ledger::{Container, CpuRequest, Event, MilliCpu, Pod, Qos};
+use nri_cpu_manager::ledger::{Admission, Container, CpuRequest, MilliCpu, Pod, Qos};
 
 /// A container of a pod of its own is created, with as many thousandths of a CPU for request and
 /// limit.
-pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Event {
+pub(crate) fn create(name: &str, qos: Qos, milli: u64) -> Admission {
     let sandbox = SandboxId(format!("sandbox-{name}"));
     let amount = Some(MilliCpu(milli));
-    Event::Create {
+    Admission::Create {
         pod: Pod {
             sandbox: sandbox.clone(),
             uid: PodUid(format!("uid-{name}")),

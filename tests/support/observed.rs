@@ -8,7 +8,7 @@ pub(crate) use events::{create, local};
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::daemon::{self, Owner, Paths};
 use nri_cpu_manager::edge::{Capabilities, Message, Refusal, Runtime, Session};
-use nri_cpu_manager::ledger::{Decision, Event, Qos};
+use nri_cpu_manager::ledger::{Call, Decision, Event, Qos};
 use nri_cpu_manager::serve::{Observer, questions};
 use nri_cpu_manager::topology::synthetic::Machine;
 use nri_cpu_manager::view::Status;
@@ -123,9 +123,10 @@ impl Observed {
         self.event(event).await.unwrap();
     }
 
-    pub(crate) async fn event(&self, event: Event) -> Result<Decision, Refusal> {
+    pub(crate) async fn event(&self, call: impl Into<Call>) -> Result<Decision, Refusal> {
         let (reply, answer) = oneshot::channel();
-        self.messages.send(Message::Event { session: Session(1), event, reply }).unwrap();
+        let call = call.into();
+        self.messages.send(Message::Call { session: Session(1), call, reply }).unwrap();
         answer.await.unwrap()
     }
 

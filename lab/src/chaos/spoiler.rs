@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use fastrand::Rng;
 use nri_cpu_manager::edge::nri::{self, Endpoint, Identity};
 use nri_cpu_manager::edge::{Message, Refusal, Subscriptions};
-use nri_cpu_manager::ledger::{Decision, Event};
+use nri_cpu_manager::ledger::{Admission, Call, Decision};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::storm::{NAMESPACE, Storm};
@@ -46,10 +46,12 @@ async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
             Message::Configure { reply, .. } => drop(reply.send(Ok(Subscriptions::default()))),
             Message::Validate { reply, .. } => drop(reply.send(Ok(()))),
             Message::WentOn { .. } | Message::Disconnected { .. } => {}
-            Message::Event { event, reply, .. } => {
-                let refuses = match &event {
+            Message::Call { call, reply, .. } => {
+                let refuses = match &call {
                     // Only workers' pods: not those of the storm itself, nor the plugin's.
-                    Event::Create { pod, container } if pod.namespace == NAMESPACE => {
+                    Call::Admission(Admission::Create { pod, container })
+                        if pod.namespace == NAMESPACE =>
+                    {
                         plan.refuses(&pod.name, &container.name)
                     }
                     _ => false,

@@ -8,7 +8,7 @@ use super::shape::Shape;
 use crate::step::Step;
 
 /// Logged after a change.
-const ONLINE_CHANGED: &str = "online CPUs are now";
+const ONLINE_CHANGED: &str = "hotplug: online CPUs have changed";
 
 fn last(cpus: CpuSet) -> Option<usize> {
     cpus.iter().last()

@@ -8,7 +8,7 @@ use super::shape::Shape;
 use crate::step::Step;
 
 /// Logged when another configuration is in force.
-const CHANGED: &str = "the configuration was changed; in force: ";
+const CHANGED: &str = "config: reloaded; in force: ";
 
 /// Seconds for all containers to follow a changed configuration.
 const FOLLOWED: u64 = 30;

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
-    self, ContainerId, CpuRequest, Decision, Event, Ledger, MilliCpu, PodUid, Qos, SandboxId,
+    self, Admission, Call, ContainerId, CpuRequest, Decision, Event, Ledger, MilliCpu, PodUid, Qos,
+    SandboxId,
 };
 
 use super::catalogue;
@@ -35,8 +36,8 @@ impl Rehearsal {
         node
     }
 
-    fn handle(&mut self, event: Event) -> Result<Decision, String> {
-        let decision = self.ledger.handle(event).map_err(|why| why.to_string())?;
+    fn handle(&mut self, call: impl Into<Call>) -> Result<Decision, String> {
+        let decision = self.ledger.handle(call).map_err(|why| why.to_string())?;
         for update in &decision.updates {
             self.cpus.insert(update.container.0.clone(), update.adjustment.cpus());
         }
@@ -109,7 +110,7 @@ impl Rehearsal {
         let id = ContainerId(pod.name.clone());
         let container = ledger::Container::new(id, reported.sandbox.clone(), &only.name, cpu);
         self.handle(Event::RunPod(reported.clone()))?;
-        let create = Event::Create { pod: reported.clone(), container: container.clone() };
+        let create = Admission::Create { pod: reported.clone(), container: container.clone() };
         let adjustment = self.handle(create)?.adjustment.unwrap();
         self.cpus.insert(pod.name.clone(), adjustment.cpus());
         self.handle(Event::Started { pod: reported, container }).map(|_| ())

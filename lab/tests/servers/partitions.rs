@@ -213,7 +213,7 @@ fn cgroups_replace_refused_partitions() -> Part {
         Step::Run(shared("web")),
         Step::Run(exclusive("db", 2)),
         Step::Run(exclusive("refused", 2)),
-        Step::WaitFor("no partition, groups keep others off its CPUs".into(), 1),
+        Step::WaitFor("no partition: groups keep others off its CPUs".into(), 1),
         read(container("db"), PARTITION),
         read(container("refused"), PARTITION),
         Step::View,

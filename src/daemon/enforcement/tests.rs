@@ -1,16 +1,14 @@
 //! What becomes of a container for which the kernel has no CPUs, with files like the kernel's.
 
-use super::super::delivery::Delivery;
-use super::super::persist::Checkpoint;
+use super::super::facts::Facts;
 use super::*;
 use crate::cpuset::CpuSet;
 use crate::ledger::{
-    Channel, Container, CpuRequest, MilliCpu, Pod, Qos, SandboxId, Settings, Update, Wanted,
+    Admission, Channel, Container, CpuRequest, Due, MilliCpu, Pod, Qos, SandboxId, Settings, Wanted,
 };
 use crate::partition::PartitionType;
 use crate::placement;
 use crate::topology::synthetic::Machine;
-use crate::view::history::Happened;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -19,8 +17,8 @@ use tempfile::TempDir;
 struct Node {
     root: TempDir,
     enforcement: Enforcement,
-    delivery: Delivery,
-    keeper: Keeper,
+    ledger: Ledger,
+    refused: Vec<String>,
 }
 
 fn write(root: &Path, group: &str, files: [(&str, &str); 4]) {
@@ -43,7 +41,6 @@ impl Node {
         }
         let hierarchy = Hierarchy::open(root.path()).unwrap();
         let enforcement = by(Mechanism::Partitions, Ok(hierarchy));
-        let delivery = Delivery::new(enforcement.writer());
         let machine = Machine { caches: 1, cores: 8, ..Machine::default() };
         let settings = Settings {
             policy: Policy::Static,
@@ -54,47 +51,57 @@ impl Node {
             ..Settings::default()
         };
         let topology = crate::topology::Topology::build(machine.facts().unwrap()).unwrap();
-        let checkpoint = Checkpoint::open(&root.path().join("state")).unwrap();
-        let mut keeper = Keeper::new(Ledger::new(topology, settings, Vec::new()), checkpoint);
-        keeper.note(Event::Mechanism(Mechanism::Partitions));
-        Node { root, enforcement, delivery, keeper }
+        let mut ledger = Ledger::new(topology, settings, Vec::new());
+        ledger.apply(Event::Mechanism(Mechanism::Partitions));
+        Node { root, enforcement, ledger, refused: Vec::new() }
     }
 
     /// Creates a container of two CPUs: what the ledger decides and the kernel says to that.
     async fn create(&mut self, id: &str) -> (Option<CpuSet>, Result<(), KernelRefusal>) {
-        let event = create(id);
-        let step = Step::of(&event);
-        let adjustment = self.keeper.ledger.handle(event).unwrap().adjustment;
-        let followed = self.follow(step).await;
+        let create = create(id);
+        self.ledger.admit(create.clone()).unwrap();
+        let created = ContainerId(id.to_owned());
+        let adjustment = self.ledger.adjustment(&created).map(|(adjustment, _)| adjustment);
+        let followed = self.follow(&create.into()).await;
+        self.ledger.apply(Event::Created(created, adjustment));
         (adjustment.map(|adjustment| adjustment.cpus()), followed)
     }
 
-    async fn follow(&mut self, step: Step) -> Result<(), KernelRefusal> {
-        self.enforcement.follow(step, &mut self.keeper).await
+    async fn follow(&mut self, call: &Call) -> Result<(), KernelRefusal> {
+        let refused = self.enforcement.follow(&Facts::of(call).step, &self.ledger).await?;
+        refused.into_iter().for_each(|refused| self.fall_back(refused));
+        Ok(())
     }
 
-    async fn hold_back(&mut self, changes: &mut Vec<Update>) {
-        self.delivery.hold_back(changes, &mut self.keeper).await;
+    fn fall_back(&mut self, refused: Refused) {
+        if let Some(event) = self.enforcement.fall_back(&refused) {
+            self.ledger.apply(event);
+            self.refused.push(refused.1.to_string());
+        }
     }
 
-    /// Gives a container two more CPUs; returns the updates that the runtime gets after the
-    /// kernel's answer.
+    /// The updates that the runtime gets after the kernel's answer.
+    async fn due(&mut self, channel: &Channel) -> Due {
+        let mut due = self.ledger.due(channel);
+        let early = self.enforcement.too_early(&due.updates, &self.ledger).await;
+        due.hold_back(|id| early.contains(id));
+        due
+    }
+
+    /// Gives a container two more CPUs; returns the updates that the runtime gets.
     async fn grow(&mut self, id: &str) -> Vec<String> {
-        let Event::Create { pod, container } = create(id) else { unreachable!() };
+        let Admission::Create { pod, container } = create(id) else { unreachable!() };
         let amount = Some(MilliCpu(4000));
         let cpu = CpuRequest { request: amount, limit: amount };
         let wanted = Wanted { cpu, ..Wanted::default() };
         let pod = Pod { budget: amount, ..pod };
-        self.keeper.ledger.handle(Event::UpdatePod(pod.clone())).unwrap();
-        let event = Event::Update { pod, container, wanted };
-        let step = Step::of(&event);
-        let mut changes = self.keeper.ledger.handle(event).unwrap().updates;
-        self.follow(step).await.unwrap();
-        self.hold_back(&mut changes).await;
-        changes
-            .iter()
-            .map(|change| format!("{} {}", change.container, change.adjustment.cpus()))
-            .collect()
+        self.ledger.apply(Event::UpdatePod(pod.clone()));
+        let update = Admission::Update { pod, container, wanted };
+        self.ledger.admit(update.clone()).unwrap();
+        self.follow(&update.into()).await.unwrap();
+        let due = self.due(&Channel::Update(ContainerId(id.to_owned()))).await;
+        let text = |update: &Update| format!("{} {}", update.container, update.adjustment.cpus());
+        due.updates.iter().map(text).collect()
     }
 }
 
@@ -103,10 +110,10 @@ fn by(mechanism: Mechanism, hierarchy: Result<Hierarchy, ProbeError>) -> Enforce
     Enforcement::new(means, hierarchy, PartitionType::Root, Memory::default())
 }
 
-fn create(id: &str) -> Event {
+fn create(id: &str) -> Admission {
     let sandbox = SandboxId("sandbox".to_owned());
     let amount = Some(MilliCpu(2000));
-    Event::Create {
+    Admission::Create {
         pod: Pod {
             sandbox: sandbox.clone(),
             uid: PodUid("pod".to_owned()),
@@ -143,7 +150,7 @@ async fn cpus_of_a_group_that_is_gone_are_not_taken_and_stay_its_own() {
     fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0-7\n").unwrap();
     let (second, followed) = node.create("second").await;
     assert_eq!((second, followed.unwrap()), (first, ()));
-    let placed = node.keeper.ledger.target(&ContainerId("second".to_owned())).unwrap();
+    let placed = node.ledger.target(&ContainerId("second".to_owned())).unwrap();
     assert_eq!(placed.enforced_by, Mechanism::Partitions);
 }
 
@@ -163,11 +170,9 @@ async fn cpus_of_somebody_elses_partition_are_not_waited_for() {
     fs::create_dir(node.root.path().join("kubepods/pod/cpuset.cpus.exclusive")).unwrap();
     let (_, followed) = node.create("first").await;
     followed.unwrap();
-    let past = node.keeper.past();
-    let told: Vec<&Happened> = past.troubles().map(|record| &record.happened).collect();
-    let [Happened::KernelRefused(why)] = &told[..] else { panic!("not refused by the kernel") };
+    let [why] = &node.refused[..] else { panic!("not refused by the kernel") };
     assert!(why.starts_with("cannot read ") && why.contains("cpuset.cpus.exclusive"), "{why}");
-    let placed = node.keeper.ledger.target(&ContainerId("first".to_owned())).unwrap();
+    let placed = node.ledger.target(&ContainerId("first".to_owned())).unwrap();
     assert_eq!(placed.enforced_by, Mechanism::Groups);
 }
 
@@ -188,26 +193,23 @@ async fn a_growth_waits_for_cpus_of_a_group_that_is_gone() {
     fs::write(&effective, "0,5-7\n").unwrap();
     let (told, id) = (node.grow("c").await, ContainerId("c".to_owned()));
     assert_eq!(told, [""; 0]);
-    let placed = node.keeper.ledger.target(&id).unwrap();
+    let placed = node.ledger.target(&id).unwrap();
     assert!(placed.is_partition() && placed.adjustment.cpus().to_string() == "1-4");
     let group = node.root.path().join("kubepods/pod/c");
     let text = |file: &str| fs::read_to_string(group.join(file)).unwrap();
     assert_eq!([text("cpuset.cpus"), text("cpuset.cpus.partition")], ["1-2\n", "root\n"]);
-    assert!(!node.delivery.set_cpus(placed.clone()).await);
+    assert!(!node.enforcement.set_cpus(placed.clone()).await);
     // It is not for ever that the kernel is waited for, but the runtime must not write them either.
     assert_eq!(node.enforcement.next_unsettled().as_ref(), Some(&id));
-    assert!(!node.enforcement.settle(&id, &mut node.keeper).await);
-    assert!(!node.keeper.ledger.target(&id).unwrap().is_partition());
-    let mut changes = node.keeper.deliver(Channel::Runtime);
-    assert_eq!(changes.len(), 1);
-    node.hold_back(&mut changes).await;
-    assert_eq!(changes, []);
+    let refused = node.enforcement.settle(&id, &node.ledger).await.unwrap_err();
+    node.fall_back(refused);
+    assert!(!node.ledger.target(&id).unwrap().is_partition());
+    assert_eq!(node.ledger.due(&Channel::Runtime).updates.len(), 1);
+    assert_eq!(node.due(&Channel::Runtime).await.updates, []);
     fs::write(&effective, "0,3-7\n").unwrap();
-    let mut changes = node.keeper.deliver(Channel::Runtime);
-    node.hold_back(&mut changes).await;
-    let told: Vec<String> =
-        changes.iter().map(|change| change.adjustment.cpus().to_string()).collect();
-    assert_eq!(told, ["1-4"]);
+    let due = node.due(&Channel::Runtime).await.updates;
+    let due: Vec<String> = due.iter().map(|update| update.adjustment.cpus().to_string()).collect();
+    assert_eq!(due, ["1-4"]);
 }
 
 /// CPUs that one container of a pod has left may not be written into the group of another one
@@ -219,21 +221,19 @@ async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
     fs::write(root.join("kubepods/cpuset.cpus.effective"), "0-7\n").unwrap();
     node.create("c").await.1.unwrap();
     let shared = |id: &str| {
-        let Event::Create { pod, container } = create(id) else { unreachable!() };
+        let Admission::Create { pod, container } = create(id) else { unreachable!() };
         let amount = Some(MilliCpu(500));
         let cpu = CpuRequest { request: amount, limit: amount };
-        Event::Create { pod, container: Container { name: id.to_owned(), cpu, ..container } }
+        Admission::Create { pod, container: Container { name: id.to_owned(), cpu, ..container } }
     };
-    let adjustment = node.keeper.ledger.handle(shared("s")).unwrap().adjustment;
+    let adjustment = node.ledger.handle(shared("s")).unwrap().adjustment;
     assert_eq!(adjustment.unwrap().cpus().to_string(), "0,3-7");
     let files =
         [("", "0,3-7"), (".exclusive", ""), (".effective", "0,3-7"), (".partition", "member")];
     write(&root, "kubepods/pod/s", files);
     // It came back without CPUs of its own, and has gone.
-    for event in [shared("c"), Event::Remove(ContainerId("c".to_owned()))] {
-        let updates = node.keeper.ledger.handle(event).unwrap().updates;
-        node.keeper.note(Event::Undelivered(updates.to_vec()));
-    }
+    node.ledger.admit(shared("c")).unwrap();
+    node.ledger.apply(Event::Remove(ContainerId("c".to_owned())));
     let kept = |group: &str, cpus: &str| {
         let files = [
             ("", ""),
@@ -253,17 +253,14 @@ async fn a_shared_container_waits_for_cpus_of_one_of_its_pod_that_is_gone() {
         let stat = format!("nr_descendants 1\nnr_dying_descendants {dying}\n");
         fs::write(root.join("kubepods/pod/cgroup.stat"), stat).unwrap();
         kept("kubepods/another", elsewhere);
-        node.keeper.note(Event::Drifted(vec![ContainerId("s".to_owned())]));
-        let mut changes = node.keeper.deliver(Channel::Runtime);
-        assert_eq!(changes.len(), 1);
-        node.hold_back(&mut changes).await;
+        node.ledger.apply(Event::Drifted(vec![ContainerId("s".to_owned())]));
+        assert_eq!(node.ledger.due(&Channel::Runtime).updates.len(), 1);
+        let sent = node.due(&Channel::Runtime).await.updates;
         let new = shared("new");
-        let step = Step::of(&new);
-        let others = node.keeper.ledger.handle(new).unwrap().updates;
-        let made = node.follow(step).await;
-        node.keeper.ledger.handle(Event::Remove(ContainerId("new".to_owned()))).unwrap();
-        tried.push((changes.len(), made.is_ok()));
-        node.keeper.note(Event::Undelivered([changes, others].concat().to_vec()));
+        node.ledger.admit(new.clone()).unwrap();
+        let made = node.follow(&new.into()).await;
+        node.ledger.apply(Event::Remove(ContainerId("new".to_owned())));
+        tried.push((sent.len(), made.is_ok()));
     }
     assert_eq!(tried, [(0, false), (1, true), (1, true), (0, false), (1, true)]);
 }
@@ -277,9 +274,9 @@ async fn partitions_of_an_earlier_life_end_when_others_are_kept_off() {
     let files = |cpus, state| {
         [("", cpus), (".exclusive", cpus), (".effective", cpus), (".partition", state)]
     };
-    let Event::Create { pod, container } = create("c") else { unreachable!() };
+    let Admission::Create { pod, container } = create("c") else { unreachable!() };
     let container = Container { partitioned: true, ..container };
-    let list = Event::Synchronize { pods: vec![pod], containers: vec![container] };
+    let list = Call::from(Event::Synchronize { pods: vec![pod], containers: vec![container] });
     let hierarchy = || Ok(Hierarchy::open(&root).unwrap());
     for (mechanism, ended) in
         [(Mechanism::Partitions, false), (Mechanism::Runtime, true), (Mechanism::Groups, true)]
@@ -291,12 +288,13 @@ async fn partitions_of_an_earlier_life_end_when_others_are_kept_off() {
             files.map(|file| fs::read_to_string(root.join("kubepods").join(file)).unwrap())
         };
         let mut enforcement = by(mechanism, hierarchy());
-        node.keeper.note(Event::Mechanism(mechanism));
+        node.ledger.apply(Event::Mechanism(mechanism));
         enforcement.note_left(&list);
         assert_eq!(text(), ["1-2\n", "root\n"], "{mechanism}");
-        match mechanism {
-            Mechanism::Runtime => enforcement.let_go(&node.keeper.ledger).await,
-            _ => drop(enforcement.bind(Scope::All, &mut node.keeper).await),
+        if mechanism == Mechanism::Runtime {
+            enforcement.let_go(&node.ledger).await;
+        } else {
+            enforcement.bind(Scope::All, &node.ledger).await;
         }
         let left = if ended { ["\n", "member\n"] } else { ["1-2\n", "root\n"] };
         assert_eq!(text(), left, "{mechanism}");
@@ -307,9 +305,9 @@ async fn partitions_of_an_earlier_life_end_when_others_are_kept_off() {
 #[tokio::test]
 async fn all_changes_of_an_answer_wait_together() {
     let mut node = Node::new();
-    let mut changes = Vec::new();
+    let mut updates = Vec::new();
     for index in 0..6 {
-        let Event::Create { mut pod, mut container } = create(&format!("c{index}")) else {
+        let Admission::Create { mut pod, mut container } = create(&format!("c{index}")) else {
             unreachable!()
         };
         let amount = Some(MilliCpu(1000));
@@ -319,40 +317,28 @@ async fn all_changes_of_an_answer_wait_together() {
         container.sandbox = pod.sandbox.clone();
         container.cpu = CpuRequest { request: amount, limit: amount };
         let id = container.id.clone();
-        let adjustment = node
-            .keeper
-            .ledger
-            .handle(Event::Create { pod, container })
-            .unwrap()
-            .adjustment
-            .unwrap();
-        changes.push(Update { container: id, adjustment });
+        let decision = node.ledger.handle(Admission::Create { pod, container }).unwrap();
+        updates.push(Update { container: id, adjustment: decision.adjustment.unwrap() });
     }
     fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0,7\n").unwrap();
     let start = std::time::Instant::now();
-    node.hold_back(&mut changes).await;
-    assert_eq!(changes, []);
+    assert_eq!(node.enforcement.too_early(&updates, &node.ledger).await.len(), 6);
     let waited = start.elapsed().as_millis();
     assert!(waited < 1500, "{waited} ms");
 }
 
-/// What the kernel refuses is counted, and goes along with the next answer; a group that is gone is
-/// no failure.
+/// What the kernel refuses is counted; a cgroup that is gone is no failure.
 #[tokio::test]
-async fn a_write_that_fails_is_counted_and_made_up_for() {
+async fn a_write_that_fails_is_counted() {
     let mut node = Node::new();
     fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0-7\n").unwrap();
     node.create("c").await.1.unwrap();
-    let Event::Create { pod, container } = create("c") else { unreachable!() };
-    node.keeper.ledger.handle(Event::Started { pod, container }).unwrap();
-    let id = ContainerId("c".to_owned());
-    node.keeper.note(Event::PartitionRefused(id.clone()));
+    let target = node.ledger.target(&ContainerId("c".to_owned())).unwrap();
     let cpus = node.root.path().join("kubepods/pod/c/cpuset.cpus");
     let mut tried = Vec::new();
     let mut write = async |node: &mut Node| {
-        node.keeper.note(Event::Drifted(vec![id.clone()]));
-        node.delivery.write_groups(&mut node.keeper).await;
-        tried.push((node.delivery.errors, node.keeper.deliver(Channel::Runtime).len()));
+        let written = node.enforcement.set_cpus(target.clone()).await;
+        tried.push((node.enforcement.errors, written));
     };
     write(&mut node).await;
     // A kernel would refuse the value: here a file that cannot be written.
@@ -362,8 +348,5 @@ async fn a_write_that_fails_is_counted_and_made_up_for() {
     fs::write(&cpus, "").unwrap();
     write(&mut node).await;
     assert_eq!(fs::read_to_string(&cpus).unwrap(), "1-2\n");
-    // Where no group can be written no write is tried, and none fails.
-    node.delivery = Delivery::new(None);
-    write(&mut node).await;
-    assert_eq!(tried, [(0, 1), (1, 1), (1, 1), (0, 1)]);
+    assert_eq!(tried, [(0, false), (1, false), (1, true)]);
 }

@@ -11,7 +11,7 @@ fn finding(name: &str, set: &str) -> Finding {
         container: "c".into(),
         id: ContainerId(name.into()),
     };
-    let placed = Target {
+    let target = Target {
         subject,
         cgroup: None,
         adjustment: Adjustment::shared(cpus).unwrap(),
@@ -21,7 +21,7 @@ fn finding(name: &str, set: &str) -> Finding {
         running: true,
         lifts_pod_quota: false,
     };
-    Finding { placed, drift: vec![Drift::Set(set.parse().unwrap())] }
+    Finding { target, drift: vec![Drift::Set(set.parse().unwrap())] }
 }
 
 fn changes(count: usize) -> Vec<Update> {
@@ -46,7 +46,7 @@ impl Watcher {
     /// Looks, and waits for the next look; how many drifts were confirmed.
     fn look(&mut self, found: Vec<Finding>) -> usize {
         let confirmed = self.suspects.note(found, &self.pace, self.now).len();
-        self.now = self.suspects.next_look(&self.pace, self.now);
+        self.now = self.suspects.next_check(&self.pace, self.now);
         confirmed
     }
 

@@ -7,7 +7,7 @@ use crate::edge::{
     BEFORE_START, Capabilities, DaemonSender, Message, Refusal, Runtime, Session, Subscriptions,
     Updater, VALIDATE,
 };
-use crate::ledger::{Container, ContainerId, Decision, Event, Pod, SandboxId};
+use crate::ledger::{Admission, Call, Container, ContainerId, Decision, Event, Pod, SandboxId};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -205,11 +205,11 @@ impl Service {
     fn create(&mut self, request: wire::ContainerRequest, deadline: Instant) -> Answer<Later> {
         let Some(container) = known(&request.container) else { return unnamed() };
         let id = ContainerId(container.id.clone());
-        let event = Event::Create {
+        let admission = Admission::Create {
             pod: incoming::pod(&request.pod, Some(container)),
             container: incoming::container(container, &request.pod),
         };
-        self.ask(event, Outcome::Create(id), deadline)
+        self.ask(admission, Outcome::Create(id), deadline)
     }
 
     /// A late approval is a refusal: the runtime asks only plugins that subscribed.
@@ -246,12 +246,12 @@ impl Service {
         deadline: Instant,
     ) -> Answer<Later> {
         let Some(container) = known(&request.container) else { return unnamed() };
-        let event = Event::Update {
+        let admission = Admission::Update {
             pod: incoming::pod(&request.pod, Some(container)),
             container: incoming::container(container, &request.pod),
             wanted: incoming::wanted(&request.linux_resources, container),
         };
-        self.ask(event, Outcome::Update, deadline)
+        self.ask(admission, Outcome::Update, deadline)
     }
 
     /// The pod of the event has the new budget.
@@ -334,11 +334,11 @@ impl Service {
         }
     }
 
-    /// Asks the ledger's owner. The event is in the queue when this returns, even if the answer
-    /// comes too late.
-    fn ask(&mut self, event: Event, outcome: Outcome, deadline: Instant) -> Answer<Later> {
+    /// Asks the ledger's owner. The call is in the queue when this returns, even if the answer comes
+    /// too late.
+    fn ask(&mut self, call: impl Into<Call>, outcome: Outcome, deadline: Instant) -> Answer<Later> {
         let (reply, answer) = oneshot::channel();
-        self.tell(Message::Event { session: self.session, event, reply });
+        self.tell(Message::Call { session: self.session, call: call.into(), reply });
         Answer::Later(Box::pin(async move {
             let problem = match timeout_at(deadline, answer).await {
                 Ok(Ok(Ok(decision))) => return outcome.encode(&decision),

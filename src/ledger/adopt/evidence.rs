@@ -6,7 +6,6 @@ use crate::ledger::model::{Container, PodUid};
 use crate::ledger::stance::{KubeletClaim, Named};
 use std::collections::HashMap;
 
-/// The evidence of one adoption.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence {
     ours: HashMap<(PodUid, String), Claim>,

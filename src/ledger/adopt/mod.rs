@@ -14,10 +14,11 @@ mod sources;
 use super::books::{Applied, Books, ContainerEntry, ContainerRef, Phase};
 use super::claim::Claim;
 use super::desired::mems_are_ours;
-use super::life::identify;
+use super::identity::identify;
 use super::model::{Container, ContainerId, CpuRequest, MilliCpu, Pod, PodUid, SandboxId};
 use super::node::Node;
 use super::note::{Subject, What};
+use super::resize::resize_unseen;
 use super::stance::KubeletClaim;
 use super::terms::Terms;
 use crate::cpuset::CpuSet;
@@ -67,10 +68,8 @@ fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], ev
         Some((set, entitled))
     });
     let evidence = evidence.with_sets(sets);
-    let sources: &[&[ClaimSource]] = match node.assigns() {
-        true => &[ClaimSource::SET, ClaimSource::NOTED],
-        false => &[ClaimSource::SET],
-    };
+    let sources: &[&[ClaimSource]] =
+        if node.assigns() { &[ClaimSource::SET, ClaimSource::NOTED] } else { &[ClaimSource::SET] };
     for sources in sources {
         for &source in *sources {
             let giving_way = giving_way(node, books, containers, &evidence, source);
@@ -92,7 +91,7 @@ fn settle(node: &Node, books: &mut Books, containers: &[(PodUid, Container)], ev
     if node.assigns() {
         for (uid, container) in containers {
             let lost = lost(books, uid, container, &evidence);
-            super::life::resize_unseen(node, books, uid, container);
+            resize_unseen(node, books, uid, container);
             repair(node, books, uid, container, lost);
         }
     }
@@ -173,7 +172,7 @@ pub(super) fn adopt_anew(
                 };
                 running.push((uid.clone(), container));
             }
-            (entry.claim, entry.isolated) = (None, false);
+            entry.unassign();
         }
     });
     running.sort_by(|(_, a), (_, b)| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
@@ -207,7 +206,6 @@ fn list_pods(
     pods.into_iter().map(|pod| (pod.sandbox.clone(), identify(node, books, pod))).collect()
 }
 
-/// Enters a running container without a claim.
 fn enter(node: &Node, books: &mut Books, uid: &PodUid, container: &Container, applied: Applied) {
     let Some(pod) = books.pod(uid) else { return };
     let terms = Terms::of_running(&node.settings, &pod.pod, container);
@@ -241,11 +239,11 @@ fn keep(node: &Node, books: &mut Books, claim: Claim) {
     let isolated = claim.isolated && node.with_idle(&claim.cpus, true).is_subset(&free);
     let known = books
         .container(&claim.pod_uid, &claim.container)
-        .map(|ContainerRef { entry, .. }| !entry.is_alive() && entry.claim.is_none());
+        .map(|ContainerRef { entry, .. }| !entry.is_alive() && entry.claim().is_none());
     match known {
         Some(true) => {
             books.change_container(&claim.pod_uid, &claim.container, |entry| {
-                (entry.claim, entry.isolated) = (Some(claim.cpus), isolated);
+                entry.assign(claim.cpus, isolated);
             });
         }
         Some(false) => return,

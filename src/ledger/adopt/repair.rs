@@ -21,7 +21,7 @@ pub(super) fn lost(
 ) -> Lost {
     let ContainerRef { entry, .. } = books.container(uid, &container.name)?;
     let ours = evidence.ours(uid, container).filter(|ours| ours.id == *entry.id())?;
-    (entry.claim.is_none() && container.cpus == Some(ours.cpus)).then_some(ours.cpus)
+    (entry.claim().is_none() && container.cpus == Some(ours.cpus)).then_some(ours.cpus)
 }
 
 /// Places such a container. It also notes one that had exclusive CPUs and is to have none any more.
@@ -63,7 +63,7 @@ pub(super) fn repair(
                     pod.affinity = pod.demand().map(|total| (total, chosen.hint));
                 }
                 if let Some(entry) = pod.container_mut(&container.name) {
-                    (entry.claim, entry.isolated) = (Some(to), wishes.isolates());
+                    entry.move_to(to, wishes.isolates());
                 }
             }
             let why = illegal(node, container.cpus, n);
@@ -88,7 +88,7 @@ fn due(node: &Node, found: ContainerRef<'_>, container: &Container) -> Option<(u
         BudgetFit::Reuse(_) => container.cpus.is_none(),
         BudgetFit::None => false,
     };
-    (found.entry.claim.is_none() && node.is_static() && fits).then_some((n, fit))
+    (found.entry.claim().is_none() && node.is_static() && fits).then_some((n, fit))
 }
 
 /// Why a container that asks for `n` exclusive CPUs cannot keep those that are set.

@@ -3,7 +3,7 @@
 use super::conflicts::in_the_way;
 use super::evidence::{Evidence, Noted};
 use crate::cpuset::CpuSet;
-use crate::ledger::books::{Books, ContainerRef};
+use crate::ledger::books::{Books, ContainerEntry, ContainerRef};
 use crate::ledger::model::{Container, PodUid};
 use crate::ledger::node::Node;
 use crate::ledger::note::{MoveReason, What};
@@ -105,7 +105,7 @@ fn fits_budget(found: ContainerRef<'_>, wanted: Option<usize>, evidence: &Eviden
     let Some(budget) = found.pod.budget_cpus() else { return true };
     let others = found.pod.containers().filter(|(name, _)| *name != found.name);
     let remembered = |name| evidence.of_name(found.uid, name).map(|claim| claim.cpus);
-    let held = others.filter_map(|(name, entry)| entry.claim.or_else(|| remembered(name)));
+    let held = others.filter_map(|(name, entry)| entry.claim().or_else(|| remembered(name)));
     held.map(|cpus| cpus.len()).sum::<usize>() + n <= budget
 }
 
@@ -119,7 +119,7 @@ pub(super) fn adopt(
     source: ClaimSource,
 ) {
     let found = books.container(uid, &container.name);
-    let Some(found) = found.filter(|found| found.entry.claim.is_none()) else { return };
+    let Some(found) = found.filter(|found| found.entry.claim().is_none()) else { return };
     let free = node.unclaimed(books);
     let claim = named(node, found, container, evidence, source);
     let Some(claim) = claim.filter(|cpus| !cpus.is_empty() && cpus.is_subset(&free)) else {
@@ -127,7 +127,7 @@ pub(super) fn adopt(
     };
     let subject = found.subject();
     books.change_container(uid, &container.name, |entry| {
-        entry.claim = Some(claim);
+        entry.assign(claim, entry.is_isolated());
         if entry.applied.cpus() == Some(claim) {
             entry.applied.set_exclusive(true);
         }
@@ -152,12 +152,15 @@ pub(super) fn isolate(
     evidence: &Evidence,
 ) {
     let Some(ContainerRef { entry, .. }) = books.container(uid, &container.name) else { return };
-    let Some(claim) = entry.claim.filter(|_| !entry.isolated) else { return };
+    let Some(claim) = entry.claim() else { return };
+    if entry.is_isolated() {
+        return;
+    }
     let online = node.topology.online();
     let decided = evidence.ours(uid, container).filter(|ours| ours.cpus & online == claim);
     let wanted = decided.map_or(entry.terms.wishes.isolates(), |ours| ours.isolated);
     let idle = || node.with_idle(&claim, true) - claim;
     if wanted && idle().is_subset(&node.unclaimed(books)) {
-        books.change_container(uid, &container.name, |entry| entry.isolated = true);
+        books.change_container(uid, &container.name, ContainerEntry::isolate);
     }
 }

@@ -12,9 +12,6 @@ pub(crate) struct Applied {
     cpus: Option<CpuSet>,
     exclusive: bool,
     certainty: Certainty,
-    /// The exclusive CPUs that it left with the last change. If that change failed, it still has
-    /// them.
-    left: Option<Box<CpuSet>>,
     mems: Mems,
     quota: CfsQuota,
 }
@@ -26,7 +23,6 @@ pub(crate) enum Certainty {
     Doubtful,
     /// The daemon has written them into the container's group; the runtime's record differs.
     Written,
-    /// The runtime has set them.
     Set,
 }
 
@@ -44,7 +40,6 @@ enum Mems {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CfsQuota {
     Unset,
-    /// The kubelet's.
     Set,
     /// Lifted for exclusive CPUs: an update must restore the limit when the container shares CPUs.
     Lifted,
@@ -68,13 +63,11 @@ impl Applied {
             cpus: None,
             exclusive: false,
             certainty: Certainty::Set,
-            left: None,
             mems: Mems::Unset,
             quota: CfsQuota::Unset,
         }
     }
 
-    /// Records what the runtime sets.
     pub(crate) fn record(&mut self, sent: &Adjustment) {
         self.set(sent, Certainty::Set);
         if let Some(mems) = sent.mems() {
@@ -92,19 +85,9 @@ impl Applied {
     }
 
     fn set(&mut self, now: &Adjustment, certainty: Certainty) {
-        let left = self.cpus.as_ref().filter(|before| self.exclusive && **before != now.cpus());
-        self.left = left.copied().map(Box::new);
-        (self.cpus, self.exclusive) = (Some(now.cpus()), now.is_exclusive());
+        self.cpus = Some(now.cpus());
+        self.exclusive = now.is_exclusive();
         self.certainty = certainty;
-    }
-
-    /// The last change was not made: what was set before may still be so.
-    pub(crate) fn undo(&mut self) {
-        self.invalidate();
-        if let (Some(now), Some(left)) = (&mut self.cpus, self.left.take()) {
-            *now |= *left;
-            self.exclusive = true;
-        }
     }
 
     /// What is set may differ from the record: an update is due, unless nothing was set.
@@ -123,7 +106,6 @@ impl Applied {
         self.quota = CfsQuota::Set;
     }
 
-    /// The quota was lifted earlier.
     pub(crate) fn has_lifted(&mut self) {
         self.quota = CfsQuota::Lifted;
     }

@@ -1,8 +1,6 @@
 //! The books' invariants, for tests and debug builds.
 
-use super::counted::Counted;
-use super::pod::PodEntry;
-use super::sums::Sums;
+use super::sums::{CountedPod, Sums};
 use super::{Books, ContainerRef};
 
 impl Books {
@@ -12,8 +10,8 @@ impl Books {
     /// What they are and what they should be.
     pub(in crate::ledger) fn check(&self) -> Result<(), String> {
         let mut anew = Sums::default();
-        for pod in self.pods.values() {
-            anew.recount(&mut PodEntry { counted: Counted::default(), ..pod.clone() });
+        for (_, pod) in self.pods() {
+            anew.recount(&mut CountedPod::new(pod.clone()));
         }
         if anew != self.sums {
             return Err(format!("the sums are {:?}, of the pods {anew:?}", self.sums));
@@ -28,9 +26,9 @@ impl Books {
             }
         }
         let known = self.containers().count();
-        match self.ids.len() == known {
-            true => Ok(()),
-            false => Err(format!("{} ids of {known} containers", self.ids.len())),
+        if self.ids.len() != known {
+            return Err(format!("{} ids of {known} containers", self.ids.len()));
         }
+        Ok(())
     }
 }

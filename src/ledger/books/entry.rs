@@ -4,7 +4,9 @@ use super::applied::Applied;
 use crate::cpuset::CpuSet;
 use crate::ledger::cgroup::CgroupPath;
 use crate::ledger::claim::Claim;
-use crate::ledger::model::{Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Qos};
+use crate::ledger::model::{
+    Container, ContainerId, ContainerKind, CpuRequest, MilliCpu, Qos, SandboxId,
+};
 use crate::ledger::policy::Mechanism;
 use crate::ledger::terms::Terms;
 use crate::ledger::wish::Cpus;
@@ -22,18 +24,20 @@ pub(crate) struct ContainerEntry {
     pub(crate) inherited: bool,
     pub(crate) kind: ContainerKind,
     pub(crate) cpu: CpuRequest,
-    /// Its exclusive CPUs, for the life of its pod.
-    pub(crate) claim: Option<CpuSet>,
-    /// Whether their SMT siblings stay idle.
-    pub(crate) isolated: bool,
+    holding: Option<Holding>,
+    /// Whether it has fewer CPUs than it asks for since some went offline.
+    pub(crate) lost: bool,
+    loan: Loan,
     pub(crate) terms: Terms,
     pub(crate) phase: Phase,
+    /// Whether the runtime has the answer to its creation, or shows otherwise that it exists. A
+    /// container cannot be updated before.
+    pub(crate) answered: bool,
     /// Whether it was updated before its process ran: the update may have changed only the
     /// runtime's own record.
     pub(crate) updated_early: bool,
     /// Whether an earlier instance has ended: after this one's end the next may come soon.
     pub(crate) restarted: bool,
-    pub(crate) loan: Loan,
     /// Whether the runtime has removed its last instance, or could not create it. A new one may
     /// come as long as its pod lives.
     pub(crate) removed: bool,
@@ -47,16 +51,20 @@ pub(crate) struct ContainerEntry {
     pub(crate) created_at: Option<i64>,
     pub(crate) enforced_by: Mechanism,
     pub(crate) cgroup: Option<CgroupPath>,
-    /// Whether it has fewer CPUs than it asks for since some went offline.
-    pub(crate) lost: bool,
 }
 
-/// The phase of a container's life.
+/// Exclusive CPUs, at least one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Holding {
+    cpus: CpuSet,
+    /// Whether their SMT siblings stay idle.
+    isolated: bool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// It has been created, and its process may not run yet.
     Created,
-    /// Its process runs.
     Running,
     /// Its process has ended; its CPUs are kept until its pod ends.
     Ended,
@@ -80,16 +88,92 @@ impl Phase {
 /// chance (see [`PodEntry::end`](super::pod::PodEntry::end)), and otherwise if the container has
 /// not come back after a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Loan {
+enum Loan {
     #[default]
     Awaited,
-    /// It had not come back at the last lull.
+    /// It had not come back at the end of the last quiet period.
     Overdue,
     /// The shared pool has them.
     Lent,
 }
 
+/// How a container's exclusive CPUs change: in no other way.
 impl ContainerEntry {
+    /// It gets exclusive CPUs; `isolated`: their SMT siblings stay idle. No CPUs are none.
+    pub(crate) fn assign(&mut self, cpus: CpuSet, isolated: bool) {
+        self.holding = if cpus.is_empty() { None } else { Some(Holding { cpus, isolated }) };
+    }
+
+    /// It gets as many others as it asks for.
+    pub(crate) fn move_to(&mut self, cpus: CpuSet, isolated: bool) {
+        self.assign(cpus, isolated);
+        self.lost = false;
+    }
+
+    /// It comes back to what the instance before it had.
+    pub(crate) fn inherit(&mut self, before: &ContainerEntry) {
+        self.holding = before.holding;
+    }
+
+    /// Some of its CPUs may have gone offline.
+    pub(crate) fn lose(&mut self, online: CpuSet) {
+        if let Some(Holding { cpus, isolated }) = self.holding
+            && !cpus.is_subset(&online)
+        {
+            self.assign(cpus & online, isolated);
+            self.lost = true;
+        }
+    }
+
+    /// Another container of its pod gets some of its CPUs.
+    pub(crate) fn hand_over(&mut self, to_other: CpuSet) {
+        if let Some(Holding { cpus, isolated }) = self.holding {
+            self.assign(cpus - to_other, isolated);
+        }
+    }
+
+    /// The SMT siblings of its CPUs stay idle from now on.
+    pub(crate) fn isolate(&mut self) {
+        if let Some(holding) = &mut self.holding {
+            holding.isolated = true;
+        }
+    }
+
+    /// It has no exclusive CPUs any more. Returns those that it had.
+    pub(crate) fn release(&mut self) -> Option<CpuSet> {
+        self.inherited = false;
+        self.lost = false;
+        self.unassign()
+    }
+
+    /// Its exclusive CPUs are about to be found anew. Returns those that it had.
+    pub(crate) fn unassign(&mut self) -> Option<CpuSet> {
+        self.holding.take().map(|held| held.cpus)
+    }
+
+    pub(super) fn end(&mut self) {
+        if self.is_alive() {
+            self.phase = Phase::Ended;
+            self.loan = Loan::Awaited;
+        }
+    }
+
+    /// The shared pool uses its CPUs until it is back.
+    pub(super) fn lend(&mut self) {
+        self.loan = Loan::Lent;
+    }
+
+    /// A quiet period has ended: after two of them without the container its CPUs are lent.
+    pub(super) fn stay_away(&mut self) {
+        self.loan = match self.loan {
+            Loan::Awaited => Loan::Overdue,
+            Loan::Overdue | Loan::Lent => Loan::Lent,
+        };
+    }
+}
+
+impl ContainerEntry {
+    /// A container that exists, or will once the answer to its creation is there (`answered`).
     pub(crate) fn new(
         container: &Container,
         phase: Phase,
@@ -103,13 +187,14 @@ impl ContainerEntry {
             inherited: false,
             kind: container.kind,
             cpu: container.cpu,
-            claim: None,
-            isolated: false,
+            holding: None,
+            lost: false,
+            loan: Loan::default(),
             terms,
             phase,
+            answered: phase != Phase::Created,
             updated_early: false,
             restarted: false,
-            loan: Loan::default(),
             removed: false,
             unlisted: false,
             applied,
@@ -117,36 +202,25 @@ impl ContainerEntry {
             created_at: container.created_at,
             enforced_by,
             cgroup: container.cgroup.clone(),
-            lost: false,
         }
     }
 
+    /// A container of which only the claim is known.
     pub(crate) fn ended(claim: &Claim, isolated: bool) -> ContainerEntry {
-        ContainerEntry {
-            id: claim.id.clone(),
-            before: None,
-            inherited: false,
-            kind: ContainerKind::Unknown,
-            cpu: claim.cpu,
-            claim: Some(claim.cpus),
-            isolated,
-            terms: Terms::default(),
-            phase: Phase::Ended,
-            updated_early: false,
-            restarted: false,
-            loan: Loan::default(),
-            removed: false,
-            unlisted: true,
-            applied: Applied::nothing(),
-            waits: false,
-            created_at: None,
-            enforced_by: Mechanism::Runtime,
-            cgroup: None,
-            lost: false,
-        }
+        let container = Container::new(
+            claim.id.clone(),
+            SandboxId(String::new()),
+            claim.container.clone(),
+            claim.cpu,
+        );
+        let (runtime, terms) = (Mechanism::Runtime, Terms::default());
+        let mut entry =
+            ContainerEntry::new(&container, Phase::Ended, runtime, terms, Applied::nothing());
+        entry.unlisted = true;
+        entry.assign(claim.cpus, isolated);
+        entry
     }
 
-    /// Records the previous instance of its name.
     pub(crate) fn follow(&mut self, before: Option<&ContainerEntry>) {
         self.before = before.map(|before| before.id.clone());
         self.restarted = before.is_some_and(|before| !before.is_alive() || before.restarted);
@@ -154,6 +228,20 @@ impl ContainerEntry {
 
     pub(crate) fn id(&self) -> &ContainerId {
         &self.id
+    }
+
+    pub(crate) fn claim(&self) -> Option<CpuSet> {
+        self.holding.map(|held| held.cpus)
+    }
+
+    /// Whether the SMT siblings of its exclusive CPUs stay idle.
+    pub(crate) fn is_isolated(&self) -> bool {
+        self.holding.is_some_and(|held| held.isolated)
+    }
+
+    /// Whether the runtime can update it.
+    pub(crate) fn is_updatable(&self) -> bool {
+        self.is_alive() && self.answered
     }
 
     /// Whether its process runs, or may soon.
@@ -165,7 +253,7 @@ impl ContainerEntry {
     /// it has ended or asks for more than shares can show.
     pub(crate) fn counts(&self) -> Option<MilliCpu> {
         let whole = |claim: CpuSet| MilliCpu(claim.len() as u64 * 1000);
-        self.cpu.amount().or_else(|| self.claim.map(whole))
+        self.cpu.amount().or_else(|| self.claim().map(whole))
     }
 
     /// How many exclusive CPUs it asks for; `None` if none.
@@ -176,7 +264,7 @@ impl ContainerEntry {
     /// How many it asks for with this request. For one that has some the request alone decides,
     /// whatever its pod wishes for by now.
     pub(crate) fn asks_with(&self, qos: Qos, cpu: &CpuRequest) -> Option<usize> {
-        let by_claim = self.claim.map(|_| Cpus::Exclusive);
+        let by_claim = self.claim().map(|_| Cpus::Exclusive);
         Terms { cpus: self.terms.cpus.or(by_claim), ..self.terms }.exclusive_cpus(qos, cpu)
     }
 
@@ -186,8 +274,8 @@ impl ContainerEntry {
     /// it goes on without.
     pub(crate) fn wishes(&self) -> Wishes {
         let smt = match self.terms.wishes.smt {
-            _ if self.isolated => Some(Smt::Isolate),
-            Some(Smt::Isolate) if self.claim.is_some() => None,
+            _ if self.is_isolated() => Some(Smt::Isolate),
+            Some(Smt::Isolate) if self.claim().is_some() => None,
             smt => smt,
         };
         Wishes { smt, ..self.terms.wishes }
@@ -200,10 +288,11 @@ impl ContainerEntry {
 
     /// Whether an update is due, wherever shared containers run.
     pub(super) fn is_unsettled(&self) -> bool {
-        let differs = || match &self.claim {
-            Some(claim) => self.applied.differs_from_claim(claim),
-            None => self.applied.differs_from_shared(self.cpu.limit),
-        };
-        self.is_alive() && (self.waits || differs())
+        self.is_updatable()
+            && (self.waits
+                || match &self.holding {
+                    Some(held) => self.applied.differs_from_claim(&held.cpus),
+                    None => self.applied.differs_from_shared(self.cpu.limit),
+                })
     }
 }

@@ -4,7 +4,6 @@ use crate::cpuset::CpuSet;
 use crate::ledger::note::{MoveReason, Note, Subject, What};
 use std::collections::BTreeMap;
 
-/// Notes, and how many containers were moved.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Journal {
     notes: Vec<Note>,

@@ -4,39 +4,33 @@
 //! All changes of a pod go through a [`PodMut`], which counts the pod anew when it is dropped.
 
 mod applied;
-mod changing;
 mod check;
-mod counted;
 mod entry;
 mod journal;
 mod pod;
 mod sums;
 
 pub(super) use applied::{Applied, Certainty};
-pub(super) use changing::Basis;
-pub(super) use counted::Held;
 pub(super) use entry::ContainerEntry;
 pub use entry::Phase;
 pub(super) use journal::Journal;
 pub(super) use pod::{BudgetFit, PodEntry};
+pub(super) use sums::{Basis, Held, PodMut};
 
-use super::adjustment::Update;
 use super::claim::Claim;
 use super::model::{Container, ContainerId, Pod, PodUid, SandboxId};
 use super::note::{Subject, What};
 use crate::placement::{Rejection, Request};
-use changing::PodMut;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use sums::Sums;
+use sums::{CountedPod, Sums};
 
 /// Why a container shares CPUs that has inherited its amount.
 pub(super) const INHERITED: &str = "it and another container each ask for all CPUs of their pod, so these are resources of the pod's own";
 
-/// All that the ledger knows of pods and containers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Books {
-    pods: BTreeMap<PodUid, PodEntry>,
+    pods: BTreeMap<PodUid, CountedPod>,
     sandboxes: BTreeMap<SandboxId, PodUid>,
     /// The container of a present instance. Ids of replaced instances are not here: a late event
     /// for one must not change its successor.
@@ -51,7 +45,6 @@ pub(super) struct Books {
     pub(super) journal: Journal,
 }
 
-/// A container in the books, and its pod.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ContainerRef<'a> {
     pub(super) uid: &'a PodUid,
@@ -71,25 +64,23 @@ impl ContainerRef<'_> {
     }
 }
 
-/// Reading.
 impl Books {
     pub(super) fn pod(&self, uid: &PodUid) -> Option<&PodEntry> {
-        self.pods.get(uid)
+        Some(&self.pods.get(uid)?.pod)
     }
 
-    pub(super) fn pods(&self) -> impl ExactSizeIterator<Item = (&PodUid, &PodEntry)> {
-        self.pods.iter()
+    pub(super) fn pods(&self) -> impl ExactSizeIterator<Item = (&PodUid, &PodEntry)> + Clone {
+        self.pods.iter().map(|(uid, counted)| (uid, &counted.pod))
     }
 
     /// All containers, in order of pod uid and container name.
-    pub(super) fn containers(&self) -> impl Iterator<Item = ContainerRef<'_>> {
-        self.pods.iter().flat_map(|(uid, pod)| {
-            pod.containers.iter().map(move |(name, entry)| ContainerRef { uid, pod, name, entry })
-        })
+    pub(super) fn containers(&self) -> impl Iterator<Item = ContainerRef<'_>> + Clone {
+        self.pods().flat_map(containers_of)
     }
 
     pub(super) fn container(&self, uid: &PodUid, name: &str) -> Option<ContainerRef<'_>> {
         let (uid, pod) = self.pods.get_key_value(uid)?;
+        let pod = &pod.pod;
         let (name, entry) = pod.containers.get_key_value(name)?;
         Some(ContainerRef { uid, pod, name, entry })
     }
@@ -109,8 +100,7 @@ impl Books {
 
     /// All claims, in order of pod uid and container name; last those that are remembered.
     pub(super) fn claims(&self) -> impl Iterator<Item = Claim> {
-        let held = self.pods.values().filter(|pod| pod.has_exclusive());
-        held.flat_map(PodEntry::claims).chain(self.remembered.iter().cloned())
+        self.pods().flat_map(|(_, pod)| pod.claims()).chain(self.remembered.iter().cloned())
     }
 
     /// Changes whenever [`Books::claims`] does.
@@ -124,45 +114,58 @@ impl Books {
 
     /// How many CPUs all pods but this one keep free for themselves, see [`PodEntry::promise`].
     pub(super) fn promised_beside(&self, pod: &PodEntry) -> usize {
-        let own = pod.counted.promise;
-        usize::try_from(self.sums.promised - own as u128).unwrap_or(usize::MAX)
+        self.sums.promised_beside(pod)
     }
 
     /// Pods with exclusive CPUs and without an instance of any container.
     pub(super) fn deserted(&self) -> impl Iterator<Item = &PodEntry> {
-        self.sums.deserted.iter().filter_map(|uid| self.pods.get(uid))
+        self.sums.deserted.iter().filter_map(|uid| self.pod(uid))
     }
 
     pub(super) fn isolated(&self) -> impl Iterator<Item = &ContainerEntry> {
-        let pods = self.sums.isolating.iter().filter_map(|uid| self.pods.get(uid));
-        pods.flat_map(|pod| pod.containers.values().filter(|entry| entry.isolated))
+        let pods = self.sums.isolating.iter().filter_map(|uid| self.pod(uid));
+        pods.flat_map(|pod| pod.containers.values().filter(|entry| entry.is_isolated()))
     }
 
     /// Whether updates may be due, if `basis` is what decides where shared containers run.
     pub(super) fn owes(&self, basis: &Basis) -> bool {
-        self.sums.unsettled > 0 || self.delivered.as_ref() != Some(basis)
+        !self.sums.unsettled.is_empty() || self.delivered.as_ref() != Some(basis)
+    }
+
+    /// The containers whose updates may be due, if `basis` is what decides where shared ones run.
+    pub(super) fn owed(&self, basis: &Basis) -> impl Iterator<Item = ContainerRef<'_>> + Clone {
+        let all = self.delivered.as_ref() != Some(basis);
+        let every = all.then(|| self.containers()).into_iter().flatten();
+        let some = if all { None } else { Some(self.unsettled()) };
+        every.chain(some.into_iter().flatten())
+    }
+
+    /// The containers of pods with updates that are due wherever shared ones run.
+    fn unsettled(&self) -> impl Iterator<Item = ContainerRef<'_>> + Clone {
+        let pods = self.sums.unsettled.iter().filter_map(|uid| Some((uid, self.pod(uid)?)));
+        pods.flat_map(containers_of)
     }
 
     /// Whether containers wait for CPUs that others are about to leave.
     pub(super) fn waits(&self) -> bool {
-        self.sums.unsettled > 0
-            && self
-                .pods
-                .values()
-                .any(|pod| pod.containers.values().any(|entry| entry.waits && entry.is_alive()))
+        self.unsettled().any(|found| found.entry.waits && found.entry.is_alive())
     }
 }
 
-/// Changing.
+fn containers_of<'a>(
+    (uid, pod): (&'a PodUid, &'a PodEntry),
+) -> impl Iterator<Item = ContainerRef<'a>> + Clone {
+    pod.containers.iter().map(move |(name, entry)| ContainerRef { uid, pod, name, entry })
+}
+
 impl Books {
     pub(super) fn new(remembered: Vec<Claim>) -> Books {
         Books { remembered, ..Books::default() }
     }
 
     pub(super) fn change(&mut self, uid: &PodUid) -> Option<PodMut<'_>> {
-        let pod = self.pods.get_mut(uid)?;
-        let (sums, revision, delivered) = (&mut self.sums, &mut self.revision, &mut self.delivered);
-        Some(PodMut { entry: pod, sums, revision, delivered })
+        let Books { pods, sums, revision, delivered, .. } = self;
+        Some(PodMut { counted: pods.get_mut(uid)?, sums, revision, delivered })
     }
 
     pub(super) fn change_container<T>(
@@ -182,14 +185,14 @@ impl Books {
     ) -> Option<T> {
         let Books { pods, ids, sums, revision, delivered, .. } = self;
         let (uid, name) = ids.get(id)?;
-        let mut pod = PodMut { entry: pods.get_mut(uid)?, sums, revision, delivered };
+        let mut pod = PodMut { counted: pods.get_mut(uid)?, sums, revision, delivered };
         pod.containers.get_mut(name).map(change)
     }
 
     pub(super) fn change_all(&mut self, mut change: impl FnMut(&PodUid, &mut PodEntry)) {
         let Books { pods, sums, revision, delivered, .. } = self;
-        for (uid, pod) in pods {
-            change(uid, &mut PodMut { entry: pod, sums, revision, delivered });
+        for (uid, counted) in pods {
+            change(uid, &mut PodMut { counted, sums, revision, delivered });
         }
     }
 
@@ -197,27 +200,28 @@ impl Books {
     pub(super) fn enter_pod(&mut self, pod: Pod) -> PodUid {
         let uid = pod.uid.clone();
         let Books { pods, sandboxes, sums, revision, delivered, .. } = self;
-        let entry = match pods.entry(uid.clone()) {
+        let counted = match pods.entry(uid.clone()) {
             Entry::Vacant(place) => {
                 let sandbox = pod.sandbox.clone();
                 if !sandbox.0.is_empty() {
                     sandboxes.insert(sandbox, uid.clone());
                 }
-                place.insert(PodEntry::new(pod))
+                place.insert(CountedPod::new(PodEntry::new(pod)))
             }
             Entry::Occupied(known) => {
-                let known = known.into_mut();
+                let counted = known.into_mut();
+                let known = &mut counted.pod;
                 if !pod.sandbox.0.is_empty() && known.pod.sandbox != pod.sandbox {
                     sandboxes.remove(&known.pod.sandbox);
                     sandboxes.insert(pod.sandbox.clone(), uid.clone());
                 }
                 // A claim has the pod's names.
                 *revision += u64::from(known.refresh(pod) && known.has_exclusive());
-                known
+                counted
             }
         };
         // Counts it.
-        drop(PodMut { entry, sums, revision, delivered });
+        drop(PodMut { counted, sums, revision, delivered });
         uid
     }
 
@@ -276,16 +280,16 @@ impl Books {
     }
 
     fn take_pod(&mut self, uid: &PodUid) -> Option<PodEntry> {
-        let mut pod = self.pods.remove(uid)?;
-        let had = self.sums.discount(&mut pod);
+        let counted = self.pods.remove(uid)?;
+        let had = self.sums.discount(&counted);
         self.revision += u64::from(had);
-        Some(pod)
+        Some(counted.pod)
     }
 
     /// Notes the exclusive CPUs of a container that is about to be removed as free again.
     pub(super) fn note_released(&mut self, uid: &PodUid, name: &str) {
         let Some(found) = self.container(uid, name) else { return };
-        if let Some(cpus) = found.entry.claim {
+        if let Some(cpus) = found.entry.claim() {
             let subject = found.subject();
             self.journal.note(false, subject, What::Released(cpus));
         }
@@ -322,13 +326,14 @@ impl Books {
             // Its sandbox was made anew. A container of both is the same one, and the later events
             // had the uid.
             for (name, entry) in renamed.containers {
-                match known.containers.contains_key(&name) {
-                    true => gone.push(entry.id),
-                    false => drop(known.containers.insert(name, entry)),
+                if known.containers.contains_key(&name) {
+                    gone.push(entry.id);
+                } else {
+                    known.containers.insert(name, entry);
                 }
             }
         } else {
-            self.pods.insert(to.clone(), renamed);
+            self.pods.insert(to.clone(), CountedPod::new(renamed));
         }
         gone.iter().for_each(|id| drop(self.ids.remove(id)));
         // Counts it.
@@ -337,17 +342,6 @@ impl Books {
         });
         for (id, name) in ids {
             self.ids.insert(id, (to.clone(), name));
-        }
-    }
-
-    /// The runtime has not made these updates: they are due again.
-    pub(super) fn undo(&mut self, updates: &[Update]) {
-        for Update { container, adjustment } in updates {
-            self.change_found(container, |entry| {
-                if entry.applied.cpus() == Some(adjustment.cpus()) {
-                    entry.applied.undo();
-                }
-            });
         }
     }
 
@@ -378,12 +372,12 @@ impl Books {
         self.revision += 1;
     }
 
-    /// Shared containers may have to be told something else than before.
-    pub(super) fn undeliver(&mut self) {
+    /// Where shared containers run may have changed for some of them.
+    pub(super) fn unsettle(&mut self) {
         self.delivered = None;
     }
 
-    /// From now on the updates that follow from this are on their way.
+    /// All updates that follow from this have gone out.
     pub(super) fn set_delivered(&mut self, basis: Basis) {
         self.delivered = Some(basis);
     }

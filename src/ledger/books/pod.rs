@@ -1,7 +1,6 @@
 //! [`PodEntry`]: what the ledger keeps of a pod.
 
-use super::counted::Counted;
-use super::entry::{ContainerEntry, Loan, Phase};
+use super::entry::{ContainerEntry, Phase};
 use crate::cpuset::CpuSet;
 use crate::ledger::cgroup::CgroupPath;
 use crate::ledger::claim::Claim;
@@ -13,7 +12,6 @@ use crate::placement::cores::whole_cores;
 use crate::topology::Topology;
 use std::collections::BTreeMap;
 
-/// A pod that exists.
 #[derive(Debug, Clone)]
 pub(crate) struct PodEntry {
     pub(crate) pod: Pod,
@@ -33,7 +31,6 @@ pub(crate) struct PodEntry {
     /// Whether the amounts of its containers are the whole pod's, because the pod has resources of
     /// its own and they have none. As under the kubelet all of them share CPUs then.
     pub(crate) shares_amount: bool,
-    pub(super) counted: Counted,
 }
 
 /// How a container of a pod can get exclusive CPUs within the pod's budget.
@@ -59,7 +56,6 @@ impl PodEntry {
             affinity: None,
             opted_out: false,
             shares_amount: false,
-            counted: Counted::default(),
         }
     }
 
@@ -99,8 +95,8 @@ impl PodEntry {
                 pod: self.pod.name.clone(),
                 container: name.clone(),
                 id: entry.id.clone(),
-                cpus: entry.claim?,
-                isolated: entry.isolated,
+                cpus: entry.claim()?,
+                isolated: entry.is_isolated(),
                 cpu: entry.cpu,
             })
         })
@@ -152,9 +148,9 @@ impl PodEntry {
     /// amounts are theirs.
     pub(crate) fn inherits(&self, container: &Container) -> bool {
         let before = self.container(&container.name);
-        let holds = before.is_some_and(|entry| entry.claim.is_some());
+        let holds = before.is_some_and(|entry| entry.claim().is_some());
         let others = || self.whole().filter(|(name, _)| **name != container.name);
-        let other = || others().any(|(_, entry)| !(holds && entry.claim.is_some()));
+        let other = || others().any(|(_, entry)| !(holds && entry.claim().is_some()));
         self.shares_amount || (self.is_whole(container.kind, &container.cpu) && other())
     }
 
@@ -165,11 +161,11 @@ impl PodEntry {
         let Pod { namespace, name: pod, .. } = &self.pod;
         let mut had = Vec::new();
         for (name, entry) in &mut self.containers {
-            if let Some(cpus) = entry.claim.take() {
+            if let Some(cpus) = entry.release() {
                 let (namespace, pod, container) = (namespace.clone(), pod.clone(), name.clone());
                 had.push((Subject { namespace, pod, container, id: entry.id.clone() }, cpus));
             }
-            (entry.isolated, entry.inherited, entry.lost) = (false, false, false);
+            (entry.inherited, entry.lost) = (false, false);
         }
         had
     }
@@ -181,9 +177,7 @@ impl PodEntry {
     /// pool gets the CPUs now.
     pub(crate) fn end(&mut self, name: &str) {
         let Some(entry) = self.containers.get_mut(name) else { return };
-        if entry.is_alive() {
-            (entry.phase, entry.loan) = (Phase::Ended, Loan::Awaited);
-        }
+        entry.end();
         // The runtime may report the end of an init container after the creation of the next one:
         // two that have run at the same time have inherited their amount, these have not.
         if self.shares_amount && self.whole().all(|(_, entry)| entry.phase == Phase::Created) {
@@ -196,20 +190,16 @@ impl PodEntry {
     pub(crate) fn lend_if_quiet(&mut self) {
         if !self.containers.values().any(ContainerEntry::is_alive) {
             for entry in self.containers.values_mut().filter(|entry| !entry.restarted) {
-                entry.loan = Loan::Lent;
+                entry.lend();
             }
         }
     }
 
-    /// Lends the CPUs of ended containers that have not come back since the last lull.
-    pub(crate) fn lull(&mut self) {
+    /// A quiet period has ended: lends the CPUs of containers that have not come back since the
+    /// last one.
+    pub(crate) fn quiet_period(&mut self) {
         let ended = self.containers.values_mut().filter(|entry| !entry.is_alive());
-        for entry in ended {
-            entry.loan = match entry.loan {
-                Loan::Awaited => Loan::Overdue,
-                Loan::Overdue | Loan::Lent => Loan::Lent,
-            };
-        }
+        ended.for_each(ContainerEntry::stay_away);
     }
 
     /// Whether none of its containers has an instance. It may have ended, or be between two tries
@@ -258,7 +248,7 @@ impl PodEntry {
         let (mut running, mut kept) = (0, 0);
         let (mut ended, mut init) = (CpuSet::EMPTY, CpuSet::EMPTY);
         for (_, entry) in self.containers.iter().filter(|(other, _)| **other != container.name) {
-            match (entry.claim, entry.phase, entry.kind) {
+            match (entry.claim(), entry.phase, entry.kind) {
                 (None, ..) => {}
                 (Some(claim), Phase::Ended, kind) => {
                     kept += claim.len();
@@ -300,22 +290,21 @@ impl PodEntry {
         self.pod.budget.map(MilliCpu::cpus_floor)
     }
 
-    /// Whether any container has exclusive CPUs, as of the last change.
     pub(crate) fn has_exclusive(&self) -> bool {
-        self.counted.exclusive.is_some()
+        self.containers.values().any(|entry| entry.claim().is_some())
     }
 
     /// The CPUs of containers of the pod that are kept by partitions or groups. The containers
     /// beside them must not name these CPUs.
     pub(crate) fn partitioned(&self) -> CpuSet {
         let kept = |entry: &&ContainerEntry| entry.enforced_by != Mechanism::Runtime;
-        self.containers.values().filter(kept).filter_map(|entry| entry.claim).collect()
+        self.containers.values().filter(kept).filter_map(ContainerEntry::claim).collect()
     }
 
     /// The CPUs that are exclusive to containers of the pod which share its NUMA affinity.
     pub(crate) fn held_together(&self) -> CpuSet {
         let together = |entry: &&ContainerEntry| entry.wishes().shares_affinity();
-        self.containers.values().filter(together).filter_map(|entry| entry.claim).collect()
+        self.containers.values().filter(together).filter_map(ContainerEntry::claim).collect()
     }
 
     /// For how many CPUs the engine chooses the NUMA affinity of the whole pod: the budget of a
@@ -324,7 +313,7 @@ impl PodEntry {
     pub(crate) fn demand(&self) -> Option<usize> {
         let budget = self.budget_cpus().filter(|_| self.pod.qos == Qos::Guaranteed)?;
         let apart = self.containers.values().filter(|entry| !entry.wishes().shares_affinity());
-        let apart: usize = apart.filter_map(|entry| entry.claim).map(|claim| claim.len()).sum();
+        let apart: usize = apart.filter_map(ContainerEntry::claim).map(|claim| claim.len()).sum();
         Some(budget.saturating_sub(apart))
     }
 
@@ -342,12 +331,12 @@ impl PodEntry {
     /// only whole cores.
     pub(crate) fn hand_over(&mut self, topology: &Topology, name: &str, cpus: CpuSet) {
         for (_, entry) in self.containers.iter_mut().filter(|(other, _)| *other != name) {
-            let cut = if entry.isolated { whole_cores(topology, &cpus) } else { cpus };
-            entry.claim = entry.claim.map(|claim| claim - cut).filter(|rest| !rest.is_empty());
+            let cut = if entry.is_isolated() { whole_cores(topology, &cpus) } else { cpus };
+            entry.hand_over(cut);
         }
     }
 
-    /// Its control group, as the runtime reports it, or the parent of a container's.
+    /// Its cgroup, as the runtime reports it, or the parent of a container's.
     pub(crate) fn group(&self) -> Option<CgroupPath> {
         let of_container = |entry: &ContainerEntry| entry.cgroup.as_ref()?.parent();
         self.pod.cgroup.clone().or_else(|| self.containers.values().find_map(of_container))
@@ -358,7 +347,7 @@ impl PodEntry {
     /// containers' sum exceeds the pod's limit, as those without limits inherit it.
     pub(crate) fn lifts_quota(&self) -> bool {
         let alive = || self.containers.values().filter(|entry| entry.is_alive());
-        let exclusive = alive().filter(|entry| entry.claim.is_some()).count();
+        let exclusive = alive().filter(|entry| entry.claim().is_some()).count();
         let sum: MilliCpu = alive().filter_map(|entry| entry.cpu.amount()).sum();
         let inherits = self.pod.budget.is_some_and(|budget| sum > budget);
         exclusive > 0 && (!inherits || exclusive == alive().count())

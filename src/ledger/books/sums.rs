@@ -1,10 +1,137 @@
-//! [`Sums`]: totals over all pods. Every change of a pod counts it anew, so no decision has to go
-//! through all containers.
+//! [`Sums`]: totals over all pods, so that no decision has to go through all containers.
+//!
+//! A pod changes through a [`PodMut`] only, which counts it anew when it is dropped.
 
-use super::counted::{Claimed, Counted, Exclusive, Held};
+use super::entry::{ContainerEntry, Phase};
 use super::pod::PodEntry;
-use crate::ledger::model::PodUid;
+use crate::cpuset::CpuSet;
+use crate::ledger::model::{ContainerId, CpuRequest, PodUid};
+use crate::ledger::policy::{Mechanism, Policy};
 use std::collections::BTreeSet;
+use std::ops::{Deref, DerefMut};
+
+/// What decides, for all shared containers at once, where they run and which memory they use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Basis {
+    /// The CPUs that are sent for them.
+    pub(crate) sent: CpuSet,
+    pub(crate) online: CpuSet,
+    pub(crate) policy: Policy,
+    pub(crate) mems_follow_cpus: bool,
+}
+
+/// The exclusive CPUs of a pod, or of all pods: those of two pods are disjoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Held {
+    pub(crate) all: CpuSet,
+    /// Those that are not lent to the shared pool, see [`ContainerEntry::is_lent`].
+    pub(crate) used: CpuSet,
+    /// Those of `used` whose containers are partitions, or will be when they run.
+    pub(crate) partitioned: CpuSet,
+    /// Those that the kernel keeps others off: it does only while the container's process runs.
+    pub(crate) by_kernel: CpuSet,
+}
+
+impl Held {
+    fn of<'a>(containers: impl Iterator<Item = &'a ContainerEntry>) -> Held {
+        let mut held = Held::default();
+        for entry in containers {
+            let Some(claim) = entry.claim() else { continue };
+            let partition = entry.enforced_by == Mechanism::Partitions;
+            held.all |= claim;
+            if partition && entry.phase == Phase::Running {
+                held.by_kernel |= claim;
+            }
+            if !entry.is_lent() {
+                held.used |= claim;
+                if partition {
+                    held.partitioned |= claim;
+                }
+            }
+        }
+        held
+    }
+
+    fn add(&mut self, other: &Held) {
+        self.all |= other.all;
+        self.used |= other.used;
+        self.partitioned |= other.partitioned;
+        self.by_kernel |= other.by_kernel;
+    }
+
+    fn subtract(&mut self, other: &Held) {
+        self.all -= other.all;
+        self.used -= other.used;
+        self.partitioned -= other.partitioned;
+        self.by_kernel -= other.by_kernel;
+    }
+}
+
+/// A pod, and what it has added to the sums.
+#[derive(Debug, Clone)]
+pub(super) struct CountedPod {
+    pub(super) pod: PodEntry,
+    counted: Counted,
+}
+
+impl CountedPod {
+    /// A pod that no sum has yet.
+    pub(super) fn new(pod: PodEntry) -> CountedPod {
+        CountedPod { pod, counted: Counted::default() }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Counted {
+    /// `None` without exclusive CPUs, as for most pods.
+    exclusive: Option<Box<Exclusive>>,
+    /// See [`PodEntry::promise`].
+    promise: usize,
+    unsettled: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Exclusive {
+    held: Held,
+    /// The pod's claims as they were then.
+    claims: Vec<Claimed>,
+    partitioned: CpuSet,
+}
+
+/// The part of a container's claim that can change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Claimed {
+    id: ContainerId,
+    cpus: CpuSet,
+    isolated: bool,
+    cpu: CpuRequest,
+    /// Decides to which sums its CPUs belong.
+    held: (bool, Phase, Mechanism),
+}
+
+impl Claimed {
+    fn of(entry: &ContainerEntry) -> Option<Claimed> {
+        Some(Claimed {
+            id: entry.id.clone(),
+            cpus: entry.claim()?,
+            isolated: entry.is_isolated(),
+            cpu: entry.cpu,
+            held: (entry.is_lent(), entry.phase, entry.enforced_by),
+        })
+    }
+
+    /// Whether the checkpoint has the same of it.
+    fn is_of(&self, entry: &ContainerEntry) -> bool {
+        self.id == entry.id
+            && entry.claim().as_ref() == Some(&self.cpus)
+            && self.isolated == entry.is_isolated()
+            && self.cpu == entry.cpu
+    }
+
+    fn is_held_as(&self, entry: &ContainerEntry) -> bool {
+        self.held == (entry.is_lent(), entry.phase, entry.enforced_by)
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Sums {
@@ -14,36 +141,43 @@ pub(super) struct Sums {
     /// [`PodEntry::is_deserted`].
     pub(super) deserted: BTreeSet<PodUid>,
     /// A runtime may report budgets of any size; their sum fits in here.
-    pub(super) promised: u128,
-    /// How many pods have containers whose update is due, wherever shared ones run.
-    pub(super) unsettled: usize,
+    promised: u128,
+    /// Pods with containers whose update is due, wherever shared ones run.
+    pub(super) unsettled: BTreeSet<PodUid>,
 }
 
 /// What has changed with a pod.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Changed {
     /// What the checkpoint has of it.
-    pub(super) claims: bool,
+    claims: bool,
     /// The pod's partitions lost CPUs: its other containers can have them.
-    pub(super) partitioned: bool,
+    partitioned: bool,
 }
 
 impl Sums {
+    /// How many CPUs all pods but this one keep free for themselves, see [`PodEntry::promise`].
+    pub(super) fn promised_beside(&self, pod: &PodEntry) -> usize {
+        usize::try_from(self.promised - pod.promise() as u128).unwrap_or(usize::MAX)
+    }
+
     /// Replaces what a changed pod has added to the sums.
-    pub(super) fn recount(&mut self, pod: &mut PodEntry) -> Changed {
-        let Counted { exclusive: before, promise, unsettled } = std::mem::take(&mut pod.counted);
-        self.promised -= promise as u128;
-        self.unsettled -= usize::from(unsettled);
-        let promise = pod.promise();
-        let (mut any, mut unsettled) = (false, false);
+    pub(super) fn recount(&mut self, counted: &mut CountedPod) -> Changed {
+        let before = std::mem::take(&mut counted.counted);
+        let pod = &counted.pod;
+        let mut any = false;
+        let mut unsettled = false;
         for entry in pod.containers.values() {
-            any |= entry.claim.is_some();
+            any |= entry.claim().is_some();
             unsettled |= entry.is_unsettled();
         }
         unsettled |= any && is_in_its_own_way(pod);
-        self.promised += promise as u128;
-        self.unsettled += usize::from(unsettled);
-        let (exclusive, changed) = match (before, any) {
+        if unsettled || before.unsettled {
+            count_in(&mut self.unsettled, &pod.pod.uid, unsettled);
+        }
+        let promise = pod.promise();
+        self.promised = self.promised - before.promise as u128 + promise as u128;
+        let (exclusive, changed) = match (before.exclusive, any) {
             (None, false) => (None, Changed::default()),
             (Some(before), false) => {
                 self.subtract(&pod.pod.uid, &before);
@@ -56,7 +190,7 @@ impl Sums {
                 (Some(exclusive), changed)
             }
         };
-        pod.counted = Counted { exclusive, promise, unsettled };
+        counted.counted = Counted { exclusive, promise, unsettled };
         changed
     }
 
@@ -64,16 +198,17 @@ impl Sums {
     fn replace(&mut self, pod: &PodEntry, exclusive: &mut Exclusive) -> Changed {
         let uid = &pod.pod.uid;
         count_in(&mut self.deserted, uid, pod.is_deserted());
-        let held = || pod.containers.values().filter(|entry| entry.claim.is_some());
+        let held = || pod.containers.values().filter(|entry| entry.claim().is_some());
         let mut known = exclusive.claims.iter();
-        let (mut claims, mut sums) = (true, true);
+        let mut same_claims = true;
+        let mut same_sums = true;
         for entry in held() {
             let known = known.next();
-            claims &= known.is_some_and(|known| known.is_of(entry));
-            sums &= known.is_some_and(|known| known.is_held_as(entry));
+            same_claims &= known.is_some_and(|known| known.is_of(entry));
+            same_sums &= known.is_some_and(|known| known.is_held_as(entry));
         }
-        claims &= known.next().is_none();
-        if claims && sums {
+        same_claims &= known.next().is_none();
+        if same_claims && same_sums {
             return Changed::default();
         }
         exclusive.claims = held().filter_map(Claimed::of).collect();
@@ -81,16 +216,18 @@ impl Sums {
         self.held.subtract(&exclusive.held);
         exclusive.held = Held::of(held());
         self.held.add(&exclusive.held);
-        count_in(&mut self.isolating, uid, held().any(|entry| entry.isolated));
-        Changed { claims: !claims, partitioned: !before.is_subset(&exclusive.partitioned) }
+        count_in(&mut self.isolating, uid, held().any(ContainerEntry::is_isolated));
+        Changed { claims: !same_claims, partitioned: !before.is_subset(&exclusive.partitioned) }
     }
 
     /// Takes a pod out of the sums. Returns whether it had exclusive CPUs.
-    pub(super) fn discount(&mut self, pod: &mut PodEntry) -> bool {
-        let Counted { exclusive, promise, unsettled } = std::mem::take(&mut pod.counted);
-        self.promised -= promise as u128;
-        self.unsettled -= usize::from(unsettled);
-        if let Some(exclusive) = &exclusive {
+    pub(super) fn discount(&mut self, CountedPod { pod, counted }: &CountedPod) -> bool {
+        let Counted { exclusive, promise, unsettled } = counted;
+        self.promised -= *promise as u128;
+        if *unsettled {
+            self.unsettled.remove(&pod.pod.uid);
+        }
+        if let Some(exclusive) = exclusive {
             self.subtract(&pod.pod.uid, exclusive);
         }
         exclusive.is_some()
@@ -103,11 +240,11 @@ impl Sums {
     }
 }
 
-fn count_in(pods: &mut BTreeSet<PodUid>, uid: &PodUid, is: bool) {
-    match is {
-        true if !pods.contains(uid) => drop(pods.insert(uid.clone())),
-        true => {}
-        false => drop(pods.remove(uid)),
+fn count_in(pods: &mut BTreeSet<PodUid>, uid: &PodUid, counts: bool) {
+    if !counts {
+        pods.remove(uid);
+    } else if !pods.contains(uid) {
+        pods.insert(uid.clone());
     }
 }
 
@@ -119,7 +256,39 @@ fn is_in_its_own_way(pod: &PodEntry) -> bool {
         return false;
     }
     let shared = pod.containers.values();
-    let shared = shared.filter(|entry| entry.is_alive() && entry.claim.is_none());
+    let shared = shared.filter(|entry| entry.is_updatable() && entry.claim().is_none());
     let mut set = shared.filter_map(|entry| entry.applied.certain_cpus());
     set.any(|cpus| !cpus.is_disjoint(&partitioned))
+}
+
+#[derive(Debug)]
+pub(crate) struct PodMut<'a> {
+    pub(super) counted: &'a mut CountedPod,
+    pub(super) sums: &'a mut Sums,
+    pub(super) revision: &'a mut u64,
+    pub(super) delivered: &'a mut Option<Basis>,
+}
+
+impl Deref for PodMut<'_> {
+    type Target = PodEntry;
+
+    fn deref(&self) -> &PodEntry {
+        &self.counted.pod
+    }
+}
+
+impl DerefMut for PodMut<'_> {
+    fn deref_mut(&mut self) -> &mut PodEntry {
+        &mut self.counted.pod
+    }
+}
+
+impl Drop for PodMut<'_> {
+    fn drop(&mut self) {
+        let changed = self.sums.recount(self.counted);
+        *self.revision += u64::from(changed.claims);
+        if changed.partitioned {
+            *self.delivered = None;
+        }
+    }
 }

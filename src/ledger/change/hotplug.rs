@@ -21,9 +21,8 @@ pub(crate) fn hotplug(node: &Node, books: &mut Books, before: &Topology) {
         // It was chosen among the nodes of the machine before. A restart would forget it, too.
         pod.affinity = None;
         for (name, entry) in pod.containers_mut() {
-            let had = entry.claim;
-            entry.claim = had.map(|had| had & online).filter(|left| !left.is_empty());
-            entry.lost |= entry.claim != had;
+            let had = entry.claim();
+            entry.lose(online);
             held.push((uid.clone(), name.clone(), had));
         }
     });
@@ -44,20 +43,17 @@ fn complete(node: &Node, books: &mut Books, uid: &PodUid, name: &str, broken: &C
     if !entry.lost || !entry.is_alive() || !node.is_static() {
         return;
     }
-    let left = entry.claim.unwrap_or_default();
+    let left = entry.claim().unwrap_or_default();
     let request = running(node, books, pod, entry, n);
     let isolates = request.wishes.isolates();
     if let Some(cpus) = node.engine.complete(&node.topology, &request, &left, broken) {
-        books.change_container(uid, name, |entry| {
-            (entry.claim, entry.lost) = (Some(cpus), false);
-            entry.isolated = isolates;
-        });
+        books.change_container(uid, name, |entry| entry.move_to(cpus, isolates));
     }
 }
 
 fn note_change(node: &Node, books: &mut Books, uid: &PodUid, name: &str, had: Option<CpuSet>) {
     let Some(found) = books.container(uid, name) else { return };
-    let (now, subject) = (found.entry.claim, found.subject());
+    let (now, subject) = (found.entry.claim(), found.subject());
     if now == had || !found.entry.is_alive() {
         return;
     }

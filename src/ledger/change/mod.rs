@@ -2,7 +2,6 @@
 
 mod hotplug;
 mod reconfigure;
-pub(super) mod standby;
 
 pub(super) use hotplug::hotplug;
 pub(super) use reconfigure::reconfigure;
@@ -13,7 +12,7 @@ use super::policy::Mechanism;
 /// Something else than before keeps others off exclusive CPUs: of all containers, also of those
 /// that the kernel refused.
 pub(super) fn enforce_by(books: &mut Books, mechanism: Mechanism) {
-    books.undeliver();
+    books.unsettle();
     books.change_all(|_, pod| {
         pod.containers_mut().for_each(|(_, entry)| entry.enforced_by = mechanism);
     });

@@ -8,7 +8,7 @@
 use crate::cpuset::CpuSet;
 use crate::ledger::adopt::adopt_anew;
 use crate::ledger::books::Books;
-use crate::ledger::life::note_opting_out;
+use crate::ledger::identity::note_opting_out;
 use crate::ledger::model::{ContainerId, PodUid};
 use crate::ledger::node::Node;
 use crate::ledger::note::What;
@@ -17,12 +17,12 @@ use crate::ledger::terms::Terms;
 use std::collections::BTreeMap;
 
 pub(crate) fn reconfigure(node: &Node, books: &mut Books, kubelet: Vec<KubeletClaim>) {
-    let claims = books.containers().map(|found| (found.entry.id().clone(), found.entry.claim));
+    let claims = books.containers().map(|found| (found.entry.id().clone(), found.entry.claim()));
     let before: BTreeMap<ContainerId, Option<CpuSet>> = claims.collect();
     read_wishes(node, books);
     let earlier = books.journal.len();
     // A claim is what is set, or will be.
-    adopt_anew(node, books, kubelet, |entry| entry.claim.or(entry.applied.certain_cpus()));
+    adopt_anew(node, books, kubelet, |entry| entry.claim().or(entry.applied.certain_cpus()));
     books.journal.retain_from(earlier, |note| {
         let had = before.get(&note.subject.id).copied().flatten();
         !matches!(note.what, What::Adopted(cpus) | What::Kept(cpus) if had == Some(cpus))

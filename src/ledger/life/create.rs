@@ -1,9 +1,9 @@
 //! A new container: only its creation can pin it before it runs.
 
-use super::identity::identify;
+use super::standby;
 use crate::ledger::adopt::recall;
 use crate::ledger::books::{Applied, Books, ContainerEntry, INHERITED, Phase};
-use crate::ledger::change::standby;
+use crate::ledger::identity::identify;
 use crate::ledger::model::{Container, Pod, PodUid};
 use crate::ledger::node::Node;
 use crate::ledger::note::What;
@@ -11,23 +11,21 @@ use crate::ledger::request::{Grant, Refusal, grant};
 use crate::ledger::terms::Terms;
 use crate::placement::Rejection;
 
-/// Enters a new container with the CPUs it gets, and returns its pod.
 pub(crate) fn create(
     node: &Node,
     books: &mut Books,
     pod: Pod,
     container: Container,
-) -> Result<PodUid, Rejection> {
+) -> Result<(), Rejection> {
     let uid = identify(node, books, pod);
     recall(node, books, &uid, &container.name);
     if !node.assigns() {
-        standby::create(node, books, &uid, &container)?;
-        return Ok(uid);
+        return standby::create(node, books, &uid, &container);
     }
     match granted(node, books, &uid, &container) {
         Some(Ok((terms, grant))) => {
             enter(node, books, &uid, &container, terms, grant);
-            Ok(uid)
+            Ok(())
         }
         Some(Err((rejection, request))) => {
             if let Some(mut pod) = books.change(&uid) {
@@ -36,7 +34,7 @@ pub(crate) fn create(
             books.note_refused(&uid, &container, &rejection, request);
             Err(rejection)
         }
-        None => Ok(uid),
+        None => Ok(()),
     }
 }
 
@@ -65,7 +63,8 @@ fn enter(
     let applied = Applied::found(container, false);
     let mechanism = node.mechanism;
     let mut entry = ContainerEntry::new(container, Phase::Created, mechanism, terms, applied);
-    (entry.claim, entry.inherited) = (claim, matches!(grant, Grant::Kept(_)));
+    entry.assign(claim.unwrap_or_default(), false);
+    entry.inherited = matches!(grant, Grant::Kept(_));
     let inherits = books.pod(uid).is_some_and(|pod| !pod.shares_amount && pod.inherits(container));
     let notes = books.enter(uid, &container.name, entry, |pod, before| {
         if let Grant::Chosen(placement, _) = &grant {
@@ -90,7 +89,7 @@ fn enter(
                 }
             }
             Grant::Kept(cpus) => {
-                isolated = before.is_some_and(|before| before.isolated);
+                isolated = before.is_some_and(|before| before.is_isolated());
                 Some(What::Kept(cpus))
             }
             Grant::Chosen(placement, request) => {
@@ -104,7 +103,9 @@ fn enter(
         };
         pod.refused = false;
         if let Some(entry) = pod.container_mut(&container.name) {
-            entry.isolated = isolated;
+            if isolated {
+                entry.isolate();
+            }
             entry.follow(before);
         }
         what.map(|what| (pod.subject(container), what))

@@ -1,25 +1,28 @@
 //! The life of a container, event by event.
 
 mod create;
-mod identity;
-mod resize;
+mod standby;
 mod update;
 
 pub(super) use create::create;
-pub(super) use identity::{Instance, identify, instance, note_opting_out, whose};
-pub(super) use resize::{resize_unseen, update_pod};
 pub(super) use update::update;
 
+use super::adjustment::Adjustment;
 use super::adopt::adopt_late;
 use super::books::{Books, ContainerRef, Phase};
+use super::identity::{Instance, instance, whose};
 use super::model::{Container, ContainerId, Pod, SandboxId};
 use super::node::Node;
 
 /// A container's process is about to run. Only an unknown container changes anything.
 pub(super) fn starting(node: &Node, books: &mut Books, pod: Pod, mut container: Container) {
     let uid = whose(node, books, pod, &mut container);
-    if instance(books, &uid, &container) == Instance::Unknown {
-        adopt_late(node, books, &uid, &container);
+    match instance(books, &uid, &container) {
+        Instance::Present => {
+            books.change_container(&uid, &container.name, |entry| entry.answered = true);
+        }
+        Instance::Replaced => {}
+        Instance::Unknown => adopt_late(node, books, &uid, &container),
     }
 }
 
@@ -32,6 +35,7 @@ pub(super) fn started(node: &Node, books: &mut Books, pod: Pod, mut container: C
     }
     books.change_container(&uid, &container.name, |entry| {
         entry.inherited = false;
+        entry.answered = true;
         // The runtime may report the start of a short process after its end.
         if entry.phase == Phase::Ended {
             return;
@@ -63,7 +67,7 @@ pub(super) fn remove(books: &mut Books, id: &ContainerId) {
         return books.forget(id);
     };
     let (uid, name) = (uid.clone(), name.to_owned());
-    if entry.claim.is_some() {
+    if entry.claim().is_some() {
         books.change_container(&uid, &name, |entry| entry.removed = true);
     } else if pod.containers().count() == 1 {
         books.remove_pod(&uid);
@@ -79,6 +83,16 @@ pub(super) fn end_pod(books: &mut Books, sandbox: &SandboxId) {
     let names: Vec<String> = names.map(|(name, _)| name.clone()).collect();
     names.iter().for_each(|name| books.note_released(&uid, name));
     books.remove_pod(&uid);
+}
+
+/// The answer to a container's creation has gone out.
+pub(super) fn created(books: &mut Books, id: &ContainerId, adjustment: Option<&Adjustment>) {
+    books.change_found(id, |entry| {
+        entry.answered = true;
+        if let Some(adjustment) = adjustment {
+            entry.applied.record(adjustment);
+        }
+    });
 }
 
 /// The daemon could not answer with a creation's decision: the container gets nothing.

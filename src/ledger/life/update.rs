@@ -1,34 +1,33 @@
 //! The kubelet asks for other resources for a container that exists.
 
-use super::identity::{Instance, instance, whose};
-use super::resize::resize;
+use super::standby;
 use crate::ledger::adopt::adopt_late;
 use crate::ledger::books::Books;
-use crate::ledger::change::standby;
 use crate::ledger::event::Wanted;
-use crate::ledger::model::{Container, ContainerId, Pod};
+use crate::ledger::identity::{Instance, instance, whose};
+use crate::ledger::model::{Container, Pod};
 use crate::ledger::node::Node;
 use crate::ledger::note::What;
+use crate::ledger::resize::resize;
 use crate::placement::Rejection;
 
-/// Changes a container to what the kubelet wants. Returns the container that the answer changes;
-/// `None` if the answer changes none.
+/// Changes a container to what the kubelet wants.
 pub(crate) fn update(
     node: &Node,
     books: &mut Books,
     pod: Pod,
     mut container: Container,
     wanted: Wanted,
-) -> Result<Option<ContainerId>, Rejection> {
+) -> Result<(), Rejection> {
     let uid = whose(node, books, pod, &mut container);
     match instance(books, &uid, &container) {
         Instance::Present => {}
-        Instance::Replaced => return Ok(None),
+        Instance::Replaced => return Ok(()),
         Instance::Unknown => adopt_late(node, books, &uid, &container),
     }
     if !node.assigns() {
         standby::update(node, books, &uid, &container, wanted);
-        return Ok(None);
+        return Ok(());
     }
     if let (Some(cpus), Some(pod)) = (wanted.cpus, books.pod(&uid)) {
         let subject = pod.subject(&container);
@@ -39,6 +38,7 @@ pub(crate) fn update(
         return Err(rejection);
     }
     books.change_container(&uid, &container.name, |entry| {
+        entry.answered = true;
         // The request overwrites what was set: its quota would throttle exclusive CPUs, and its
         // CPUs are not the ledger's.
         if wanted.sets_quota {
@@ -48,5 +48,5 @@ pub(crate) fn update(
             entry.applied.invalidate();
         }
     });
-    Ok(Some(container.id))
+    Ok(())
 }

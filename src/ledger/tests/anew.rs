@@ -104,7 +104,7 @@ fn whom_the_kernel_refused_is_kept_by_groups_after_a_new_connection() {
     let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
     node.create(&s, "c", "s", 100).unwrap();
     node.create(&a, "c", "a", 4000).unwrap();
-    note(&mut node.ledger, Event::PartitionRefused(ContainerId("a".to_owned())));
+    node.ledger.apply(Event::PartitionRefused(ContainerId("a".to_owned())));
     assert_eq!(node.ledger.bound().to_string(), "0-1,6-15");
     let event = node.running(&[(&s, "c", "s", 100), (&a, "c", "a", 4000)]);
     node.event(event).unwrap();

@@ -19,7 +19,7 @@ fn create(node: &mut Node, name: &str, milli: u64, on: &[usize]) -> Result<Strin
     let device = |&at| Device { block: false, major: 242, minor: 0, node: Some(at) };
     let devices = on.iter().map(device).collect();
     let container = Container { devices, ..container(&pod, "c", name, milli) };
-    let adjustment = node.event(Event::Create { pod, container })?;
+    let adjustment = node.event(Admission::Create { pod, container })?;
     Ok(adjustment.unwrap().cpus().to_string())
 }
 

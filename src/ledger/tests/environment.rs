@@ -6,7 +6,7 @@ fn told(settings: Settings, milli: u64) -> Vec<(&'static str, String)> {
     let mut node = Node::with(settings, Vec::new());
     let pod = guaranteed("a", milli);
     let container = container(&pod, "c", "a", milli);
-    node.ledger.handle(Event::Create { pod, container }).unwrap().environment
+    node.ledger.handle(Admission::Create { pod, container }).unwrap().environment
 }
 
 #[test]

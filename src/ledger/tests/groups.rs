@@ -7,7 +7,7 @@ impl Node {
     /// A node where this keeps exclusivity.
     pub(super) fn by(mechanism: Mechanism, settings: Settings) -> Node {
         let mut node = Node::with(settings, Vec::new());
-        note(&mut node.ledger, Event::Mechanism(mechanism));
+        node.ledger.apply(Event::Mechanism(mechanism));
         node
     }
 }
@@ -31,7 +31,7 @@ fn create(node: &mut Node, pod: &Pod, id: &str, milli: u64) -> String {
     let cgroup = CgroupPath::new(&format!("{}/{id}", pod.cgroup.as_ref().unwrap()));
     let container = Container { cgroup, ..container(pod, id, id, milli) };
     let pod = pod.clone();
-    node.event(Event::Create { pod, container }).unwrap().unwrap().cpus().to_string()
+    node.event(Admission::Create { pod, container }).unwrap().unwrap().cpus().to_string()
 }
 
 #[test]
@@ -80,11 +80,11 @@ fn a_pod_that_no_group_binds() {
     let mut node = groups();
     create(&mut node, &placed(pod("s", Qos::Burstable, 100)), "s", 100);
     create(&mut node, &placed(pod("t", Qos::Burstable, 100)), "t", 100);
-    note(&mut node.ledger, Event::Unbound([PodUid("uid-t".to_owned())].into()));
+    node.ledger.apply(Event::Unbound([PodUid("uid-t".to_owned())].into()));
     create(&mut node, &placed(guaranteed("a", 4000)), "a", 4000);
     node.check("t", "0-1,6-15");
     assert_eq!(node.set.get("s"), None);
-    note(&mut node.ledger, Event::Unbound(BTreeSet::new()));
+    node.ledger.apply(Event::Unbound(BTreeSet::new()));
     node.tell();
     node.check("t", "0-1,6-15");
 }
@@ -118,6 +118,6 @@ fn a_resized_container_is_told_what_holds_for_ever() {
     assert_eq!(deliver(&mut node.ledger, Channel::Runtime), [], "it stays as it is");
     let wanted = Wanted { cpus: Some("3".parse().unwrap()), ..Wanted::default() };
     let container = container(&s, "s", "s", 100);
-    node.event(Event::Update { pod: s, container, wanted }).unwrap();
+    node.event(Admission::Update { pod: s, container, wanted }).unwrap();
     node.check("s", "0-15");
 }

@@ -99,7 +99,7 @@ fn who_lost_cpus_keeps_the_others_when_the_kubelet_is_gone() {
     let mut node = Node::new();
     let (a, rest) = (guaranteed("a", 4000), guaranteed("rest", 10_000));
     let creation = container(&a, "c", "a", 4000);
-    let adjustment = node.event(Event::Create { pod: a.clone(), container: creation }).unwrap();
+    let adjustment = node.event(Admission::Create { pod: a.clone(), container: creation }).unwrap();
     assert_eq!(adjustment.unwrap().cpus(), cpus("2-5"));
     node.create(&rest, "c", "rest", 10_000).unwrap();
     without(&mut node, "5");

@@ -20,7 +20,7 @@ fn stub(pod: &Pod) -> Pod {
 fn a_pod_that_is_told_by_its_sandbox_alone_is_the_same_pod() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
-    let event = Event::Create { pod: a.clone(), container: container(&a, "c", "1", 4000) };
+    let event = Admission::Create { pod: a.clone(), container: container(&a, "c", "1", 4000) };
     node.event(event).unwrap();
     let before = node.ledger.claims().collect::<Vec<_>>();
     node.start(&stub(&a), "c", "1", 4000);
@@ -38,7 +38,7 @@ fn a_pod_without_anything_in_an_event_is_found_by_its_container() {
     node.create(&a, "c", "1", 4000).unwrap();
     let nothing = Pod { sandbox: SandboxId(String::new()), uid: PodUid(String::new()), ..stub(&a) };
     node.start(&nothing, "another name", "1", 4000);
-    let asked = Event::Update {
+    let asked = Admission::Update {
         pod: nothing,
         container: container(&a, "c", "1", 4000),
         wanted: Wanted { sets_quota: true, ..Wanted::default() },

@@ -40,7 +40,7 @@ fn the_kernel_keeps_cpus_only_for_what_runs() {
         assert_eq!(seen.unwrap().runs_on, cpus);
         cpus.to_string()
     };
-    let init = Event::Create { pod: a.clone(), container: container(&a, "init", "init", 4000) };
+    let init = Admission::Create { pod: a.clone(), container: container(&a, "init", "init", 4000) };
     node.event(init).unwrap();
     assert_eq!(runs_on(&node), "0-15", "its process does not run yet");
     node.start(&a, "init", "init", 4000);
@@ -91,7 +91,7 @@ fn what_the_kernel_refuses_groups_keep() {
     node.create(&pod("s", Qos::Burstable, 100), "c", "s", 100).unwrap();
     node.create(&a, "c", "a", 4000).unwrap();
     node.create(&b, "c", "b", 2000).unwrap();
-    note(&mut node.ledger, Event::PartitionRefused(ContainerId("a".to_owned())));
+    node.ledger.apply(Event::PartitionRefused(ContainerId("a".to_owned())));
     assert_eq!(deliver(&mut node.ledger, Channel::Runtime), []);
     // Off the CPUs of a only: b's are the kernel's business.
     assert_eq!(node.ledger.bound().to_string(), "0-1,6-15");
@@ -101,7 +101,7 @@ fn what_the_kernel_refuses_groups_keep() {
     node.create(&a, "c", "a2", 4000).unwrap();
     assert!(placed(&node, "a2").is_partition());
     // Unknown ones change nothing.
-    note(&mut node.ledger, Event::PartitionRefused(ContainerId("nobody".to_owned())));
+    node.ledger.apply(Event::PartitionRefused(ContainerId("nobody".to_owned())));
     node.check("s", "0-15");
 }
 

@@ -27,7 +27,7 @@ impl Node {
         list: &str,
     ) -> Result<(), String> {
         let container = Container { cpus: Some(cpus(list)), ..container(pod, "c", id, milli) };
-        let adjustment = self.event(Event::Create { pod: pod.clone(), container })?;
+        let adjustment = self.event(Admission::Create { pod: pod.clone(), container })?;
         assert_eq!(adjustment, None, "{id} was not left alone");
         self.set.insert(id.to_owned(), cpus(list));
         self.start(pod, "c", id, milli);
@@ -265,7 +265,7 @@ fn a_node_moves_from_the_kubelet_to_us_while_we_watch() {
         for (pod, name, id, milli) in [(&shared, "c", "s", 100), (&a, "side", "side", 500)] {
             let wanted = Wanted { cpus: Some(cpus(rest)), ..Wanted::default() };
             let container = container(pod, name, id, milli);
-            node.event(Event::Update { pod: pod.clone(), container, wanted }).unwrap();
+            node.event(Admission::Update { pod: pod.clone(), container, wanted }).unwrap();
             node.set.insert(id.to_owned(), cpus(rest));
         }
         // A container ends, and is not yet back.
@@ -306,7 +306,7 @@ fn a_kubelet_that_becomes_active_later_is_followed() {
     node.kubelet(Stance::Refuse, &[]);
     let wanted = Wanted { cpus: Some(cpus("12-15")), ..Wanted::default() };
     let container = container(&a, "c", "a", 4000);
-    node.event(Event::Update { pod: a.clone(), container, wanted }).unwrap();
+    node.event(Admission::Update { pod: a.clone(), container, wanted }).unwrap();
     node.set.insert("a".to_owned(), cpus("12-15"));
     node.kubelet(Stance::Assign, &[]);
     node.any_answer();

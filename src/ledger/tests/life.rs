@@ -4,7 +4,7 @@
 use super::*;
 
 fn creates(node: &mut Node, pod: &Pod, id: &str) -> String {
-    let event = Event::Create { pod: pod.clone(), container: container(pod, "c", id, 4000) };
+    let event = Admission::Create { pod: pod.clone(), container: container(pod, "c", id, 4000) };
     node.event(event).unwrap().unwrap().cpus().to_string()
 }
 
@@ -129,7 +129,7 @@ fn who_stays_away_lends_its_cpus() {
     node.create(&a, "c", "1", 4000).unwrap();
     node.check("s", "0-1,8-15");
     let lull = |node: &mut Node| {
-        node.event(Event::Lull).unwrap();
+        node.event(Event::QuietPeriod).unwrap();
         node.tell();
     };
     node.stop("1");

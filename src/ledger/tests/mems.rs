@@ -16,7 +16,7 @@ fn mems(list: &[usize]) -> Option<NodeSet> {
 }
 
 fn create(node: &mut Node, pod: &Pod, container: Container) -> Adjustment {
-    let decision = node.ledger.handle(Event::Create { pod: pod.clone(), container });
+    let decision = node.ledger.handle(Admission::Create { pod: pod.clone(), container });
     decision.unwrap().adjustment.unwrap()
 }
 
@@ -26,7 +26,7 @@ fn resize(node: &mut Node, pod: &Pod, id: &str, from: u64, to: u64) -> Adjustmen
     let cpu = CpuRequest { request: amount, limit: amount };
     let wanted = Wanted { cpu, sets_quota: true, cpus: None };
     let container = container(pod, "c", id, from);
-    let decision = node.ledger.handle(Event::Update { pod: pod.clone(), container, wanted });
+    let decision = node.ledger.handle(Admission::Update { pod: pod.clone(), container, wanted });
     let mut updates = decision.unwrap().updates.into_iter();
     updates.find(|update| update.container.0 == id).unwrap().adjustment
 }

@@ -5,13 +5,14 @@ use super::*;
 #[test]
 fn whatever_is_told_in_whatever_order_nothing_is_lost_or_given_twice() {
     let (a, other) = (guaranteed("a", 4000), guaranteed("other", 4000));
-    let life = [
-        Event::RunPod(a.clone()),
-        Event::Create { pod: a.clone(), container: container(&a, "c", "1", 4000) },
-        Event::Started { pod: a.clone(), container: container(&a, "c", "1", 4000) },
-        Event::Stop(ContainerId("1".to_owned())),
-        Event::Remove(ContainerId("1".to_owned())),
-        Event::StopPod(a.sandbox.clone()),
+    let create = Admission::Create { pod: a.clone(), container: container(&a, "c", "1", 4000) };
+    let life: Vec<Call> = vec![
+        Event::RunPod(a.clone()).into(),
+        create.into(),
+        Event::Started { pod: a.clone(), container: container(&a, "c", "1", 4000) }.into(),
+        Event::Stop(ContainerId("1".to_owned())).into(),
+        Event::Remove(ContainerId("1".to_owned())).into(),
+        Event::StopPod(a.sandbox.clone()).into(),
     ];
     let mut before = Node::new();
     assert_eq!(before.create(&other, "c", "o", 4000).unwrap(), "2-5");
@@ -25,10 +26,10 @@ fn whatever_is_told_in_whatever_order_nothing_is_lost_or_given_twice() {
             node.check("o", "2-5");
         }
         // An end that comes last ends it; for the ledger any later event is a new beginning.
-        let over = events.last().is_some_and(|last| matches!(last, Event::StopPod(_)))
-            || !events
-                .iter()
-                .any(|event| matches!(event, Event::Create { .. } | Event::Started { .. }));
+        let ends = |call: &Call| matches!(call, Call::Event(Event::StopPod(_)));
+        let begins =
+            |call: &Call| matches!(call, Call::Admission(_) | Call::Event(Event::Started { .. }));
+        let over = events.last().is_some_and(ends) || !events.iter().any(begins);
         assert!(!over || node.ledger.exclusive().len() == 4, "{events:?}");
         // The runtime's list has the last word.
         node.event(node.running(&[(&other, "c", "o", 4000)])).unwrap();
@@ -38,7 +39,7 @@ fn whatever_is_told_in_whatever_order_nothing_is_lost_or_given_twice() {
     assert_eq!(told, 1957, "every order of every choice of six");
 }
 
-fn each_order(left: &[Event], told: &mut Vec<Event>, check: &mut impl FnMut(&[Event])) {
+fn each_order(left: &[Call], told: &mut Vec<Call>, check: &mut impl FnMut(&[Call])) {
     check(told);
     for at in 0..left.len() {
         let mut rest = left.to_vec();
@@ -57,7 +58,7 @@ fn a_start_that_is_told_after_the_stop_revives_nobody() {
     let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
     node.create(&s, "c", "s", 100).unwrap();
     let create =
-        |id: &str| Event::Create { pod: a.clone(), container: container(&a, id, id, 4000) };
+        |id: &str| Admission::Create { pod: a.clone(), container: container(&a, id, id, 4000) };
     node.event(create("init")).unwrap();
     node.stop("init");
     node.start(&a, "init", "init", 4000);
@@ -75,14 +76,15 @@ fn late_events_of_a_replaced_instance_are_no_news() {
     let mut node = Node::new();
     let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
     node.create(&s, "c", "s", 100).unwrap();
-    node.event(Event::Create { pod: a.clone(), container: container(&a, "c", "1", 4000) }).unwrap();
+    node.event(Admission::Create { pod: a.clone(), container: container(&a, "c", "1", 4000) })
+        .unwrap();
     node.create(&a, "c", "2", 4000).unwrap();
     let before = node.ledger.claims().collect::<Vec<_>>();
     node.start(&a, "c", "1", 4000);
     let late = |id| container(&a, "c", id, 2000);
     node.event(Event::Starting { pod: a.clone(), container: late("1") }).unwrap();
     let wanted = Wanted { cpu: late("1").cpu, ..Wanted::default() };
-    node.event(Event::Update { pod: a.clone(), container: late("1"), wanted }).unwrap();
+    node.event(Admission::Update { pod: a.clone(), container: late("1"), wanted }).unwrap();
     node.stop("1");
     node.event(Event::Remove(ContainerId("1".to_owned()))).unwrap();
     assert_eq!(node.ledger.claims().collect::<Vec<_>>(), before);

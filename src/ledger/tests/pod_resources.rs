@@ -63,7 +63,7 @@ fn one_container_at_a_time_with_the_amount_of_its_pod_is_exclusive() {
     // An init container whose kind is known may overlap.
     let b = guaranteed("b", 4000);
     let init = Container { kind: ContainerKind::Init, ..container(&b, "init", "bi", 4000) };
-    node.event(Event::Create { pod: b.clone(), container: init }).unwrap();
+    node.event(Admission::Create { pod: b.clone(), container: init }).unwrap();
     node.stop("bi");
     assert_eq!(node.create(&b, "app", "bp", 4000).unwrap(), "8-11");
 }
@@ -75,7 +75,7 @@ fn a_late_end_of_an_init_container_does_not_count_for_the_life_of_the_pod() {
     let a = guaranteed("a", 4000);
     node.create(&a, "init", "i", 4000).unwrap();
     let app = container(&a, "app", "p", 4000);
-    node.event(Event::Create { pod: a.clone(), container: app }).unwrap();
+    node.event(Admission::Create { pod: a.clone(), container: app }).unwrap();
     node.stop("i");
     node.start(&a, "app", "p", 4000);
     node.stop("p");

@@ -19,7 +19,7 @@ fn node(policy: TopologyPolicy) -> Node {
 fn burst(node: &mut Node, pod: &Pod, name: &str, request: u64) -> Result<String, String> {
     let cpu = CpuRequest { request: Some(MilliCpu(request)), limit: pod.budget };
     let container = Container { cpu, ..container(pod, name, name, 0) };
-    let adjustment = node.event(Event::Create { pod: pod.clone(), container })?;
+    let adjustment = node.event(Admission::Create { pod: pod.clone(), container })?;
     Ok(adjustment.map(|adjustment| adjustment.cpus().to_string()).unwrap_or_default())
 }
 

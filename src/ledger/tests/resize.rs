@@ -16,7 +16,7 @@ pub(super) fn resize(
     let wanted =
         Wanted { cpu: CpuRequest { request: amount, limit: amount }, sets_quota: true, cpus: None };
     let container = container(pod, name, id, from);
-    node.event(Event::Update { pod: pod.clone(), container, wanted }).map(|_| ())
+    node.event(Admission::Update { pod: pod.clone(), container, wanted }).map(|_| ())
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn who_gives_its_cpus_up_is_unpinned_as_well() {
 }
 
 #[test]
-fn an_unpinning_that_was_not_heard_is_told_again() {
+fn an_unpinning_that_was_not_sent_stays_due() {
     let (mut node, a, s) = node();
     let end = Event::StopPod(a.sandbox.clone());
     let unheard = node.ledger.handle(end).unwrap().updates;
@@ -32,16 +32,17 @@ fn an_unpinning_that_was_not_heard_is_told_again() {
     // The end of a pod has no answer that could carry changes: the next one does.
     let other = pod("other", Qos::Burstable, 100);
     let creation =
-        Event::Create { pod: other.clone(), container: container(&other, "c", "other", 100) };
-    let decision = node.ledger.handle(creation).unwrap();
-    assert_eq!(decision.adjustment, None, "it was never pinned, and need not be");
-    let told = [Update {
+        Admission::Create { pod: other.clone(), container: container(&other, "c", "other", 100) };
+    node.ledger.admit(creation).unwrap();
+    let created = ContainerId("other".to_owned());
+    assert_eq!(node.ledger.adjustment(&created), None, "it was never pinned, and need not be");
+    let lost = node.ledger.due(&Channel::Creation(created));
+    let due = [Update {
         container: ContainerId("s".to_owned()),
         adjustment: Adjustment::shared("0-15".parse().unwrap()).unwrap(),
     }];
-    assert_eq!(decision.updates, told);
-    note(&mut node.ledger, Event::Undelivered(decision.updates.to_vec()));
+    assert_eq!(lost.updates, due);
     let decision = node.ledger.handle(Event::Stop(ContainerId("other".to_owned()))).unwrap();
-    assert_eq!(decision.updates, told);
+    assert_eq!(decision.updates, due);
     node.start(&s, "c", "s", 100);
 }

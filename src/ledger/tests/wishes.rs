@@ -109,7 +109,7 @@ pub(super) fn resize(
     let amount = Some(MilliCpu(to));
     let cpu = CpuRequest { request: amount, limit: amount };
     let wanted = Wanted { cpu, sets_quota: true, cpus: None };
-    node.event(Event::Update {
+    node.event(Admission::Update {
         pod: pod.clone(),
         container: container(pod, "c", "a", from),
         wanted,
@@ -183,7 +183,7 @@ fn exclusive_cpus_in_a_burstable_pod() {
         cpu: CpuRequest { request: Some(MilliCpu(2000)), limit: Some(MilliCpu(4000)) },
         ..container(&burstable, "c", "a", 0)
     };
-    let event = Event::Create { pod: burstable.clone(), container: container.clone() };
+    let event = Admission::Create { pod: burstable.clone(), container: container.clone() };
     let adjustment = node.event(event).unwrap().unwrap();
     assert!(adjustment.is_exclusive());
     assert_eq!(adjustment.cpus().to_string(), "2-3");
@@ -200,7 +200,7 @@ fn exclusive_cpus_in_a_burstable_pod() {
     // No more than its pod's limit, and only whole CPUs.
     let second = Container { name: "d".to_owned(), id: ContainerId("d".to_owned()), ..container };
     let three = CpuRequest { request: Some(MilliCpu(3000)), limit: None };
-    let event = |container| Event::Create { pod: burstable.clone(), container };
+    let event = |container| Admission::Create { pod: burstable.clone(), container };
     let refused = node.event(event(Container { cpu: three, ..second.clone() })).unwrap_err();
     assert_eq!(
         refused,

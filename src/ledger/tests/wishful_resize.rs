@@ -54,7 +54,7 @@ fn a_resize_that_nobody_saw_is_followed_in_a_burstable_pod_too() {
     };
     for (milli, expect) in [(4000, "2-5"), (1000, "2"), (2000, "2-3")] {
         let mut node = node();
-        node.event(Event::Create { pod: a.clone(), container: asking(2000) }).unwrap();
+        node.event(Admission::Create { pod: a.clone(), container: asking(2000) }).unwrap();
         let mut next = node_with(allowing(&[]), node.ledger.claims().collect());
         let running = Container { cpus: Some(cpus("2-3")), ..asking(milli) };
         let (pods, containers) = (vec![a.clone()], vec![running]);

@@ -1,12 +1,10 @@
-//! [`Keeper`]: the ledger, its checkpoint, and the record of what it does.
+//! [`Record`]: what the ledger does, for the log, the counters and later explanations.
 
-use super::persist::Checkpoint;
-use crate::checkpoint::StateError;
+use super::facts::Facts;
 use crate::clock::now;
 use crate::edge::Refusal;
-use crate::ledger::{Channel, ContainerId, Event, Ledger, Note, Update, What};
+use crate::ledger::{ContainerId, Ledger, Note, What};
 use crate::placement::Reason;
-use crate::view::counters::EventKind;
 use crate::view::{Counters, History};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -42,52 +40,24 @@ impl RefusedResizes {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct Keeper {
-    pub(super) ledger: Ledger,
-    pub(super) checkpoint: Checkpoint,
+#[derive(Debug, Default)]
+pub(super) struct Record {
     pub(super) counters: Counters,
     history: Arc<History>,
     refused: RefusedResizes,
 }
 
-impl Keeper {
-    pub(super) fn new(ledger: Ledger, checkpoint: Checkpoint) -> Keeper {
-        Keeper {
-            ledger,
-            checkpoint,
-            counters: Counters::default(),
-            history: Arc::default(),
-            refused: RefusedResizes::default(),
-        }
-    }
-
-    /// Handles an event without an answer. The next delivery carries its updates. The ledger
-    /// refuses no such event.
-    pub(super) fn note(&mut self, event: Event) {
-        let updates = self.ledger.handle(event).unwrap_or_default().updates;
-        if !updates.is_empty() {
-            // Never refused.
-            let _ = self.ledger.handle(Event::Undelivered(updates));
-        }
-        self.log_notes();
-    }
-
-    pub(super) fn deliver(&mut self, channel: Channel) -> Vec<Update> {
-        // Never refused.
-        self.ledger.handle(Event::Deliver(channel)).unwrap_or_default().updates
-    }
-
+impl Record {
     /// Logs and records what the ledger did since the last call, and returns it.
-    pub(super) fn log_notes(&mut self) -> Vec<Note> {
-        let notes = self.ledger.take_notes();
-        notes.iter().for_each(|note| self.log(note));
+    pub(super) fn take_notes(&mut self, ledger: &mut Ledger) -> Vec<Note> {
+        let notes = ledger.take_notes();
+        notes.iter().for_each(|note| self.log(note, ledger));
         notes
     }
 
-    fn log(&mut self, note: &Note) {
+    fn log(&mut self, note: &Note, ledger: &Ledger) {
         let times = match &note.what {
-            What::Refused { why, .. } if self.ledger.target(&note.subject.id).is_some() => {
+            What::Refused { why, .. } if ledger.target(&note.subject.id).is_some() => {
                 self.refused.count(&note.subject.id, why, Instant::now())
             }
             _ => 1,
@@ -101,25 +71,14 @@ impl Keeper {
         self.history().note(now(), note);
     }
 
-    pub(super) async fn save(&mut self) -> Result<(), StateError> {
-        let result = self.checkpoint.save(&self.ledger).await;
-        self.counters.checkpoint_errors += u64::from(result.is_err());
-        result
-    }
-
-    /// Refuses an event that the ledger has granted: counts, logs and records it.
-    pub(super) fn refuse(
-        &mut self,
-        kind: EventKind,
-        created: Option<&ContainerId>,
-        why: &str,
-    ) -> Refusal {
-        let placement = &self.ledger.settings().placement;
-        self.counters.rejected(kind, Reason::UnexpectedAdmission, placement);
+    /// Refuses what the ledger has granted: counts, logs and records it.
+    pub(super) fn refuse(&mut self, facts: &Facts, why: &str, ledger: &Ledger) -> Refusal {
+        let placement = &ledger.settings().placement;
+        self.counters.rejected(facts.kind, Reason::UnexpectedAdmission, placement);
         let why = format!("UnexpectedAdmissionError: {why}");
-        if let Some(placed) = created.and_then(|id| self.ledger.target(id)) {
+        if let Some(target) = facts.created.as_ref().and_then(|id| ledger.target(id)) {
             let what = What::Refused { why: why.clone(), request: None };
-            self.log(&Note { warning: true, done: true, subject: placed.subject, what });
+            self.log(&Note { warning: true, done: true, subject: target.subject, what }, ledger);
         }
         Refusal(why)
     }

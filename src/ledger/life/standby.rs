@@ -13,7 +13,6 @@ use crate::ledger::stance::Stance;
 use crate::ledger::terms::Terms;
 use crate::placement::{Reason, Rejection};
 
-/// What the administrator has to change.
 const KUBELET_ACTIVE: &str = "the CPUs of this node are assigned by someone else: the kubelet's own CPU manager, or another \
      NRI plugin. Set cpuManagerPolicy: none in the kubelet's configuration, delete its cpu_manager_state file and restart it; \
      running containers keep their CPUs";
@@ -50,10 +49,12 @@ pub(crate) fn create(
         entry.follow(before);
         // A container that comes back without CPUs keeps the claim of its name, for the moment at
         // which the ledger assigns CPUs.
-        if let Some(before) = before.filter(|_| container.cpus.is_none()) {
-            (entry.claim, entry.isolated) = (before.claim, before.isolated);
+        if let Some(before) = before
+            && container.cpus.is_none()
+        {
+            entry.inherit(before);
         }
-        entry.inherited = entry.claim.is_some();
+        entry.inherited = entry.claim().is_some();
     });
     adopt_set(node, books, uid, container);
     Ok(())
@@ -74,7 +75,7 @@ pub(crate) fn update(
         }
         let cpus = wanted.cpus.filter(|cpus| !entry.applied.is_on(cpus, Certainty::Set))?;
         entry.applied.replace(cpus);
-        entry.claim = None;
+        entry.release();
         Some(Container { cpus: Some(cpus), cpu: entry.cpu, ..container.clone() })
     });
     if let Some(container) = changed.flatten() {

@@ -54,7 +54,7 @@ pub(crate) fn resize_unseen(node: &Node, books: &mut Books, uid: &PodUid, contai
     let Some(ContainerRef { pod, entry, .. }) = books.container(uid, &container.name) else {
         return;
     };
-    let Some(held) = entry.claim else { return };
+    let Some(held) = entry.claim() else { return };
     let asks = entry.asks_with(pod.pod.qos, &container.cpu);
     // A changed wish is no resize.
     let silent = asks.is_none()
@@ -78,8 +78,11 @@ pub(crate) fn resize_unseen(node: &Node, books: &mut Books, uid: &PodUid, contai
 fn give(books: &mut Books, uid: &PodUid, container: &Container, claim: Option<CpuSet>) {
     let held = books.change_container(uid, &container.name, |entry| {
         let isolates = entry.wishes().isolates();
-        let held = std::mem::replace(&mut entry.claim, claim);
-        entry.isolated = isolates && claim.is_some();
+        let held = entry.claim();
+        match claim {
+            Some(cpus) => entry.move_to(cpus, isolates),
+            None => drop(entry.release()),
+        }
         if claim != held {
             // The same request sets its quota, so an update is due in any case.
             entry.applied.invalidate();
@@ -128,9 +131,9 @@ fn resized_claim(
     if !node.is_static() {
         return Ok(None);
     }
-    if let Some(held) = &entry.claim {
+    if let Some(held) = entry.claim() {
         let request = running(node, books, pod, entry, n);
-        return placement::resize(&*node.engine, &node.topology, &request, held).map(Some);
+        return placement::resize(&*node.engine, &node.topology, &request, &held).map(Some);
     }
     let budget = budget.map(MilliCpu::cpus_floor);
     let fit = budget_fit(node, pod, budget, container, n);

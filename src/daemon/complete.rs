@@ -1,0 +1,48 @@
+//! Completes what a call says of containers by the kernel's files, before the ledger gets it.
+
+use super::blocking;
+use crate::ledger::{Admission, Call, Event};
+use crate::topology::sysfs;
+use crate::verify::{InForce, Verifier};
+use std::path::Path;
+
+/// Replaces the CPUs and memory nodes of listed containers by what their cgroups have:
+/// CRI-O, after a restart, lists what it set when it created them. What they ask for cannot be
+/// read, so they are marked as outdated.
+pub(super) async fn correct_list(verifier: Option<Verifier>, call: &mut Call) {
+    let Call::Event(Event::Synchronize { containers, .. }) = call else { return };
+    let Some(verifier) = verifier else { return };
+    let groups: Vec<_> = containers.iter().map(|listed| listed.cgroup.clone()).collect();
+    let look = move || -> Vec<Option<InForce>> {
+        groups.iter().map(|group| verifier.set_for(group.as_ref()?)).collect()
+    };
+    for (container, set) in containers.iter_mut().zip(blocking(look).await) {
+        let Some(InForce { cpus: set, runs_on, mems, kept }) = set else { continue };
+        container.partitioned = kept;
+        container.outdated = container.cpus != Some(set);
+        if container.outdated {
+            let listed = container.cpus.map_or_else(|| "none".to_owned(), |c| c.to_string());
+            log::info!(
+                "container {}: the runtime reports other CPUs than its cgroup has (runtime={listed} cgroup={set})",
+                container.id
+            );
+            container.cpus = Some(set);
+            if let Some(mems) = mems {
+                container.mems = if mems.is_empty() { None } else { Some(mems) };
+            }
+        }
+        container.runs_on = runs_on;
+    }
+}
+
+/// Finds the NUMA nodes of the devices of a call's containers. Files in `/sys` do not block.
+pub(super) fn locate_devices(sysfs: &Path, call: &mut Call) {
+    let containers = match call {
+        Call::Admission(Admission::Create { container, .. }) => std::slice::from_mut(container),
+        Call::Event(Event::Synchronize { containers, .. }) => containers.as_mut_slice(),
+        _ => return,
+    };
+    for device in containers.iter_mut().flat_map(|container| &mut container.devices) {
+        device.node = sysfs::device_node(sysfs, device.block, device.major, device.minor);
+    }
+}

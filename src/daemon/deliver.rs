@@ -1,0 +1,121 @@
+//! How the owner brings due updates to containers: with answers, by calls of the runtime, and by
+//! writes into cgroups. What has gone out returns to the ledger.
+
+use super::delivery::Returned;
+use super::owner::{Owner, Sent};
+use crate::exclusivity::Scope;
+use crate::ledger::{Channel, ContainerId, Event, Mechanism, Target};
+use tokio::time::Instant;
+
+/// The most writes of one container in a row: it leaves CPUs, gets some, and gets the rest. The
+/// drift watcher repairs what fails.
+const ROUNDS: usize = 4;
+
+impl Owner {
+    /// The runtime has got an answer.
+    pub(super) fn answered(&mut self, Sent { created, due, prompt }: Sent) {
+        if let Some((id, adjustment)) = created {
+            self.apply(Event::Created(id, adjustment));
+        }
+        let carries = due.is_some();
+        let updates = due.as_ref().map_or(&[][..], |due| &due.updates);
+        self.delivery.pace.answered(updates, prompt, Instant::now());
+        due.into_iter().for_each(|due| self.apply(Event::Sent(due)));
+        let carried = carries && !self.ledger.waits();
+        self.delivery.owing |= !carried && self.ledger.owes();
+    }
+
+    /// Brings due updates to containers: at once where that is safe, otherwise with the next
+    /// answers.
+    pub(super) async fn flush(&mut self) {
+        // Shared containers leave CPUs before others are moved there, and come to those that these
+        // have left.
+        self.bind(Scope::Binding).await;
+        self.deliver().await;
+        self.bind(Scope::Binding).await;
+    }
+
+    pub(super) async fn flush_owed(&mut self) {
+        if self.ledger.owes() {
+            self.flush().await;
+        }
+    }
+
+    /// After a decision that no answer carries: writes the checkpoint, then calls the runtime with
+    /// the due updates, or writes cgroups where a call is not safe.
+    async fn deliver(&mut self) {
+        self.save().await;
+        let calls = self.delivery.calls();
+        if calls && self.ledger.mechanism() != Mechanism::Groups {
+            self.call();
+            return;
+        }
+        // Containers that wait for others have to stay until a check shows that these have left.
+        let waits = self.ledger.waits();
+        if !waits {
+            self.write_cpus().await;
+        }
+        if calls {
+            self.call();
+        }
+        if waits {
+            self.checks.soon();
+        }
+    }
+
+    /// Calls the runtime with all due updates, unless a call is under way.
+    pub(super) fn call(&mut self) {
+        if !self.delivery.is_free() {
+            return;
+        }
+        let due = self.ledger.due(&Channel::Runtime);
+        if !due.updates.is_empty() {
+            let early = self.enforcement.too_early(&due.updates, &self.ledger);
+            self.delivery.call(due.updates.clone(), early);
+        }
+        self.apply(Event::Sent(due));
+    }
+
+    /// A call of the runtime has ended.
+    pub(super) async fn returned(&mut self, Returned { updates, made }: Returned) {
+        // Writes of newer decisions may have come before the call, and this call has undone them.
+        let stale = updates.into_iter().filter(|update| {
+            let target = self.ledger.target(&update.container);
+            !made || target.is_some_and(|target| target.adjustment != update.adjustment)
+        });
+        let stale: Vec<ContainerId> = stale.map(|update| update.container).collect();
+        if !stale.is_empty() {
+            self.apply(Event::Drifted(stale));
+        }
+        // Updates that became due during the call had to wait.
+        if made {
+            self.deliver().await;
+        }
+    }
+
+    /// Writes due updates into cgroups, in the ledger's order. The next answer repeats them to the
+    /// runtime; if cgroups cannot be written, it is the only way.
+    pub(super) async fn write_cpus(&mut self) {
+        if self.enforcement.cannot_write().is_some() {
+            return;
+        }
+        // One that cannot be written holds up no other.
+        let mut failed = Vec::new();
+        for _ in 0..ROUNDS {
+            let mut due = self.ledger.due(&Channel::Groups);
+            due.hold_back(|id| failed.contains(id));
+            if due.updates.is_empty() {
+                break;
+            }
+            for update in &due.updates {
+                let Some(target) = self.ledger.target(&update.container) else { continue };
+                let target = Target { adjustment: update.adjustment, ..target };
+                if !self.enforcement.set_cpus(target).await {
+                    failed.push(update.container.clone());
+                }
+            }
+            due.hold_back(|id| failed.contains(id));
+            self.apply(Event::Sent(due));
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The start of the daemon: everything that can be wrong is found before any container changes.
+
+use super::checks::Checks;
+use super::delivery::Delivery;
+use super::drift::DriftWatcher;
+use super::enforcement::{Enforcement, wanted};
+use super::hotplug::Hotplug;
+use super::kubelet::KubeletWatch;
+use super::orphans::Orphans;
+use super::owner::Owner;
+use super::persist::Checkpoint;
+use super::record::Record;
+use super::reload::ConfigReload;
+use super::{Paths, StartError};
+use crate::config::Config;
+use crate::exclusivity::{Hierarchy, Memory};
+use crate::ledger::{Event, Ledger, Mechanism};
+use crate::topology::{Topology, sysfs};
+use crate::verify::Verifier;
+use crate::view::report::{ConfigStatus, OwnSettings};
+use crate::wording::{self, count};
+
+impl Owner {
+    /// Checks the configuration against the machine, locks the state directory and reads the
+    /// checkpoint. Logs what is in force.
+    ///
+    /// # Errors
+    /// If any of that fails. No container has changed then.
+    pub fn start(paths: &Paths, config: &Config) -> Result<Owner, StartError> {
+        let sysfs::Reading { facts, warnings, sizes: _ } = sysfs::read(&paths.sysfs_root)?;
+        let topology = Topology::build(facts)
+            .map_err(|error| StartError::Facts(paths.sysfs_root.clone(), error))?;
+        for warning in warnings {
+            log::warn!("{warning}");
+        }
+        let config = &config.for_node(&paths.node)?;
+        let settings = config.resolve(&topology)?;
+        let checkpoint = Checkpoint::open(&paths.state_dir)?;
+        let memory = Memory::open(&paths.state_dir, &paths.proc_root);
+        let enforcement =
+            Enforcement::start(wanted(config), config.partition(), &paths.cgroup_root, memory)
+                .map_err(|why| config.kernel_cannot(why))?;
+        let mechanism = enforcement.mechanism();
+        let claims = checkpoint.remembered()?;
+        log::info!(
+            "machine: {}, {}, {}, {}, {}",
+            count(topology.sockets().len(), "socket"),
+            count(topology.nodes().len(), "NUMA node"),
+            count(topology.uncores().len(), "uncore cache"),
+            count(topology.cores().len(), "core"),
+            wording::cpus(topology.online()),
+        );
+        let own = OwnSettings::of(&settings, config.partition(), config.on_active_kubelet());
+        log::info!(
+            "config: in force: {}",
+            ConfigStatus::log_line(&settings, mechanism, config.strict(), own)
+        );
+        for line in config.applied_lines() {
+            log::info!("config: override for this node on line {line} applied");
+        }
+        let partition = (mechanism == Mechanism::Partitions).then(|| config.partition());
+        let verifier = Hierarchy::open(&paths.cgroup_root)
+            .map(|hierarchy| Verifier::new(hierarchy, &paths.proc_root, partition));
+        let mut owner = Owner {
+            ledger: Ledger::new(topology, settings, claims),
+            checkpoint,
+            record: Record::default(),
+            delivery: Delivery::default(),
+            enforcement,
+            kubelet: KubeletWatch::new(config),
+            config: ConfigReload::new(paths, config),
+            hotplug: Hotplug::new(&paths.sysfs_root),
+            checks: Checks::new(verifier),
+            drift: DriftWatcher::new(),
+            orphans: Orphans::new(),
+            strict: config.strict(),
+        };
+        owner.apply(Event::Mechanism(mechanism));
+        let active = owner.kubelet.check_first(config.policy());
+        active.into_iter().for_each(|event| owner.apply(event));
+        Ok(owner)
+    }
+}

@@ -1,5 +1,4 @@
-//! The program alone, as root starts it, with all capabilities: for what the shipped pod cannot
-//! show.
+//! The plugin as a plain process with full root privileges, where the shipped pod does not serve.
 
 use std::path::Path;
 
@@ -8,28 +7,24 @@ use nix::sys::signal::Signal;
 
 use crate::instance::Instance;
 use crate::node::Node;
-use crate::plugin::{Plugin, Setup, Word};
+use crate::plugin::{Plugin, PluginFiles, PluginSetup};
 
-/// A plugin that is a process of the lab's own.
+/// The plugin as a plain process with full root privileges.
 #[derive(Debug)]
 pub struct Bare {
-    setup: Setup,
+    setup: PluginSetup,
     /// None while it is ended.
     process: Option<Plugin>,
-    word: Word,
+    files: PluginFiles,
 }
 
 impl Bare {
-    /// Starts the program with this configuration and no memory of earlier runs. Does not wait for
-    /// what it does.
-    ///
-    /// # Errors
-    /// When it cannot be started.
+    /// Starts it with this configuration and no state. Does not wait until it is ready.
     pub fn install(node: &Node, program: &Path, config: &str) -> Result<Self> {
         let setup = node.plugin(program, config)?;
         let process = Plugin::launch(&setup)?;
-        let word = process.word().clone();
-        Ok(Self { setup, process: Some(process), word })
+        let files = process.files().clone();
+        Ok(Self { setup, process: Some(process), files })
     }
 }
 
@@ -37,7 +32,7 @@ impl Instance for Bare {
     fn start(&mut self, _: &mut Node) -> Result<()> {
         ensure!(self.process.is_none(), "the plugin still runs");
         let process = Plugin::launch(&self.setup)?;
-        self.word = process.word().clone();
+        self.files = process.files().clone();
         self.process = Some(process);
         Ok(())
     }
@@ -46,7 +41,7 @@ impl Instance for Bare {
         let process = self.process.take().context("the plugin does not run")?;
         let status = process.end(signal)?;
         let killed = signal != Signal::SIGKILL && status.code().is_none();
-        ensure!(!killed, "the plugin had to be killed: it did not end");
+        ensure!(!killed, "the plugin did not end on {signal} and was killed");
         Ok(())
     }
 
@@ -70,8 +65,8 @@ impl Instance for Bare {
         Ok(self.process.as_ref().context("the plugin does not run")?.pid())
     }
 
-    fn word(&self) -> &Word {
-        &self.word
+    fn files(&self) -> &PluginFiles {
+        &self.files
     }
 
     fn log(&self) -> String {

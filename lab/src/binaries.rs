@@ -1,5 +1,4 @@
-//! The programs under test and their helpers, built as they ship: static, so that they run in any
-//! container or guest.
+//! The program under test and its helpers, built as static programs for containers and guests.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,8 +6,8 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::cache;
 use crate::command::{command, progress, run};
+use crate::{cache, files};
 
 /// The static programs that guests and containers need.
 #[derive(Debug, Clone)]
@@ -17,66 +16,54 @@ pub struct Binaries {
     pub plugin: PathBuf,
     /// This crate's own command, for running scenarios inside a guest.
     pub lab: PathBuf,
-    /// What containers run.
     pub probe: PathBuf,
 }
 
 impl Binaries {
-    /// Builds what is not up to date.
-    ///
-    /// # Errors
-    /// When a build fails; the error ends with the compiler's last words.
     pub fn build() -> Result<Self> {
-        progress("building the static programs (first time: some minutes)");
+        progress("building the static programs (the first time takes minutes)");
         let plugin = Self::build_plugin()?;
         if cfg!(target_feature = "crt-static") {
-            let own = beside_this_program()?;
+            let own = program_directory()?;
             return Ok(Self { plugin, lab: own.join("lab"), probe: own.join("probe") });
         }
         let lab = build(&["--profile", "lab", "--package", "lab", "--bins"])?;
         Ok(Self { plugin, lab: find(&lab, "lab")?, probe: find(&lab, "probe")? })
     }
 
-    /// Copies of them, which later builds do not change: for what takes hours.
-    ///
-    /// # Errors
-    /// When one cannot be copied.
-    pub fn kept(&self) -> Result<Self> {
+    /// Copies that later builds do not change, for runs that take hours.
+    pub fn copies(&self) -> Result<Self> {
         let directory = cache::directory("programs")?;
         let keep = |from: &PathBuf| -> Result<PathBuf> {
             let name = from.file_name().context("a program has no name")?;
             let to = directory.join(name);
-            // Another file: what runs already goes on with the old one.
+            // A new file: running processes keep the old one.
             cache::remove(&to)?;
-            std::fs::copy(from, &to)
-                .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+            files::copy(from, &to)?;
             Ok(to)
         };
         Ok(Self { plugin: keep(&self.plugin)?, lab: keep(&self.lab)?, probe: keep(&self.probe)? })
     }
 
-    /// Builds the plugin alone, as it ships: with the command that users have for it.
-    ///
-    /// # Errors
-    /// As [`build`](Self::build).
+    /// Only the shipped program, with the command that users run.
     pub fn build_plugin() -> Result<PathBuf> {
-        let told =
+        let path =
             run(in_repository(&mut command(cache::repository().join("hack/build"), [""; 0])))?;
-        Ok(cache::repository().join(told.trim()))
+        Ok(cache::repository().join(path.trim()))
     }
 }
 
-/// Where this crate's programs are, which cargo has built together with the one that runs: a
-/// program or a test of it.
-fn beside_this_program() -> Result<PathBuf> {
-    let this = std::env::current_exe().context("cannot tell which program runs")?;
+/// The directory of this crate's programs, which cargo built together with the running program or
+/// test.
+fn program_directory() -> Result<PathBuf> {
+    let this = std::env::current_exe().context("cannot find the path of this program")?;
     let directory = this.ancestors().skip(1).find(|directory| !directory.ends_with("deps"));
-    Ok(directory.context("the program that runs is in no directory")?.to_path_buf())
+    Ok(directory.context("this program has no directory")?.to_path_buf())
 }
 
-/// Builds statically and returns what cargo says it made, a JSON object a line.
+/// A static build. Returns cargo's messages, one JSON object per line.
 fn build(arguments: &[&str]) -> Result<String> {
-    // Naming the target keeps the flags away from build scripts and macros, which cannot be static.
+    // With a target, the flags do not apply to build scripts and macros, which cannot be static.
     let target = run(&mut command("rustc", ["--print", "host-tuple"]))?;
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     run(in_repository(&mut command(cargo, ["build", "--locked"]))
@@ -86,7 +73,7 @@ fn build(arguments: &[&str]) -> Result<String> {
 }
 
 fn in_repository(command: &mut Command) -> &mut Command {
-    // An outer `cargo test` has set its own flags, for that run only.
+    // An outer `cargo test` sets its own flags.
     command.current_dir(cache::repository()).env_remove("CARGO_ENCODED_RUSTFLAGS")
 }
 

@@ -1,63 +1,53 @@
-//! Processes that are always busy, and where they ran: the probe in a pod, or outside of all pods.
+//! Processes that are always busy, and where they ran: `probe spin`, in a pod or outside of all
+//! pods.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use nri_cpu_manager::cpuset::CpuSet;
 
 use crate::{cgroup, command, process};
 
-/// Where containers find the directory of their records.
-pub const OUT: &str = "/out";
+/// Mount point of the reports in containers.
+pub(crate) const OUT: &str = "/out";
 
-/// Something that is busy.
+/// An always busy process, in a pod or in its own cgroup on the host.
 #[derive(Debug)]
 pub struct Busy {
-    /// What it is called: its pod, or its group on the host.
+    /// The pod, or the cgroup on the host.
     pub name: String,
-    /// Its first process.
     pub pid: u32,
-    /// When it last ran on each CPU: see the probe.
+    /// Written by `probe spin`.
     record: PathBuf,
-    /// Its process, if it is no container's; ended with it.
+    /// None for a process in a container, which ends with its container.
     child: Option<Child>,
 }
 
 impl Busy {
-    /// The one of a pod. Waits until it has begun.
-    ///
-    /// # Errors
-    /// When it does not begin.
+    /// Waits until the process has run.
     pub fn in_pod(name: &str, pid: u32, record: PathBuf) -> Result<Self> {
         Self { name: name.to_owned(), pid, record, child: None }.begun()
     }
 
     fn begun(self) -> Result<Self> {
-        let start = Instant::now();
-        while times(&self.record).iter().all(|time| *time == 0) {
-            if start.elapsed() > Duration::from_secs(60) {
-                bail!("the busy process {} does not run", self.name);
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let has_run = || times(&self.record).iter().any(|time| *time > 0);
+        command::poll(Duration::from_secs(60), || Ok(has_run().then_some(())))?
+            .with_context(|| format!("the busy process {} does not run", self.name))?;
         Ok(self)
     }
 
-    /// Starts one outside of all pods, in a group of its own beside `kubepods`, where a host's
-    /// services are. Waits until it has begun.
-    ///
-    /// # Errors
-    /// When it cannot be started.
+    /// Starts a process outside of all pods, in its own cgroup, like a host service. Waits until it
+    /// has run.
     pub fn on_host(name: &str, record: PathBuf) -> Result<Self> {
         let probe = std::env::current_exe()
-            .context("this program does not know where it lies")?
+            .context("cannot find the path of this program")?
             .with_file_name("probe");
         let group = cgroup::add_service(name)?;
-        // The shell enters the group before it becomes the probe.
+        // The shell enters the cgroup before it becomes the probe.
         let child = command::command(
             "sh",
             ["-c", "echo $$ > \"$0\"/cgroup.procs; exec \"$1\" spin \"$2\""],
@@ -71,8 +61,12 @@ impl Busy {
         Self { name: name.to_owned(), pid: child.id(), record, child: Some(child) }.begun()
     }
 
+    /// When it last ran on a CPU, in CLOCK_MONOTONIC's nanoseconds; 0 for never.
+    pub fn last_run(&self, cpu: usize) -> u64 {
+        times(&self.record).get(cpu).copied().unwrap_or(0)
+    }
+
     /// The CPUs it runs on during `window`.
-    #[must_use]
     pub fn runs_on(&self, window: Duration) -> CpuSet {
         let before = times(&self.record);
         std::thread::sleep(window);

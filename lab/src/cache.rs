@@ -1,4 +1,4 @@
-//! Where the lab keeps what it fetched and built: `target/lab` of the repository.
+//! Fetched and built files, in `target/lab` of the repository.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,76 +7,58 @@ use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
 use sha2::{Digest, Sha256};
 
+use crate::files;
+
 /// The repository this crate was built from.
-#[must_use]
 pub fn repository() -> PathBuf {
     let lab = Path::new(env!("CARGO_MANIFEST_DIR"));
     lab.parent().unwrap_or(lab).to_path_buf()
 }
 
-/// A directory below `target/lab`, made if it is missing.
-///
-/// # Errors
-/// When it cannot be made.
 pub fn directory(name: &str) -> Result<PathBuf> {
     let path = repository().join("target/lab").join(name);
-    fs::create_dir_all(&path)
-        .with_context(|| format!("cannot make the cache directory {}", path.display()))?;
+    files::make_directory(&path)?;
     Ok(path)
 }
 
-/// A name for something with this content, and with no other.
-#[must_use]
+/// A name that identifies this content.
 pub fn fingerprint(content: &[u8]) -> String {
     Sha256::digest(content).iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Held while one process uses a part of the lab that others must not use at the same time.
+/// Held while one process uses a part of the lab.
 #[derive(Debug)]
 pub struct Lock(
     #[allow(dead_code, reason = "held, never read: dropping it releases the lock")] Flock<fs::File>,
 );
 
-/// Waits for the lock on a file of the cache; it is released when the returned value is dropped or
-/// the process ends.
-///
-/// # Errors
-/// When the lock file cannot be made or locked.
+/// Waits for a lock of this copy of the repository. It is released when the value is dropped or the
+/// process ends.
 pub fn lock(name: &str) -> Result<Lock> {
     lock_file(&directory("locks")?.join(name))
 }
 
-/// As [`lock`], for a file anywhere: the whole machine's, for what other copies of the repository
-/// use as well.
-///
-/// # Errors
-/// When the lock file cannot be made or locked.
+/// As [`lock`], for any file: shared with other copies of the repository.
 pub fn lock_file(path: &Path) -> Result<Lock> {
     hold(path, FlockArg::LockExclusive)
 }
 
-/// As [`lock_file`], beside others that hold it in this way, too.
-///
-/// # Errors
-/// When the lock file cannot be made or locked.
+/// As [`lock_file`], but shared.
 pub fn lock_file_with_others(path: &Path) -> Result<Lock> {
     hold(path, FlockArg::LockShared)
 }
 
-fn hold(path: &Path, way: FlockArg) -> Result<Lock> {
+fn hold(path: &Path, kind: FlockArg) -> Result<Lock> {
     let file = fs::File::create(path)
-        .with_context(|| format!("cannot make the lock file {}", path.display()))?;
-    match Flock::lock(file, way) {
+        .with_context(|| format!("cannot create the lock file {}", path.display()))?;
+    match Flock::lock(file, kind) {
         Ok(lock) => Ok(Lock(lock)),
         Err((_, errno)) => Err(errno).with_context(|| format!("cannot lock {}", path.display())),
     }
 }
 
-/// Makes `path` once: `make` writes to a temporary neighbour that is renamed when it is complete,
-/// so that an interrupted run leaves nothing half made behind. Works for files and directories.
-///
-/// # Errors
-/// What `make` reports, and failures of the file system.
+/// Creates `path` once. `make` writes a temporary file or directory next to it, which is renamed
+/// when it is complete, so that an interrupted run leaves nothing partial.
 pub fn once(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if path.exists() {
         return Ok(());
@@ -85,17 +67,13 @@ pub fn once(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let partial = path.with_file_name(format!(".partial-{name}"));
     remove(&partial)?;
     if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+        files::make_directory(parent)?;
     }
     make(&partial)?;
-    fs::rename(&partial, path)
-        .with_context(|| format!("cannot rename {} to its place", partial.display()))
+    fs::rename(&partial, path).with_context(|| format!("cannot rename {}", partial.display()))
 }
 
-/// Removes a file or a whole directory; missing is fine.
-///
-/// # Errors
-/// When it is there and cannot be removed.
+/// A missing file is not an error.
 pub fn remove(path: &Path) -> Result<()> {
     let result = if path.is_dir() && !path.is_symlink() {
         fs::remove_dir_all(path)

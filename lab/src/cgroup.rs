@@ -1,34 +1,27 @@
-//! The cgroups a kubelet makes: `kubepods`, the QoS classes below it, and one for each pod.
+//! The cgroups of a kubelet: `kubepods`, the QoS classes below it, and one per pod.
 //!
-//! With cgroup v2 they are made like the kubelet does, limits included. With v1 the OCI runtime
-//! makes them on the way, and only the clearing away is left.
+//! With cgroup v2 the lab creates them like a kubelet, including limits. With v1 the OCI runtime
+//! creates them, and the lab only removes them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::files::{make_directory, read_value, write_value};
+use crate::kernel::{self, CGROUPS};
 use crate::pod::{CPU_PERIOD, Pod};
 
-pub mod driver;
-mod files;
 mod slice;
 
-pub use driver::Driver;
-pub(crate) use files::{ROOT, read, write};
+pub use crate::pod::Driver;
 
 const CLASSES: [&str; 3] = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
 
-/// Whether this machine has the unified hierarchy.
-#[must_use]
 pub fn is_v2() -> bool {
-    Path::new(ROOT).join("cgroup.controllers").exists()
+    Path::new(CGROUPS).join("cgroup.controllers").exists()
 }
 
-/// Makes `kubepods` and the classes below it.
-///
-/// # Errors
-/// When a cgroup cannot be made.
 pub fn prepare(driver: Driver) -> Result<()> {
     if !is_v2() {
         return Ok(());
@@ -36,37 +29,27 @@ pub fn prepare(driver: Driver) -> Result<()> {
     if driver == Driver::Systemd {
         return slice::prepare();
     }
-    let root = Path::new(ROOT);
-    delegate(root)?;
-    let online = fs::read_to_string("/sys/devices/system/cpu/online")
-        .context("cannot read the online CPUs")?;
+    let root = Path::new(CGROUPS);
+    slice::delegate(root)?;
     for class in CLASSES {
         make(&root.join(class))?;
     }
     // As the kubelet does: `kubepods` may use every CPU.
-    write(&root.join("kubepods/cpuset.cpus"), online.trim())
+    write_value(&root.join("kubepods/cpuset.cpus"), &kernel::cpus("online")?.to_string())
 }
 
-/// Limits the CPU time of an empty cgroup that stays.
+/// Creates an empty cgroup with a CPU limit, permanently.
 ///
-/// Linux rewrites a jump in its scheduler, while that runs, when the first cgroup with such a limit
-/// comes and when the last one's limit goes (`cfs_bandwidth_used`). An emulated processor can trip
-/// over that: it is done once, early.
-///
-/// # Errors
-/// When the cgroup cannot be made.
+/// Linux patches a jump in the running scheduler when the first cgroup gets a CPU limit and when
+/// the last one loses it (`cfs_bandwidth_used`). Emulated processors can crash on that, so it
+/// happens only once, early.
 pub fn keep_a_limit() -> Result<()> {
-    let root = Path::new(ROOT);
-    write(&root.join("cgroup.subtree_control"), "+cpu")?;
-    let group = root.join("limited");
-    fs::create_dir_all(&group).with_context(|| format!("cannot make {}", group.display()))?;
-    write(&group.join("cpu.max"), &format!("{CPU_PERIOD} {CPU_PERIOD}"))
+    let root = Path::new(CGROUPS);
+    write_value(&root.join("cgroup.subtree_control"), "+cpu")?;
+    let group = add("limited")?;
+    write_value(&group.join("cpu.max"), &format!("{CPU_PERIOD} {CPU_PERIOD}"))
 }
 
-/// Makes the cgroup of a pod, with its share and limit.
-///
-/// # Errors
-/// When the cgroup cannot be made.
 pub fn add_pod(pod: &Pod) -> Result<()> {
     if !is_v2() {
         return Ok(());
@@ -85,9 +68,6 @@ pub fn add_pod(pod: &Pod) -> Result<()> {
 }
 
 /// Writes a pod's share of CPU time to its cgroup.
-///
-/// # Errors
-/// When it cannot be written.
 pub fn set_share(pod: &Pod) -> Result<()> {
     if !is_v2() {
         return Ok(());
@@ -95,33 +75,33 @@ pub fn set_share(pod: &Pod) -> Result<()> {
     match pod.driver {
         Driver::Cgroupfs => {
             let weight = weight(pod.resources().cpu_shares);
-            write(&pod_directory(pod).join("cpu.weight"), &weight.to_string())
+            write_value(&pod_directory(pod).join("cpu.weight"), &weight.to_string())
         }
         Driver::Systemd => slice::set(&pod.cgroup_parent(), &cpu_weight(pod)),
     }
 }
 
-/// Writes a pod's limit of CPU time to its cgroup, if all its containers have one.
-///
-/// # Errors
-/// When it cannot be written.
+/// No limit is written unless all containers have one.
 pub fn set_limit(pod: &Pod) -> Result<()> {
-    let Some(quota) = limit(pod).filter(|_| is_v2()) else { return Ok(()) };
+    if !is_v2() {
+        return Ok(());
+    }
+    let Some(quota) = limit(pod) else { return Ok(()) };
     match pod.driver {
         Driver::Cgroupfs => {
-            write(&pod_directory(pod).join("cpu.max"), &format!("{quota} {CPU_PERIOD}"))
+            write_value(&pod_directory(pod).join("cpu.max"), &format!("{quota} {CPU_PERIOD}"))
         }
         Driver::Systemd => slice::set(&pod.cgroup_parent(), &cpu_quota(quota)),
     }
 }
 
-/// A pod's quota of CPU time a period; `None` if a container of it is not limited.
+/// Microseconds per period; None if a container has no limit.
 fn limit(pod: &Pod) -> Option<i64> {
     let limited = pod.containers.iter().all(|container| container.cpu_limit > 0);
     limited.then(|| pod.resources().cpu_quota)
 }
 
-/// As a property of systemd's.
+/// A property of the pod's slice.
 fn cpu_weight(pod: &Pod) -> String {
     format!("CPUWeight={}", weight(pod.resources().cpu_shares))
 }
@@ -130,12 +110,8 @@ fn cpu_quota(quota: i64) -> String {
     format!("CPUQuota={}%", quota * 100 / CPU_PERIOD)
 }
 
-/// Does to the groups of classes what systemd does to slices at any moment: it writes their files
-/// anew, so that CPUs of a class without processes are cleared. With the cgroupfs driver the groups
-/// are written as systemd would.
-///
-/// # Errors
-/// When systemd fails.
+/// Rewrites the cgroups of QoS classes as systemd does at any time, which clears the CPUs of a
+/// class without processes.
 pub fn realise_classes(driver: Driver) -> Result<()> {
     match driver {
         Driver::Cgroupfs => {
@@ -146,20 +122,17 @@ pub fn realise_classes(driver: Driver) -> Result<()> {
     }
 }
 
-/// The CFS quota of a process's own cgroup, in thousandths of a CPU; nothing if it has none.
-///
-/// # Errors
-/// When the process is gone, or its cgroup cannot be read.
+/// The CFS quota of the process's cgroup in milli-CPUs; None if it has none.
 pub fn quota(pid: u32) -> Result<Option<i64>> {
     let (directory, quota, period) = if is_v2() {
         let directory = of_process(pid, "")?;
-        let text = read(&directory.join("cpu.max"))?;
+        let text = read_value(&directory.join("cpu.max"))?;
         let (quota, period) = text.split_once(' ').unwrap_or((&text, ""));
         (directory, quota.to_owned(), period.to_owned())
     } else {
         let directory = of_process(pid, "cpu")?;
-        let read = |name: &str| read(&directory.join(name));
-        let (quota, period) = (read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?);
+        let quota = read_value(&directory.join("cpu.cfs_quota_us"))?;
+        let period = read_value(&directory.join("cpu.cfs_period_us"))?;
         (directory, quota, period)
     };
     if quota == "max" || quota == "-1" {
@@ -167,73 +140,53 @@ pub fn quota(pid: u32) -> Result<Option<i64>> {
     }
     match (quota.parse::<i64>(), period.parse::<i64>()) {
         (Ok(quota), Ok(period @ 1..)) => Ok(Some(quota * 1000 / period)),
-        _ => bail!("{} has a strange quota: {quota:?} of {period:?}", directory.display()),
+        _ => bail!("unexpected CFS quota in {}: {quota:?} of {period:?}", directory.display()),
     }
 }
 
-/// What is written in a process's cgroup as its CPUs (cgroup v2); empty if nothing was ever written
-/// there.
-///
-/// # Errors
-/// When the process is gone, or its cgroup cannot be read.
+/// `cpuset.cpus` of the process's cgroup; empty if nothing was written.
 pub fn set_cpus(pid: u32) -> Result<String> {
     let controller = if is_v2() { "" } else { "cpuset" };
     let path = of_process(pid, controller)?.join("cpuset.cpus");
     // Without the controller there is no such file.
-    if path.exists() { read(&path) } else { Ok(String::new()) }
+    if path.exists() { read_value(&path) } else { Ok(String::new()) }
 }
 
 /// The threads of all processes in a process's own cgroup.
-///
-/// # Errors
-/// When the process is gone, or its cgroup cannot be read.
 pub fn threads(pid: u32) -> Result<Vec<u32>> {
     let (controller, file) = if is_v2() { ("", "cgroup.threads") } else { ("cpuset", "tasks") };
     let path = of_process(pid, controller)?.join(file);
-    let threads: Result<Vec<u32>, _> = read(&path)?.lines().map(str::parse).collect();
-    threads.with_context(|| format!("{} names a strange thread", path.display()))
+    let threads: Result<Vec<u32>, _> = read_value(&path)?.lines().map(str::parse).collect();
+    threads.with_context(|| format!("unexpected thread id in {}", path.display()))
 }
 
-/// In how many periods a process's own cgroup and the one above it were throttled: its container
-/// and its pod.
-///
-/// # Errors
-/// When the process is gone, or there is no such count.
+/// Throttled periods of the process's cgroup and of its parent: container and pod.
 pub fn throttled(pid: u32) -> Result<(u64, u64)> {
     let container = of_process(pid, if is_v2() { "" } else { "cpu" })?;
-    let pod = container.parent().context("a container's cgroup lies in no other")?.to_path_buf();
-    let count = |directory: &Path| {
-        let text = read(&directory.join("cpu.stat"))?;
-        let count = text.lines().find_map(|l| l.strip_prefix("nr_throttled ")?.parse().ok());
-        count.with_context(|| format!("{} is not counted", directory.display()))
-    };
-    Ok((count(&container)?, count(&pod)?))
+    let pod = container.parent().context("a container's cgroup has no parent")?.to_path_buf();
+    Ok((throttled_periods(&container)?, throttled_periods(&pod)?))
 }
 
-/// Makes a cgroup below the root of cgroup v2, if it is not there.
-///
-/// # Errors
-/// When it cannot be made.
+fn throttled_periods(cgroup: &Path) -> Result<u64> {
+    let text = read_value(&cgroup.join("cpu.stat"))?;
+    let count = text.lines().find_map(|l| l.strip_prefix("nr_throttled ")?.parse().ok());
+    count.with_context(|| format!("no nr_throttled in cpu.stat of {}", cgroup.display()))
+}
+
+/// Creates a cgroup below the root of cgroup v2 unless it exists.
 pub fn add(name: &str) -> Result<PathBuf> {
-    let path = Path::new(ROOT).join(name);
-    fs::create_dir_all(&path)
-        .with_context(|| format!("cannot make the cgroup {}", path.display()))?;
+    let path = Path::new(CGROUPS).join(name);
+    make_directory(&path)?;
     Ok(path)
 }
 
-/// Makes a cgroup beside `kubepods`, as a service of the host has one.
-///
-/// # Errors
-/// When it cannot be made.
+/// A cgroup outside `kubepods`, like that of a host service.
 pub fn add_service(name: &str) -> Result<PathBuf> {
     add(&format!("system.slice/{name}"))
 }
 
-/// The directory of a process's cgroup; `controller` names the hierarchy under cgroup v1, and is
-/// empty under v2.
-///
-/// # Errors
-/// When the process is gone.
+/// The directory of a process's cgroup. `controller` selects the hierarchy of cgroup v1; it is
+/// empty for v2.
 pub fn of_process(pid: u32, controller: &str) -> Result<PathBuf> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup"))
         .with_context(|| format!("process {pid} is gone"))?;
@@ -242,28 +195,26 @@ pub fn of_process(pid: u32, controller: &str) -> Result<PathBuf> {
         let (controllers, path) = (fields.next()?, fields.next()?);
         controllers.split(',').any(|name| name == controller).then_some(path)
     });
-    let path = path.with_context(|| format!("process {pid} is in no cgroup of {controller:?}"))?;
-    Ok(Path::new(ROOT).join(controller).join(path.trim_start_matches('/')))
+    let path =
+        path.with_context(|| format!("process {pid} has no cgroup of controller {controller:?}"))?;
+    Ok(Path::new(CGROUPS).join(controller).join(path.trim_start_matches('/')))
 }
 
 fn pod_directory(pod: &Pod) -> PathBuf {
-    Path::new(ROOT).join(pod.cgroup_parent().trim_start_matches('/'))
+    Path::new(CGROUPS).join(pod.cgroup_parent().trim_start_matches('/'))
 }
 
-/// Clears what a plugin has left in the groups of classes. With the cgroupfs driver these outlive
-/// their pods, and a plugin without the memory of the one before would take it for an administrator's.
+/// Clears what a plugin left in the cgroups of QoS classes. With the cgroupfs driver they outlive
+/// their pods, and a plugin without state would take the value for an administrator's.
 pub fn clear_classes() {
     for class in ["burstable", "besteffort"] {
-        let cpus = Path::new("/sys/fs/cgroup/kubepods").join(class).join("cpuset.cpus");
+        let cpus = Path::new(CGROUPS).join("kubepods").join(class).join("cpuset.cpus");
         // Not every machine has it.
         let _ = fs::write(cpus, "\n");
     }
 }
 
 /// Removes a pod's cgroup in every hierarchy.
-///
-/// # Errors
-/// When it cannot be removed, for example because something still runs in it.
 pub fn remove_pod(pod: &Pod) -> Result<()> {
     if pod.driver == Driver::Systemd {
         return slice::remove(&pod.cgroup_parent());
@@ -274,7 +225,7 @@ pub fn remove_pod(pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// Removes `kubepods` where nothing is left in it.
+/// Removes `kubepods` unless it still has pods.
 pub fn tidy() {
     for hierarchy in hierarchies() {
         for class in CLASSES.iter().rev() {
@@ -286,19 +237,14 @@ pub fn tidy() {
 
 fn hierarchies() -> Vec<PathBuf> {
     if is_v2() {
-        return vec![PathBuf::from(ROOT)];
+        return vec![PathBuf::from(CGROUPS)];
     }
-    fs::read_dir(ROOT).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+    fs::read_dir(CGROUPS).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
 fn make(path: &Path) -> Result<()> {
-    fs::create_dir_all(path)
-        .with_context(|| format!("cannot make the cgroup {}", path.display()))?;
-    delegate(path)
-}
-
-fn delegate(path: &Path) -> Result<()> {
-    write(&path.join("cgroup.subtree_control"), "+cpuset +cpu +memory +pids")
+    make_directory(path)?;
+    slice::delegate(path)
 }
 
 fn remove_tree(path: &Path) -> Result<()> {

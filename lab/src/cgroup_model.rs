@@ -1,5 +1,5 @@
-//! The plugin's model of cgroup v2 cpusets ([`Tree`](nri_cpu_manager::exclusivity::Tree))
-//! held against a kernel: `hack/lab cgroups`, and the step for it.
+//! Compares the plugin's model of cgroup v2 cpusets ([`Tree`](nri_cpu_manager::exclusivity::Tree))
+//! with a kernel: `hack/lab cgroups`, and its step.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,41 +11,36 @@ mod drive;
 
 pub(crate) use drive::compare;
 
-/// What is compared.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Settings {
+pub struct ComparisonSettings {
     /// The same seed gives the same actions on machines with the same CPUs.
     pub seed: u64,
-    /// Random actions; all groups are compared after each.
+    /// Random actions; all cgroups are compared after each.
     pub steps: usize,
 }
 
-/// What a comparison found.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Comparison {
-    /// As in the settings.
     pub seed: u64,
-    /// Actions carried out, the one that led to a difference included.
+    /// Actions done, including the one that led to a difference.
     pub steps: usize,
-    /// CPU lists compared: two a group, and one a process.
+    /// CPU lists compared: two per cgroup and one per process.
     pub lists: usize,
-    /// Groups compared that had CPUs set but ran on all of their parent's, as none was left of the
-    /// cut.
+    /// Cgroups that ran on all CPUs of their parent because none of their own were left.
     pub cut_empty: usize,
     /// How often each kind of action had each result.
     pub results: BTreeMap<String, usize>,
-    /// The first difference. Nothing is done after it.
-    pub difference: Option<Difference>,
+    /// The first difference ends the comparison.
+    pub difference: Option<Mismatch>,
 }
 
-/// Where model and kernel differ.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Difference {
-    /// Every group or result that differs, a line each.
+pub struct Mismatch {
+    /// One line per cgroup or result.
     pub differs: Vec<String>,
-    /// The last actions and their results, up to the one that led here.
+    /// The last actions with their results.
     pub history: Vec<String>,
-    /// All groups in the model before that action.
+    /// All cgroups of the model before the last action.
     pub before: Vec<String>,
 }
 
@@ -54,10 +49,10 @@ impl fmt::Display for Comparison {
         let Self { seed, steps, lists, cut_empty, results, difference } = self;
         let results: Vec<String> = results.iter().map(|(what, n)| format!("{what} {n}")).collect();
         writeln!(f, "results: {}", results.join(", "))?;
-        if let Some(Difference { differs, history, before }) = difference {
-            writeln!(f, "the last actions:\n  {}", history.join("\n  "))?;
-            writeln!(f, "the model before the last one:\n  {}", before.join("\n  "))?;
-            writeln!(f, "model and kernel differ:\n  {}", differs.join("\n  "))?;
+        if let Some(Mismatch { differs, history, before }) = difference {
+            writeln!(f, "last actions:\n  {}", history.join("\n  "))?;
+            writeln!(f, "model before the last action:\n  {}", before.join("\n  "))?;
+            writeln!(f, "differences between model and kernel:\n  {}", differs.join("\n  "))?;
         }
         let differences = usize::from(difference.is_some());
         write!(

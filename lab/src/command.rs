@@ -1,41 +1,35 @@
-//! Running other programs, and telling the person at the terminal what goes on.
+//! Running other programs, waiting, and progress on the terminal.
 
 use std::ffi::OsStr;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Prints one line of progress with the seconds since the first one.
+/// Prints a line with the seconds since the first one.
 ///
-/// On standard error, so that results on standard output stay clean. A closed terminal is no reason
-/// to fail.
+/// To standard error, so that standard output has only results. A closed terminal is not an error.
 pub fn progress(what: impl AsRef<str>) {
     let elapsed = START.elapsed().as_secs_f64();
     let _ = writeln!(std::io::stderr(), "[{elapsed:6.1} s] {}", what.as_ref());
 }
 
-/// A command line, built in one expression.
 pub fn command<I, S>(program: impl AsRef<OsStr>, arguments: I) -> Command
 where
     I: IntoIterator<Item = S>,
     S: AsRef<OsStr>,
 {
     let mut command = Command::new(program);
-    // Nothing the lab starts may wait for the person at the terminal.
+    // No program may wait for terminal input.
     command.args(arguments).stdin(Stdio::null());
     command
 }
 
-/// Runs a command to its end and returns its standard output.
-///
-/// # Errors
-/// When it cannot be started or fails: the error names the command and ends with the last lines it
-/// wrote.
+/// Returns standard output. The error of a failed command has the last lines of its output.
 pub fn run(command: &mut Command) -> Result<String> {
     let name = describe(command);
     let output =
@@ -52,8 +46,28 @@ pub fn run(command: &mut Command) -> Result<String> {
     Ok(stdout)
 }
 
-/// The last `count` lines of a text: what a person needs of a long log.
-#[must_use]
+/// Asks again and again until `condition` gives a value; None if it has not within `patience`.
+pub(crate) fn poll<T>(
+    patience: Duration,
+    mut condition: impl FnMut() -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let start = Instant::now();
+    loop {
+        if let Some(value) = condition()? {
+            return Ok(Some(value));
+        }
+        if start.elapsed() > patience {
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The last `count` lines of a text.
 pub fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.trim_end().lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")

@@ -1,5 +1,4 @@
-//! A real containerd with NRI in a directory of its own: started, killed, restarted, and gone
-//! without a trace.
+//! A containerd with NRI in its own directories, which are removed with all its processes.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,56 +8,49 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
-use crate::command::{command, last_lines, run};
+use crate::command::{command, last_lines, poll, run};
 use crate::cri::{Cri, wire};
-use crate::process;
+use crate::{files, process};
 
 mod config;
 mod leftovers;
 mod setup;
 mod version;
 
-pub use setup::Setup;
+pub use setup::ContainerdSetup;
 pub use version::Version;
 
-/// A running containerd.
 #[derive(Debug)]
 pub struct Containerd {
-    setup: Setup,
+    setup: ContainerdSetup,
     child: Option<Child>,
-    /// Whether the lab itself has switched NRI on.
+    /// False once the lab has disabled NRI in the configuration.
     nri: bool,
 }
 
-/// A virtual server without hardware help needs seconds for what takes a tenth on the host.
+/// Generous: emulated CPUs need seconds for what takes a tenth of a second on the host.
 const READY: Duration = Duration::from_secs(60);
 
 impl Containerd {
-    /// Starts it and waits until it is ready for pods. What an earlier, interrupted run left in the
-    /// same directories is ended and removed first.
-    ///
-    /// # Errors
-    /// When it does not become ready; the error ends with the last lines of its log.
-    pub fn start(setup: Setup) -> Result<Self> {
-        leftovers::remove(&setup).context("cannot clear away what an earlier run left")?;
+    /// Waits until it is ready for pods. First ends and removes what an interrupted run left in the
+    /// same directories.
+    pub fn start(setup: ContainerdSetup) -> Result<Self> {
+        leftovers::remove(&setup).context("cannot remove what an earlier run left")?;
         let mut containerd = Self { setup, child: None, nri: true };
-        let Setup { data, run, root, .. } = &containerd.setup;
+        let ContainerdSetup { data, run, root, .. } = &containerd.setup;
         let config = root.join("etc/containerd");
-        let (plugins, plugins_config) = (root.join("opt/nri/plugins"), root.join("etc/nri/conf.d"));
+        let plugins = root.join("opt/nri/plugins");
+        let plugins_config = root.join("etc/nri/conf.d");
         for directory in [data, run, &config, &plugins, &plugins_config] {
-            fs::create_dir_all(directory)
-                .with_context(|| format!("cannot make {}", directory.display()))?;
+            files::make_directory(directory)?;
         }
         containerd.configure(&config::text(&containerd.setup))?;
         containerd.launch()?;
         Ok(containerd)
     }
 
-    /// Takes NRI out of the configuration, which is how containerd 1.7 comes, and starts anew. From
-    /// then on the lab does not wait for NRI's socket.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
+    /// Restarts without NRI in the configuration, which is containerd 1.7's default. From then on
+    /// the lab does not wait for NRI's socket.
     pub fn restart_without_nri(&mut self) -> Result<()> {
         self.nri = false;
         self.configure(&config::without_nri(&self.setup))?;
@@ -66,53 +58,35 @@ impl Containerd {
     }
 
     fn configure(&self, text: &str) -> Result<()> {
-        let path = self.config_path();
-        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        files::write(&self.config_path(), text)
     }
 
-    /// Its configuration file.
-    #[must_use]
     pub fn config_path(&self) -> PathBuf {
         self.setup.root.join("etc/containerd/config.toml")
     }
 
-    /// One of its programs.
-    #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
         self.setup.programs.join(name)
     }
 
-    /// What stands for the node's root directory.
-    #[must_use]
+    /// Stands for the node's root directory.
     pub fn root(&self) -> &Path {
         &self.setup.root
     }
 
-    /// The socket of the CRI.
-    #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.setup.run.join("containerd.sock")
     }
 
-    /// The socket NRI plugins connect to.
-    #[must_use]
     pub fn nri_socket(&self) -> PathBuf {
         self.setup.root.join("var/run/nri/nri.sock")
     }
 
-    /// Connects to the CRI.
-    ///
-    /// # Errors
-    /// When it does not answer.
     pub fn connect(&self) -> Result<Cri> {
         Cri::connect(&self.socket())
     }
 
-    /// Makes the image of an archive known to the CRI under its name, and waits until it is:
-    /// containerd 1.7 learns of it later.
-    ///
-    /// # Errors
-    /// When ctr fails, or the image does not arrive.
+    /// Imports an image and waits until the CRI lists it: containerd 1.7 does so with a delay.
     pub fn import(&self, archive: &Path, name: &str) -> Result<()> {
         run(command(self.setup.programs.join("ctr"), ["-a"])
             .arg(self.socket())
@@ -128,41 +102,26 @@ impl Containerd {
             .arg("--no-unpack")
             .arg(archive))?;
         let cri = self.connect()?;
-        let start = Instant::now();
-        while !cri.image_names()?.iter().any(|known| known == name) {
-            if start.elapsed() > READY {
-                bail!("containerd does not know the image {name} that was imported");
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
+        poll(READY, || Ok(cri.image_names()?.iter().any(|known| known == name).then_some(())))?
+            .with_context(|| format!("the CRI does not list the imported image {name}"))
     }
 
-    /// Ends it as a crash would. Containers go on running.
-    ///
-    /// # Errors
-    /// When the process cannot be ended.
+    /// Like a crash: containers keep running.
     pub fn kill(&mut self) -> Result<()> {
         self.end(Signal::SIGKILL)
     }
 
     /// Starts it again after [`kill`](Self::kill), with the same directories.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
     pub fn restart(&mut self) -> Result<()> {
         self.end(Signal::SIGTERM)?;
         self.launch()
     }
 
-    /// Where it puts what a container's shim is to start.
-    #[must_use]
+    /// The bundle that the runtime hands to a container's shim.
     pub fn bundle(&self, container: &str) -> PathBuf {
         self.setup.run.join("state/io.containerd.runtime.v2.task/k8s.io").join(container)
     }
 
-    /// Its log so far.
-    #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
@@ -200,12 +159,12 @@ impl Containerd {
                 Err(error) => error,
             };
             let ended = match &mut self.child {
-                Some(child) => child.try_wait().context("cannot look after containerd")?,
+                Some(child) => child.try_wait().context("cannot observe containerd")?,
                 None => None,
             };
             if ended.is_some() || start.elapsed() > READY {
                 bail!(
-                    "containerd did not become ready ({}): {failure:#}\nits last words:\n{}",
+                    "containerd is not ready ({}): {failure:#}\nend of its log:\n{}",
                     ended.map_or("still running".to_owned(), |status| status.to_string()),
                     last_lines(&self.log(), 15)
                 );
@@ -216,13 +175,13 @@ impl Containerd {
 
     fn readiness(&self) -> Result<()> {
         if self.nri && !self.nri_socket().exists() {
-            bail!("NRI does not listen yet");
+            bail!("NRI does not listen");
         }
         let status = self.connect()?.status(wire::StatusRequest {})?.status.unwrap_or_default();
         match status.conditions.iter().find(|c| c.r#type == "RuntimeReady") {
             Some(condition) if condition.status => Ok(()),
             Some(condition) => bail!("not ready: {} {}", condition.reason, condition.message),
-            None => bail!("the runtime does not report whether it is ready"),
+            None => bail!("no RuntimeReady condition"),
         }
     }
 
@@ -230,29 +189,23 @@ impl Containerd {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         process::end(&mut child, signal, Duration::from_secs(15))
             .context("cannot end containerd")?;
-        // Its successor makes them anew; until then the old ones must not be taken for a sign of
-        // life.
+        // The next process creates them; until then they must not look like a running one.
         let _ = fs::remove_file(self.socket());
         let _ = fs::remove_file(self.nri_socket());
         Ok(())
     }
 
-    /// Where it logs to.
-    #[must_use]
     pub fn log_path(&self) -> PathBuf {
         self.setup.run.join("containerd.log")
     }
 }
 
-/// Everything goes: process, shims, containers, mounts, directories. Failures can only be reported,
-/// not handled, here.
+/// Removes process, shims, containers, mounts and directories. Failures are only reported.
 impl Drop for Containerd {
     fn drop(&mut self) {
         if let Err(error) = self.end(Signal::SIGTERM).and_then(|()| leftovers::remove(&self.setup))
         {
-            crate::command::progress(format!(
-                "containerd was not cleaned up completely: {error:#}"
-            ));
+            crate::command::progress(format!("containerd was not removed completely: {error:#}"));
         }
     }
 }

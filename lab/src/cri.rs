@@ -1,6 +1,4 @@
-//! The container runtime interface, as the kubelet speaks it: gRPC over the runtime's unix socket.
-//!
-//! Calls block: the lab does one thing after the other, as the kubelet does for one pod.
+//! The CRI as used by the kubelet: gRPC over the runtime's unix socket. Calls block.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,23 +11,21 @@ use wire::image_service_client::ImageServiceClient;
 use wire::runtime_service_client::RuntimeServiceClient;
 
 /// The messages, generated from `proto/cri.proto`.
-#[allow(missing_docs, unreachable_pub, clippy::pedantic, reason = "generated code")]
+#[allow(unreachable_pub, clippy::pedantic, reason = "generated code")]
 pub mod wire {
     tonic::include_proto!("runtime.v1");
 }
 
-/// No call of the lab takes longer on a healthy runtime: on emulated processors, one that changes
-/// hundreds of other containers first takes minutes.
+/// Generous: on emulated CPUs, a call that first updates hundreds of containers takes minutes.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// An image by its name. CRI-O wants to know how the pod named it as well.
+/// CRI-O also needs the name as the pod has it.
 impl From<&str> for wire::ImageSpec {
     fn from(name: &str) -> Self {
         Self { image: name.to_owned(), user_specified_image: name.to_owned() }
     }
 }
 
-/// A connection to one runtime.
 #[derive(Debug)]
 pub struct Cri {
     runtime: Runtime,
@@ -39,11 +35,7 @@ pub struct Cri {
 
 /// Makes a blocking method out of an RPC: request in, response out, the RPC's name in the error.
 macro_rules! rpc {
-    ($(#[$doc:meta])* $name:ident, $request:ident -> $response:ident) => {
-        $(#[$doc])*
-        ///
-        /// # Errors
-        /// The runtime's own words.
+    ($name:ident, $request:ident -> $response:ident) => {
         pub fn $name(&self, request: wire::$request) -> Result<wire::$response> {
             // Clones share the connection.
             let mut client = self.client.clone();
@@ -56,17 +48,13 @@ macro_rules! rpc {
 }
 
 impl Cri {
-    /// Connects to the runtime listening at `socket`.
-    ///
-    /// # Errors
-    /// When nothing listens there.
     pub fn connect(socket: &Path) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("cannot start the asynchronous runtime of the CRI client")?;
         let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))
-            .with_context(|| format!("{} cannot be the name of a socket", socket.display()))?
+            .with_context(|| format!("{} is not a valid socket path", socket.display()))?
             .timeout(TIMEOUT);
         let channel = runtime
             .block_on(endpoint.connect())
@@ -77,51 +65,23 @@ impl Cri {
         Ok(Self { runtime, client, images })
     }
 
-    rpc!(
-        /// The runtime's name and version.
-        version, VersionRequest -> VersionResponse);
-    rpc!(
-        /// Whether the runtime is ready for pods.
-        status, StatusRequest -> StatusResponse);
-    rpc!(
-        /// Starts a pod's sandbox.
-        run_pod_sandbox, RunPodSandboxRequest -> RunPodSandboxResponse);
-    rpc!(
-        /// Stops a pod's sandbox and every container in it.
-        stop_pod_sandbox, StopPodSandboxRequest -> StopPodSandboxResponse);
-    rpc!(
-        /// Removes a stopped pod's sandbox.
-        remove_pod_sandbox, RemovePodSandboxRequest -> RemovePodSandboxResponse);
-    rpc!(
-        /// All pods.
-        list_pod_sandbox, ListPodSandboxRequest -> ListPodSandboxResponse);
-    rpc!(
-        /// Makes a container in a pod, not running yet.
-        create_container, CreateContainerRequest -> CreateContainerResponse);
-    rpc!(
-        /// Runs a container that was made.
-        start_container, StartContainerRequest -> StartContainerResponse);
-    rpc!(
-        /// Stops a container.
-        stop_container, StopContainerRequest -> StopContainerResponse);
-    rpc!(
-        /// Removes a container, by force if it still runs.
-        remove_container, RemoveContainerRequest -> RemoveContainerResponse);
-    rpc!(
-        /// The containers that the runtime knows.
-        list_containers, ListContainersRequest -> ListContainersResponse);
-    rpc!(
-        /// What the runtime knows of a container.
-        container_status, ContainerStatusRequest -> ContainerStatusResponse);
-    rpc!(
-        /// Changes a running container's resources: what the kubelet does for an in-place resize.
-        update_container_resources, UpdateContainerResourcesRequest -> UpdateContainerResourcesResponse);
+    rpc!(version, VersionRequest -> VersionResponse);
+    rpc!(status, StatusRequest -> StatusResponse);
+    rpc!(run_pod_sandbox, RunPodSandboxRequest -> RunPodSandboxResponse);
+    rpc!(stop_pod_sandbox, StopPodSandboxRequest -> StopPodSandboxResponse);
+    rpc!(remove_pod_sandbox, RemovePodSandboxRequest -> RemovePodSandboxResponse);
+    rpc!(list_pod_sandbox, ListPodSandboxRequest -> ListPodSandboxResponse);
+    rpc!(create_container, CreateContainerRequest -> CreateContainerResponse);
+    rpc!(start_container, StartContainerRequest -> StartContainerResponse);
+    rpc!(stop_container, StopContainerRequest -> StopContainerResponse);
+    rpc!(remove_container, RemoveContainerRequest -> RemoveContainerResponse);
+    rpc!(list_containers, ListContainersRequest -> ListContainersResponse);
+    rpc!(container_status, ContainerStatusRequest -> ContainerStatusResponse);
+    // In-place resize.
+    rpc!(update_container_resources, UpdateContainerResourcesRequest -> UpdateContainerResourcesResponse);
 
-    /// Tells the runtime what a pod as a whole may use from now on. Whether it knows this call:
-    /// older ones do not.
-    ///
-    /// # Errors
-    /// The runtime's own words.
+    /// Sends the pod's resources. False if the runtime does not know this call: older versions do
+    /// not.
     pub fn update_pod_sandbox_resources(
         &self,
         request: wire::UpdatePodSandboxResourcesRequest,
@@ -141,10 +101,6 @@ impl Cri {
         }
     }
 
-    /// The names of the images that pods can use.
-    ///
-    /// # Errors
-    /// The runtime's own words.
     pub fn image_names(&self) -> Result<Vec<String>> {
         let mut images = self.images.clone();
         let answer = self
@@ -154,22 +110,18 @@ impl Cri {
         Ok(answer.into_inner().images.into_iter().flat_map(|image| image.repo_tags).collect())
     }
 
-    /// The process id of a container's first process.
-    ///
-    /// # Errors
-    /// When the container is unknown, or does not run.
     pub fn pid(&self, container: &str) -> Result<u32> {
         let request =
             wire::ContainerStatusRequest { container_id: container.to_owned(), verbose: true };
         let response = self.container_status(request)?;
         let info = response.info.get("info").map_or("{}", String::as_str);
         let info: serde_json::Value = serde_json::from_str(info).with_context(|| {
-            format!("the runtime's information on container {container} is not JSON")
+            format!("the runtime's info about container {container} is not JSON")
         })?;
         let pid =
             info["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
         pid.with_context(|| {
-            format!("the runtime tells no process id of container {container}: it does not run")
+            format!("the runtime has no pid of container {container}: it does not run")
         })
     }
 }

@@ -1,9 +1,7 @@
-//! Debian packages by name: installed on the host where that is needed, unpacked into the cache
-//! otherwise.
+//! Debian packages: installed on the host where needed, unpacked into the cache otherwise.
 //!
-//! Everything comes through a private apt directory: the host's package sources are read (for the
-//! mirror they name), never changed. Signatures are checked with the keyring every Debian machine
-//! has.
+//! Uses a private apt directory. The host's package sources are read for the mirror, and never
+//! changed. Signatures are checked with the keyring of the Debian host.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,19 +9,18 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cache;
 use crate::command::{command, progress, run};
+use crate::{cache, files};
 
-mod plan;
 mod sources;
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// What has to be installed on the host to make images: program and package.
+/// Needed on the host to build images: program and package.
 const HOST: &[(&str, &str)] =
     &[("mke2fs", "e2fsprogs"), ("xz", "xz-utils"), ("cpio", "cpio"), ("mmdebstrap", "mmdebstrap")];
 
-/// Access to Debian's packages. Making one checks that this machine can use them.
+/// Debian packages, fetched through a private apt directory.
 #[derive(Debug)]
 pub struct Debian {
     apt: PathBuf,
@@ -33,10 +30,7 @@ pub struct Debian {
 }
 
 impl Debian {
-    /// Checks the machine, and finds out which mirror its own apt uses.
-    ///
-    /// # Errors
-    /// One paragraph saying what to do when this is not Debian 12, or not run by root.
+    /// Fails unless run by root on Debian 12 or newer with a mirror in its apt sources.
     pub fn new() -> Result<Self> {
         let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
         let field = |name: &str| {
@@ -48,15 +42,15 @@ impl Debian {
         let old = field("VERSION_ID").and_then(|id| id.parse().ok()).is_some_and(|id: u32| id < 12);
         if field("ID").as_deref() != Some("debian") || codename.is_empty() || old {
             bail!(
-                "the lab runs on Debian 12 (bookworm) or newer: it takes containerd, QEMU and a kernel from Debian's \
-                 packages. This machine says it is {}. Run it in a Debian 12 machine or virtual machine.",
-                field("PRETTY_NAME").unwrap_or_else(|| "something else".to_owned())
+                "the lab needs Debian 12 (bookworm) or newer, for packages of containerd, QEMU and a kernel. This machine \
+                 is {}. Run the lab on a Debian 12 machine or virtual machine.",
+                field("PRETTY_NAME").unwrap_or_else(|| "another system".to_owned())
             );
         }
         if !nix::unistd::geteuid().is_root() {
             bail!(
-                "the lab needs root: it installs packages, runs containers and writes cgroups. \
-                 Run the same command as root (for example with sudo)."
+                "the lab needs root to install packages, run containers and write cgroups. Run the same command as \
+                 root (for example with sudo)."
             );
         }
         let mirror = sources::mirror(Path::new("/etc/apt"))?;
@@ -64,11 +58,7 @@ impl Debian {
         Ok(Self { apt: cache::directory("apt")?, mirror, security, codename })
     }
 
-    /// Installs what making images needs on the host; what is there already stays untouched.
-    ///
-    /// # Errors
-    /// When apt-get fails, or when installing would change packages that are already on the
-    /// machine.
+    /// Installs the tools to build images; an error if that would change installed packages.
     pub fn install_host_tools(&self) -> Result<()> {
         let missing = HOST.iter().filter(|(program, _)| !is_installed(program));
         let packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
@@ -83,36 +73,29 @@ impl Debian {
             run(&mut command)
         };
         self.with_indexes(|| {
-            plan::only_adds(&install("--simulate")?)?;
+            only_adds(&install("--simulate")?)?;
             install("--yes").map(|_| ())
         })
     }
 
-    /// The content of a package of `suite`, unpacked in the cache; nothing is installed.
-    ///
-    /// # Errors
-    /// When the package cannot be fetched or unpacked.
+    /// Downloads and unpacks a package of `suite` into the cache; nothing is installed.
     pub fn unpacked(&self, package: &str, suite: &str) -> Result<PathBuf> {
         let path = cache::directory("unpacked")?.join(format!("{suite}-{package}"));
         cache::once(&path, |partial| unpack(&self.download(package, suite)?, partial))?;
         Ok(path)
     }
 
-    /// As [`unpacked`](Self::unpacked), with everything that the package depends on, down to the C
-    /// library and its loader: programs in it need nothing of the host's.
-    ///
-    /// # Errors
-    /// When a package cannot be fetched or unpacked.
+    /// As [`unpacked`](Self::unpacked), with all dependencies down to the C library and its loader:
+    /// programs in it need no files of the host.
     pub fn unpacked_with_dependencies(&self, package: &str, suite: &str) -> Result<PathBuf> {
         let path = cache::directory("unpacked")?.join(format!("{suite}-{package}-complete"));
         cache::once(&path, |partial| {
             progress(format!("fetching {package} from {suite} and what it depends on"));
             let archives = partial.with_extension("debs");
             self.with_indexes(|| {
-                // A first try may have left versions that newer indexes do not name.
+                // A first try may have left versions that newer indexes do not have.
                 cache::remove(&archives)?;
-                fs::create_dir_all(archives.join("partial"))
-                    .with_context(|| format!("cannot make {}", archives.display()))?;
+                files::make_directory(&archives.join("partial"))?;
                 let mut command = self.apt("apt-get", Purpose::Fetch);
                 command.args(["install", "--download-only", "--yes", "--no-install-recommends"]);
                 command.args(["-o", &format!("Dir::Cache::archives={}", archives.display())]);
@@ -127,9 +110,6 @@ impl Debian {
     }
 
     /// The kernel package behind the metapackage `linux-image-cloud-amd64`, unpacked.
-    ///
-    /// # Errors
-    /// When it cannot be fetched, or the metapackage names no kernel.
     pub fn kernel(&self) -> Result<PathBuf> {
         let path = cache::directory("unpacked")?.join("kernel");
         cache::once(&path, |partial| {
@@ -142,18 +122,16 @@ impl Debian {
                 .split([',', ' ', '\n'])
                 .find(|word| word.starts_with("linux-image-"))
                 .with_context(|| {
-                    format!("linux-image-cloud-amd64 depends on no kernel: {depends}")
+                    format!("no kernel in the dependencies of linux-image-cloud-amd64: {depends}")
                 })?;
             unpack(&self.download(name, "bookworm-backports")?, partial)
         })?;
         Ok(path)
     }
 
-    /// The line of an apt source list for a suite.
-    #[must_use]
+    /// An apt source line for a suite.
     pub fn source(&self, suite: &str) -> String {
-        // A testing suite's Release file may be past its date; the signature is checked all the
-        // same.
+        // The Release file of a testing suite may be expired; its signature is still checked.
         let valid = if suite == "forky" { " check-valid-until=no" } else { "" };
         format!("deb [signed-by={KEYRING}{valid}] {} {suite} main", self.mirror)
     }
@@ -164,8 +142,7 @@ impl Debian {
             return Ok(archive);
         }
         progress(format!("fetching {package} from {suite}"));
-        fs::create_dir_all(&directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
+        files::make_directory(&directory)?;
         self.with_indexes(|| {
             let mut command = self.apt("apt-get", Purpose::Fetch);
             command.args(["download", &format!("{package}/{suite}")]).current_dir(&directory);
@@ -173,14 +150,14 @@ impl Debian {
         })?;
         debs_in(&directory)
             .next()
-            .with_context(|| format!("apt-get download left no .deb of {package}/{suite}"))
+            .with_context(|| format!("apt-get downloaded no .deb of {package}/{suite}"))
     }
 
-    /// Does something with the package indexes; with new ones if it fails.
+    /// Retries once with new package indexes.
     fn with_indexes(&self, act: impl Fn() -> Result<()>) -> Result<()> {
         self.update()?;
         retried(act, || {
-            // With what is there apt would take one that is damaged for the newest.
+            // apt would take a damaged index for the newest.
             cache::remove(&self.apt.join("lists"))?;
             cache::remove(&self.stamp())?;
             self.update()
@@ -191,44 +168,40 @@ impl Debian {
         self.apt.join("updated")
     }
 
-    /// Fetches the package indexes, if they are not there.
+    /// Fetches the package indexes once.
     fn update(&self) -> Result<()> {
         cache::once(&self.stamp(), |partial| {
             progress("fetching Debian's package indexes");
             for directory in ["lists/partial", "cache/archives/partial", "etc"] {
-                fs::create_dir_all(self.apt.join(directory))
-                    .context("cannot make the private apt directory")?;
+                files::make_directory(&self.apt.join(directory))?;
             }
             let lines =
                 |suites: &[&str]| suites.iter().map(|s| self.source(s) + "\n").collect::<String>();
             let fetch =
                 lines(&["bookworm", "bookworm-updates", "bookworm-backports", "trixie", "forky"]);
-            // Newer suites must be out of sight when something is installed on the host.
+            // apt must not see newer suites when it installs on the host.
             let updates = format!("{}-updates", self.codename);
             let mut install = match self.codename.as_str() {
                 "forky" | "sid" => lines(&[&self.codename]),
                 codename => lines(&[codename, &updates]),
             };
-            // What is installed may have come from there, and its parts must match.
+            // Installed packages may come from there, and their parts must match.
             if let Some(uri) = &self.security {
                 install +=
                     &format!("deb [signed-by={KEYRING}] {uri} {}-security main\n", self.codename);
             }
-            fs::write(self.apt.join(Purpose::Fetch.list()), fetch)
-                .context("cannot write the private source list")?;
-            fs::write(self.apt.join(Purpose::Install.list()), install)
-                .context("cannot write the private source list")?;
-            fs::write(self.apt.join("status"), "")
-                .context("cannot write the private package status")?;
+            files::write(&self.apt.join(Purpose::Fetch.list()), fetch)?;
+            files::write(&self.apt.join(Purpose::Install.list()), install)?;
+            files::write(&self.apt.join("status"), "")?;
             for purpose in [Purpose::Fetch, Purpose::Install] {
                 run(self.apt("apt-get", purpose).arg("update"))?;
             }
-            fs::write(partial, "").context("cannot write the stamp of the package indexes")
+            files::write(partial, "")
         })
     }
 
-    /// apt-get with everything it reads and writes redirected. Options come after the host's own
-    /// configuration, so that a proxy set there is still used.
+    /// apt-get with all its files redirected. Options come after the host's configuration, so that
+    /// a proxy set there is used.
     fn apt(&self, program: &str, purpose: Purpose) -> Command {
         let mut command = Command::new(program);
         let at = |name: &str| self.apt.join(name).display().to_string();
@@ -255,8 +228,7 @@ impl Debian {
     }
 }
 
-/// What apt is asked for: it decides which suites it may see, and which packages it believes to be
-/// installed.
+/// Determines which suites apt sees, and which packages it takes as installed.
 #[derive(Clone, Copy)]
 enum Purpose {
     /// To fetch archives, from any suite, as if nothing were installed.
@@ -278,13 +250,39 @@ fn is_installed(program: &str) -> bool {
     ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].iter().any(|d| Path::new(d).join(program).exists())
 }
 
-/// Suites go on, and their archives drop what an older index names: what fails is tried once more
-/// with new indexes.
+/// Retries once with new indexes: archives drop packages that an older index has.
 fn retried(act: impl Fn() -> Result<()>, renew: impl FnOnce() -> Result<()>) -> Result<()> {
     let Err(error) = act() else { return Ok(()) };
-    progress(format!("{error:#}\ntrying once more, with new package indexes"));
+    progress(format!("{error:#}\ntrying again with new package indexes"));
     renew()?;
-    act().context("this fails with new package indexes too")
+    act().context("failed with new package indexes too")
+}
+
+/// Checks the output of `apt-get --simulate install`: no package of the machine may be removed,
+/// downgraded or replaced.
+fn only_adds(simulation: &str) -> Result<()> {
+    let changed: Vec<&str> = simulation.lines().filter_map(changed_package).collect();
+    if !changed.is_empty() {
+        bail!(
+            "installing the lab's tools would change {} installed package(s): {}. The lab never does that. Update the \
+             machine (apt-get update && apt-get upgrade) and try again, or use a fresh Debian 12 machine.",
+            changed.len(),
+            changed.join(" ")
+        );
+    }
+    Ok(())
+}
+
+/// `Remv NAME [OLD]` removes; `Inst NAME [OLD] (NEW ..)` replaces; `Inst NAME (NEW ..)` adds.
+fn changed_package(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace();
+    let (verb, name) = (words.next()?, words.next()?);
+    let replaces = words.next().is_some_and(|word| word.starts_with('['));
+    match verb {
+        "Remv" | "Purg" => Some(name),
+        "Inst" if replaces => Some(name),
+        _ => None,
+    }
 }
 
 fn unpack(archive: &Path, into: &Path) -> Result<()> {
@@ -301,8 +299,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// What fails as long as fewer than `needed` indexes were fetched: how often they were, and
-    /// what came of it.
+    /// Number of index fetches and the result of an action that needs `needed` of them.
     fn fetched(needed: u32) -> (u32, Result<()>) {
         let fetched = Cell::new(0);
         let act = || match fetched.get() {
@@ -324,7 +321,20 @@ mod tests {
         let error = format!("{:#}", result.unwrap_err());
         assert_eq!(
             (count, error.as_str()),
-            (1, "this fails with new package indexes too: 404 Not Found")
+            (1, "failed with new package indexes too: 404 Not Found")
+        );
+    }
+
+    #[test]
+    fn additions_are_fine_changes_are_not() {
+        let adds =
+            "Inst mmdebstrap (1.3.5 Debian:x [all])\nConf mmdebstrap (1.3.5 Debian:x [all])\n";
+        assert!(only_adds(adds).is_ok());
+        let changes = "Inst libc6 [2.36-9] (2.43-7 Debian:testing [amd64])\nRemv gdb [13.1-3]\nInst cpio (2.13 Debian:x)\n";
+        let error = only_adds(changes).unwrap_err().to_string();
+        assert!(
+            error.contains("change 2 installed package(s)") && error.contains("libc6 gdb"),
+            "{error}"
         );
     }
 }

@@ -1,7 +1,6 @@
-//! A machine's processors: as Linux tells them, in its own words, and as a topology has them.
+//! A machine's processors, as read from Linux and as in a topology.
 //!
-//! Linux is read here in a few lines of the lab's own, so that the plugin's reader is never its own
-//! witness.
+//! The lab reads `/sys` itself: the plugin's reader must not check itself.
 
 use std::fs;
 use std::path::Path;
@@ -12,46 +11,39 @@ use nri_cpu_manager::topology::Topology;
 use nri_cpu_manager::topology::model::Domain;
 use serde::{Deserialize, Serialize};
 
-/// What there is online. CPU sets are in the kernel's list format; sets of one sort are in the
-/// order of their first CPUs.
+use crate::files::read_value as read;
+
+/// Online processors. CPU sets are in the kernel's list format, ordered by their first CPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hardware {
-    /// All online CPUs.
     pub online: String,
-    /// The CPUs of each core.
     pub cores: Vec<String>,
-    /// The CPUs of each socket.
     pub sockets: Vec<String>,
-    /// The CPUs of each uncore cache (L3).
+    /// Uncore caches (L3).
     pub caches: Vec<String>,
-    /// The NUMA nodes, by their numbers.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<HardwareNode>,
 }
 
-/// A NUMA node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Node {
-    /// Its online CPUs.
+pub struct HardwareNode {
     pub cpus: String,
     /// Its distances to all nodes, in order.
     pub distances: Vec<u32>,
 }
 
 impl Hardware {
-    /// What Linux says below `sys`, usually `/sys`. What it does not say is missing: an L3 in many
+    /// `sys` is usually `/sys`. What Linux does not report is missing, such as the L3 in many
     /// virtual machines.
-    ///
-    /// # Errors
-    /// When it does not say which CPUs are online, or tells strange distances.
     pub fn read(sys: &Path) -> Result<Self> {
-        let (cpus, nodes) = (sys.join("devices/system/cpu"), sys.join("devices/system/node"));
+        let cpus = sys.join("devices/system/cpu");
+        let nodes = sys.join("devices/system/node");
         let node = |number: usize| {
             let node = nodes.join(format!("node{number}"));
             let distances = read(&node.join("distance"))?;
             let distances = distances.split_whitespace().map(str::parse).collect::<Result<_, _>>();
             let distances =
-                distances.with_context(|| format!("NUMA node {number} has a strange distance"))?;
-            Ok(Node { cpus: read(&node.join("cpulist"))?, distances })
+                distances.with_context(|| format!("unexpected distance of NUMA node {number}"))?;
+            Ok(HardwareNode { cpus: read(&node.join("cpulist"))?, distances })
         };
         Ok(Self {
             online: read(&cpus.join("online"))?,
@@ -62,15 +54,13 @@ impl Hardware {
         })
     }
 
-    /// What a topology has.
-    #[must_use]
     pub fn of(topology: &Topology) -> Self {
         let sets = |domains: &[Domain]| {
             let mut sets: Vec<CpuSet> = domains.iter().map(|domain| domain.cpus).collect();
             sets.sort_by_key(CpuSet::first);
             sets.iter().map(ToString::to_string).collect()
         };
-        let node = |node: &nri_cpu_manager::topology::model::NumaNode| Node {
+        let node = |node: &nri_cpu_manager::topology::model::NumaNode| HardwareNode {
             cpus: node.cpus.to_string(),
             distances: node.distances.clone(),
         };
@@ -84,7 +74,7 @@ impl Hardware {
     }
 }
 
-/// What this file says of each CPU that has it (no offline one has), every set once.
+/// The distinct contents of this file over all CPUs; offline CPUs do not have it.
 fn sets(cpus: &Path, file: &str) -> Vec<String> {
     let lists = numbers(cpus, "cpu").into_iter();
     let mut sets = Vec::new();
@@ -96,7 +86,7 @@ fn sets(cpus: &Path, file: &str) -> Vec<String> {
     sets
 }
 
-/// The numbers of the entries that are called `prefix` and a number, ascending.
+/// Numbers of directory entries named `prefix` and a number, ascending.
 fn numbers(directory: &Path, prefix: &str) -> Vec<usize> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut numbers: Vec<usize> = entries
@@ -104,12 +94,6 @@ fn numbers(directory: &Path, prefix: &str) -> Vec<usize> {
         .collect();
     numbers.sort_unstable();
     numbers
-}
-
-fn read(path: &Path) -> Result<String> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(text.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -140,11 +124,11 @@ mod tests {
         write("node/node0/distance", "10 17");
         write("node/node1/cpulist", "");
         write("node/node1/distance", "17 10");
-        let found = Hardware::read(sys.path()).unwrap();
+        let hardware = Hardware::read(sys.path()).unwrap();
         let both = vec!["0,2".to_owned(), "1,10".to_owned()];
-        let node = |cpus: &str, distances| Node { cpus: cpus.to_owned(), distances };
+        let node = |cpus: &str, distances| HardwareNode { cpus: cpus.to_owned(), distances };
         assert_eq!(
-            found,
+            hardware,
             Hardware {
                 online: "0-2,10".to_owned(),
                 cores: both.clone(),
@@ -155,7 +139,7 @@ mod tests {
         );
         write("node/node1/distance", "near");
         let error = Hardware::read(sys.path()).unwrap_err().to_string();
-        assert_eq!(error, "NUMA node 1 has a strange distance");
+        assert_eq!(error, "unexpected distance of NUMA node 1");
     }
 
     #[test]
@@ -166,10 +150,10 @@ mod tests {
             offline: "1".parse().unwrap(),
             ..crate::vm::Machine::single("by turns", 1, 2)
         };
-        let found = Hardware::of(&machine.topology().unwrap());
-        assert_eq!(found.sockets, ["0,3", "2,5", "4"]);
-        assert_eq!((found.caches, found.cores.len()), (found.sockets, 5));
-        let one = Node { cpus: "0,2-5".to_owned(), distances: vec![10] };
-        assert_eq!((found.online, found.nodes), ("0,2-5".to_owned(), vec![one]));
+        let hardware = Hardware::of(&machine.topology().unwrap());
+        assert_eq!(hardware.sockets, ["0,3", "2,5", "4"]);
+        assert_eq!((hardware.caches, hardware.cores.len()), (hardware.sockets, 5));
+        let one = HardwareNode { cpus: "0,2-5".to_owned(), distances: vec![10] };
+        assert_eq!((hardware.online, hardware.nodes), ("0,2-5".to_owned(), vec![one]));
     }
 }

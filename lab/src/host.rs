@@ -1,4 +1,4 @@
-//! containerd on this very machine, out of Debian's packages.
+//! containerd on this machine, from Debian's packages.
 
 use std::path::{Path, PathBuf};
 
@@ -8,15 +8,15 @@ use crate::binaries::Binaries;
 use crate::cache::{self, Lock};
 use crate::cgroup::Driver;
 use crate::command::command;
-use crate::containerd::{Setup, Version};
+use crate::containerd::{ContainerdSetup, Version};
 use crate::debian::Debian;
 use crate::image;
 use crate::node::Node;
 
-/// Sockets and state; short, because the names of sockets are limited.
+/// Sockets and state. A short path, because socket names are limited.
 const RUN: &str = "/run/nri-cpu-manager-lab";
 
-/// What is taken out of Debian's packages.
+/// Unpacked from Debian's packages.
 struct Packages {
     programs: PathBuf,
     runc: PathBuf,
@@ -28,17 +28,14 @@ impl Packages {
         let debian = Debian::new()?;
         Ok(Self {
             programs: debian.unpacked("containerd", version.suite())?.join("usr/bin"),
-            // Newer ones than Debian 12's need newer libraries.
+            // Newer versions need newer libraries than Debian 12 has.
             runc: debian.unpacked("runc", "bookworm")?.join("usr/sbin/runc"),
             busybox: debian.unpacked("busybox-static", "bookworm")?.join("bin/busybox"),
         })
     }
 }
 
-/// Fetches the packages for both generations of containerd.
-///
-/// # Errors
-/// When they cannot be had.
+/// Fetches the packages of both containerd versions.
 pub fn prepare() -> Result<()> {
     let _turn = cache::lock_file(&lock())?;
     for version in [Version::V1_7, Version::V2_1] {
@@ -51,27 +48,23 @@ fn lock() -> PathBuf {
     Path::new(RUN).with_extension("lock")
 }
 
-/// A node on this machine. One at a time: pods of two would have the same CPUs for themselves.
+/// One at a time: two would both use all CPUs.
 #[derive(Debug)]
 pub struct Host {
-    /// The node.
     pub node: Node,
     _lock: Lock,
 }
 
 impl Host {
-    /// Starts containerd of the given generation, waiting for its turn.
-    ///
-    /// # Errors
-    /// When packages cannot be had, or containerd does not start.
+    /// Waits until no other node runs on this machine.
     pub fn start(version: Version, binaries: &Binaries) -> Result<Self> {
         let lock = cache::lock_file(&lock())?;
         let Packages { programs, runc, busybox } = Packages::of(version)?;
         version.check(&mut command(programs.join("containerd"), ["--version"]))?;
         let image = cache::directory("images")?.join("host.tar");
-        image::lab::write(&image, &busybox, &binaries.probe)?;
+        image::write_lab(&image, &busybox, &binaries.probe)?;
         let directory = cache::directory("host")?;
-        let setup = Setup {
+        let setup = ContainerdSetup {
             version,
             programs,
             runc,

@@ -1,63 +1,45 @@
-//! Container images, made without a registry or a daemon: an OCI layout in a tar archive, as `ctr
-//! images import` and `podman load` take it.
+//! Container images, built without a registry or a daemon: an OCI layout in a tar archive, for `ctr
+//! images import` and `podman load`.
 //!
 //! Times, owners and the order of files are fixed: the same files give the same bytes.
 //!
-//! Why no tool does it: buildah and docker would build the Dockerfile's first stage too, out of a
-//! registry; umoci and skopeo have to be installed, where `hack/image` needs neither root nor
-//! Debian, and would be called with as many lines as the few objects of JSON below, which the
-//! specification of OCI images fixes.
+//! Why not a tool: buildah and docker would also build the Dockerfile's first stage, from a
+//! registry; umoci and skopeo must be installed, while `hack/image` needs neither root nor Debian,
+//! and calling them would take as many lines as the few JSON objects below.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-pub mod lab;
-pub mod name;
 pub mod shipped;
 
-/// An image of one layer.
+/// An image with one layer.
 #[derive(Debug, Clone)]
 pub struct Image {
     /// The name that pods refer to, with registry and tag.
     pub name: String,
-    /// What to run and how: the `config` of the OCI image configuration.
+    /// `config` of the OCI image configuration.
     pub config: Value,
     /// What is in it, in the layer's order.
     pub files: Vec<Entry>,
 }
 
-/// Something in an image's layer. Paths have no leading slash.
+/// An entry of the layer. Paths have no leading slash.
 #[derive(Debug, Clone)]
 pub enum Entry {
-    /// A program that every user may run.
-    Program {
-        /// Where it lies.
-        path: String,
-        /// Its bytes.
-        content: Vec<u8>,
-    },
-    /// A symbolic link.
-    Link {
-        /// Where it lies.
-        path: String,
-        /// What it points to.
-        target: String,
-    },
+    Program { path: String, content: Vec<u8> },
+    Link { path: String, target: String },
 }
 
-/// OCI's name of the processor that this program was built for, and with it the images' programs.
+/// OCI's name for the architecture of this build.
 const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
 
 impl Image {
-    /// Writes the archive to `path` and returns the image's digest: its manifest's.
-    ///
-    /// # Errors
-    /// When the archive cannot be written.
+    /// Returns the digest of the image, which is that of its manifest.
     pub fn write(&self, path: &Path) -> Result<String> {
         let layer = layer(&self.files)?;
         let config = json!({
@@ -76,7 +58,7 @@ impl Image {
         .to_string();
         let mut entry =
             descriptor("application/vnd.oci.image.manifest.v1+json", manifest.as_bytes());
-        // containerd reads the first, podman and skopeo the second.
+        // The first is for containerd, the second for podman and skopeo.
         entry["annotations"] = json!({
             "io.containerd.image.name": self.name,
             "org.opencontainers.image.ref.name": self.name,
@@ -127,7 +109,7 @@ fn add<W: Write>(
         .with_context(|| format!("cannot add {name} to the image"))
 }
 
-/// Root's own, from the beginning of time.
+/// Fixed owner and time.
 fn header(mode: u32, size: u64) -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.set_mode(mode);
@@ -149,4 +131,61 @@ fn descriptor(media_type: &str, content: &[u8]) -> Value {
 fn digest(content: &[u8]) -> String {
     let hash = Sha256::digest(content);
     hash.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// Name of the image of all of the lab's containers and sandboxes: a static shell and the probe.
+pub const LAB: &str = "registry.invalid/lab:1";
+
+const APPLETS: &[&str] = &["sh", "sleep", "cat"];
+
+pub fn write_lab(path: &Path, busybox: &Path, probe: &Path) -> Result<()> {
+    let program = |name: &str, from: &Path| {
+        Ok::<_, anyhow::Error>(Entry::Program { path: format!("bin/{name}"), content: read(from)? })
+    };
+    let mut files = vec![program("busybox", busybox)?, program("probe", probe)?];
+    let link =
+        |applet: &&str| Entry::Link { path: format!("bin/{applet}"), target: "busybox".to_owned() };
+    files.extend(APPLETS.iter().map(link));
+    let config = json!({"Entrypoint": ["/bin/probe", "sleep"], "Env": ["PATH=/bin"]});
+    Image { name: LAB.to_owned(), config, files }.write(path).map(|_| ())
+}
+
+/// Looks an image up in those that a node has loaded, like CRI-O: containerd takes a short name for
+/// one of Docker Hub's, CRI-O finds nothing by default. What CRI-O finds, every runtime finds.
+/// Images are not pulled: a node of the lab reaches no registry.
+pub fn find(name: &str, loaded: &[String]) -> Result<()> {
+    ensure!(
+        is_full(name),
+        "ImageInspectError: short-name {name:?} did not resolve to an alias: it names no registry"
+    );
+    if !loaded.iter().any(|known| known == name) {
+        bail!("ErrImagePull: {name} is not loaded; the node has {}", loaded.join(", "));
+    }
+    Ok(())
+}
+
+/// The first component is a registry: it has a dot or a port, or is `localhost`.
+fn is_full(name: &str) -> bool {
+    name.split_once('/')
+        .is_some_and(|(first, _)| first.contains(['.', ':']) || first == "localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shipped::NAME;
+
+    #[test]
+    fn a_short_name_is_not_found() {
+        let loaded = [NAME, "docker.io/library/nri-cpu-manager:0.1.0"].map(str::to_owned);
+        for short in ["nri-cpu-manager:0.1.0", "library/nri-cpu-manager:0.1.0"] {
+            let error = find(short, &loaded).unwrap_err().to_string();
+            assert!(error.contains("did not resolve to an alias"), "{error}");
+        }
+        find(NAME, &loaded).unwrap();
+        for absent in ["localhost/nri-cpu-manager", "registry:5000/nri-cpu-manager:0.1.0"] {
+            let error = find(absent, &loaded).unwrap_err().to_string();
+            assert!(error.contains("is not loaded"), "{error}");
+        }
+    }
 }

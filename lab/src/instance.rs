@@ -1,11 +1,10 @@
-//! The plugin on a node, however it got there: one way to start it, to end it, to configure it and
-//! to hear it.
+//! The plugin on a node, with one interface for all ways to run it.
 //!
-//! | by | what |
+//! | implementation | the plugin is |
 //! |---|---|
-//! | [`DaemonPod`](crate::daemonset::DaemonPod) | what ships, as it ships: the pod of the manifests. The usual one |
-//! | [`Bare`](crate::bare::Bare) | the program alone, started by root with all capabilities |
-//! | [`Launched`](crate::launched::Launched) | the program, started by the runtime out of its own directories |
+//! | [`DaemonPod`](crate::daemonset::DaemonPod) | the pod of the manifests, as shipped: the usual one |
+//! | [`Bare`](crate::bare::Bare) | a plain process with full root privileges |
+//! | [`Launched`](crate::launched::Launched) | launched by the runtime from its plugin directory |
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -14,59 +13,36 @@ use anyhow::Result;
 use nix::sys::signal::Signal;
 
 use crate::node::Node;
-use crate::plugin::Word;
+use crate::plugin::{PluginFiles, READY};
 
-/// How long it may take to take over a node, on emulated CPUs too.
-const READY: Duration = Duration::from_secs(60);
+/// Includes the time on emulated CPUs.
+const SYNCHRONISED: Duration = Duration::from_secs(60);
 
 /// A plugin that was put on a node. It runs, unless it was ended.
 pub trait Instance: Debug {
-    /// Starts it again once it was ended, with the memory it has. Does not wait for what it does.
-    ///
-    /// # Errors
-    /// When it cannot be started.
+    /// Starts it again after it ended, with its state kept. Does not wait until it is ready.
     fn start(&mut self, node: &mut Node) -> Result<()>;
 
-    /// Ends its process: SIGKILL as a crash does, SIGTERM as an orderly stop does.
-    ///
-    /// # Errors
-    /// When it does not end, or had to be killed though it was asked to end.
+    /// SIGKILL like a crash, SIGTERM like an orderly stop, which must not end in a kill.
     fn end(&mut self, node: &mut Node, signal: Signal) -> Result<()>;
 
-    /// Changes its configuration while it runs, or before it is started again.
-    ///
-    /// # Errors
-    /// When the configuration cannot be written.
+    /// Takes effect at once or at the next start, depending on the kind.
     fn configure(&mut self, config: &str) -> Result<()>;
 
-    /// Ends it in order, if it runs, and takes away what was installed of it.
-    ///
-    /// # Errors
-    /// As [`end`](Self::end).
+    /// Ends it with SIGTERM if it runs, and removes what was installed.
     fn remove(&mut self, node: &mut Node) -> Result<()>;
 
-    /// How its process has ended, if it has.
-    ///
-    /// # Errors
-    /// When that cannot be found out.
     fn ended(&mut self, node: &Node) -> Result<Option<String>>;
 
-    /// Its process.
-    ///
-    /// # Errors
-    /// When it does not run, or its process is not known.
     fn pid(&self) -> Result<u32>;
 
-    /// What it says since its last start.
-    fn word(&self) -> &Word;
+    /// Log and state since the last start.
+    fn files(&self) -> &PluginFiles;
 
-    /// What it has logged since it was installed, over all its starts.
+    /// The log over all starts since it was installed.
     fn log(&self) -> String;
 
-    /// Waits until it has said `text` at least `count` times since its last start.
-    ///
-    /// # Errors
-    /// When it ends before, or does not say so in time.
+    /// Waits until the log since the last start has `text` at least `count` times.
     fn wait_for(
         &mut self,
         node: &Node,
@@ -74,30 +50,23 @@ pub trait Instance: Debug {
         count: usize,
         patience: Duration,
     ) -> Result<Duration> {
-        let word = self.word().clone();
-        word.wait_for(text, count, patience, || self.ended(node))
+        let files = self.files().clone();
+        files.wait_for(text, count, patience, || self.ended(node))
     }
 
-    /// Waits until it has taken over the node since its last start.
-    ///
-    /// # Errors
-    /// When it ends before, or does not do so in time.
+    /// Waits until it has synchronised since the last start.
     fn wait_until_ready(&mut self, node: &Node) -> Result<()> {
-        self.wait_for_synchronisation(node, 1, READY).map(|_| ())
+        self.wait_for_synchronisation(node, 1, SYNCHRONISED).map(|_| ())
     }
 
-    /// Waits until it has synchronised with the runtime `count` times since its last start. One
-    /// that the runtime launches anew has done so before the runtime is ready.
-    ///
-    /// # Errors
-    /// As [`wait_for`](Self::wait_for).
+    /// Waits until it has synchronised with the runtime `count` times since its last start. A
+    /// launched plugin has done so before the runtime is ready.
     fn wait_for_synchronisation(
         &mut self,
         node: &Node,
         count: usize,
         patience: Duration,
     ) -> Result<Duration> {
-        let word = self.word().clone();
-        word.wait_for_synchronisation(count, patience, || self.ended(node))
+        self.wait_for(node, READY, count, patience)
     }
 }

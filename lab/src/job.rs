@@ -1,39 +1,76 @@
-//! What the host and a guest tell each other.
+//! What the host sends to a guest and receives from it.
 
 use serde::{Deserialize, Serialize};
 
-use crate::software::Software;
+use crate::cgroup::Driver;
+use crate::containerd::Version;
 use crate::step::{Outcome, Step};
 
-/// What a guest is to do.
+/// Software of a virtual machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args, serde::Serialize, serde::Deserialize)]
+pub struct Software {
+    /// containerd version
+    #[arg(long = "runtime", value_enum, default_value_t = Version::V2_1)]
+    pub version: Version,
+    /// OCI runtime
+    #[arg(long, value_enum, default_value_t = Oci::Runc)]
+    pub oci: Oci,
+    /// cgroup driver; with systemd, systemd is the init process
+    #[arg(long, value_enum, default_value_t = Driver::Cgroupfs)]
+    pub driver: Driver,
+}
+
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize,
+)]
+pub enum Oci {
+    /// containerd's default
+    Runc,
+    /// Smaller and faster
+    Crun,
+}
+
+impl From<Version> for Software {
+    fn from(version: Version) -> Self {
+        Self { version, oci: Oci::Runc, driver: Driver::Cgroupfs }
+    }
+}
+
+/// The guest's root has containerd 1.7 here and the distribution's 2.1 in /usr/bin.
+pub(crate) const CONTAINERD_1_7: &str = "/opt/containerd-1.7";
+
+pub(crate) fn programs(version: Version) -> &'static str {
+    match version {
+        Version::V1_7 => CONTAINERD_1_7,
+        Version::V2_1 => "/usr/bin",
+    }
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Job {
-    /// With what.
     pub software: Software,
-    /// CPUs to take offline first.
     pub offline: Vec<usize>,
-    /// The parts, each of several steps, in order. Each begins on an empty node.
+    /// Each part starts on an empty node.
     pub parts: Vec<Vec<Step>>,
-    /// The plugin's configuration, if a person is to have a prompt then.
+    /// The plugin's configuration if a shell follows.
     pub shell: Option<String>,
 }
 
-/// What a guest says, one JSON object a line.
+/// A message from the guest, one JSON object per line.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Report {
-    /// The kernel and containerd have come up.
+    /// containerd is ready.
     Booted {
         /// Seconds since the kernel began, by the guest's clock.
         uptime: f64,
     },
-    /// What is being done.
     Progress(String),
-    /// What came of the next step.
+    /// Of the next step.
     Outcome(Outcome),
-    /// A step of this part failed; the next part follows.
+    /// The rest of this part is skipped; the next part follows.
     Failed(String),
-    /// A person can type now.
+    /// The shell is ready.
     Prompt,
-    /// The guest cannot go on; nothing follows.
+    /// The guest cannot continue. Last message.
     Broken(String),
 }

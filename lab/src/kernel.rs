@@ -1,20 +1,45 @@
-//! What the kernel says of itself.
+//! What the kernel says about the machine and about itself.
+
+use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result};
+use nri_cpu_manager::cpuset::CpuSet;
 
-const TAINTED: &str = "/proc/sys/kernel/tainted";
+use crate::files;
 
-/// Whether the kernel has warned of itself, or died in part, since it was started: nothing that it
-/// promises counts then.
+/// Mount point of the cgroup file system.
+pub(crate) const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// Whether the kernel has warned or oopsed since boot: its promises do not hold then.
 ///
-/// Source: `Documentation/admin-guide/tainted-kernels.rst` of the kernel.
-///
-/// # Errors
-/// When it does not say.
-pub fn has_warned() -> Result<bool> {
-    let text =
-        std::fs::read_to_string(TAINTED).with_context(|| format!("cannot read {TAINTED}"))?;
-    let tainted: u64 = text.trim().parse().with_context(|| format!("{TAINTED} says {text:?}"))?;
-    let (died, warned) = (1 << 7, 1 << 9);
-    Ok(tainted & (died | warned) != 0)
+/// Source: the kernel's `Documentation/admin-guide/tainted-kernels.rst`.
+pub fn is_tainted() -> Result<bool> {
+    const TAINTED: &str = "/proc/sys/kernel/tainted";
+    const DIED: u64 = 1 << 7;
+    const WARNED: u64 = 1 << 9;
+    let text = files::read_value(Path::new(TAINTED))?;
+    let flags: u64 = text.parse().with_context(|| format!("unexpected {TAINTED}: {text:?}"))?;
+    Ok(flags & (DIED | WARNED) != 0)
+}
+
+/// The machine's CPUs that are `online`, `present` or `possible`.
+pub fn cpus(which: &str) -> Result<CpuSet> {
+    let path = format!("/sys/devices/system/cpu/{which}");
+    let list = files::read_value(Path::new(&path))?;
+    list.parse().with_context(|| format!("unexpected {path}: {list:?}"))
+}
+
+pub(crate) fn set_online(cpu: usize, online: bool) -> Result<()> {
+    let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+    files::write_value(Path::new(&path), if online { "1" } else { "0" })
+}
+
+/// In bytes: the kubelet's OOM scores depend on it.
+pub(crate) fn memory() -> i64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
+    kib.map_or(1 << 30, |kib: i64| kib * 1024)
 }

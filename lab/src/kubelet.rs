@@ -1,18 +1,18 @@
-//! The lab in the kubelet's place: what it asks the runtime for, call by call, and the cgroups it
-//! makes for that.
+//! A kubelet's calls to the runtime, and the cgroups it creates for them.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::cri::{Cri, wire};
 use crate::pod::{Container, Pod};
-use crate::{cgroup, image};
+use crate::{cgroup, image, kernel};
 
-pub mod config_map;
 mod resize;
 
 /// A kubelet's connection to the runtime. It keeps no account of what it started.
@@ -21,73 +21,50 @@ pub struct Kubelet {
     cri: Cri,
 }
 
-/// A pod that was started.
 #[derive(Debug, Clone)]
 pub struct RunningPod {
-    /// What it is.
     pub pod: Pod,
     /// The runtime's id of its sandbox.
     pub sandbox: String,
-    /// Its containers that run.
     pub containers: Vec<RunningContainer>,
 }
 
-/// A container that was started.
 #[derive(Debug, Clone)]
 pub struct RunningContainer {
-    /// Its name in the pod.
     pub name: String,
-    /// The runtime's id.
+    /// Id in the runtime.
     pub id: String,
-    /// Its first process.
     pub pid: u32,
 }
 
 impl Kubelet {
-    /// Connects to the runtime that listens at `socket`.
-    ///
-    /// # Errors
-    /// When nothing listens there.
     pub fn connect(socket: &Path) -> Result<Self> {
         Ok(Self { cri: Cri::connect(socket)? })
     }
 
-    /// Makes a pod's cgroup and starts its sandbox, whose id is returned.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
+    /// Creates the pod's cgroup and starts its sandbox; returns the id of the sandbox.
     pub fn run_sandbox(&self, pod: &Pod) -> Result<String> {
         self.run_sandbox_as(pod, pod.sandbox())
     }
 
     /// As [`run_sandbox`](Self::run_sandbox), with this message in place of the pod's usual one.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
     pub fn run_sandbox_as(&self, pod: &Pod, config: wire::PodSandboxConfig) -> Result<String> {
         cgroup::add_pod(pod)?;
         let request = wire::RunPodSandboxRequest { config: Some(config) };
         let started = self.cri.run_pod_sandbox(request);
         if started.is_err() {
-            // What may be left in it is not known here.
+            // Processes may be left in it.
             let _ = cgroup::remove_pod(pod);
         }
         Ok(started?.pod_sandbox_id)
     }
 
-    /// Looks an image up, as a kubelet does before it makes a container: by CRI-O's rule, the
-    /// strictest.
-    ///
-    /// # Errors
-    /// When the node does not have it under exactly this name.
+    /// Looks an image up before a container is created, by CRI-O's rule, which is the strictest.
     pub fn find_image(&self, name: &str) -> Result<()> {
-        image::name::find(name, &self.cri.image_names()?)
+        image::find(name, &self.cri.image_names()?)
     }
 
     /// Makes a container in a pod; it does not run yet. Its id is returned.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
     pub fn create_container(
         &self,
         pod: &Pod,
@@ -95,15 +72,11 @@ impl Kubelet {
         sandbox: &str,
         attempt: u32,
     ) -> Result<String> {
-        let config = pod.container(container, attempt, node_memory());
+        let config = pod.container(container, attempt, kernel::memory());
         self.create_container_as(sandbox, config, pod.sandbox())
     }
 
-    /// As [`create_container`](Self::create_container), with these messages in place of the pod's
-    /// usual ones.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
+    /// As [`create_container`](Self::create_container), with these messages.
     pub fn create_container_as(
         &self,
         sandbox: &str,
@@ -118,10 +91,6 @@ impl Kubelet {
         Ok(self.cri.create_container(request)?.container_id)
     }
 
-    /// The sandboxes of a pod that the runtime knows.
-    ///
-    /// # Errors
-    /// The runtime's words.
     pub fn sandboxes_of(&self, pod: &Pod) -> Result<Vec<String>> {
         let all = self.cri.list_pod_sandbox(wire::ListPodSandboxRequest {})?.items;
         let is_its =
@@ -129,20 +98,13 @@ impl Kubelet {
         Ok(all.into_iter().filter(is_its).map(|one| one.id).collect())
     }
 
-    /// The containers in a sandbox that the runtime knows.
-    ///
-    /// # Errors
-    /// The runtime's words.
     pub fn containers_in(&self, sandbox: &str) -> Result<Vec<String>> {
         let filter = Some(wire::ContainerFilter { pod_sandbox_id: sandbox.to_owned() });
         let all = self.cri.list_containers(wire::ListContainersRequest { filter })?.containers;
         Ok(all.into_iter().map(|one| one.id).collect())
     }
 
-    /// The exit code of a container that has ended; nothing while it has not.
-    ///
-    /// # Errors
-    /// The runtime's words when it does not know the container.
+    /// None while it has not ended.
     pub fn exit_code(&self, id: &str) -> Result<Option<i32>> {
         let request = wire::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
         let status = self.cri.container_status(request)?.status.unwrap_or_default();
@@ -150,94 +112,54 @@ impl Kubelet {
         Ok(exited.then_some(status.exit_code))
     }
 
-    /// Whether the runtime can make mounts read-only together with those below them.
-    ///
-    /// # Errors
-    /// The runtime's words.
+    /// Whether the runtime supports recursive read-only mounts.
     pub fn has_recursive_read_only(&self) -> Result<bool> {
         let handlers = self.cri.status(wire::StatusRequest {})?.runtime_handlers;
-        let usual = handlers.iter().find(|handler| handler.name.is_empty());
-        let features = usual.and_then(|handler| handler.features.as_ref());
+        let default = handlers.iter().find(|handler| handler.name.is_empty());
+        let features = default.and_then(|handler| handler.features.as_ref());
         Ok(features.is_some_and(|features| features.recursive_read_only_mounts))
     }
 
     /// Runs a container that was made.
-    ///
-    /// # Errors
-    /// The runtime's words when it cannot, or when the container has ended already.
     pub fn start_container(&self, id: &str, name: &str) -> Result<RunningContainer> {
         self.launch_container(id)?;
         self.started(id, name)
     }
 
-    /// As [`start_container`](Self::start_container), without a look at what came of it.
-    ///
-    /// # Errors
-    /// The runtime's words when it cannot.
+    /// As [`start_container`](Self::start_container), but does not look up the process.
     pub fn launch_container(&self, id: &str) -> Result<()> {
         let request = wire::StartContainerRequest { container_id: id.to_owned() };
         self.cri.start_container(request).map(|_| ())
     }
 
-    /// A container that has been started.
-    ///
-    /// # Errors
-    /// When it has ended already.
     pub fn started(&self, id: &str, name: &str) -> Result<RunningContainer> {
         let pid = self.cri.pid(id)?;
         Ok(RunningContainer { name: name.to_owned(), id: id.to_owned(), pid })
     }
 
-    /// Stops a container at once.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
     pub fn stop_container(&self, id: &str) -> Result<()> {
         self.stop_container_within(id, Duration::ZERO)
     }
 
-    /// Asks a container to end. It is killed if it has not after this time.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
+    /// SIGKILL follows after `grace`.
     pub fn stop_container_within(&self, id: &str, grace: Duration) -> Result<()> {
         let timeout = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
         let request = wire::StopContainerRequest { container_id: id.to_owned(), timeout };
         self.cri.stop_container(request).map(|_| ())
     }
 
-    /// Whether the runtime says that a container's process has ended.
-    ///
-    /// # Errors
-    /// When the container is unknown.
-    pub fn has_exited(&self, id: &str) -> Result<bool> {
-        let request = wire::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
-        let status = self.cri.container_status(request)?.status;
-        Ok(status.is_some_and(|status| status.state() == wire::ContainerState::ContainerExited))
-    }
-
-    /// Removes a container.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
     pub fn remove_container(&self, id: &str) -> Result<()> {
         let request = wire::RemoveContainerRequest { container_id: id.to_owned() };
         self.cri.remove_container(request).map(|_| ())
     }
 
-    /// Stops a sandbox, which the runtime goes on listing until it is removed.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
+    /// The runtime lists the sandbox until it is removed.
     pub fn stop_sandbox(&self, id: &str) -> Result<()> {
         let request = wire::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
         self.cri.stop_pod_sandbox(request).map(|_| ())
     }
 
     /// Stops and removes a pod: containers first, at the end the pod's cgroup.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
     pub fn remove_pod(&self, running: &RunningPod) -> Result<()> {
         for container in &running.containers {
             self.stop_container(&container.id)?;
@@ -247,8 +169,8 @@ impl Kubelet {
         cgroup::remove_pod(&running.pod)
     }
 
-    /// Starts pods at the same time: containers are made while those before them are being started.
-    /// Beside what came of it, those that there are now.
+    /// Starts pods at the same time: each container is created while earlier ones are being
+    /// started. Returns all pods that exist now, also on failure.
     pub fn run_together(&self, pods: &[Pod], attempt: u32) -> (Vec<RunningPod>, Result<()>) {
         let mut running = Vec::new();
         for pod in pods {
@@ -280,19 +202,17 @@ impl Kubelet {
         (running, done)
     }
 
-    /// Removes pods, as [`remove_pod`](Self::remove_pod), all at the same time.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses one of them; the others are removed.
     pub fn remove_together(&self, pods: &[RunningPod]) -> Result<()> {
-        together(pods, |running| self.remove_pod(running))
+        thread::scope(|scope| {
+            let remove = |running| scope.spawn(move || self.remove_pod(running));
+            let threads: Vec<_> = pods.iter().map(remove).collect();
+            let results: Vec<_> = threads.into_iter().map(joined).collect();
+            results.into_iter().collect()
+        })
     }
 
-    /// Removes a stopped sandbox, after its containers: containerd takes a lock twice to remove
-    /// them itself, and locks itself up if a plugin registers in between.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
+    /// Removes the containers first: containerd takes a lock twice to remove them itself, and
+    /// deadlocks if a plugin registers in between.
     pub fn remove_sandbox(&self, stopped: &str) -> Result<()> {
         for container in self.containers_in(stopped)? {
             self.remove_container(&container)?;
@@ -302,29 +222,35 @@ impl Kubelet {
     }
 }
 
-/// Does this with all of them at the same time, begun in their order; the first error, once all are
-/// done.
-fn together<T: Send>(
-    all: impl IntoIterator<Item = T>,
-    act: impl Fn(T) -> Result<()> + Sync,
-) -> Result<()> {
-    let act = &act;
-    thread::scope(|scope| {
-        let threads: Vec<_> = all.into_iter().map(|one| scope.spawn(move || act(one))).collect();
-        let ended: Vec<_> = threads.into_iter().map(joined).collect();
-        ended.into_iter().collect()
-    })
-}
-
 fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| bail!("a thread of the lab panicked"))
 }
 
-/// Memory of this machine in bytes: the kubelet's OOM scores depend on it.
-pub(crate) fn node_memory() -> i64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
-    kib.map_or(1 << 30, |kib: i64| kib * 1024)
+/// Writes the files of a ConfigMap (name and content) like a kubelet: fills a new directory, then
+/// renames the link `..data` over the old one, so that a reader never gets a part. The files' own
+/// names are links through `..data`.
+pub(crate) fn write_config_map<'a>(
+    mount: &Path,
+    files: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Result<()> {
+    let number = fs::read_dir(mount).map_or(0, |entries| entries.count());
+    let version = format!("..{number}");
+    let write = || -> std::io::Result<()> {
+        fs::create_dir_all(mount.join(&version))?;
+        let mut names = Vec::new();
+        for (name, content) in files {
+            fs::write(mount.join(&version).join(name), content)?;
+            names.push(name);
+        }
+        symlink(&version, mount.join("..data_tmp"))?;
+        fs::rename(mount.join("..data_tmp"), mount.join("..data"))?;
+        for name in names {
+            match symlink(Path::new("..data").join(name), mount.join(name)) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    };
+    write().with_context(|| format!("cannot write a ConfigMap's files to {}", mount.display()))
 }

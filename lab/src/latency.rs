@@ -1,38 +1,37 @@
-//! `hack/bench-latency`: how long a container with exclusive CPUs takes to be created and started
-//! beside many that share, without the plugin and with each mechanism that keeps exclusivity.
+//! `hack/bench-latency`: how the time to create and start an exclusive container depends on the
+//! number of shared ones, without the plugin and with each exclusivity mechanism.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
-use std::path::Path;
 
 use crate::binaries::Binaries;
 use crate::cgroup;
+use crate::job::Software;
 use crate::kubelet::RunningPod;
 use crate::node::Node;
 use crate::plugin::Plugin;
 use crate::pod::{Container, Pod};
 use crate::scenario::{exclusive, exclusivity};
-use crate::software::Software;
 use crate::step::{Outcome, Step};
 use crate::vm::{self, Machine};
 
 pub(crate) mod class_write;
 pub mod figures;
 
-use figures::{ClassWrite, MODES, Row, Settings};
+use figures::{ClassWrite, LatencySettings, MODES, Medians};
 
-/// Containers of a pod of those that share.
+/// Containers per shared pod.
 const IN_A_POD: usize = 10;
 
-/// What the person at the terminal can choose.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Numbers of running shared containers, ascending.
+    /// Numbers of running shared containers, ascending
     #[arg(long, value_delimiter = ',', default_value = "0,50,100,200")]
     pub shared: Vec<usize>,
-    /// Exclusive containers that are timed for each number and mode; the median counts.
+    /// Exclusive containers to time for each number and mechanism; the median counts
     #[arg(long, default_value_t = 5)]
     pub samples: usize,
     /// What runs there.
@@ -40,22 +39,19 @@ pub struct Options {
     pub software: Software,
 }
 
-/// Measures in a virtual server, where partitions can be had, and prints the tables.
-///
-/// # Errors
-/// When the lab fails.
+/// Runs on a VM, because partitions need it, and prints the tables.
 pub fn run(options: &Options) -> Result<()> {
     let Options { shared, samples, software } = options.clone();
     if samples == 0 || shared.is_empty() || !shared.is_sorted() {
-        bail!("--samples has to be 1 or more, and the numbers of --shared ascending");
+        bail!("--samples must be at least 1, and the numbers of --shared ascending");
     }
     let binaries = Binaries::build()?;
-    // Each change of a shared container costs up to a second where processors are emulated.
+    // An update of a shared container takes up to a second on emulated CPUs.
     let changes: usize =
         shared.iter().map(|count| (count + 10) * MODES.len() * (samples + 1)).sum();
     let patience = Duration::from_secs(900 + changes as u64);
     let machine = Machine { memory: 6144, ..Machine::single("latency", 1, 4) };
-    let steps = [Step::ClassWrites, Step::Latency(Settings { shared, samples })];
+    let steps = [Step::ClassWrites, Step::Latency(LatencySettings { shared, samples })];
     let outcomes = vm::run(&machine, software, &steps, &binaries, patience)?;
     let [Outcome::ClassWrites(writes), Outcome::Latency(rows)] = &outcomes[..] else {
         bail!("the guest sent no measurements");
@@ -77,13 +73,13 @@ fn table_of_writes(writes: &[ClassWrite]) -> String {
     table
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[Medians]) -> String {
     let mut table = format!("{:>25}", "running shared containers");
     for mode in MODES {
         table += &format!(" {:>15}", format!("{}, ms", mode.unwrap_or("no plugin")));
     }
     table.push('\n');
-    for Row { shared, millis } in rows {
+    for Medians { shared, millis } in rows {
         table += &format!("{shared:>25}");
         for millis in millis {
             table += &format!(" {millis:>15.1}");
@@ -93,8 +89,8 @@ fn table(rows: &[Row]) -> String {
     table
 }
 
-/// What each running shared container adds, in each mode.
-fn last_line(rows: &[Row]) -> String {
+/// The slope of each mode: milliseconds that each shared container adds.
+fn last_line(rows: &[Medians]) -> String {
     let mut line = "ms-per-shared-container".to_owned();
     for (at, mode) in MODES.into_iter().enumerate() {
         let points: Vec<_> = rows.iter().map(|row| (row.shared as f64, row.millis[at])).collect();
@@ -103,17 +99,13 @@ fn last_line(rows: &[Row]) -> String {
     line
 }
 
-/// On an empty node without a plugin: medians of all modes, one after the other for each number of
-/// shared containers.
-///
-/// # Errors
-/// When the lab fails, or a container is refused.
+/// Medians of all modes for each number of shared containers, on an empty node without a plugin.
 pub fn measure(
     node: &mut Node,
     program: &Path,
-    settings: &Settings,
-    tell: &mut dyn FnMut(&str),
-) -> Result<Vec<Row>> {
+    settings: &LatencySettings,
+    report: &mut dyn FnMut(&str),
+) -> Result<Vec<Medians>> {
     let mut rows = Vec::new();
     let mut running = 0;
     for &shared in &settings.shared {
@@ -126,8 +118,7 @@ pub fn measure(
         }
         let mut millis = [0.0; MODES.len()];
         for (mode, median) in MODES.iter().zip(&mut millis) {
-            // The program alone: what is timed is the runtime asking it, and that does not depend
-            // on how it was started.
+            // As a plain process: the timed calls do not depend on how it was started.
             let plugin = match mode {
                 Some(mode) => Some(Plugin::start(&node.plugin(program, &exclusivity(mode))?)?),
                 None => None,
@@ -135,19 +126,19 @@ pub fn measure(
             *median = median_of(node, settings.samples)?;
             if let Some(plugin) = plugin {
                 plugin.end(Signal::SIGTERM)?;
-                // The next one has no memory of this one.
+                // The next one has no state.
                 cgroup::clear_classes();
             }
             let mode = mode.unwrap_or("no plugin");
-            tell(&format!("{shared} shared containers, {mode}: {median:.1} ms"));
+            report(&format!("{shared} shared containers, {mode}: {median:.1} ms"));
         }
-        rows.push(Row { shared, millis });
+        rows.push(Medians { shared, millis });
     }
     Ok(rows)
 }
 
 fn median_of(node: &mut Node, samples: usize) -> Result<f64> {
-    // The first one also waits for the first update of the shared containers.
+    // The first one includes the first update of the shared containers.
     once(node)?;
     let mut times = (0..samples).map(|_| once(node)).collect::<Result<Vec<_>>>()?;
     times.sort_unstable();
@@ -169,7 +160,7 @@ fn once(node: &mut Node) -> Result<Duration> {
     Ok(time)
 }
 
-/// Of the straight line with the smallest squares: what each unit of x adds to y.
+/// Slope of the least-squares line.
 fn slope(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;
     let (x, y) = points.iter().fold((0.0, 0.0), |(x, y), point| (x + point.0, y + point.1));
@@ -181,7 +172,7 @@ fn slope(points: &[(f64, f64)]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::figures::Row;
+    use super::figures::Medians;
     use super::{last_line, slope};
 
     #[test]
@@ -196,7 +187,8 @@ mod tests {
 
     #[test]
     fn the_last_line_has_a_slope_for_each_mode() {
-        let row = |shared: usize, runtime| Row { shared, millis: [500.0, runtime, 501.0, 499.0] };
+        let row =
+            |shared: usize, runtime| Medians { shared, millis: [500.0, runtime, 501.0, 499.0] };
         let line = "ms-per-shared-container none=0.00 runtime=140.00 groups=0.00 kernel=0.00";
         assert_eq!(last_line(&[row(0, 700.0), row(50, 7700.0)]), line);
     }

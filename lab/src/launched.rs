@@ -1,93 +1,78 @@
-//! The plugin launched by the runtime, out of the runtime's own directories.
+//! The plugin launched by the runtime from its plugin directory.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 use nri_cpu_manager::checkpoint::StateDir;
 
 use crate::cache;
+use crate::command::poll;
+use crate::files;
 use crate::instance::Instance;
 use crate::node::Node;
-use crate::plugin::Word;
+use crate::plugin::PluginFiles;
 
-/// How long it may take to end with its connection, on emulated CPUs too.
+/// Includes the time on emulated CPUs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A plugin in the runtime's directories: launched with the runtime, ended with it.
+/// A plugin that containerd starts and ends.
 #[derive(Debug)]
 pub struct Launched {
     executable: PathBuf,
     config: PathBuf,
     state: PathBuf,
-    /// Only its state: it logs to the system's log.
-    word: Word,
+    /// Only the state: it logs to the system's log.
+    files: PluginFiles,
 }
 
 impl Launched {
-    /// Puts an executable and its configuration where a runtime looks for them whose root directory
-    /// is `root`; it does so when it is started. `state` is where that plugin keeps its state,
-    /// which is removed.
-    ///
-    /// # Errors
-    /// When the files cannot be written.
+    /// Installs the plugin and its configuration below the root directory of a runtime, which
+    /// launches it at its next start. Removes the state in `state`.
     pub fn install(root: &Path, executable: &[u8], config: &str, state: &Path) -> Result<Self> {
         let launched = Self {
             executable: root.join("opt/nri/plugins/90-cpu-manager"),
             config: root.join("etc/nri/conf.d/cpu-manager.conf"),
             state: state.to_path_buf(),
-            word: Word::at(None, state.to_path_buf()),
+            files: PluginFiles::at(None, state.to_path_buf()),
         };
         cache::remove(state)?;
-        write(&launched.config, config.as_bytes())?;
-        write(&launched.executable, executable)?;
+        files::write(&launched.config, config)?;
+        files::write(&launched.executable, executable)?;
         fs::set_permissions(&launched.executable, fs::Permissions::from_mode(0o755))
-            .with_context(|| format!("cannot permit {}", launched.executable.display()))?;
+            .with_context(|| format!("cannot make {} executable", launched.executable.display()))?;
         Ok(launched)
     }
 
-    /// Takes it away: a runtime that starts from now on does not launch it.
-    ///
-    /// # Errors
-    /// When the files cannot be removed.
+    /// The runtime does not launch it again.
     pub fn uninstall(&self) -> Result<()> {
         cache::remove(&self.executable)?;
         cache::remove(&self.config)
     }
 
-    /// Waits until it has ended, as it does with its connection: its state is free for another
-    /// instance.
-    ///
-    /// # Errors
-    /// When it outlives the runtime that launched it.
+    /// Waits until it has ended with its connection, and its state directory is free.
     pub fn wait_for_end(&self) -> Result<()> {
-        let start = Instant::now();
-        while let Err(error) = StateDir::open(&self.state) {
-            ensure!(
-                start.elapsed() < PATIENCE,
-                "the plugin outlives the runtime that launched it: {error}"
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        poll(PATIENCE, || Ok(StateDir::open(&self.state).ok()))?
+            .context("the plugin outlives the runtime that launched it: its state is in use")?;
         Ok(())
     }
 }
 
-/// It starts and ends with the runtime: what is done to it alone elsewhere makes no sense here.
+/// It starts and ends with the runtime, so signals of its own are not supported.
 impl Instance for Launched {
     fn start(&mut self, node: &mut Node) -> Result<()> {
         node.restart_runtime()
     }
 
     fn end(&mut self, _: &mut Node, signal: Signal) -> Result<()> {
-        bail!("the plugin ends with the runtime that launched it, and gets no {signal} of its own")
+        bail!("cannot send {signal}: the plugin ends with the runtime that launched it")
     }
 
     fn configure(&mut self, config: &str) -> Result<()> {
-        write(&self.config, config.as_bytes())
+        files::write(&self.config, config)
     }
 
     fn remove(&mut self, node: &mut Node) -> Result<()> {
@@ -101,23 +86,19 @@ impl Instance for Launched {
     }
 
     fn pid(&self) -> Result<u32> {
-        bail!("the process that the runtime has launched is not known")
+        bail!("the pid of a launched plugin is not known")
     }
 
-    fn word(&self) -> &Word {
-        &self.word
+    fn files(&self) -> &PluginFiles {
+        &self.files
     }
 
     fn log(&self) -> String {
-        self.word.log()
+        self.files.log()
     }
 
-    /// A runtime that is ready has synchronised with what it launched.
+    /// A runtime that is ready has synchronised with the plugins it launched.
     fn wait_for_synchronisation(&mut self, _: &Node, _: usize, _: Duration) -> Result<Duration> {
         Ok(Duration::ZERO)
     }
-}
-
-fn write(path: &Path, content: &[u8]) -> Result<()> {
-    fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
 }

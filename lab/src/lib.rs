@@ -1,28 +1,28 @@
-//! The lab: real containerd and virtual many-cache servers, for nri-cpu-manager's demo and tests.
+//! The lab: containerd on this host and on virtual machines, for the demo and tests of
+//! nri-cpu-manager.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`command`], [`process`], [`cache`] | running programs, looking at processes, what is kept in `target/lab` |
-//! | [`debian`], [`binaries`], [`image`] | Debian's packages, the static programs, the containers' image |
+//! | [`command`], `files`, [`kernel`], [`process`], [`cache`] | programs, files, the kernel, processes; `target/lab` |
+//! | [`debian`], [`binaries`], [`image`] | Debian's packages, the static programs, container images |
 //! | [`containerd`], [`plugin`] | the two programs under test, as processes |
-//! | [`cri`], [`pod`], [`cgroup`], [`kubelet`] | the lab in the kubelet's place |
-//! | [`manifests`], [`daemonset`] | the plugin as it is installed: `manifests/` composed, and run as a pod from its image |
-//! | [`bare`], [`launched`], [`instance`] | the plugin as a program alone, or launched by the runtime; what all ways have in common |
-//! | [`node`], [`busy`] | a runtime with pods; processes that never rest |
-//! | [`step`], [`player`] | what happens on a node, as data, and what carries it out |
-//! | [`view`], [`hardware`], [`overlap`], [`group_tree`] | what a node looks like then and meanwhile; what all its cgroups say |
-//! | [`scenario`], [`picture`] | the scripts of demo and tests, and a node drawn for people |
-//! | [`suite`] | every scenario on every machine, and the table of it |
-//! | [`shell`] | a prompt on a virtual server |
-//! | [`demo`], [`measure`], [`chaos`], [`latency`], [`cgroup_model`] | the command's subcommands |
-//! | [`host`], [`vm`], [`guest`] | such a node on this machine, and in a virtual server |
-//! | [`software`], [`job`] | what runs on a server, and what host and guest tell each other |
+//! | [`cri`], [`pod`], [`cgroup`], [`kubelet`] | what a kubelet does |
+//! | [`manifests`], [`daemonset`] | the plugin as installed: `manifests/` composed, and run as a pod from its image |
+//! | [`bare`], [`launched`], [`instance`] | the plugin as a plain process, or launched by the runtime; the interface of all |
+//! | [`node`], [`busy`] | a runtime with pods; busy processes |
+//! | [`step`], [`player`] | steps on a node as data, and what plays them |
+//! | [`view`], [`hardware`], [`overlap`], [`cgroup_snapshot`] | the state of a node, of its hardware and cgroups |
+//! | [`scenario`], [`picture`] | scripts of demo and tests; a node drawn for people |
+//! | [`suite`] | every scenario on every machine, and the table of results |
+//! | [`demo`], [`shell`], [`measure`], [`chaos`], [`latency`], [`cgroup_model`] | subcommands |
+//! | [`host`], [`vm`], [`guest`], [`job`] | a node on this machine or in a virtual machine, and what host and guest exchange |
 pub mod bare;
 pub mod binaries;
 pub mod busy;
 pub mod cache;
 pub mod cgroup;
 pub mod cgroup_model;
+pub mod cgroup_snapshot;
 pub mod chaos;
 pub mod command;
 pub mod containerd;
@@ -30,7 +30,7 @@ pub mod cri;
 pub mod daemonset;
 pub mod debian;
 pub mod demo;
-pub mod group_tree;
+mod files;
 pub mod guest;
 pub mod hardware;
 pub mod host;
@@ -52,17 +52,12 @@ pub mod pod;
 pub mod process;
 pub mod scenario;
 pub mod shell;
-pub mod software;
 pub mod step;
 pub mod suite;
 pub mod view;
 pub mod vm;
 
-/// Fetches and makes what servers and containers need: programs, packages, and the images that
-/// guests boot from.
-///
-/// # Errors
-/// When this machine cannot be a lab, or packages cannot be had.
+/// Fetches and builds what VMs and containers need: programs, packages and images.
 pub fn prepare() -> anyhow::Result<()> {
     host::prepare()?;
     vm::prepare()

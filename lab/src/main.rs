@@ -1,10 +1,10 @@
-//! The lab's command: arguments to subcommand to exit code.
+//! The lab's command line.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Real containerd and virtual many-cache servers for nri-cpu-manager.
+/// Tests and demo of nri-cpu-manager: containerd on this host and on virtual machines.
 #[derive(Parser)]
 #[command(name = "lab")]
 struct Cli {
@@ -14,30 +14,29 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// KEP-4800's example on a virtual 32-CPU server, drawn.
+    /// Run KEP-4800's example on a virtual machine with 32 CPUs and draw the result
     Demo(lab::demo::Options),
-    /// Pods churn, the plugin is killed at random moments, and nothing may go wrong.
+    /// Stress test: kill the plugin and the runtime at random moments while pods start and end
     Chaos(lab::chaos::command::Options),
-    /// How long an exclusive container takes to start beside many shared ones.
+    /// Measure how the start of an exclusive container depends on the number of shared ones
     Latency(lab::latency::Options),
-    /// The plugin's model of cgroups, held against the kernel of a virtual server.
+    /// Compare the plugin's cgroup model with the kernel of a virtual machine
     Cgroups(lab::cgroup_model::command::Options),
-    /// Scenarios on machines.
+    /// Run scenarios on machines
     Run(lab::suite::Run),
-    /// Every scenario on every machine, with both generations of containerd.
+    /// Run every scenario on every machine, with both containerd versions
     All(lab::suite::All),
-    /// A prompt on a virtual server with the plugin running.
+    /// Open a shell on a virtual machine with the plugin running
     Shell(lab::shell::Options),
-    /// The machines and the scenarios.
+    /// List machines and scenarios
     List,
-    /// The plugin's image as an OCI archive, without Docker.
+    /// Build the plugin's image as an OCI archive, without Docker
     Image(lab::image::shipped::Options),
-    /// Fetches and makes what servers and containers need, so that the first of them does not have
-    /// to wait.
+    /// Fetch and build what virtual machines and containers need
     Prepare,
-    /// How much memory and disk the plugin needs.
+    /// Measure the plugin's memory and binary size
     Measure,
-    /// Inside a virtual server: plays what the host has asked for.
+    /// Run a job inside a virtual machine
     #[command(hide = true)]
     Guest,
 }

@@ -1,5 +1,4 @@
-//! What the plugin costs: its size, its memory with many containers, and whether it needs anything
-//! beside itself.
+//! The plugin's size, its memory with many containers, and that it needs no other files.
 
 use std::fs;
 use std::time::Duration;
@@ -8,34 +7,30 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use crate::binaries::Binaries;
-use crate::cache;
 use crate::command::{command, run as run_command};
 use crate::containerd::Version;
 use crate::pod::{Container, Pod};
 use crate::scenario::{Order, config, exclusive};
 use crate::step::{Outcome, Step};
 use crate::vm::{self, Machine};
+use crate::{cache, files};
 
 /// Containers in the measured node.
 const CONTAINERS: usize = 100;
 
-/// What was measured.
 #[derive(Debug, Clone, Serialize)]
 pub struct Measurement {
-    /// Size of the static release binary in bytes.
+    /// Size of the static release binary.
     pub binary_bytes: u64,
-    /// What it prints for `--version` in a directory tree that holds nothing but itself.
+    /// Output of `--version` in a root directory that holds only the binary.
     pub in_empty_root: String,
-    /// Resident memory in KiB, idle, with a hundred containers.
+    /// Idle, with 100 containers.
     pub resident_kib: u64,
-    /// The same right after a start on a node where they are running already.
+    /// Right after a restart with the same containers.
     pub resident_after_restart_kib: u64,
 }
 
-/// Measures and prints one JSON object.
-///
-/// # Errors
-/// As [`measure`].
+/// Prints one JSON object.
 pub fn run() -> Result<()> {
     let measurement = measure(&Binaries::build()?)?;
     println!(
@@ -45,13 +40,9 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Measures, in a virtual server with real containerd: 25 pods of four containers, two of the pods
-/// exclusive.
-///
-/// # Errors
-/// When the lab fails, or the plugin does not run without anything else.
+/// Runs in a VM: 14 pods of seven shared containers and two exclusive pods.
 pub fn measure(binaries: &Binaries) -> Result<Measurement> {
-    let binary_bytes = fs::metadata(&binaries.plugin).context("there is no plugin binary")?.len();
+    let binary_bytes = fs::metadata(&binaries.plugin).context("no plugin binary")?.len();
     let in_empty_root = in_empty_root(binaries)?;
     let mut steps = vec![Step::StartPlugin(config(Order::Numerical, true))];
     steps.extend([4, 6].map(|cpus| Step::Run(exclusive(&format!("cpus-{cpus}"), cpus))));
@@ -73,17 +64,16 @@ pub fn measure(binaries: &Binaries) -> Result<Measurement> {
         .filter_map(|o| if let Outcome::Resident(kib) = o { Some(*kib) } else { None })
         .collect();
     let [resident_kib, resident_after_restart_kib] = resident[..] else {
-        bail!("the guest measured {} times instead of twice", resident.len());
+        bail!("expected two measurements, got {}", resident.len());
     };
     Ok(Measurement { binary_bytes, in_empty_root, resident_kib, resident_after_restart_kib })
 }
 
 fn in_empty_root(binaries: &Binaries) -> Result<String> {
     let root =
-        tempfile::tempdir_in(cache::directory("runs")?).context("cannot make an empty root")?;
+        tempfile::tempdir_in(cache::directory("runs")?).context("cannot create an empty root")?;
     let name = "nri-cpu-manager";
-    fs::copy(&binaries.plugin, root.path().join(name))
-        .context("cannot copy the plugin into the empty root")?;
+    files::copy(&binaries.plugin, &root.path().join(name))?;
     let output =
         run_command(command("chroot", [root.path()]).arg(format!("/{name}")).arg("--version"))?;
     Ok(output.trim().to_owned())

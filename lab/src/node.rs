@@ -2,59 +2,54 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use nri_cpu_manager::cpuset::CpuSet;
 
 use crate::busy::Busy;
 use crate::cgroup::Driver;
-use crate::containerd::{Containerd, Setup};
+use crate::command::poll;
+use crate::containerd::{Containerd, ContainerdSetup};
 use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
 use crate::pod::{Container, Pod};
-use crate::{cgroup, image, plugin, process};
+use crate::{cache, cgroup, files, image, plugin, process};
 
 mod first;
 mod slow;
 
-pub use first::{First, Report};
-pub use slow::Slow;
+pub use first::{FirstInstruction, ProbeReport};
+pub use slow::SlowStart;
 
 /// How long a runtime may take to notice that a container's process has ended; it takes a moment.
 const EXIT: Duration = Duration::from_secs(30);
 
-/// A machine's container runtime with the pods that run on it.
 #[derive(Debug)]
 pub struct Node {
     kubelet: Kubelet,
     pods: Vec<RunningPod>,
-    /// What is always busy.
     busy: Vec<Busy>,
-    /// Whether the runtime knows the plugin's image.
+    /// Whether the plugin's image has been imported.
     ships: bool,
     driver: Driver,
-    /// Containers that were started: no two of one name may have the same number.
+    /// Attempt number of the last container: two with one name must not have the same.
     attempts: u32,
     directory: PathBuf,
-    /// Last, so that the runtime ends after everything that needs it.
+    /// The last field: the runtime ends after everything that needs it.
     containerd: Containerd,
 }
 
 impl Node {
-    /// Starts the runtime and makes the image known to it. `directory` is for the plugin and the
-    /// containers' reports.
-    ///
-    /// # Errors
-    /// When the runtime does not start or does not take the image.
-    pub fn start(setup: Setup, image: &Path, directory: &Path) -> Result<Self> {
+    /// Starts the runtime and imports the image. `directory` is for the plugin and the containers'
+    /// reports.
+    pub fn start(setup: ContainerdSetup, image: &Path, directory: &Path) -> Result<Self> {
         let driver = setup.driver;
         cgroup::prepare(driver)?;
         let containerd = Containerd::start(setup)?;
-        containerd.import(image, image::lab::NAME)?;
+        containerd.import(image, image::LAB)?;
         let kubelet = Kubelet::connect(&containerd.socket())?;
-        fs::create_dir_all(directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
+        files::make_directory(directory)?;
         let node = Self {
             kubelet,
             pods: Vec::new(),
@@ -65,15 +60,12 @@ impl Node {
             directory: directory.to_path_buf(),
             containerd,
         };
-        crate::cache::remove(&node.kubelet_directory())?;
+        cache::remove(&node.kubelet_directory())?;
         Ok(node)
     }
 
-    /// Starts a pod with all its containers, in their order.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses; what was started until then stays, as with a kubelet,
-    /// until [`remove`](Self::remove) or [`remove_all`](Self::remove_all).
+    /// Containers start in order. What ran before a refusal stays, as with a kubelet, until
+    /// [`remove`](Self::remove) or [`remove_all`](Self::remove_all).
     pub fn run(&mut self, pod: &Pod) -> Result<RunningPod> {
         let pod = Pod { driver: self.driver, ..pod.clone() };
         let sandbox = self.kubelet.run_sandbox(&pod)?;
@@ -82,10 +74,6 @@ impl Node {
         self.retry(&name)
     }
 
-    /// Starts pods at the same time, as a kubelet does.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run), of any of them.
     pub fn run_together(&mut self, pods: &[Pod]) -> Result<()> {
         let own = |pod: &Pod| Pod { driver: self.driver, ..pod.clone() };
         let pods: Vec<Pod> = pods.iter().map(own).collect();
@@ -95,11 +83,7 @@ impl Node {
         done
     }
 
-    /// Starts what of a pod does not run: all of it, or what was refused, as the kubelet tries
-    /// again.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses; or when there is no such pod.
+    /// Starts the containers of a pod that do not run, like a kubelet that retries.
     pub fn retry(&mut self, name: &str) -> Result<RunningPod> {
         let index = self.index(name)?;
         let RunningPod { pod, sandbox, containers } = self.pods[index].clone();
@@ -113,10 +97,6 @@ impl Node {
         Ok(self.pods[index].clone())
     }
 
-    /// Starts one more container in a pod that runs.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses; or when there is no such pod.
     pub fn add(&mut self, pod: &str, container: &Container) -> Result<()> {
         let index = self.index(pod)?;
         self.attempts += 1;
@@ -128,43 +108,31 @@ impl Node {
         Ok(())
     }
 
-    /// Ends a container of a pod that goes on; [`retry`](Self::retry) would start it anew.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses; or when there is no such container.
+    /// The pod keeps running; [`retry`](Self::retry) would start the container again.
     pub fn stop(&mut self, pod: &str, container: &str) -> Result<()> {
         let stopped = self.take(pod, container)?;
-        self.stop_container(&stopped)
+        self.kubelet.stop_container(&stopped.id)
     }
 
-    /// As [`stop`](Self::stop), but its process ends by itself, and the runtime has to find out: as
-    /// with the kubelet nothing follows before the runtime says that the container has exited.
-    ///
-    /// # Errors
-    /// When the runtime does not say so in time; or when there is no such container.
+    /// As [`stop`](Self::stop), but the process ends by itself. Like a kubelet, waits until the
+    /// runtime reports the exit.
     pub fn end(&mut self, pod: &str, container: &str) -> Result<()> {
         let ended = self.take(pod, container)?;
         process::signal(ended.pid, Signal::SIGKILL);
-        let start = Instant::now();
-        while !self.kubelet.has_exited(&ended.id)? {
-            ensure!(start.elapsed() < EXIT, "the runtime does not say that {container} has exited");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        poll(EXIT, || self.kubelet.exit_code(&ended.id))?
+            .with_context(|| format!("the runtime does not report the exit of {container}"))?;
         Ok(())
     }
 
     fn take(&mut self, pod: &str, container: &str) -> Result<RunningContainer> {
         let index = self.index(pod)?;
         let containers = &mut self.pods[index].containers;
-        let found = containers.iter().position(|running| running.name == container);
-        let found = found.with_context(|| format!("there is no container {container} in {pod}"))?;
-        Ok(containers.remove(found))
+        let index = containers.iter().position(|running| running.name == container);
+        let index = index.with_context(|| format!("no container {container} in pod {pod}"))?;
+        Ok(containers.remove(index))
     }
 
-    /// Changes the CPU time of a pod's container in place.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses: nothing has changed then.
+    /// A refused resize changes nothing.
     pub fn resize(&mut self, pod: &str, container: &str, milli: i64) -> Result<()> {
         let index = self.index(pod)?;
         self.pods[index].pod = self.kubelet.resize(&self.pods[index], container, milli)?;
@@ -172,50 +140,39 @@ impl Node {
     }
 
     fn index(&self, pod: &str) -> Result<usize> {
-        let found = self.pods.iter().position(|running| running.pod.name == pod);
-        found.with_context(|| format!("there is no pod {pod}"))
+        let index = self.pods.iter().position(|running| running.pod.name == pod);
+        index.with_context(|| format!("no pod {pod}"))
     }
 
-    /// Starts a pod whose container `main` is always busy, on every CPU it may use.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
+    /// The container `main` is busy on every CPU it may use.
     pub fn run_busy(&mut self, pod: &Pod) -> Result<()> {
         let record = self.record(&pod.name)?;
         let pod = self.probing(pod, "spin", [])?;
         let running = self.run(&pod)?;
         let main = running.containers.iter().find(|c| c.name == "main");
-        let pid = main.context("a busy pod needs a container main")?.pid;
+        let pid = main.context("a busy pod must have a container main")?.pid;
         self.busy.push(Busy::in_pod(&pod.name, pid, record)?);
         Ok(())
     }
 
-    /// Starts a process that is always busy, outside of all pods.
-    ///
-    /// # Errors
-    /// When it cannot be started.
+    /// Outside of all pods.
     pub fn run_busy_on_host(&mut self, name: &str) -> Result<()> {
         let record = self.record(name)?;
         self.busy.push(Busy::on_host(name, record)?);
         Ok(())
     }
 
-    /// What is always busy.
-    #[must_use]
     pub fn busy(&self) -> &[Busy] {
         &self.busy
     }
 
     fn record(&self, name: &str) -> Result<PathBuf> {
         let record = self.reports()?.join(name);
-        crate::cache::remove(&record)?;
+        cache::remove(&record)?;
         Ok(record)
     }
 
-    /// Starts one more container, or one container once more, in a pod that runs.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
+    /// Starts a container in a running pod, again or for the first time.
     pub fn start_container(
         &self,
         pod: &Pod,
@@ -227,18 +184,7 @@ impl Node {
         self.kubelet.start_container(&id, &container.name)
     }
 
-    /// Stops one container of a pod; the pod goes on.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
-    pub fn stop_container(&self, container: &RunningContainer) -> Result<()> {
-        self.kubelet.stop_container(&container.id)
-    }
-
-    /// Stops and removes a pod, as a kubelet does: containers first, at the end the pod's cgroup.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
+    /// Like a kubelet: containers first, the pod's cgroup last.
     pub fn remove(&mut self, name: &str) -> Result<()> {
         let Some(index) = self.pods.iter().position(|running| running.pod.name == name) else {
             return Ok(());
@@ -248,10 +194,7 @@ impl Node {
         self.kubelet.remove_pod(&running)
     }
 
-    /// Removes every pod, all at the same time, and ends what is busy on the host.
-    ///
-    /// # Errors
-    /// As [`remove`](Self::remove).
+    /// Removes all pods at the same time, and ends busy processes of the host.
     pub fn remove_all(&mut self) -> Result<()> {
         self.busy.clear();
         let pods = std::mem::take(&mut self.pods);
@@ -259,9 +202,6 @@ impl Node {
     }
 
     /// Makes the plugin's image known to the runtime, once: it stays the same.
-    ///
-    /// # Errors
-    /// When it cannot be imported.
     pub fn import_plugin(&mut self, image: &Path) -> Result<()> {
         if !self.ships {
             self.containerd.import(image, image::shipped::NAME)?;
@@ -270,85 +210,66 @@ impl Node {
         Ok(())
     }
 
-    /// Where what belongs to this node lies, and is not the runtime's.
-    #[must_use]
+    /// Files of this node that are not the runtime's.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// How cgroups are made.
-    #[must_use]
     pub fn driver(&self) -> Driver {
         self.driver
     }
 
-    /// The kubelet's connection to the runtime, until that is restarted.
-    #[must_use]
+    /// Invalid once the runtime is restarted.
     pub fn kubelet(&self) -> &Kubelet {
         &self.kubelet
     }
 
     /// The pods that were started, in their order.
-    #[must_use]
     pub fn pods(&self) -> &[RunningPod] {
         &self.pods
     }
 
-    /// Where a pod's container may run: what the kernel says of every thread of all its processes.
-    ///
-    /// # Errors
-    /// When it does not run, or its threads do not agree for longer than it takes to change them
-    /// all.
+    /// From every thread of all processes of the container. An error if they differ for longer than
+    /// the plugin needs to change them all.
     pub fn allowed(&self, pod: &str, container: &str) -> Result<CpuSet> {
         let running = self.pods.iter().find(|running| running.pod.name == pod);
-        let found =
+        let running_container =
             running.and_then(|running| running.containers.iter().find(|c| c.name == container));
-        let pid = found
+        let pid = running_container
             .with_context(|| format!("container {container} of pod {pod} was not started"))?
             .pid;
         process::allowed_together(|| cgroup::threads(pid))
             .with_context(|| format!("container {container} of pod {pod}"))
     }
 
-    /// Writes, or with `None` deletes, the state file of the kubelet's CPU manager, as that does:
-    /// as a whole.
-    ///
-    /// # Errors
-    /// When it cannot be done.
+    /// Replaces the state file of the kubelet's CPU manager atomically, or deletes it.
     pub fn kubelet_state(&self, state: Option<&str>) -> Result<()> {
         let directory = self.kubelet_directory();
-        let (new, path) = (directory.join("new"), directory.join("cpu_manager_state"));
-        fs::create_dir_all(&directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
-        let done = match state {
+        let new = directory.join("new");
+        let path = directory.join("cpu_manager_state");
+        files::make_directory(&directory)?;
+        let result = match state {
             Some(state) => fs::write(&new, state).and_then(|()| fs::rename(&new, &path)),
             None => fs::remove_file(&path),
         };
-        done.with_context(|| format!("cannot change {}", path.display()))
+        result.with_context(|| format!("cannot change {}", path.display()))
     }
 
-    /// Where the plugin finds the kubelet's state file, as a pod or by itself: never the directory
-    /// of a kubelet on this machine.
+    /// Never the directory of a real kubelet on this machine.
     fn kubelet_directory(&self) -> PathBuf {
         self.containerd.root().join("var/lib/kubelet")
     }
 
-    /// A kubelet with a connection of its own. What it starts, it has to remove.
-    ///
-    /// # Errors
-    /// When the runtime does not answer.
+    /// A second connection. The caller removes what it starts.
     pub fn another_kubelet(&self) -> Result<Kubelet> {
         Kubelet::connect(&self.containerd.socket())
     }
 
-    /// A plugin for this node, with its directory emptied.
-    ///
-    /// # Errors
-    /// When the directory cannot be emptied.
-    pub fn plugin(&self, program: &Path, config: &str) -> Result<plugin::Setup> {
+    /// Empties the plugin's directory.
+    pub fn plugin(&self, program: &Path, config: &str) -> Result<plugin::PluginSetup> {
         let directory = self.directory.join("plugin");
-        crate::cache::remove(&directory)?;
-        Ok(plugin::Setup {
+        cache::remove(&directory)?;
+        Ok(plugin::PluginSetup {
             program: program.to_path_buf(),
             directory,
             socket: self.containerd.nri_socket(),
@@ -356,64 +277,40 @@ impl Node {
         })
     }
 
-    /// A directory that containers write their reports to.
-    ///
-    /// # Errors
-    /// When it cannot be made.
     pub fn reports(&self) -> Result<PathBuf> {
         let directory = self.directory.join("reports");
-        fs::create_dir_all(&directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
+        files::make_directory(&directory)?;
         Ok(directory)
     }
 
-    /// Ends the runtime as a crash would.
-    ///
-    /// # Errors
-    /// When it cannot be ended.
     pub fn kill_runtime(&mut self) -> Result<()> {
         self.containerd.kill()
     }
 
-    /// Starts the runtime again, and connects to it.
-    ///
-    /// # Errors
-    /// When it does not become ready.
     pub fn restart_runtime(&mut self) -> Result<()> {
         self.containerd.restart()?;
         self.kubelet = self.another_kubelet()?;
         Ok(())
     }
 
-    /// Restarts the runtime with NRI switched off, as containerd 1.7 comes.
-    ///
-    /// # Errors
-    /// When it does not become ready.
+    /// containerd 1.7 has NRI disabled by default.
     pub fn restart_runtime_without_nri(&mut self) -> Result<()> {
         self.containerd.restart_without_nri()?;
         self.kubelet = self.another_kubelet()?;
         Ok(())
     }
 
-    /// The runtime itself: where its files are.
-    #[must_use]
     pub fn containerd(&self) -> &Containerd {
         &self.containerd
     }
-
-    /// The runtime's log.
-    #[must_use]
-    pub fn runtime_log(&self) -> String {
-        self.containerd.log()
-    }
 }
 
-/// Removes pods through the runtime while it lives; failures can only be reported here.
+/// Removes pods through the runtime while it runs. Failures are only reported.
 impl Drop for Node {
     fn drop(&mut self) {
         let pods: Vec<Pod> = self.pods.iter().map(|running| running.pod.clone()).collect();
         if let Err(error) = self.remove_all() {
-            crate::command::progress(format!("pods were not removed in order: {error:#}"));
+            crate::command::progress(format!("pods were not removed properly: {error:#}"));
             for pod in pods {
                 let _ = cgroup::remove_pod(&pod);
             }

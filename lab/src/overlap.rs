@@ -1,5 +1,5 @@
-//! Whether containers met on a CPU that one of them has for itself, while something else happened:
-//! the kernel is asked over and over where each may run.
+//! Whether containers met on an exclusive CPU while other steps were played: reads repeatedly where
+//! the kernel lets each run.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,39 +11,32 @@ use anyhow::{Context, Result, anyhow};
 use nri_cpu_manager::cpuset::CpuSet;
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup;
 use crate::node::Node;
-use crate::plugin::Word;
+use crate::plugin::PluginFiles;
+use crate::{cgroup, command};
 
-/// From one look to the next.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What was seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watched {
-    /// How often all containers were looked at.
-    pub looks: u64,
-    /// The longest time between two looks, in milliseconds.
+    /// Readings of all containers.
+    pub readings: u64,
+    /// The longest time between two readings, in milliseconds.
     pub longest: u64,
-    /// The first time that two containers met, in words: the containers, and where both might run.
+    /// The first overlap: the containers and their CPUs.
     pub met: Option<String>,
 }
 
-/// A running container.
 #[derive(Debug)]
 pub struct Member {
     name: String,
-    /// Whether it has CPUs for itself.
     exclusive: bool,
-    /// Where the kernel says on which CPUs its processes may run.
+    /// `cpuset.cpus.effective` of its cgroup.
     effective: PathBuf,
 }
 
-/// The running containers of a node with cgroup v2, with what the plugin has decided for them.
-///
-/// # Errors
-/// When one does not run any more, or the plugin's state cannot be read.
-pub fn members(node: &Node, plugin: &Word) -> Result<Vec<Member>> {
+/// Running containers with the plugin's decisions. Needs cgroup v2.
+pub fn members(node: &Node, plugin: &PluginFiles) -> Result<Vec<Member>> {
     let mut members = Vec::new();
     for running in node.pods() {
         for container in &running.containers {
@@ -58,46 +51,43 @@ pub fn members(node: &Node, plugin: &Word) -> Result<Vec<Member>> {
     Ok(members)
 }
 
-/// Does the work, and looks at the containers until it is done.
-///
-/// # Errors
-/// Those of the work.
+/// Reads the containers' CPUs until `work` is done.
 pub fn watch(members: &[Member], work: impl FnOnce() -> Result<()>) -> Result<Watched> {
-    let over = AtomicBool::new(false);
+    let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let looking = scope.spawn(|| look_until(members, &over));
+        let reader = scope.spawn(|| read_until(members, &done));
         let worked = work();
-        over.store(true, Ordering::Relaxed);
-        let watched = looking.join().map_err(|_| anyhow!("the watcher broke off"))?;
-        worked.map(|()| watched).context("watched meanwhile")
+        done.store(true, Ordering::Relaxed);
+        let watched = reader.join().map_err(|_| anyhow!("the watching thread panicked"))?;
+        worked.map(|()| watched).context("during a watch")
     })
 }
 
-fn look_until(members: &[Member], over: &AtomicBool) -> Watched {
+fn read_until(members: &[Member], done: &AtomicBool) -> Watched {
     let mut watched = Watched::default();
-    let (mut before, mut last) = (look(members), Instant::now());
-    while !over.load(Ordering::Relaxed) {
+    let (mut before, mut last) = (read_all(members), Instant::now());
+    while !done.load(Ordering::Relaxed) {
         thread::sleep(PAUSE);
-        let now = look(members);
+        let now = read_all(members);
         if watched.met.is_none() {
             watched.met = met(members, &before, &now);
         }
-        watched.looks += 1;
-        let passed = u64::try_from(last.elapsed().as_millis()).unwrap_or(u64::MAX);
+        watched.readings += 1;
+        let passed = command::millis(last.elapsed());
         watched.longest = watched.longest.max(passed);
         (before, last) = (now, Instant::now());
     }
     watched
 }
 
-/// Nothing for a container that has ended.
-fn look(members: &[Member]) -> Vec<Option<CpuSet>> {
+/// None for a container that has ended.
+fn read_all(members: &[Member]) -> Vec<Option<CpuSet>> {
     let read = |member: &Member| fs::read_to_string(&member.effective).ok()?.trim().parse().ok();
     members.iter().map(read).collect()
 }
 
-/// Containers are looked at one after the other, so what two of them say need not have been true at
-/// one moment. It was where one of them says the same before and after the other.
+/// Containers are read one after the other, so two readings need not belong to the same moment.
+/// They do if one container has the same value before and after the other's reading.
 fn met(members: &[Member], before: &[Option<CpuSet>], now: &[Option<CpuSet>]) -> Option<String> {
     let owners = members.iter().enumerate().filter(|(_, member)| member.exclusive);
     for (at, owner) in owners {
@@ -106,7 +96,7 @@ fn met(members: &[Member], before: &[Option<CpuSet>], now: &[Option<CpuSet>]) ->
             let between = if other_at > at { before[other_at] } else { now[other_at] };
             let Some(others) = between.filter(|others| !others.is_disjoint(&own)) else { continue };
             return Some(format!(
-                "{} has CPUs {own} for itself, and {} might run on {others} meanwhile",
+                "CPUs {own} are exclusive to {}, but {} might run on {others}",
                 owner.name, other.name
             ));
         }
@@ -119,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_so_at_one_moment_counts() {
+    fn only_readings_of_one_moment_count() {
         let member = |name: &str, exclusive| Member {
             name: name.to_owned(),
             exclusive,
@@ -132,21 +122,20 @@ mod tests {
         };
         let db_first = [("db", true), ("web", false)];
         let web_first = [("web", false), ("db", true)];
-        // The owner leaves, and then the other one comes: seen as if both had been there.
+        // The owner leaves before the other one comes, but the readings overlap.
         assert_eq!(met(db_first, ["2-3", "0-3"], ["4-5", "0-3"]), None);
         assert_eq!(met(web_first, ["0-1", "2-3"], ["0-3", "4-5"]), None);
         // It stays.
-        let told =
-            Some("db has CPUs 2-3 for itself, and web might run on 0-3 meanwhile".to_owned());
-        assert_eq!(met(db_first, ["2-3", "0-3"], ["2-3", "0-1"]), told);
-        assert_eq!(met(web_first, ["0-1", "2-3"], ["0-3", "2-3"]), told);
+        let expected = Some("CPUs 2-3 are exclusive to db, but web might run on 0-3".to_owned());
+        assert_eq!(met(db_first, ["2-3", "0-3"], ["2-3", "0-1"]), expected);
+        assert_eq!(met(web_first, ["0-1", "2-3"], ["0-3", "2-3"]), expected);
         // Shared containers may meet, and one that has ended meets none.
         assert_eq!(met([("a", false), ("b", false)], ["0", "0"], ["0", "0"]), None);
         assert_eq!(met(db_first, ["2-3", "gone"], ["2-3", "gone"]), None);
     }
 
     #[test]
-    fn what_happens_during_the_work_is_seen() {
+    fn overlaps_during_the_work_are_found() {
         let files =
             [tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap()];
         let [db, web] = &files;
@@ -161,7 +150,7 @@ mod tests {
             Ok(())
         };
         let watched = watch(&members, || write(web, "0-3\n")).unwrap();
-        assert!(watched.looks > 1 && watched.met.is_some(), "{watched:?}");
+        assert!(watched.readings > 1 && watched.met.is_some(), "{watched:?}");
         fs::write(web.path(), "0-1\n").unwrap();
         let watched = watch(&members, || write(db, "4-5\n").and_then(|()| write(web, "0-3\n")));
         assert_eq!(watched.unwrap().met, None);

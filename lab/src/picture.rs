@@ -1,5 +1,5 @@
-//! A node for people: the product's own picture of where processes may run, and a table with what
-//! was decided beside it.
+//! A node for people: the plugin's picture of where processes may run, and a table with the
+//! decisions.
 
 use std::fmt::Write;
 
@@ -12,8 +12,6 @@ use nri_cpu_manager::wording;
 
 use crate::view::{ContainerView, View};
 
-/// Draws a view of this machine.
-#[must_use]
 pub fn draw(view: &View, topology: &Topology, reserved: CpuSet, colour: bool) -> String {
     let exclusive: Vec<Tenant> = view
         .containers
@@ -34,17 +32,13 @@ pub fn draw(view: &View, topology: &Topology, reserved: CpuSet, colour: bool) ->
     format!("{}\n{table}", text::draw(&picture, Style { width: WIDTH, colour }))
 }
 
-/// One line that says whether processes and decisions agree, and if not, where.
-#[must_use]
+/// Says whether processes and decisions agree, and where they do not.
 pub fn verdict(view: &View) -> String {
     let wrong = view.disagreements();
     if wrong.is_empty() {
-        return format!(
-            "All agree: the processes of all {} containers run exactly where it was decided.",
-            view.containers.len()
-        );
+        return format!("processes and decisions agree ({} containers)", view.containers.len());
     }
-    format!("They do NOT agree:\n  {}", wrong.join("\n  "))
+    format!("processes and decisions DISAGREE:\n  {}", wrong.join("\n  "))
 }
 
 fn table(
@@ -56,7 +50,7 @@ fn table(
 ) -> String {
     let mut text = format!(
         "     {:<12} {:<22} {:<24} {:<24} {}\n",
-        "pod", "asks for", "its process may run on", "decided", "uncore caches"
+        "pod", "request", "process may run on", "decided", "uncore caches"
     );
     let mut tenants = exclusive.iter();
     for container in &view.containers {
@@ -83,7 +77,7 @@ fn table(
     text
 }
 
-/// On which uncore caches a set of CPUs lies, and whether fewer would have done.
+/// The uncore caches of a set of CPUs, and whether fewer would suffice.
 fn spread(topology: &Topology, cpus: CpuSet) -> String {
     let caches = topology.uncores();
     let used: Vec<String> = caches
@@ -93,8 +87,11 @@ fn spread(topology: &Topology, cpus: CpuSet) -> String {
         .collect();
     let largest = caches.iter().map(|cache| cache.cpus.len()).max().unwrap_or(1).max(1);
     let enough = cpus.len().div_ceil(largest);
-    let split =
-        if used.len() > enough { format!(": SPLIT, {enough} would do") } else { String::new() };
+    let split = if used.len() > enough {
+        format!(": SPLIT, {enough} would suffice")
+    } else {
+        String::new()
+    };
     format!("{}{split}", used.join(" and "))
 }
 
@@ -137,24 +134,24 @@ mod tests {
     }
 
     #[test]
-    fn processes_are_drawn_and_decisions_stand_beside_them() {
+    fn processes_and_decisions_are_drawn() {
         let text = drawn(false);
         assert!(text.contains("│ - - A A"), "{text}");
         assert!(text.contains("  A  db           4 CPUs, Guaranteed"), "{text}");
-        assert!(text.contains("0 and 4: SPLIT, 1 would do"), "{text}");
+        assert!(text.contains("0 and 4: SPLIT, 1 would suffice"), "{text}");
         assert!(text.contains("0-1,6-7 (shared)"), "{text}");
         assert!(!text.contains('\x1b'));
         assert!(drawn(true).contains('\x1b'));
     }
 
     #[test]
-    fn the_verdict_names_what_disagrees() {
-        assert!(verdict(&view()).starts_with("All agree"));
+    fn the_verdict_names_disagreements() {
+        assert!(verdict(&view()).starts_with("processes and decisions agree"));
         let mut wrong = view();
         wrong.containers[0].allowed = "0-7".into();
         assert_eq!(
             verdict(&wrong),
-            "They do NOT agree:\n  web: the process may run on 0-7, decided was 0-1,6-7"
+            "processes and decisions DISAGREE:\n  web: may run on 0-7, decided: 0-1,6-7"
         );
     }
 }

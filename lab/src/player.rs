@@ -1,4 +1,4 @@
-//! Carries out steps on a node.
+//! Plays steps on a node.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,9 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 
 use crate::bare::Bare;
+use crate::cgroup_snapshot::CgroupSnapshot;
+use crate::command::millis;
 use crate::daemonset::{Confinement, DaemonPod};
-use crate::group_tree::GroupTree;
 use crate::image::shipped::Shipped;
 use crate::instance::Instance;
 use crate::launched::Launched;
@@ -18,22 +19,20 @@ use crate::node::Node;
 use crate::overlap;
 use crate::plugin;
 use crate::process;
-use crate::step::{Group, Outcome, Settled, Step};
+use crate::step::{CgroupRef, Outcome, Settled, Step};
 use crate::view::{self, ContainerView, View};
-use crate::{cgroup, cgroup_model, chaos, kernel, latency};
+use crate::{cgroup, cgroup_model, chaos, files, kernel, latency};
 
-/// How long the plugin may take to give others what a resized container has left; what is not so
-/// then the next look tells.
+/// For shared containers to follow a resize; the next view shows what did not.
 const FOLLOWS: Duration = Duration::from_secs(10);
 
-/// How long the plugin may take to see something: two looks ten seconds apart, on an emulated
-/// machine.
+/// For an expected log line: two check passes ten seconds apart, on emulated CPUs.
 const SAYS: Duration = Duration::from_secs(90);
 
-/// How long it may take to be back after the runtime.
+/// Time to reconnect after the runtime is back.
 const BACK: Duration = Duration::from_secs(30);
 
-/// What the pod of `manifests/release` says when it has nothing left to do.
+/// Logged by the pod of `manifests/release` when it has finished.
 const RELEASED: &str = "waiting for SIGTERM";
 
 /// The plugin's default state directory.
@@ -44,61 +43,53 @@ pub struct Player<'a> {
     node: &'a mut Node,
     shipped: &'a Shipped,
     plugin: Option<Box<dyn Instance>>,
-    tell: &'a mut dyn FnMut(&str),
+    report: &'a mut dyn FnMut(&str),
 }
 
 impl<'a> Player<'a> {
-    /// On this node, with this plugin. `tell` hears how long steps go.
-    #[must_use]
-    pub fn new(node: &'a mut Node, shipped: &'a Shipped, tell: &'a mut dyn FnMut(&str)) -> Self {
-        Self { node, shipped, plugin: None, tell }
+    /// `report` receives progress.
+    pub fn new(node: &'a mut Node, shipped: &'a Shipped, report: &'a mut dyn FnMut(&str)) -> Self {
+        Self { node, shipped, plugin: None, report }
     }
 
-    /// What the plugin has logged, over all its starts.
-    #[must_use]
+    /// Over all starts.
     pub fn plugin_log(&self) -> String {
         self.plugin.as_ref().map_or_else(String::new, |plugin| plugin.log())
     }
 
-    /// The logs of the runtime and, if there is one that keeps its own, of the plugin.
-    #[must_use]
+    /// Of the runtime, and of the plugin if it logs to a file.
     pub fn logs(&self) -> Vec<PathBuf> {
-        let plugin = self.plugin.as_ref().and_then(|plugin| plugin.word().log_path());
+        let plugin = self.plugin.as_ref().and_then(|plugin| plugin.files().log_path());
         let plugin = plugin.map(Path::to_path_buf);
         std::iter::once(self.node.containerd().log_path()).chain(plugin).collect()
     }
 
-    /// Carries out one step.
-    ///
-    /// # Errors
-    /// When the lab, the runtime or the plugin fails at it.
     pub fn play(&mut self, step: &Step) -> Result<Outcome> {
         let what = step.describe();
         self.act(step).with_context(|| format!("step failed: {what}")).map_err(|error| match &self
             .plugin
         {
             Some(plugin) => error.context(format!(
-                "the plugin's last words:\n{}",
-                crate::command::last_lines(&plugin.word().log(), 10)
+                "end of the plugin's log:\n{}",
+                crate::command::last_lines(&plugin.files().log(), 10)
             )),
             None => error,
         })
     }
 
-    /// The plugin, and the node that it is on.
+    /// Fails if there is no plugin on the node.
     fn plugin(&mut self) -> Result<(&mut dyn Instance, &mut Node)> {
-        let plugin = self.plugin.as_deref_mut().context("there is no plugin on the node")?;
+        let plugin = self.plugin.as_deref_mut().context("no plugin on the node")?;
         Ok((plugin, self.node))
     }
 
-    /// Puts the plugin on the node, as a pod, in place of one that is there.
+    /// Replaces a plugin that is on the node.
     fn install(&mut self, manifests: &Manifests) -> Result<()> {
         self.uninstall()?;
         let daemon = DaemonPod::install(self.node, &self.shipped.image, manifests)?;
         self.plugin.insert(Box::new(daemon)).wait_until_ready(self.node)
     }
 
-    /// Starts the plugin again.
     fn start(&mut self) -> Result<()> {
         let (plugin, node) = self.plugin()?;
         plugin.start(node)?;
@@ -109,7 +100,7 @@ impl<'a> Player<'a> {
         self.plugin.take().map_or(Ok(()), |mut plugin| plugin.remove(self.node))
     }
 
-    /// Its pod must be ready, and end when it is asked to.
+    /// The pod must become ready, and end on SIGTERM.
     fn release(&mut self, containers: bool) -> Result<Outcome> {
         let manifests = Manifests::for_release(&self.shipped.manifests, containers)?;
         let applied = DaemonPod::apply(self.node, &self.shipped.image, &manifests);
@@ -163,17 +154,18 @@ impl<'a> Player<'a> {
             }
             Step::RunBusy(pod) => return Ok(refusal(self.node.run_busy(pod))),
             Step::RunCrowd(number) => self.node.run_crowd(*number)?,
-            Step::RunFirst(pod) => {
-                let word = self.plugin()?.0.word().clone();
-                let first = self.node.run_first(pod, |name| word.decided(name, "main"))?;
-                return Ok(Outcome::First(first));
+            Step::RunFirstInstruction(pod) => {
+                let files = self.plugin()?.0.files().clone();
+                let first = self.node.run_first(pod, |name| files.decided(name, "main"))?;
+                return Ok(Outcome::FirstInstruction(first));
             }
             Step::RealiseClasses => cgroup::realise_classes(self.node.driver())?,
             Step::RunBusyOnHost(name) => self.node.run_busy_on_host(name)?,
             Step::Throttling(name, seconds) => return self.throttling(name, *seconds),
-            Step::KernelWarned => return kernel::has_warned().map(Outcome::KernelWarned),
+            Step::KernelWarned => return kernel::is_tainted().map(Outcome::KernelWarned),
             Step::Latency(settings) => {
-                let rows = latency::measure(self.node, &self.shipped.program, settings, self.tell)?;
+                let rows =
+                    latency::measure(self.node, &self.shipped.program, settings, self.report)?;
                 return Ok(Outcome::Latency(rows));
             }
             Step::ClassWrites => return latency::class_write::measure().map(Outcome::ClassWrites),
@@ -194,7 +186,7 @@ impl<'a> Player<'a> {
             Step::SwapConfig(config) => self.plugin()?.0.configure(config)?,
             Step::Status => {
                 let program = &self.shipped.program;
-                return self.plugin()?.0.word().status(program).map(Outcome::Text);
+                return self.plugin()?.0.files().status(program).map(Outcome::Text);
             }
             Step::Fetch(path) => return plugin::fetch(path).map(Outcome::Text),
             Step::WaitFor(text, count) => {
@@ -202,9 +194,7 @@ impl<'a> Player<'a> {
                 plugin.wait_for(node, text, *count, SAYS)?;
             }
             Step::SetOnline(cpu, online) => {
-                let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
-                std::fs::write(&path, if *online { "1" } else { "0" })
-                    .with_context(|| format!("cannot write to {path}"))?;
+                kernel::set_online(*cpu, *online)?;
             }
             Step::Add(pod, container) => return Ok(refusal(self.node.add(pod, container))),
             Step::Stop(pod, container) => self.node.stop(pod, container)?,
@@ -221,7 +211,7 @@ impl<'a> Player<'a> {
             }
             Step::Watch(steps) => {
                 let (plugin, node) = self.plugin()?;
-                let members = overlap::members(node, plugin.word())?;
+                let members = overlap::members(node, plugin.files())?;
                 let watched = overlap::watch(&members, || self.play_all(steps))?;
                 return Ok(Outcome::Watched(watched));
             }
@@ -229,8 +219,8 @@ impl<'a> Player<'a> {
             Step::Retry(pod) => return Ok(refusal(self.node.retry(pod).map(|_| ()))),
             Step::Resize(pod, milli) => {
                 let done = refusal(self.node.resize(pod, "main", *milli));
-                // The runtime changes the container itself last: what it leaves others get some
-                // moments after that.
+                // The runtime changes the container last, and shared containers get its CPUs after
+                // that.
                 if matches!(done, Outcome::Done) && self.plugin.is_some() {
                     self.settle(FOLLOWS)?;
                 }
@@ -238,41 +228,37 @@ impl<'a> Player<'a> {
             }
             Step::Remove(pod) => self.node.remove(pod)?,
             Step::KubeletState(state) => self.node.kubelet_state(Some(state))?,
-            Step::WriteGroup(group, file, value) => {
+            Step::WriteCgroup(group, file, value) => {
+                files::write_value(&self.directory(group)?.join(file), value)?;
+            }
+            Step::ReadCgroup(group, file) => {
                 let path = self.directory(group)?.join(file);
-                fs::write(&path, value)
-                    .with_context(|| format!("cannot write {value:?} to {}", path.display()))?;
+                return files::read_value(&path).map(Outcome::Text);
             }
-            Step::ReadGroup(group, file) => {
-                let path = self.directory(group)?.join(file);
-                let text = fs::read_to_string(&path)
-                    .with_context(|| format!("cannot read {}", path.display()))?;
-                return Ok(Outcome::Text(text.trim().to_owned()));
-            }
-            Step::Await(text) => {
-                let (plugin, node) = self.plugin()?;
-                plugin.wait_for(node, text, 1, SAYS)?;
-            }
-            Step::Look => {
-                let word = self.plugin.as_ref().map(|plugin| plugin.word());
-                return View::of(self.node, word).map(Outcome::View);
+            Step::View => {
+                let files = self.plugin.as_ref().map(|plugin| plugin.files());
+                return View::of(self.node, files).map(Outcome::View);
             }
             Step::Measure => {
                 return process::resident_kib(self.plugin()?.0.pid()?).map(Outcome::Resident);
             }
             Step::Storm(settings) => {
                 let plugin = self.plugin.as_deref_mut();
-                let plugin = plugin.context("there is no plugin to kill")?;
-                let summary = chaos::storm(self.node, plugin, settings, self.tell)?;
+                let plugin = plugin.context("no plugin to kill")?;
+                let summary = chaos::storm(self.node, plugin, settings, self.report)?;
                 return Ok(Outcome::Storm(summary));
             }
             Step::CompareCgroups(settings) => {
-                return cgroup_model::compare(settings).map(Outcome::Cgroups);
+                return cgroup_model::compare(settings).map(Outcome::Comparison);
             }
-            Step::Panic => fs::write("/proc/sysrq-trigger", "c").context("the kernel goes on")?,
+            Step::Panic => {
+                fs::write("/proc/sysrq-trigger", "c").context("cannot crash the kernel")?
+            }
             Step::Uninstall => self.uninstall()?,
             Step::Release(containers) => return self.release(*containers),
-            Step::Groups => return GroupTree::read(Path::new(cgroup::ROOT)).map(Outcome::Groups),
+            Step::SnapshotCgroups => {
+                return CgroupSnapshot::read(Path::new(kernel::CGROUPS)).map(Outcome::Snapshot);
+            }
             Step::Clear => {
                 self.node.remove_all()?;
                 self.uninstall()?;
@@ -282,18 +268,19 @@ impl<'a> Player<'a> {
         Ok(Outcome::Done)
     }
 
-    fn directory(&self, group: &Group) -> Result<PathBuf> {
+    fn directory(&self, group: &CgroupRef) -> Result<PathBuf> {
         let (pod, above) = match group {
-            Group::Named(name) => return cgroup::add(name),
-            Group::Container(pod) => (pod, false),
-            Group::Pod(pod) => (pod, true),
+            CgroupRef::Named(name) => return cgroup::add(name),
+            CgroupRef::Container(pod) => (pod, false),
+            CgroupRef::Pod(pod) => (pod, true),
         };
         let running = self.node.pods().iter().find(|running| running.pod.name == *pod);
         let container = running.and_then(|running| running.containers.first());
-        let pid = container.with_context(|| format!("no container of pod {pod} runs"))?.pid;
-        let directory = cgroup::of_process(pid, "")?;
-        let parent = directory.parent().map(Path::to_path_buf);
-        Ok(parent.filter(|_| above).unwrap_or(directory))
+        let pid = container.with_context(|| format!("pod {pod} has no running container"))?.pid;
+        let container = cgroup::of_process(pid, "")?;
+        let parent =
+            container.parent().context("a container's cgroup has no parent")?.to_path_buf();
+        Ok(if above { parent } else { container })
     }
 
     fn play_all(&mut self, steps: &[Step]) -> Result<()> {
@@ -312,20 +299,17 @@ impl<'a> Player<'a> {
             let last = self.disagreements()?;
             let first = first.get_or_insert_with(|| last.clone());
             if last.is_empty() || start.elapsed() >= most {
-                let millis = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+                let millis = millis(start.elapsed());
                 return Ok(Settled { millis, first: std::mem::take(first), last });
             }
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// What is not as decided, in words.
     fn disagreements(&mut self) -> Result<Vec<String>> {
         let (plugin, node) = self.plugin()?;
-        let online = fs::read_to_string("/sys/devices/system/cpu/online")
-            .context("cannot read the online CPUs")?;
-        let online = online.trim().parse().context("the list of online CPUs is strange")?;
-        Ok(view::disagreements(online, &ContainerView::all(node, Some(plugin.word()))?))
+        let containers = ContainerView::all(node, Some(plugin.files()))?;
+        Ok(view::disagreements(kernel::cpus("online")?, &containers))
     }
 
     fn throttling(&self, name: &str, seconds: u64) -> Result<Outcome> {
@@ -339,11 +323,11 @@ impl<'a> Player<'a> {
 
     fn kill_runtime(&mut self) -> Result<Outcome> {
         let (plugin, node) = self.plugin()?;
-        let before = plugin.word().synchronisations();
+        let before = plugin.files().synchronisations();
         node.kill_runtime()?;
         node.restart_runtime()?;
         let waited = plugin.wait_for_synchronisation(node, before + 1, BACK)?;
-        Ok(Outcome::Reconnected(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX)))
+        Ok(Outcome::Reconnected(millis(waited)))
     }
 }
 

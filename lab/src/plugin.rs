@@ -1,4 +1,4 @@
-//! The plugin as a process: started, killed, and its own word read (log and state file).
+//! The plugin as a process: started, killed, and its log and state file.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -12,43 +12,35 @@ use nix::sys::signal::Signal;
 use nri_cpu_manager::cpuset::CpuSet;
 use serde::Deserialize;
 
-use crate::command::{command, last_lines, run};
-use crate::kubelet::config_map;
-use crate::process;
+use crate::command::{command, last_lines, poll, run};
+use crate::kubelet::write_config_map;
+use crate::{files, process};
 
-/// The plugin's default address.
 const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9479);
 
-/// What the plugin's log says when it has taken over the node.
-const READY: &str = "synchronised with";
+/// Logged when the plugin has taken over the node.
+pub(crate) const READY: &str = "synchronised with";
 
 /// How to start a plugin.
 #[derive(Debug, Clone)]
-pub struct Setup {
-    /// The program.
+pub struct PluginSetup {
     pub program: PathBuf,
-    /// A directory for its configuration, state and log; kept between starts.
+    /// Configuration, state and log; kept between starts.
     pub directory: PathBuf,
-    /// The runtime's NRI socket.
     pub socket: PathBuf,
-    /// Its configuration, as YAML.
     pub config: String,
 }
 
-/// The configuration's file, in a directory that looks as the kubelet makes one for a ConfigMap.
+/// Laid out like a mounted ConfigMap.
 const CONFIG: &str = "config/config.yaml";
 
-impl Setup {
-    /// Writes the configuration as the kubelet changes a mounted ConfigMap.
-    ///
-    /// # Errors
-    /// When it cannot be written.
+impl PluginSetup {
+    /// Like a kubelet that changes a mounted ConfigMap.
     pub fn write_config(&self) -> Result<()> {
-        config_map::write(&self.directory.join("config"), [("config.yaml", self.config.as_str())])
+        write_config_map(&self.directory.join("config"), [("config.yaml", self.config.as_str())])
     }
 
-    /// What plugins of this setup logged, over all starts.
-    #[must_use]
+    /// Over all starts.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
@@ -58,32 +50,28 @@ impl Setup {
     }
 }
 
-/// A running plugin.
 #[derive(Debug)]
 pub struct Plugin {
     child: Child,
-    word: Word,
+    files: PluginFiles,
 }
 
-/// What a plugin itself says, however it was started: its log and its state file.
+/// The log and the state file of a plugin, however it was started.
 #[derive(Debug, Clone)]
-pub struct Word {
-    /// None if it logs to the system's log, which the lab does not keep.
+pub struct PluginFiles {
+    /// None if it logs to the system's log, which the lab does not read.
     log: Option<PathBuf>,
-    /// Where this start's part of the log begins.
+    /// Offset of this start in the log.
     start: usize,
-    /// The directory of the state file.
+    /// The state directory.
     state: PathBuf,
 }
 
-/// What the state file says of one container.
+/// An entry of the state file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Assignment {
-    /// The pod's name.
     pub pod: String,
-    /// The container's name in the pod.
     pub container: String,
-    /// Its exclusive CPUs.
     pub cpus: String,
 }
 
@@ -99,23 +87,16 @@ struct State {
 
 impl Plugin {
     /// Starts it and waits until it has synchronised with the runtime.
-    ///
-    /// # Errors
-    /// When it ends or does not synchronise; the error ends with the last lines of its log.
-    pub fn start(setup: &Setup) -> Result<Self> {
+    pub fn start(setup: &PluginSetup) -> Result<Self> {
         let mut plugin = Self::launch(setup)?;
         plugin.wait_for(READY, 1, Duration::from_secs(30))?;
         Ok(plugin)
     }
 
-    /// Starts it and does not wait.
-    ///
-    /// # Errors
-    /// When the program cannot be started.
-    pub fn launch(setup: &Setup) -> Result<Self> {
+    pub fn launch(setup: &PluginSetup) -> Result<Self> {
         let config = setup.directory.join(CONFIG);
         let state = setup.directory.join("state");
-        fs::create_dir_all(&state).with_context(|| format!("cannot make {}", state.display()))?;
+        files::make_directory(&state)?;
         setup.write_config()?;
         let log_path = setup.log_path();
         let log = File::options()
@@ -132,38 +113,20 @@ impl Plugin {
             .stderr(log)
             .spawn()
             .with_context(|| format!("cannot start {}", setup.program.display()))?;
-        Ok(Self { child, word: Word { log: Some(log_path), start, state } })
+        Ok(Self { child, files: PluginFiles { log: Some(log_path), start, state } })
     }
 
-    /// Waits until the log of this start has said `text` at least `count` times.
-    ///
-    /// # Errors
-    /// When the plugin ends before, or does not say so in time.
     pub fn wait_for(&mut self, text: &str, count: usize, patience: Duration) -> Result<Duration> {
-        let word = self.word.clone();
-        word.wait_for(text, count, patience, || self.ended())
+        let files = self.files.clone();
+        files.wait_for(text, count, patience, || self.ended())
     }
 
-    /// How it has ended, if it has.
-    ///
-    /// # Errors
-    /// When that cannot be found out.
     pub fn ended(&mut self) -> Result<Option<String>> {
-        let ended = self.child.try_wait().context("cannot look after the plugin")?;
+        let ended = self.child.try_wait().context("cannot observe the plugin")?;
         Ok(ended.map(|status| status.to_string()))
     }
 
-    /// How often it has synchronised with a runtime since this start.
-    #[must_use]
-    pub fn synchronisations(&self) -> usize {
-        self.word.synchronisations()
-    }
-
-    /// Waits until it has synchronised `count` times since this start: once, and once more for each
-    /// reconnection.
-    ///
-    /// # Errors
-    /// When it does not do so in time.
+    /// The first synchronisation, and one per reconnection, count.
     pub fn wait_for_synchronisation(
         &mut self,
         count: usize,
@@ -172,19 +135,9 @@ impl Plugin {
         self.wait_for(READY, count, patience)
     }
 
-    /// Waits for it to end by itself.
-    ///
-    /// # Errors
-    /// When it still runs after `patience`.
     pub fn wait_for_end(&mut self, patience: Duration) -> Result<ExitStatus> {
-        let start = Instant::now();
-        while start.elapsed() < patience {
-            if let Some(status) = self.child.try_wait().context("cannot look after the plugin")? {
-                return Ok(status);
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        bail!("the plugin still runs after {:.1} s", patience.as_secs_f64())
+        poll(patience, || self.child.try_wait().context("cannot observe the plugin"))?
+            .with_context(|| format!("the plugin still runs after {:.1} s", patience.as_secs_f64()))
     }
 
     /// Sends a signal and waits for its end.
@@ -195,94 +148,40 @@ impl Plugin {
         process::end(&mut self.child, signal, Duration::from_secs(10))
     }
 
-    /// Its process id.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it says itself.
-    #[must_use]
-    pub fn word(&self) -> &Word {
-        &self.word
-    }
-
-    /// What it logged since this start.
-    #[must_use]
-    pub fn log(&self) -> String {
-        self.word.log()
-    }
-
-    /// The exclusive assignments in its state file.
-    ///
-    /// # Errors
-    /// When the file cannot be read or understood.
-    pub fn assignments(&self) -> Result<Vec<Assignment>> {
-        self.word.assignments()
-    }
-
-    /// The exclusive CPUs the state file gives to a container, if any.
-    ///
-    /// # Errors
-    /// As [`assignments`](Self::assignments).
-    pub fn decided(&self, pod: &str, container: &str) -> Result<Option<CpuSet>> {
-        self.word.decided(pod, container)
+    pub fn files(&self) -> &PluginFiles {
+        &self.files
     }
 }
 
-impl Word {
-    /// Of a plugin that logs to `log`, a file of its own, or to the system's log, and has its state
-    /// in the directory `state`.
-    #[must_use]
+impl PluginFiles {
+    /// Without a log file if it logs to the system's log.
     pub fn at(log: Option<PathBuf>, state: PathBuf) -> Self {
         Self { log, start: 0, state }
     }
 
-    /// The file it logs to, if it does.
-    #[must_use]
     pub fn log_path(&self) -> Option<&Path> {
         self.log.as_deref()
     }
 
-    /// What this program says of it as `nri-cpu-manager status`, run on the node.
-    ///
-    /// # Errors
-    /// When it fails.
+    /// Runs `nri-cpu-manager status` on the node.
     pub fn status(&self, program: &Path) -> Result<String> {
         run(command(program, ["status", "--state-dir"]).arg(&self.state))
     }
 
-    /// What was logged since this start, as far as the lab keeps it.
-    #[must_use]
+    /// Since this start.
     pub fn log(&self) -> String {
         let text = self.log_path().and_then(|log| fs::read_to_string(log).ok()).unwrap_or_default();
         text.get(self.start..).unwrap_or_default().to_owned()
     }
 
-    /// How often it says it has synchronised with a runtime since this start.
-    #[must_use]
     pub fn synchronisations(&self) -> usize {
         self.log().matches(READY).count()
     }
 
-    /// Waits until it says it has synchronised `count` times; `ended` tells how the plugin has
-    /// ended, if it has.
-    ///
-    /// # Errors
-    /// When it ends before, or does not say so in time.
-    pub fn wait_for_synchronisation(
-        &self,
-        count: usize,
-        patience: Duration,
-        ended: impl FnMut() -> Result<Option<String>>,
-    ) -> Result<Duration> {
-        self.wait_for(READY, count, patience, ended)
-    }
-
-    /// Waits until the log has said `text` at least `count` times.
-    ///
-    /// # Errors
-    /// When the plugin ends before, or does not say so in time.
     pub fn wait_for(
         &self,
         text: &str,
@@ -295,7 +194,7 @@ impl Word {
             let ended = ended()?;
             if ended.is_some() || start.elapsed() > patience {
                 bail!(
-                    "the plugin did not say {text:?} ({count} times) within {:.1} s ({}); its last words:\n{}",
+                    "the plugin did not log {text:?} ({count} times) within {:.1} s ({}); end of its log:\n{}",
                     start.elapsed().as_secs_f64(),
                     ended.unwrap_or_else(|| "still running".to_owned()),
                     last_lines(&self.log(), 15)
@@ -306,46 +205,33 @@ impl Word {
         Ok(start.elapsed())
     }
 
-    /// The exclusive assignments in the state file.
-    ///
-    /// # Errors
-    /// When the file cannot be read or understood.
     pub fn assignments(&self) -> Result<Vec<Assignment>> {
         let path = self.state.join("checkpoint.json");
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = files::read(&path)?;
         let checkpoint: Checkpoint = serde_json::from_str(&text)
             .with_context(|| format!("{} is not a state file", path.display()))?;
         Ok(checkpoint.state.containers)
     }
 
-    /// The exclusive CPUs the state file gives to a container, if any.
-    ///
-    /// # Errors
-    /// As [`assignments`](Self::assignments).
     pub fn decided(&self, pod: &str, container: &str) -> Result<Option<CpuSet>> {
         let assignments = self.assignments()?;
-        let found = assignments.iter().find(|a| a.pod == pod && a.container == container);
-        found
-            .map(|a| a.cpus.parse().with_context(|| format!("the state file says {:?}", a.cpus)))
+        let assignment = assignments.iter().find(|a| a.pod == pod && a.container == container);
+        assignment
+            .map(|a| {
+                a.cpus
+                    .parse()
+                    .with_context(|| format!("unexpected CPUs in the state file: {:?}", a.cpus))
+            })
             .transpose()
     }
 }
 
-/// The answer to `GET path` at the plugin's default address: the status line, the head and the
-/// body.
-///
-/// # Errors
-/// When nothing listens there.
+/// The answer to `GET path` at the plugin's default address: status line, headers and body.
 pub fn fetch(path: &str) -> Result<String> {
     fetch_from(ADDRESS, path, Duration::from_secs(60))
 }
 
-/// As [`fetch`], from somewhere else. `patience` is for the connection and for each part of the
-/// answer.
-///
-/// # Errors
-/// When nothing listens there, or nothing comes in time.
+/// As [`fetch`], from another address. `patience` applies to the connection and to each read.
 pub fn fetch_from(address: SocketAddr, path: &str, patience: Duration) -> Result<String> {
     let mut answer = String::new();
     let mut fetch = || -> std::io::Result<()> {
@@ -358,7 +244,7 @@ pub fn fetch_from(address: SocketAddr, path: &str, patience: Duration) -> Result
     Ok(answer)
 }
 
-/// A plugin that was not ended is ended with its test.
+/// Ends with its test.
 impl Drop for Plugin {
     fn drop(&mut self) {
         let _ = process::end(&mut self.child, Signal::SIGKILL, Duration::from_secs(5));

@@ -1,73 +1,88 @@
-//! Pods as a kubelet describes them to a container runtime.
-//!
-//! The formulas are the kubelet's: how milli-CPUs become shares and quotas, how the QoS class
-//! follows from requests and limits, which labels and cgroup parents go with it.
+//! Pods as a kubelet describes them to a container runtime, with the kubelet's formulas for shares,
+//! quotas, QoS class, labels and cgroup parents.
 
 use std::collections::{BTreeMap, HashMap};
 
 use nri_cpu_manager::wording;
 
-use crate::cgroup::driver::Driver;
 use crate::cri::wire;
 use crate::image;
 
-/// The period in which a quota of CPU time may be used, in microseconds.
+/// CFS period in microseconds.
 pub const CPU_PERIOD: i64 = 100_000;
 
-/// Kubernetes' quality-of-service class of a pod.
+/// The kubelet's `cgroupDriver`.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+    clap::ValueEnum,
+)]
+pub enum Driver {
+    /// cgroup directories
+    #[default]
+    Cgroupfs,
+    /// systemd units
+    Systemd,
+}
+
+impl Driver {
+    /// As in the kubelet's configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cgroupfs => "cgroupfs",
+            Self::Systemd => "systemd",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Qos {
-    /// Every container's limits equal its requests, for CPU and memory.
+    /// Limits equal requests for CPU and memory in every container.
     Guaranteed,
-    /// Something is requested or limited.
     Burstable,
-    /// Nothing is.
     BestEffort,
 }
 
-/// A container of a [`Pod`].
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct Container {
-    /// Its name, unique in the pod.
     pub name: String,
-    /// Requested CPUs, in thousandths.
+    /// Milli-CPUs.
     pub cpu_request: i64,
-    /// The most it may use, in thousandths; 0 means no limit.
+    /// Milli-CPUs; 0 means no limit.
     pub cpu_limit: i64,
-    /// Requested memory in bytes.
     pub memory_request: i64,
-    /// Memory limit in bytes; 0 means no limit.
+    /// Bytes; 0 means no limit.
     pub memory_limit: i64,
-    /// The CPUs that the kubelet names for it; empty unless the kubelet's own CPU manager is
-    /// active.
-    #[serde(default)]
+    /// The kubelet's cpuset; empty unless its own CPU manager is active.
     pub kubelet_cpus: String,
-    /// The owner of the processes.
-    #[serde(default)]
+    /// User id of the processes.
     pub user: i64,
-    /// What it runs; empty means the image's own entry point.
+    /// Empty for the entry point of the image.
     pub command: Vec<String>,
-    /// Directories of the host, as (path on the host, path in the container).
+    /// Host directories: path on the host, path in the container.
     pub mounts: Vec<(String, String)>,
 }
 
 const MIB: i64 = 1 << 20;
 
 impl Container {
-    /// Requests and limits are equal: `milli` thousandths of a CPU and 64 MiB.
-    #[must_use]
+    /// Requests and limits of `milli` milli-CPUs and 64 MiB.
     pub fn guaranteed(name: &str, milli: i64) -> Self {
         Self { cpu_limit: milli, memory_limit: 64 * MIB, ..Self::burstable(name, milli) }
     }
 
-    /// `milli` thousandths of a CPU and 64 MiB are requested, nothing is limited.
-    #[must_use]
+    /// Requests of `milli` milli-CPUs and 64 MiB, no limits.
     pub fn burstable(name: &str, milli: i64) -> Self {
         Self { cpu_request: milli, memory_request: 64 * MIB, ..Self::best_effort(name) }
     }
 
-    /// Nothing is requested.
-    #[must_use]
+    /// No requests and no limits.
     pub fn best_effort(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -82,30 +97,19 @@ impl Container {
         }
     }
 
-    /// The same container, as a kubelet with the static policy asks for it that has assigned it
-    /// these CPUs.
-    #[must_use]
+    /// With the CPUs of a kubelet with the static policy.
     pub fn on(mut self, cpus: &str) -> Self {
         cpus.clone_into(&mut self.kubelet_cpus);
         self
     }
 
     /// The same container, running `command`.
-    #[must_use]
     pub fn running<S: Into<String>>(mut self, command: impl IntoIterator<Item = S>) -> Self {
         self.command = command.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The same container with a directory of the host in it.
-    #[must_use]
-    pub fn mounting(mut self, host: impl Into<String>, container: impl Into<String>) -> Self {
-        self.mounts.push((host.into(), container.into()));
-        self
-    }
-
-    /// What the kubelet asks the runtime for.
-    #[must_use]
+    /// The resources that the kubelet sends to the runtime.
     pub fn resources(&self, qos: Qos, node_memory: i64) -> wire::LinuxContainerResources {
         let exclusive = qos == Qos::Guaranteed && self.cpu_limit % 1000 == 0;
         let lifted = exclusive && !self.kubelet_cpus.is_empty();
@@ -125,39 +129,30 @@ impl Container {
     }
 }
 
-/// A pod, as a scheduler would hand it to the node.
+/// A pod as the scheduler assigns it to the node.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct Pod {
-    /// Its name.
     pub name: String,
     /// Its unique id.
     pub uid: String,
-    /// Its namespace.
     pub namespace: String,
-    /// Its containers, in the order in which they start.
     pub containers: Vec<Container>,
-    /// Resources of the pod itself, in thousandths of a CPU; nothing if they are the sum of its
-    /// containers' requests.
-    #[serde(default)]
+    /// Pod-level resources in milli-CPUs.
     pub budget: Option<i64>,
     /// Annotations that its author wrote.
-    #[serde(default)]
     pub annotations: BTreeMap<String, String>,
-    /// CPU overhead of the pod itself, in thousandths; 0 means none.
+    /// Milli-CPUs; 0 means none.
     pub overhead: i64,
     /// Whether its containers see the host's processes.
     pub host_pid: bool,
-    /// Whether it comes from a file on the node and not from the API server.
-    #[serde(default)]
+    /// A static pod: from a file on the node, not from the API server.
     pub is_static: bool,
-    /// How its cgroup is made and named: the node's way.
+    /// The node's cgroup driver.
     pub driver: Driver,
 }
 
 impl Pod {
-    /// A pod in the namespace `default`. Its uid follows from the name, so that runs can be
-    /// compared.
-    #[must_use]
+    /// In the namespace `default`. The uid follows from the name, so that runs can be compared.
     pub fn new(name: &str, containers: impl IntoIterator<Item = Container>) -> Self {
         Self {
             name: name.to_owned(),
@@ -173,29 +168,25 @@ impl Pod {
         }
     }
 
-    /// The same pod with resources of its own: in thousandths of a CPU.
-    #[must_use]
+    /// Sets pod-level resources, in milli-CPUs.
     pub fn within(mut self, milli: i64) -> Self {
         self.budget = Some(milli);
         self
     }
 
-    /// The same pod with a wish of the plugin's: a key and a value.
-    #[must_use]
+    /// Adds a pod annotation of the plugin.
     pub fn wishing(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(format!("{key}.cpu-manager.nri.io/pod"), value.to_owned());
         self
     }
 
     /// The same pod, seeing the host's processes.
-    #[must_use]
     pub fn with_host_pid(mut self) -> Self {
         self.host_pid = true;
         self
     }
 
-    /// The same pod, as a static one: its uid is the hash of its file, without dashes.
-    #[must_use]
+    /// A static pod: its uid is the hash of its file, without dashes.
     pub fn from_file(mut self) -> Self {
         self.is_static = true;
         self.uid = self.uid.replace('-', "");
@@ -203,7 +194,6 @@ impl Pod {
     }
 
     /// What it asks for, in a person's words: `10 CPUs`.
-    #[must_use]
     pub fn describe_cpus(&self) -> String {
         match self.containers.iter().map(|c| c.cpu_request).sum::<i64>() {
             milli if milli % 1000 == 0 => wording::count(milli / 1000, "CPU"),
@@ -211,8 +201,6 @@ impl Pod {
         }
     }
 
-    /// The class that follows from the containers' requests and limits.
-    #[must_use]
     pub fn qos(&self) -> Qos {
         let guaranteed = |c: &Container| {
             c.cpu_limit > 0
@@ -231,8 +219,7 @@ impl Pod {
         }
     }
 
-    /// The pod's cgroup, as the kubelet's drivers name it.
-    #[must_use]
+    /// Named as by the kubelet's cgroup drivers.
     pub fn cgroup_parent(&self) -> String {
         let class = match self.qos() {
             Qos::Guaranteed => "",
@@ -248,8 +235,7 @@ impl Pod {
         }
     }
 
-    /// What all containers ask for together: it goes with the sandbox, and into the pod's cgroup.
-    #[must_use]
+    /// The sum over all containers, sent with the sandbox and written to the pod's cgroup.
     pub fn resources(&self) -> wire::LinuxContainerResources {
         let sum = |field: fn(&Container) -> i64| self.containers.iter().map(field).sum::<i64>();
         wire::LinuxContainerResources {
@@ -261,9 +247,7 @@ impl Pod {
         }
     }
 
-    /// The sandbox: the host's network (the lab installs no network plugins), everything else the
-    /// pod's own.
-    #[must_use]
+    /// With the host's network, because the lab has no network plugins.
     pub fn sandbox(&self) -> wire::PodSandboxConfig {
         let overhead = if self.overhead == 0 {
             wire::LinuxContainerResources::default()
@@ -297,8 +281,6 @@ impl Pod {
         }
     }
 
-    /// One of the pod's containers.
-    #[must_use]
     pub fn container(
         &self,
         container: &Container,
@@ -314,7 +296,7 @@ impl Pod {
         labels.insert("io.kubernetes.container.name".to_owned(), container.name.clone());
         wire::ContainerConfig {
             metadata: Some(wire::ContainerMetadata { name: container.name.clone(), attempt }),
-            image: Some(image::lab::NAME.into()),
+            image: Some(image::LAB.into()),
             command: container.command.clone(),
             mounts: container.mounts.iter().map(mount).collect(),
             labels,
@@ -362,15 +344,13 @@ impl Pod {
     }
 }
 
-/// CPU shares of a request: 1024 a CPU, at least 2.
-#[must_use]
+/// The kubelet's formula: 1024 per CPU, at least 2.
 pub fn shares(milli: i64) -> i64 {
     (milli * 1024 / 1000).clamp(2, 262_144)
 }
 
-/// The quota of a limit, in microseconds a period: at least one millisecond; 0 (unset) without a
+/// The kubelet's formula in microseconds per period: at least one millisecond, 0 (unset) without a
 /// limit.
-#[must_use]
 pub fn quota(milli: i64) -> i64 {
     if milli == 0 { 0 } else { (milli * CPU_PERIOD / 1000).max(1000) }
 }

@@ -1,4 +1,4 @@
-//! Processes by their id: looking at them, and ending those that the lab started.
+//! Processes by their id: their state, and the end of those that the lab started.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,8 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use nri_cpu_manager::cpuset::CpuSet;
 
-/// Sends a signal; a process that is gone already is fine. No process has the id 0, which would
-/// mean the sender's own group.
+/// A process that has ended is not an error. Pid 0 would mean the own process group and is ignored.
 pub fn signal(pid: u32, signal: Signal) {
     if let Ok(pid @ 1..) = i32::try_from(pid) {
         let _ = kill(Pid::from_raw(pid), signal);
@@ -19,9 +18,6 @@ pub fn signal(pid: u32, signal: Signal) {
 }
 
 /// Sends `first` to a child and waits for its end; SIGKILL follows after `patience`.
-///
-/// # Errors
-/// When its end cannot be observed.
 pub fn end(child: &mut Child, first: Signal, patience: Duration) -> Result<ExitStatus> {
     signal(child.id(), first);
     let deadline = Instant::now() + patience;
@@ -37,102 +33,82 @@ pub fn end(child: &mut Child, first: Signal, patience: Duration) -> Result<ExitS
     }
 }
 
-/// The ids of all processes.
-#[must_use]
 pub fn all() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Whether a process exists and is not merely waiting to be collected by its parent.
-#[must_use]
+/// False for zombies.
 pub fn is_alive(pid: u32) -> bool {
     status_field(pid, "State").is_some_and(|state| !state.starts_with(['Z', 'X']))
 }
 
-/// When a process was born, in the kernel's ticks since boot: together with its id it is unique.
-#[must_use]
+/// Start time in the kernel's ticks since boot. With the pid it identifies a process.
 pub fn born(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The program's name, in parentheses, may hold anything; the 22nd field is the 20th after it.
     text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// The parent of a process.
-#[must_use]
 pub fn parent(pid: u32) -> Option<u32> {
     status_field(pid, "PPid")?.parse().ok()
 }
 
-/// Where a process may run, in the kernel's own words: `Cpus_allowed_list` of its status.
-///
-/// # Errors
-/// When the process is gone.
+/// `Cpus_allowed_list` of its status.
 pub fn allowed(pid: u32) -> Result<CpuSet> {
     let list =
         status_field(pid, "Cpus_allowed_list").with_context(|| format!("process {pid} is gone"))?;
-    list.parse().with_context(|| format!("process {pid} has a strange Cpus_allowed_list"))
+    list.parse().with_context(|| format!("unexpected Cpus_allowed_list of process {pid}"))
 }
 
-/// Where these threads may run, which must be the same CPUs for all of them; one that has ended
-/// runs nowhere. They are read again while the plugin may be changing one after the other.
-///
-/// # Errors
-/// When all are gone, or they do not agree: the error names one of each kind.
+/// Where all these threads may run; ended threads do not count. Reads again while they differ,
+/// because the plugin may be changing them. The error names a thread of each kind.
 pub fn allowed_together(threads: impl Fn() -> Result<Vec<u32>>) -> Result<CpuSet> {
     let deadline = Instant::now() + Duration::from_secs(1);
     loop {
-        let mut found: BTreeMap<String, u32> = BTreeMap::new();
+        let mut threads_by_list: BTreeMap<String, u32> = BTreeMap::new();
         for thread in threads()? {
-            found.extend(status_field(thread, "Cpus_allowed_list").map(|list| (list, thread)));
+            threads_by_list
+                .extend(status_field(thread, "Cpus_allowed_list").map(|list| (list, thread)));
         }
-        if found.len() > 1 && Instant::now() < deadline {
+        if threads_by_list.len() > 1 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
             continue;
         }
-        if found.len() > 1 {
-            bail!("its threads may run on different CPUs (and one of each): {found:?}");
+        if threads_by_list.len() > 1 {
+            bail!(
+                "its threads may run on different CPUs (one thread of each): {threads_by_list:?}"
+            );
         }
-        let (list, _) = found.pop_first().context("its processes are gone")?;
-        return list.parse().with_context(|| format!("a strange Cpus_allowed_list: {list}"));
+        let (list, _) = threads_by_list.pop_first().context("its processes are gone")?;
+        return list.parse().with_context(|| format!("unexpected Cpus_allowed_list: {list}"));
     }
 }
 
-/// The NUMA nodes that a process may have memory of: `Mems_allowed_list` of its status.
-///
-/// # Errors
-/// When the process is gone.
+/// `Mems_allowed_list` of its status.
 pub fn mems(pid: u32) -> Result<String> {
     status_field(pid, "Mems_allowed_list").with_context(|| format!("process {pid} is gone"))
 }
 
-/// What is in the environment that a process was started with and begins with `prefix`, sorted.
-///
-/// # Errors
-/// When the process is gone.
+/// Variables of the initial environment that start with `prefix`, sorted.
 pub fn environment(pid: u32, prefix: &str) -> Result<Vec<String>> {
     let bytes = fs::read(format!("/proc/{pid}/environ"))
         .with_context(|| format!("cannot read the environment of process {pid}"))?;
-    let variables = bytes.split(|byte| *byte == 0).map(String::from_utf8_lossy);
-    let mut found: Vec<String> =
-        variables.filter(|text| text.starts_with(prefix)).map(|text| text.into_owned()).collect();
-    found.sort();
-    Ok(found)
+    let all = bytes.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    let mut variables: Vec<String> =
+        all.filter(|text| text.starts_with(prefix)).map(|text| text.into_owned()).collect();
+    variables.sort();
+    Ok(variables)
 }
 
-/// Resident memory of a process in KiB.
-///
-/// # Errors
-/// When the process is gone.
 pub fn resident_kib(pid: u32) -> Result<u64> {
     let text = status_field(pid, "VmRSS").with_context(|| format!("process {pid} is gone"))?;
     let Some(Ok(number)) = text.split_whitespace().next().map(str::parse) else {
-        bail!("process {pid} has a strange VmRSS: {text}");
+        bail!("unexpected VmRSS of process {pid}: {text}");
     };
     Ok(number)
 }
 
-/// A field of `/proc/PID/status`.
 pub(crate) fn status_field(pid: u32, field: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     text.lines()
@@ -147,24 +123,24 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn one_thread_elsewhere_is_seen() {
+    fn a_thread_with_another_affinity_is_found() {
         let own = u32::try_from(gettid().as_raw()).unwrap();
         let own_list = allowed(own).unwrap();
         assert_eq!(allowed_together(|| Ok(vec![own, own])).unwrap(), own_list);
-        // No such number is given to a thread.
+        // Not a valid thread id.
         assert!(allowed_together(|| Ok(vec![u32::MAX])).is_err());
 
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let (_end, ended) = mpsc::channel::<()>();
         std::thread::spawn(move || {
             let mut all = sched_getaffinity(Pid::from_raw(0)).unwrap();
             let last = (0..Affinity::count()).rfind(|cpu| all.is_set(*cpu).unwrap()).unwrap();
             all.unset(last).unwrap();
             sched_setaffinity(Pid::from_raw(0), &all).unwrap();
-            tell.send(u32::try_from(gettid().as_raw()).unwrap()).unwrap();
+            sender.send(u32::try_from(gettid().as_raw()).unwrap()).unwrap();
             let _ = ended.recv();
         });
-        let other: u32 = told.recv().unwrap();
+        let other: u32 = receiver.recv().unwrap();
         let error = allowed_together(|| Ok(vec![own, other])).unwrap_err().to_string();
         assert!(error.contains(&format!("\": {other}")), "{error}");
         assert!(error.contains(&format!("\"{own_list}\": {own}")), "{error}");

@@ -1,4 +1,4 @@
-//! A prompt on a virtual server, with plugin and containerd running: `hack/lab shell MACHINE`.
+//! A shell on a virtual machine with containerd and the plugin: `hack/lab shell MACHINE`.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, Write};
@@ -7,75 +7,68 @@ use anyhow::{Context, Result, bail};
 
 use crate::binaries::Binaries;
 use crate::command::{command, last_lines, run};
+use crate::files;
+use crate::job::Software;
 use crate::player::Player;
 use crate::pod::{Container, Pod};
 use crate::scenario::shape::Shape;
-use crate::software::Software;
 use crate::step::{Outcome, Step};
 use crate::view::View;
 use crate::vm::{self, Machine};
 
-/// What the person at the terminal can choose.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// A machine's name, or a file's path.
+    /// Name of a machine, or path of a machine file
     pub machine: String,
-    /// What runs on it.
+    /// Software of the VM
     #[command(flatten)]
     pub software: Software,
-    /// The plugin's configuration; without it the policy is static, and the first core reserved.
+    /// File with the plugin's configuration; default: static policy, first core reserved
     #[arg(long)]
     pub config: Option<std::path::PathBuf>,
 }
 
 const HELP: &str = "\
-run NAME CPUS...     start a pod; a container for each amount: 4 has CPUs for itself, 500m shares, 0 asks for nothing
-resize NAME CPUS     change the CPU time of a pod's first container in place
+run NAME CPUS...     start a pod with a container per amount: 4 is exclusive, 500m shares, 0 has no request
+resize NAME CPUS     resize a pod's first container in place
 rm NAME              remove a pod
-ps                   every container, and where its process may run
-log [N]              the last lines of the plugin's log, 20 if not said
-offline N, online N  take a CPU away, bring it back
-kill plugin|runtime  with SIGKILL, and start it again
-topology             the machine, as the plugin draws it
-!COMMAND             a shell command on the server
-exit                 switch the server off
+ps                   list containers and where their processes may run
+log [N]              show the last N lines of the plugin's log (default 20)
+offline N, online N  set a CPU offline or online
+kill plugin|runtime  kill (SIGKILL) and restart
+topology             draw the machine, as read by the plugin
+!COMMAND             run a shell command in the VM
+exit                 switch the VM off
 ";
 
-/// Boots a server and connects it with standard input and output.
-///
-/// # Errors
-/// When it does not boot.
+/// Boots a VM and connects its shell with standard input and output.
 pub fn start(options: &Options) -> Result<()> {
     let binaries = Binaries::build()?;
     let machine = Machine::load(&options.machine)?;
     let config = match &options.config {
-        Some(path) => std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read {}", path.display()))?,
+        Some(path) => files::read(path)?,
         None => Shape::of(&machine)?.config(""),
     };
     vm::shell(&machine, options.software, &config, &binaries)
 }
 
-/// In the guest: answers lines of `input` until it ends, or says so.
-///
-/// # Errors
-/// When the answers cannot be written.
+/// In the guest: answers commands until `exit` or the end of `input`.
 pub(crate) fn serve(
     player: &mut Player<'_>,
     input: impl BufRead,
     mut output: impl Write,
 ) -> Result<()> {
-    write!(output, "type help for the commands\nlab> ")
-        .context("the person at the prompt has left")?;
+    const CLOSED: &str = "the terminal is closed";
+    write!(output, "type help for a list of commands\nlab> ").context(CLOSED)?;
     for line in input.lines() {
-        let line = line.context("cannot read the line")?;
+        let line = line.context("cannot read a command")?;
         let words: Vec<&str> = line.split_whitespace().collect();
         if words.first() == Some(&"exit") {
             break;
         }
         let answer = answer(player, &line, &words).unwrap_or_else(|error| format!("{error:#}\n"));
-        write!(output, "{answer}lab> ").context("the person at the prompt has left")?;
-        output.flush().context("the person at the prompt has left")?;
+        write!(output, "{answer}lab> ").context(CLOSED)?;
+        output.flush().context(CLOSED)?;
     }
     Ok(())
 }
@@ -84,17 +77,17 @@ fn answer(player: &mut Player<'_>, line: &str, words: &[&str]) -> Result<String>
     if let Some(shell) = line.trim_start().strip_prefix('!') {
         return run(&mut command("sh", ["-c", &format!("{shell} 2>&1")]));
     }
-    let cpu = |text: &str| text.parse().with_context(|| format!("{text:?} is no CPU's number"));
+    let cpu = |text: &str| text.parse().with_context(|| format!("{text:?} is not a CPU number"));
     let step = match words {
         [] => return Ok(String::new()),
         ["help"] => return Ok(HELP.to_owned()),
         ["topology"] => return run(&mut command("/lab/nri-cpu-manager", ["topology"])),
         ["log"] => return Ok(last_lines(&player.plugin_log(), 20) + "\n"),
         ["log", count] => {
-            let count = count.parse().with_context(|| format!("{count:?} is no number"))?;
+            let count = count.parse().with_context(|| format!("{count:?} is not a number"))?;
             return Ok(last_lines(&player.plugin_log(), count) + "\n");
         }
-        ["ps"] => Step::Look,
+        ["ps"] => Step::View,
         ["run", name, amounts @ ..] if !amounts.is_empty() => Step::Run(pod(name, amounts)?),
         ["resize", name, amount] => Step::Resize((*name).to_owned(), milli(amount)?),
         ["rm", name] => Step::Remove((*name).to_owned()),
@@ -102,7 +95,7 @@ fn answer(player: &mut Player<'_>, line: &str, words: &[&str]) -> Result<String>
         ["online", number] => Step::SetOnline(cpu(number)?, true),
         ["kill", "plugin"] => Step::KillPlugin,
         ["kill", "runtime"] => Step::KillRuntime,
-        _ => bail!("{line:?} is no command; type help for those there are"),
+        _ => bail!("unknown command {line:?}: type help for a list"),
     };
     Ok(match player.play(&step)? {
         Outcome::View(view) => table(&view),
@@ -111,11 +104,10 @@ fn answer(player: &mut Player<'_>, line: &str, words: &[&str]) -> Result<String>
     })
 }
 
-/// As a kubelet would: Guaranteed where every container asks for something.
+/// Guaranteed if one container has whole CPUs, as all have limits then.
 fn pod(name: &str, amounts: &[&str]) -> Result<Pod> {
     let amounts = amounts.iter().map(|text| milli(text)).collect::<Result<Vec<i64>>>()?;
-    let shares = |milli: i64| milli % 1000 != 0;
-    let all_share = amounts.iter().all(|milli| shares(*milli));
+    let all_share = amounts.iter().all(|milli| milli % 1000 != 0);
     let containers = amounts.iter().enumerate().map(|(number, milli)| {
         let name = if number == 0 { "main".to_owned() } else { format!("more-{number}") };
         match *milli {
@@ -133,13 +125,13 @@ fn milli(text: &str) -> Result<i64> {
         Some(milli) => milli.parse::<u16>().ok().map(i64::from),
         None => text.parse::<u16>().ok().map(|cpus| i64::from(cpus) * 1000),
     };
-    parsed.with_context(|| format!("{text:?} is no amount of CPU: try 2 or 500m"))
+    parsed.with_context(|| format!("{text:?} is not an amount of CPU, such as 2 or 500m"))
 }
 
 fn table(view: &View) -> String {
     let mut text = format!(
         "{:20} {:10} {:10} {:>8}  {:20} {}\n",
-        "POD", "CONTAINER", "CLASS", "CPU", "MAY RUN ON", "FOR ITSELF"
+        "POD", "CONTAINER", "CLASS", "CPU", "MAY RUN ON", "EXCLUSIVE"
     );
     for container in &view.containers {
         let _ = writeln!(

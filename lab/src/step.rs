@@ -1,145 +1,165 @@
-//! What happens on a node, as data: a script of steps, and what came of each.
+//! Steps on a node as data, and their outcomes.
 //!
-//! The same script runs on this machine and in a virtual server; only its outcomes travel back.
-//! [`Player`](crate::player::Player) carries it out.
+//! The same steps run on this machine and in a virtual machine, which sends back the outcomes.
+//! [`Player`](crate::player::Player) plays them.
 
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup_model;
-use crate::chaos::summary as chaos;
-use crate::latency::figures as latency;
+use crate::cgroup_model::{Comparison, ComparisonSettings};
+use crate::cgroup_snapshot::CgroupSnapshot;
+use crate::chaos::summary::{StormSettings, Summary};
+use crate::daemonset::Confinement;
+use crate::latency::figures::{ClassWrite, LatencySettings, Medians};
 use crate::manifests::Manifests;
+use crate::node::FirstInstruction;
+use crate::overlap::Watched;
 use crate::pod::{Container, Pod};
+use crate::view::View;
 
 mod describe;
-mod outcome;
 
-pub use outcome::{Outcome, Settled};
-
-/// One thing to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Step {
-    /// Start the plugin as it ships, with this configuration and no memory of earlier runs: as the
-    /// pod of the base or, with `exclusivity: kernel`, of the overlay for that.
+    /// Start the plugin as shipped, with this configuration and no state: in the pod of the base,
+    /// or of the overlay `kernel-exclusivity` if the configuration has `exclusivity: kernel`.
     StartPlugin(String),
-    /// As [`StartPlugin`](Self::StartPlugin), but the pod of these manifests.
+    /// As [`StartPlugin`](Self::StartPlugin), but with these manifests.
     StartDaemonSet(Box<Manifests>),
-    /// As [`StartPlugin`](Self::StartPlugin), but the program alone, with all that root may do.
+    /// As [`StartPlugin`](Self::StartPlugin), but as a plain process with full root privileges.
     StartBare(String),
-    /// Put the plugin with this configuration into the runtime's directories and restart the
-    /// runtime, which launches it, with no memory of earlier runs. Its state is where it is by
-    /// default: for virtual servers only.
+    /// Install the plugin in the runtime's plugin directory without state and restart the runtime,
+    /// which launches it. In virtual machines only: its state is in the default directory.
     Launch(String),
-    /// Look how the process in the plugin's pod is confined.
+    /// Report how the process in the plugin's pod is confined.
     Confinement,
-    /// What the plugin has logged, over all its starts.
     Log,
-    /// Kill the plugin with SIGKILL and start it again, with the memory it has.
     KillPlugin,
-    /// Kill the plugin with SIGKILL, for good.
+    /// SIGKILL without a restart.
     EndPlugin,
-    /// Start a pod whose container `main` is always busy; refusing it is an outcome too.
+    /// Start a pod whose container `main` is always busy. A refusal is an outcome.
     RunBusy(Pod),
-    /// Start so many Burstable pods that are all busy from then on.
     RunCrowd(usize),
-    /// Start a pod whose container `main` looks as its very first act where it may run, and where
-    /// all that is busy may.
-    RunFirst(Pod),
-    /// Write the groups of classes anew, as systemd does with its slices at any moment.
+    /// Start a pod whose container `main` reads, as its first act, where it and all busy processes
+    /// may run.
+    RunFirstInstruction(Pod),
+    /// Rewrite the cgroups of QoS classes, as systemd does with its slices at any time.
     RealiseClasses,
-    /// Start a process that is always busy, outside of all pods.
+    /// Start a busy process outside of all pods.
     RunBusyOnHost(String),
-    /// Wait so many seconds, and count in how many periods the container `main` of a busy pod was
-    /// throttled meanwhile.
+    /// Count the throttled periods of a busy pod's container `main` for so many seconds.
     Throttling(String, u64),
-    /// Stop the plugin and start it with this configuration, with the memory it has.
+    /// Restart the plugin (SIGTERM) with this configuration; its state is kept.
     Reconfigure(String),
-    /// Kill the runtime with SIGKILL and start it again: the plugin has to come back by itself, or
-    /// is launched anew.
+    /// SIGKILL to the runtime, and restart it: the plugin must reconnect, or is launched again.
     KillRuntime,
-    /// Kill both with SIGKILL and start both again.
+    /// SIGKILL to the plugin and the runtime, and start both.
     KillBoth,
-    /// Change the plugin's configuration file as the kubelet changes a mounted ConfigMap.
+    /// Change the plugin's configuration like a kubelet that changes a mounted ConfigMap.
     SwapConfig(String),
-    /// What `nri-cpu-manager status` says.
     Status,
-    /// What the plugin answers over HTTP to a GET of this path.
+    /// GET this path from the plugin.
     Fetch(String),
-    /// Wait until the plugin's log has said this since the plugin was started, as often as given.
+    /// Wait until the plugin has logged this text so many times since its last start.
     WaitFor(String, usize),
-    /// Take a CPU of the machine offline, or online again.
+    /// Set a CPU online or offline.
     SetOnline(usize, bool),
-    /// Start a pod; refusing it is an outcome, not a failure, here and in the next ones.
+    /// Start a pod. A refusal is an outcome, not a failure; also in the next steps.
     Run(Pod),
-    /// Start pods at the same time.
     RunTogether(Vec<Pod>),
-    /// Start a pod with one container, and carry these steps out while the runtime is starting
-    /// that.
+    /// Start a pod with one container, and do these steps while the runtime is starting it.
     RunSlowly(Pod, Vec<Step>),
-    /// Wait until all containers' processes are as decided, for so many seconds at most.
+    /// Wait until all containers are as decided, for at most so many seconds.
     Settle(u64),
-    /// Carry these steps out, and look meanwhile whether containers meet on a CPU that one of them
-    /// has for itself.
+    /// Do these steps, and meanwhile check that containers do not meet on an exclusive CPU.
     Watch(Vec<Step>),
-    /// Wait so many seconds.
     Wait(u64),
-    /// Start what of a pod was refused once more, as the kubelet does.
+    /// Start the refused containers of a pod again, as the kubelet does.
     Retry(String),
-    /// Start one more container in a pod.
     Add(String, Container),
-    /// Have a container of a pod that goes on ended by the runtime.
+    /// The runtime stops a container; its pod keeps running.
     Stop(String, String),
-    /// The process of a container of a pod that goes on ends by itself: an init container that is
-    /// done, or one that has crashed.
+    /// A container's process ends by itself, like an init container or a crash; its pod keeps
+    /// running.
     End(String, String),
     /// Give the container `main` of a pod so many thousandths of a CPU, in place.
     Resize(String, i64),
-    /// Remove a pod.
     Remove(String),
-    /// The kubelet writes its CPU manager's state file.
+    /// Write the state file of the kubelet's CPU manager.
     KubeletState(String),
-    /// Write a file of a control group, as any user with root can.
-    WriteGroup(Group, String, String),
-    /// Read a file of a control group.
-    ReadGroup(Group, String),
-    /// Wait until the plugin has logged this.
-    Await(String),
+    /// Write a cgroup file, as any root user can.
+    WriteCgroup(CgroupRef, String, String),
+    /// Read a cgroup file.
+    ReadCgroup(CgroupRef, String),
     /// Whether the kernel has warned of itself since it was started.
     KernelWarned,
-    /// Look at the node: what the processes say, beside what was decided.
-    Look,
-    /// How much memory the plugin uses.
+    /// Read where processes may run, and what was decided.
+    View,
     Measure,
-    /// Time exclusive containers, on an empty node without a plugin.
-    Latency(latency::Settings),
-    /// Time writes to a class, by the containers below it.
+    /// Time exclusive containers on an empty node without a plugin.
+    Latency(LatencySettings),
     ClassWrites,
-    /// A storm of pods and of SIGKILLs to the plugin, on a node that is empty but for it.
-    Storm(chaos::Settings),
-    /// Random actions on groups, each compared with the plugin's model of them: for virtual servers
-    /// only.
-    CompareCgroups(cgroup_model::Settings),
-    /// End the kernel with a panic: for virtual servers only.
+    /// Run a storm; the node has only the plugin.
+    Storm(StormSettings),
+    /// Random cgroup actions, each compared with the plugin's model. In virtual machines only.
+    CompareCgroups(ComparisonSettings),
+    /// Crash the kernel: on virtual machines only.
     Panic,
-    /// Remove the plugin's pod from the node, as with its DaemonSet.
     Uninstall,
-    /// Apply `manifests/release`, with the option for containers or without, wait until its pod is
-    /// ready, and remove it. The outcome is what it says it has done; that an init container fails
-    /// is one, too.
+    /// Apply `manifests/release`, with or without `--containers`, wait until its pod is ready, and
+    /// remove it. The outcome is its log; the failure of an init container is an outcome as well.
     Release(bool),
-    /// Take down what all cgroups say.
-    Groups,
+    SnapshotCgroups,
     /// Remove every pod and end the plugin: the next step starts with an empty node.
     Clear,
 }
 
-/// A control group, by whose it is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Group {
-    /// That of the first container of a pod.
+pub enum CgroupRef {
+    /// Of the first container of a pod.
     Container(String),
-    /// That of a pod.
     Pod(String),
-    /// This one below the root of cgroup v2. It is made if it is not there.
+    /// A path below the root of cgroup v2; created unless it exists.
     Named(String),
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Outcome {
+    Done,
+    /// The runtime refused the pod or the resize, with these words.
+    Refused(String),
+    /// Milliseconds until the plugin had synchronised again.
+    Reconnected(u64),
+    View(View),
+    /// Whether all containers reached their decided state.
+    Settled(Settled),
+    Watched(Watched),
+    FirstInstruction(FirstInstruction),
+    Text(String),
+    Confinement(Confinement),
+    /// Whether the kernel is tainted.
+    KernelWarned(bool),
+    Resident(u64),
+    /// Throttled periods.
+    Throttled {
+        container: u64,
+        pod: u64,
+    },
+    Latency(Vec<Medians>),
+    ClassWrites(Vec<ClassWrite>),
+    Storm(Summary),
+    /// Comparison of the cgroup model with the kernel.
+    Comparison(Comparison),
+    Snapshot(CgroupSnapshot),
+}
+
+/// How the containers of a node reached their decided state.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Settled {
+    /// Milliseconds.
+    pub millis: u64,
+    /// Disagreements at the start.
+    pub first: Vec<String>,
+    /// What was not at the last one.
+    /// Disagreements at the end: empty on success.
+    pub last: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! What a node looks like: where the processes may run, beside what the plugin decided.
+//! The state of a node: where processes may run, and what the plugin decided.
 
 use anyhow::{Context, Result};
 use nri_cpu_manager::cpuset::CpuSet;
@@ -11,71 +11,58 @@ use std::time::Duration;
 use crate::cgroup;
 use crate::hardware::Hardware;
 use crate::node::Node;
-use crate::plugin::Word;
+use crate::plugin::PluginFiles;
 use crate::pod::Qos;
 use crate::process;
 
-/// How long busy processes are watched.
+/// How long busy processes are observed.
 const WINDOW: Duration = Duration::from_millis(500);
 
 /// A node at one moment. CPU sets are in the kernel's list format.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
-    /// Its processors, as Linux tells them.
+    /// Read from `/sys` by the lab.
     pub hardware: Hardware,
-    /// The same as the plugin's reader has it.
+    /// Read from `/sys` by the plugin's reader.
     pub read: Hardware,
-    /// What is always busy, in the order in which it was started.
+    /// In the order of their start.
     pub busy: Vec<BusyView>,
-    /// Every running container, in the order in which they were started.
+    /// Running containers in the order of their start.
     pub containers: Vec<ContainerView>,
 }
 
-/// A busy process, in a pod or outside of all pods.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BusyView {
-    /// Its name.
     pub name: String,
-    /// `Cpus_allowed_list`.
     pub allowed: String,
-    /// The CPUs it ran on during half a second.
+    /// CPUs it ran on within half a second.
     pub ran: String,
-    /// What is written in its cgroup as its CPUs.
+    /// Its cgroup's `cpuset.cpus`.
     pub set: String,
 }
 
-/// A container at one moment.
+/// A running container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerView {
-    /// The pod's name.
     pub pod: String,
-    /// The container's name in the pod.
     pub container: String,
-    /// The pod's class.
     pub qos: Qos,
-    /// Requested CPUs, in thousandths.
     pub request: i64,
-    /// `Cpus_allowed_list` of all threads of its processes.
+    /// `Cpus_allowed_list` of all threads of all processes.
     pub allowed: String,
-    /// The CFS quota of its cgroup, in thousandths of a CPU; nothing if it has none.
+    /// CFS quota of its cgroup in milli-CPUs; None if it has none.
     pub quota: Option<i64>,
-    /// The exclusive CPUs in the plugin's state file; nothing for a shared container.
+    /// Exclusive CPUs in the plugin's state file; None for a shared container.
     pub decided: Option<String>,
     /// `Mems_allowed_list` of its first process.
-    #[serde(default)]
     pub mems: String,
-    /// The plugin's variables in the environment of its first process: `NAME=VALUE`, in order.
-    #[serde(default)]
+    /// The plugin's variables in the environment of the first process, sorted.
     pub environment: Vec<String>,
 }
 
 impl ContainerView {
-    /// Looks at every running container of a node, beside the word of its plugin. Without one
-    /// nothing is decided.
-    ///
-    /// # Errors
-    /// When a container does not run, or the plugin's state file cannot be read.
-    pub fn all(node: &Node, plugin: Option<&Word>) -> Result<Vec<Self>> {
+    /// All running containers. Without a plugin, none has a decision.
+    pub fn all(node: &Node, plugin: Option<&PluginFiles>) -> Result<Vec<Self>> {
         let mut containers = Vec::new();
         for running in node.pods() {
             for container in &running.containers {
@@ -100,15 +87,12 @@ impl ContainerView {
 }
 
 impl View {
-    /// Looks at a node, beside the word of its plugin. Without one nothing is decided.
-    ///
-    /// # Errors
-    /// When a container does not run, or the plugin's state file cannot be read.
-    pub fn of(node: &Node, plugin: Option<&Word>) -> Result<Self> {
+    /// Without a plugin, no container has a decision.
+    pub fn of(node: &Node, plugin: Option<&PluginFiles>) -> Result<Self> {
         let sys = Path::new("/sys");
         let reading = sysfs::read(sys).context("cannot read this machine's topology")?;
         let topology =
-            Topology::build(reading.facts).context("this machine's topology makes no sense")?;
+            Topology::build(reading.facts).context("invalid topology of this machine")?;
         let mut busy = Vec::new();
         for process in node.busy() {
             busy.push(BusyView {
@@ -122,69 +106,60 @@ impl View {
         Ok(Self { hardware: Hardware::read(sys)?, read: Hardware::of(&topology), busy, containers })
     }
 
-    /// Where the process of a pod's first container may run.
-    #[must_use]
     pub fn allowed(&self, pod: &str) -> &str {
-        self.containers.iter().find(|c| c.pod == pod).map_or("(not there)", |c| &c.allowed)
+        self.containers.iter().find(|c| c.pod == pod).map_or("(missing)", |c| &c.allowed)
     }
 
-    /// The CFS quota of a pod's first container, in thousandths of a CPU.
-    #[must_use]
+    /// CFS quota of a pod's first container in milli-CPUs.
     pub fn quota(&self, pod: &str) -> Option<i64> {
         self.containers.iter().find(|c| c.pod == pod).and_then(|c| c.quota)
     }
 
-    /// A busy process: where it may run, and where it ran.
-    #[must_use]
     pub fn busy(&self, name: &str) -> (&str, &str) {
         self.busy
             .iter()
             .find(|b| b.name == name)
-            .map_or(("(not there)", ""), |b| (&b.allowed, &b.ran))
+            .map_or(("(missing)", ""), |b| (&b.allowed, &b.ran))
     }
 
-    /// Every place where a process and a decision do not agree: as [`disagreements`].
-    #[must_use]
+    /// See [`disagreements`].
     pub fn disagreements(&self) -> Vec<String> {
         disagreements(self.hardware.online.parse().unwrap_or_default(), &self.containers)
     }
 }
 
-/// Every place where a process and a decision do not agree, in words; empty when all is well.
+/// All disagreements between processes and decisions.
 ///
-/// An exclusive container has to run on exactly the CPUs decided for it and without a quota, every
-/// other one on exactly those of the online CPUs that no container has exclusively.
-#[must_use]
+/// An exclusive container must run on exactly the decided CPUs, without a quota; all others on
+/// exactly the online CPUs that are not exclusive.
 pub fn disagreements(online: CpuSet, containers: &[ContainerView]) -> Vec<String> {
     let parse = |text: &str| text.parse::<CpuSet>().unwrap_or_default();
     let mut shared = online;
-    let mut found = Vec::new();
+    let mut disagreements = Vec::new();
     for container in containers {
         let decided = container.decided.as_deref().map(parse).unwrap_or_default();
         if !(decided - shared).is_empty() {
             let twice = decided - shared;
             let are = wording::agree(twice, "is", "are");
             let cpus = wording::cpus(twice);
-            found.push(format!("{}: {cpus} {are} given out twice", container.pod));
+            disagreements.push(format!("{}: {cpus} {are} assigned twice", container.pod));
         }
         shared -= decided;
     }
     for container in containers {
         let expected = container.decided.as_deref().map_or(shared, parse);
         if parse(&container.allowed) != expected {
-            found.push(format!(
-                "{}: the process may run on {}, decided was {expected}",
+            disagreements.push(format!(
+                "{}: may run on {}, decided: {expected}",
                 container.pod, container.allowed
             ));
         }
         if let (Some(_), Some(quota)) = (&container.decided, container.quota) {
-            found.push(format!(
-                "{}: it has CPUs for itself, and a quota of {quota}m",
-                container.pod
-            ));
+            disagreements
+                .push(format!("{}: has exclusive CPUs and a quota of {quota}m", container.pod));
         }
     }
-    found
+    disagreements
 }
 
 #[cfg(test)]
@@ -216,18 +191,18 @@ mod tests {
         let good = view(vec![container("a", "2-3", Some("2-3")), container("b", "0-1,4-7", None)]);
         assert!(good.disagreements().is_empty());
         let stale = view(vec![container("a", "2-3", Some("2-3")), container("b", "0-7", None)]);
-        assert_eq!(stale.disagreements(), ["b: the process may run on 0-7, decided was 0-1,4-7"]);
+        assert_eq!(stale.disagreements(), ["b: may run on 0-7, decided: 0-1,4-7"]);
         let twice =
             view(vec![container("a", "2-3", Some("2-3")), container("b", "3-4", Some("3-4"))]);
-        assert_eq!(twice.disagreements(), ["b: CPU 3 is given out twice"]);
+        assert_eq!(twice.disagreements(), ["b: CPU 3 is assigned twice"]);
         let limited =
             |decided| ContainerView { quota: Some(2000), ..container("a", "2-3", decided) };
         let throttled = view(vec![limited(Some("2-3"))]);
-        let found = "a: it has CPUs for itself, and a quota of 2000m";
-        assert_eq!(throttled.disagreements(), [found]);
+        let disagreements = "a: has exclusive CPUs and a quota of 2000m";
+        assert_eq!(throttled.disagreements(), [disagreements]);
         assert_eq!(
             view(vec![limited(Some("2-3")), container("b", "0-1,4-7", None)]).disagreements(),
-            [found]
+            [disagreements]
         );
     }
 }

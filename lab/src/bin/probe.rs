@@ -1,18 +1,14 @@
-//! The program that containers of the lab run: it tells, from inside, where it may run and where it
-//! did.
+//! The program of the lab's containers: reports where it may run and where it ran.
 //!
-//! * `probe first FILE [PID..]`: as its very first act notes the time and its own
-//!   `Cpus_allowed_list`, then the lists of every thread of the given processes (the pod shares the
-//!   host's process ids); writes them to FILE, sleeps.
-//! * `probe spin FILE`: a thread a CPU, always busy, that writes for each CPU when it last ran
-//!   there.
-//! * `probe spin FILE GO`: the same with one thread, which waits until there is a file GO.
-//! * `probe sleep`: only waits, as the first process of a container that is to be looked at from
-//!   outside.
+//! * `probe first FILE [PID..]`: as its first act, reads the time and its own `Cpus_allowed_list`, then
+//!   those of every thread of the given processes (the pod shares the host's pids); writes them to
+//!   FILE and sleeps.
+//! * `probe spin FILE`: a busy thread per CPU, which writes when it last ran on each CPU.
+//! * `probe spin FILE GO`: the same with one thread, which waits for a file GO.
+//! * `probe sleep`: waits, as the first process of a container that is observed from outside.
 //!
-//! Both times are CLOCK_MONOTONIC's, which all containers of a machine share. If the last time the
-//! spinning process ran on a CPU lies before the start of the container that has this CPU for
-//! itself, they never met there.
+//! Times are of CLOCK_MONOTONIC, which all containers of a machine share. If the spinning process last
+//! ran on a CPU before the start of the container to which the CPU is exclusive, they never met there.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -46,8 +42,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// One line `start_ns NUMBER`, one `own LIST`, and one `thread PID TID LIST` for each thread of the
-/// other processes.
+/// Lines: `start_ns NUMBER`, `own LIST`, and `thread PID TID LIST` for each thread.
 fn first(start: u64, own: &str, file: &str, pids: &[&str]) -> std::io::Result<()> {
     let mut report = format!("start_ns {start}\nown {own}\n");
     for pid in pids {
@@ -57,7 +52,7 @@ fn first(start: u64, own: &str, file: &str, pids: &[&str]) -> std::io::Result<()
             report.push_str(&format!("thread {pid} {tid} {list}\n"));
         }
     }
-    // Readers see the whole report or none.
+    // Atomically: readers must not get a part.
     let partial = format!("{file}.partial");
     fs::write(&partial, report)?;
     fs::rename(partial, file)
@@ -80,13 +75,15 @@ fn spin(file: &str, threads: usize, go: Option<String>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The time counts for a CPU only if the thread was on it both before and after reading the clock.
+/// The time counts only if the thread was on the CPU both before and after reading the clock.
 fn record(file: &File) {
-    let (before, now, after) = (sched_getcpu(), monotonic(), sched_getcpu());
+    let before = sched_getcpu();
+    let now = monotonic();
+    let after = sched_getcpu();
     if let (Ok(before), Ok(after)) = (before, after)
         && before == after
     {
-        // A lost record shows as an older time; this program has no way to report it.
+        // A failed write leaves an older time; there is no way to report it.
         let _ = file.write_at(&now.to_ne_bytes(), before as u64 * 8);
     }
 }

@@ -1,10 +1,10 @@
-//! Pods' cgroups as systemd's slices: what a kubelet with the systemd driver does to them. Only in
-//! guests that run systemd.
+//! Pods' cgroups as systemd slices, managed like a kubelet with the systemd driver. Only in guests
+//! that run systemd.
 //!
-//! As seen on a node (Kubernetes 1.36): the slice of a class is there before its first pod's and
-//! ends with its last pod's; each slice is a unit that is started with its properties; the weights
-//! of the classes are set again whenever a pod comes or goes. By each of these systemd realises the
-//! slices concerned: it writes their files anew, `cpuset.cpus` among them.
+//! As observed on a node (Kubernetes 1.36): the slice of a class starts before its first pod's and
+//! ends with its last pod's; each slice is a unit with its properties; the weights of the classes
+//! are set whenever a pod starts or ends. Each of these makes systemd realise the slices concerned:
+//! it rewrites their files, including `cpuset.cpus`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,28 +12,33 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
-use super::files::{ROOT, read, write};
 use crate::cache;
 use crate::command::{command, run};
+use crate::files::{make_directory, read_value, write, write_value};
+use crate::kernel::{self, CGROUPS};
 
 const KUBEPODS: &str = "kubepods.slice";
 const CLASSES: [&str; 2] = ["kubepods-burstable.slice", "kubepods-besteffort.slice"];
-/// As transient units are kept: until the machine is switched off.
+/// Lost at a reboot, like transient units.
 const UNITS: &str = "/run/systemd/system";
 const SET: &str = "/run/systemd/system.control";
 
-/// Held by the thread that makes or ends slices: several kubelets of a storm share the classes.
+/// Held while slices start or end: several kubelets of a storm share the classes.
 static TURN: Mutex<()> = Mutex::new(());
+
+/// Enables the controllers that a kubelet enables for the children of its cgroups.
+pub(super) fn delegate(cgroup: &Path) -> Result<()> {
+    write_value(&cgroup.join("cgroup.subtree_control"), "+cpuset +cpu +memory +pids")
+}
 
 pub(super) fn prepare() -> Result<()> {
     start(KUBEPODS, "")?;
-    let online = fs::read_to_string("/sys/devices/system/cpu/online")
-        .context("cannot read the online CPUs")?;
-    // Beside systemd, as the kubelet does.
-    write(&Path::new(ROOT).join(KUBEPODS).join("cpuset.cpus"), online.trim())
+    // Not through systemd, as the kubelet does.
+    let cpus = Path::new(CGROUPS).join(KUBEPODS).join("cpuset.cpus");
+    write_value(&cpus, &kernel::cpus("online")?.to_string())
 }
 
-/// Starts the slice of a pod with these properties, and before it that of its class.
+/// Starts the slice of the class first if it does not exist.
 pub(super) fn add(name: &str, properties: &str) -> Result<()> {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(class) = class_of(name).filter(|class| !directory(class).exists()) {
@@ -47,7 +52,7 @@ pub(super) fn set(name: &str, property: &str) -> Result<()> {
     systemctl(&["set-property", "--runtime", name, property])
 }
 
-/// Ends the slice of a pod, and that of its class if no pod is left in it.
+/// Also ends the slice of its class if that has no pods left.
 pub(super) fn remove(name: &str) -> Result<()> {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     stop(name)?;
@@ -57,27 +62,25 @@ pub(super) fn remove(name: &str) -> Result<()> {
     weigh_classes()
 }
 
-/// Has systemd realise all slices.
 pub(super) fn realise() -> Result<()> {
     systemctl(&["daemon-reload"])
 }
 
-/// Starts a slice and gives it the controllers that the kubelet's have.
+/// Starts a slice and enables the kubelet's controllers.
 fn start(name: &str, properties: &str) -> Result<()> {
     let unit = format!(
         "[Unit]\nDefaultDependencies=no\n[Slice]\nCPUAccounting=yes\nMemoryAccounting=yes\n\
          IOAccounting=yes\nTasksAccounting=yes\n{properties}\n"
     );
     let file = Path::new(UNITS).join(name);
-    fs::create_dir_all(UNITS)
-        .and_then(|()| fs::write(&file, unit))
-        .with_context(|| format!("cannot write {}", file.display()))?;
+    make_directory(Path::new(UNITS))?;
+    write(&file, unit)?;
     systemctl(&["start", name])?;
     let path = directory(name);
     for parent in
-        path.ancestors().take_while(|p| p.starts_with(ROOT)).collect::<Vec<_>>().iter().rev()
+        path.ancestors().take_while(|p| p.starts_with(CGROUPS)).collect::<Vec<_>>().iter().rev()
     {
-        write(&parent.join("cgroup.subtree_control"), "+cpuset +cpu +memory +pids")?;
+        delegate(parent)?;
     }
     Ok(())
 }
@@ -88,13 +91,12 @@ fn stop(name: &str) -> Result<()> {
     cache::remove(&Path::new(SET).join(format!("{name}.d")))
 }
 
-/// The kubelet gives Burstable pods together the weight of all of them, and BestEffort ones the
-/// least.
+/// Like the kubelet: the sum of its pods' weights for Burstable, the minimum for BestEffort.
 fn weigh_classes() -> Result<()> {
     for class in CLASSES.iter().filter(|class| directory(class).exists()) {
         let weights = pods_in(class).into_iter().map(|pod| -> Result<u64> {
-            let weight = read(&pod.join("cpu.weight"))?;
-            weight.parse().with_context(|| format!("{} has a strange weight", pod.display()))
+            let weight = read_value(&pod.join("cpu.weight"))?;
+            weight.parse().with_context(|| format!("unexpected weight of {}", pod.display()))
         });
         let sum: u64 = weights.sum::<Result<u64>>()?;
         let weight = if *class == CLASSES[0] { sum.clamp(1, 10_000) } else { 1 };
@@ -103,7 +105,7 @@ fn weigh_classes() -> Result<()> {
     Ok(())
 }
 
-/// `None` for a Guaranteed pod.
+/// None for a Guaranteed pod.
 fn class_of(pod: &str) -> Option<&'static str> {
     let is_below =
         |class: &&&str| pod.starts_with(&format!("{}-", class.trim_end_matches(".slice")));
@@ -119,11 +121,11 @@ fn systemctl(arguments: &[&str]) -> Result<()> {
     run(&mut command("systemctl", arguments)).map(|_| ())
 }
 
-/// `a-b-c.slice` lies in `a-b.slice`, and that in `a.slice`.
+/// `a-b-c.slice` is in `a-b.slice`, which is in `a.slice`.
 fn directory(name: &str) -> PathBuf {
     let stem = name.trim_end_matches(".slice");
     let dashes = stem.match_indices('-').map(|(at, _)| at).chain([stem.len()]);
-    dashes.fold(PathBuf::from(ROOT), |path, at| path.join(format!("{}.slice", &stem[..at])))
+    dashes.fold(PathBuf::from(CGROUPS), |path, at| path.join(format!("{}.slice", &stem[..at])))
 }
 
 #[cfg(test)]

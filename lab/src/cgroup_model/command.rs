@@ -1,52 +1,47 @@
-//! `hack/lab cgroups`: the comparison as a command.
+//! `hack/lab cgroups`.
 
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::Settings;
+use super::ComparisonSettings;
 use crate::binaries::Binaries;
 use crate::command::progress;
-use crate::software::Software;
+use crate::job::Software;
 use crate::step::{Outcome, Step};
 use crate::vm::{self, Machine};
 
-/// What the person at the terminal can choose.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// A name of `lab/machines`, or a file's path.
+    /// Name of a machine, or path of a machine file
     pub machine: String,
-    /// Where the actions come from.
+    /// Seed of the random actions
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Random actions.
+    /// Number of random actions
     #[arg(long, default_value_t = 5000)]
     pub steps: usize,
-    /// What runs there: the first process may be systemd.
+    /// Software of the VM
     #[command(flatten)]
     pub software: Software,
 }
 
-/// Compares on a virtual server. The last line of standard output is the result.
-///
-/// # Errors
-/// When the lab fails, or model and kernel differ.
+/// The last line of standard output is the result.
 pub fn run(options: &Options) -> Result<()> {
     let Options { machine, seed, steps, software } = options.clone();
     let binaries = Binaries::build()?;
     let machine = Machine::load(&machine)?;
-    let step = Step::CompareCgroups(Settings { seed, steps });
-    // An action takes some milliseconds, where processors are emulated and the machine is busy up
-    // to a tenth of a second.
+    let step = Step::CompareCgroups(ComparisonSettings { seed, steps });
+    // An action takes some milliseconds, on a busy machine with emulated CPUs up to 0.1 s.
     let patience = Duration::from_secs(600 + steps as u64 / 10);
     let outcomes = vm::run(&machine, software, &[step], &binaries, patience)?;
-    let Some(Outcome::Cgroups(comparison)) = outcomes.into_iter().next() else {
+    let Some(Outcome::Comparison(comparison)) = outcomes.into_iter().next() else {
         bail!("the guest sent no comparison");
     };
     progress("compared");
     println!("{comparison}");
     if comparison.difference.is_some() {
-        bail!("the model of cgroups is not as the kernel is");
+        bail!("the cgroup model differs from the kernel");
     }
     Ok(())
 }

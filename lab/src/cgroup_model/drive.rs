@@ -1,8 +1,8 @@
-//! Random actions on the kernel's groups and on the model's. It takes CPUs offline: for virtual
-//! servers only.
+//! Random actions on cgroups of the kernel and of the model. It takes CPUs offline: in virtual
+//! machines only.
 //!
-//! What is compared after each action: `cpuset.cpus` and `cpuset.cpus.effective` of every group,
-//! where the processes in groups may run, and whether a write was accepted.
+//! Compared after each action: `cpuset.cpus` and `cpuset.cpus.effective` of every cgroup, the
+//! affinity of their processes, and whether the kernel accepted a write.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -17,28 +17,29 @@ use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::exclusivity::{Refused, Tree};
 use nri_cpu_manager::ledger::CgroupPath;
 
-use super::{Comparison, Difference, Settings};
-use crate::cgroup::{ROOT, read, write};
+use super::{Comparison, ComparisonSettings, Mismatch};
 use crate::command::command;
+use crate::files::{read_value, write_value};
+use crate::kernel::{self, CGROUPS};
 use crate::process;
 
-/// Groups' names. `a.b` sorts between `a` and what is in `a`.
+/// Names of cgroups. `a.b` sorts between `a` and the children of `a`.
 const NAMES: [&str; 3] = ["a", "a.b", "b"];
 const DEPTH: usize = 4;
-/// Groups at the same time, at most: each costs two reads after every action.
+/// Most cgroups at one time: each costs two reads after every action.
 const GROUPS: usize = 16;
-/// Actions that a difference is reported with.
+/// Actions reported with a difference.
 const HISTORY: usize = 30;
 const OK: &str = "ok";
 
 #[derive(Debug, Clone)]
 enum Action {
     Write(CgroupPath, CpuSet),
-    /// Also makes the groups above it that do not exist.
+    /// Also creates missing parents.
     Make(CgroupPath),
-    /// With all groups below it.
+    /// With all descendants.
     Remove(CgroupPath),
-    /// A process in the group.
+    /// Starts a process in the cgroup.
     Start(CgroupPath),
     End(CgroupPath),
     SetOnline(usize, bool),
@@ -48,7 +49,7 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Action::Write(group, cpus) => write!(f, "write {:?} to {group}", cpus.to_string()),
-            Action::Make(group) => write!(f, "make {group}"),
+            Action::Make(group) => write!(f, "create {group}"),
             Action::Remove(group) => write!(f, "remove {group}"),
             Action::Start(group) => write!(f, "start a process in {group}"),
             Action::End(group) => write!(f, "end the process in {group}"),
@@ -62,7 +63,7 @@ impl Action {
     fn kind(&self) -> &'static str {
         match self {
             Action::Write(..) => "write",
-            Action::Make(_) => "make",
+            Action::Make(_) => "create",
             Action::Remove(_) => "remove",
             Action::Start(_) => "start",
             Action::End(_) => "end",
@@ -72,38 +73,35 @@ impl Action {
     }
 }
 
-/// Carries out random actions until model and kernel differ, or all are done. Its groups lie beside
-/// those of the kubelet and the runtime; none is left.
-///
-/// # Errors
-/// When the kernel refuses what is no write of CPUs.
-pub(crate) fn compare(settings: &Settings) -> Result<Comparison> {
-    let Settings { seed, steps } = *settings;
-    let mut driver = Driver::new(seed)?;
+/// Does random actions until model and kernel differ or all are done. The cgroups are outside those
+/// of the kubelet and the runtime, and are removed at the end.
+pub(crate) fn compare(settings: &ComparisonSettings) -> Result<Comparison> {
+    let ComparisonSettings { seed, steps } = *settings;
+    let mut comparer = Comparer::new(seed)?;
     let mut history = VecDeque::new();
     let mut comparison = Comparison { seed, ..Comparison::default() };
     for _ in 0..steps {
-        let before = driver.tree.clone();
-        let action = driver.choose();
-        let (expected, found) = driver.act(&action).with_context(|| action.to_string())?;
+        let before = comparer.tree.clone();
+        let action = comparer.choose();
+        let (expected, result) = comparer.act(&action).with_context(|| action.to_string())?;
         comparison.steps += 1;
-        *comparison.results.entry(format!("{} {found}", action.kind())).or_default() += 1;
-        history.push_back(format!("{action}: {found}"));
+        *comparison.results.entry(format!("{} {result}", action.kind())).or_default() += 1;
+        history.push_back(format!("{action}: {result}"));
         if history.len() > HISTORY {
             history.pop_front();
         }
-        let mut differs = driver.differences(&mut comparison)?;
-        if expected != found {
-            differs.insert(0, format!("{action}: {found}, and {expected} in the model"));
+        let mut differs = comparer.differences(&mut comparison)?;
+        if expected != result {
+            differs.insert(0, format!("{action}: kernel {result}, model {expected}"));
         }
         if !differs.is_empty() {
             let history = history.into();
             let before = before.groups().map(|group| describe(&before, group)).collect();
-            comparison.difference = Some(Difference { differs, history, before });
+            comparison.difference = Some(Mismatch { differs, history, before });
             break;
         }
     }
-    driver.clear()?;
+    comparer.clear()?;
     Ok(comparison)
 }
 
@@ -113,35 +111,34 @@ fn describe(tree: &Tree, group: &CgroupPath) -> String {
     format!("{group}: cpus {cpus:?}, effective {}{populated}", tree.effective(group))
 }
 
-/// A process in a group of the kernel's.
-struct Process {
+/// A process in a cgroup of the kernel.
+struct TestProcess {
     child: Child,
-    /// Its group's effective CPUs when it was last compared.
+    /// Effective CPUs of its cgroup at the last comparison.
     effective: CpuSet,
-    /// CPUs that may be in its own set beside these. The kernel does not touch the set of a process
-    /// that is moved between groups with the same effective CPUs (`cpuset_attach` of
-    /// `kernel/cgroup/cpuset.c`): one from outside keeps all CPUs that can exist, and runs on those
-    /// that come online later, until the kernel applies its group's effective CPUs anew.
-    kept: CpuSet,
+    /// CPUs that its own set may have in addition. The kernel does not change the set of a process
+    /// that moves between cgroups with the same effective CPUs (`cpuset_attach` in
+    /// `kernel/cgroup/cpuset.c`): one from outside keeps all possible CPUs, and runs on those that
+    /// come online later, until the kernel applies the effective CPUs of its cgroup.
+    extra: CpuSet,
 }
 
-/// Both sides, and the processes in the kernel's groups.
-struct Driver {
+struct Comparer {
     rng: Rng,
     tree: Tree,
     online: CpuSet,
-    processes: BTreeMap<CgroupPath, Process>,
+    processes: BTreeMap<CgroupPath, TestProcess>,
 }
 
-impl Driver {
+impl Comparer {
     fn new(seed: u64) -> Result<Self> {
-        delegate(Path::new(ROOT))?;
-        let online = cpus("online")?;
-        let tree = Tree::new(online, cpus("possible")?);
+        delegate(Path::new(CGROUPS))?;
+        let online = kernel::cpus("online")?;
+        let tree = Tree::new(online, kernel::cpus("possible")?);
         Ok(Self { rng: Rng::with_seed(seed), tree, online, processes: BTreeMap::new() })
     }
 
-    /// An action that the kernel can carry out, or a write that it may refuse.
+    /// A valid action, or a write that the kernel may refuse.
     fn choose(&mut self) -> Action {
         loop {
             let action = match self.rng.u8(..100) {
@@ -165,7 +162,7 @@ impl Driver {
         Some(Action::Write(group, self.list()))
     }
 
-    /// A group with processes has no groups in it: the kernel allows only one of both.
+    /// The kernel allows either processes or child cgroups.
     fn make(&mut self) -> Option<Action> {
         let group = self.any();
         let inside = group.ancestors().iter().any(|above| self.processes.contains_key(above));
@@ -182,7 +179,7 @@ impl Driver {
         is_leaf.then_some(Action::Start(group))
     }
 
-    /// CPU 0 cannot go.
+    /// CPU 0 cannot go offline.
     fn set_online(&mut self) -> Option<Action> {
         let cpu = self.rng.choice(self.tree.possible().iter().skip(1).collect::<Vec<_>>())?;
         Some(Action::SetOnline(cpu, !self.online.contains(cpu)))
@@ -193,7 +190,7 @@ impl Driver {
         self.rng.choice(groups).cloned()
     }
 
-    /// Any path, whether there is such a group or not.
+    /// Any path, whether the cgroup exists or not.
     fn any(&mut self) -> CgroupPath {
         loop {
             let depth = self.rng.usize(1..=DEPTH);
@@ -205,8 +202,7 @@ impl Driver {
         }
     }
 
-    /// None, a range or any CPUs; of those that the machine can have, with one in twenty that it
-    /// cannot.
+    /// No CPUs, a range, or any possible CPUs; one list in twenty has a CPU that cannot exist.
     fn list(&mut self) -> CpuSet {
         let possible = self.tree.possible();
         let share = self.rng.usize(1..=4);
@@ -226,17 +222,17 @@ impl Driver {
         cpus
     }
 
-    /// Carries an action out on both sides. What comes of it in the model, and what the kernel says.
+    /// Returns the results of the model and of the kernel.
     fn act(&mut self, action: &Action) -> Result<(String, String)> {
         let mut results = (OK.to_owned(), OK.to_owned());
         match action {
             Action::Write(group, cpus) => {
                 let expected = self.tree.write(group, *cpus).map_err(errno);
-                // Without the newline the empty list would be no write at all.
-                let found = fs::write(directory(group).join("cpuset.cpus"), format!("{cpus}\n"));
-                let found =
-                    found.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)));
-                results = (name(expected), name(found));
+                // Without the newline, an empty list would not be a write.
+                let result = fs::write(directory(group).join("cpuset.cpus"), format!("{cpus}\n"));
+                let result =
+                    result.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)));
+                results = (name(expected), name(result));
             }
             Action::Make(group) => {
                 self.tree.make(group);
@@ -263,9 +259,7 @@ impl Driver {
                 self.tree.occupy(group, false);
             }
             Action::SetOnline(cpu, online) => {
-                let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
-                fs::write(&path, if *online { "1" } else { "0" })
-                    .with_context(|| format!("cannot write to {path}"))?;
+                kernel::set_online(*cpu, *online)?;
                 if *online {
                     self.online.insert(*cpu)?;
                 } else {
@@ -278,31 +272,33 @@ impl Driver {
     }
 
     fn start(&mut self, group: &CgroupPath) -> Result<()> {
-        // A group that hands its controllers down takes no processes.
-        write(&directory(group).join("cgroup.subtree_control"), "-cpuset")?;
+        // A cgroup that enables controllers for children takes no processes.
+        write_value(&directory(group).join("cgroup.subtree_control"), "-cpuset")?;
         let child = command("sleep", ["infinity"]).spawn().context("cannot start a process")?;
         let pid = child.id();
         let effective = self.tree.effective(group);
         let stays = effective == self.online;
-        let kept = if stays { self.tree.possible() - self.online } else { CpuSet::EMPTY };
-        self.processes.insert(group.clone(), Process { child, effective, kept });
-        write(&directory(group).join("cgroup.procs"), &pid.to_string())
+        let extra = if stays { self.tree.possible() - self.online } else { CpuSet::EMPTY };
+        self.processes.insert(group.clone(), TestProcess { child, effective, extra });
+        write_value(&directory(group).join("cgroup.procs"), &pid.to_string())
     }
 
     fn end(&mut self, group: &CgroupPath) -> Result<()> {
-        let Some(Process { mut child, .. }) = self.processes.remove(group) else { return Ok(()) };
+        let Some(TestProcess { mut child, .. }) = self.processes.remove(group) else {
+            return Ok(());
+        };
         child.kill().and_then(|()| child.wait()).context("cannot end a process")?;
         Ok(())
     }
 
-    /// Where the kernel's groups and processes are not as the model's.
+    /// Differences between the kernel and the model.
     fn differences(&mut self, comparison: &mut Comparison) -> Result<Vec<String>> {
         let mut differs = Vec::new();
-        let mut check = |what: String, found: &str, expected: CpuSet| {
+        let mut check = |what: String, value: &str, expected: CpuSet| {
             comparison.lists += 1;
             let expected = expected.to_string();
-            if found != expected {
-                differs.push(format!("{what}: {found:?}, and {expected:?} in the model"));
+            if value != expected {
+                differs.push(format!("{what}: kernel {value:?}, model {expected:?}"));
             }
         };
         for group in self.tree.groups() {
@@ -310,14 +306,14 @@ impl Driver {
             let effective = self.tree.effective(group);
             let set = self.tree.cpus(group).unwrap_or_default();
             for (file, expected) in [("cpuset.cpus", set), ("cpuset.cpus.effective", effective)] {
-                check(format!("{file} of {group}"), &read(&directory.join(file))?, expected);
+                check(format!("{file} of {group}"), &read_value(&directory.join(file))?, expected);
             }
             if let Some(process) = self.processes.get_mut(group) {
                 if process.effective != effective {
                     process.effective = effective;
-                    process.kept = CpuSet::EMPTY;
+                    process.extra = CpuSet::EMPTY;
                 }
-                let allowed = process::allowed(process.child.id())? - process.kept;
+                let allowed = process::allowed(process.child.id())? - process.extra;
                 check(format!("CPUs of the process in {group}"), &allowed.to_string(), effective);
             }
             comparison.cut_empty += usize::from(self.tree.is_cut_empty(group));
@@ -352,7 +348,7 @@ fn set(cpus: impl IntoIterator<Item = usize>) -> CpuSet {
 }
 
 fn delegate(path: &Path) -> Result<()> {
-    write(&path.join("cgroup.subtree_control"), "+cpuset")
+    write_value(&path.join("cgroup.subtree_control"), "+cpuset")
 }
 
 fn make(group: &CgroupPath) -> Result<()> {
@@ -363,15 +359,9 @@ fn make(group: &CgroupPath) -> Result<()> {
     if let Some(parent) = group.parent() {
         delegate(&directory(&parent))?;
     }
-    fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))
+    fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))
 }
 
 fn directory(group: &CgroupPath) -> PathBuf {
-    Path::new(ROOT).join(group.as_str())
-}
-
-/// The machine's CPUs that are `online` or `possible`.
-fn cpus(which: &str) -> Result<CpuSet> {
-    let path = format!("/sys/devices/system/cpu/{which}");
-    read(Path::new(&path))?.parse().with_context(|| format!("{path} is strange"))
+    Path::new(CGROUPS).join(group.as_str())
 }

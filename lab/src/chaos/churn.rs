@@ -1,12 +1,12 @@
-//! A kubelet with a few pods that never rest: started, refused, restarted, failed, removed.
+//! A kubelet with a few pods: started, refused, restarted, failed, removed.
 
 use anyhow::Result;
 use fastrand::Rng;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use super::history::short;
 use super::storm::{NAMESPACE, Storm};
-use super::story::short;
 use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
 use crate::pod::{Container, Pod};
 
@@ -14,17 +14,17 @@ mod calls;
 mod failures;
 mod init;
 
-/// Pods of one kubelet.
+/// Pods per kubelet.
 const PODS: usize = 3;
-/// Instances that have ended and are kept, of all pods of one kubelet.
+/// Ended instances that one kubelet keeps.
 const ENDED: usize = 6;
-/// After a failure.
+/// Pause after a failed call.
 const PAUSE: Duration = Duration::from_millis(500);
 
 struct Worker<'a> {
     storm: &'a Storm<'a>,
     kubelet: Kubelet,
-    /// Which of the runtime's lives its connection is to.
+    /// Value of [`Storm::turns`] for its connection.
     life: u64,
     rng: Rng,
     number: u64,
@@ -33,19 +33,19 @@ struct Worker<'a> {
     pods: Vec<RunningPod>,
     /// Instances of these pods' containers that have ended, or that could not be started.
     ended: Vec<Ended>,
-    /// Pods as they were with sandboxes that are dead.
+    /// Pods as they were, with their dead sandboxes.
     dead: Vec<RunningPod>,
 }
 
-/// What a kubelet has still to remove.
+/// An ended instance that the kubelet has not removed yet.
 struct Ended {
     sandbox: String,
-    /// Pod and container, for the story.
+    /// Pod and container.
     names: (String, String),
     id: String,
 }
 
-/// Goes on until the storm is over; then removes what is left.
+/// Runs until the storm is over, then removes its pods.
 pub(super) fn run(storm: &Storm<'_>, number: u64) -> Result<()> {
     let rng = Rng::with_seed(storm.settings.seed.wrapping_mul(1000).wrapping_add(number));
     let mut worker = Worker {
@@ -67,19 +67,19 @@ pub(super) fn run(storm: &Storm<'_>, number: u64) -> Result<()> {
         };
         if let Err(error) = acted {
             storm.failed_at(&format!("{error:#}"));
-            // A kubelet waits longer each time.
+            // A kubelet waits longer after each failure.
             std::thread::sleep(PAUSE);
         }
     }
     while let Some(pod) = worker.pods.pop() {
         worker.remove(&pod)?;
     }
-    // Of those whose next sandbox did not start.
+    // Dead sandboxes of pods whose next one did not start.
     worker.bury(|_| true)
 }
 
 impl Worker<'_> {
-    /// What the runtime refuses or fails at is counted: it is part of the storm.
+    /// Refusals and failures are part of the storm: they are counted.
     fn act(&mut self) -> Result<()> {
         let dice = self.rng.u8(0..100);
         let result = match dice {
@@ -111,7 +111,7 @@ impl Worker<'_> {
                 match self.rng.u8(0..100) {
                     0..75 if guaranteed => Container::guaranteed(&name, self.size() * 1000),
                     _ if guaranteed => Container::guaranteed(&name, 500),
-                    // So few that the class is empty again and again.
+                    // Few, so that the class is often empty.
                     _ if class < 75 => Container::best_effort(&name),
                     _ => Container::burstable(&name, 100),
                 }
@@ -121,7 +121,6 @@ impl Worker<'_> {
         self.start_missing(self.pods.len() - 1)
     }
 
-    /// Starts a pod without its containers.
     fn start_sandbox(&mut self, pod: Pod) -> Result<()> {
         let (namespace, driver) = (NAMESPACE.to_owned(), self.storm.driver);
         let pod = Pod { namespace, driver, ..pod };
@@ -130,13 +129,13 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Small ones are more frequent; on a machine of two CPUs there is only one to be had.
+    /// Small sizes are more frequent; a machine with two CPUs has only one size.
     fn size(&mut self) -> i64 {
         let most = self.storm.most();
         self.rng.i64(1..=most).min(self.rng.i64(1..=most))
     }
 
-    /// Starts what of a pod does not run, as a kubelet tries again what was refused.
+    /// Starts all containers of a pod that do not run, like a kubelet's retry.
     fn start_missing(&mut self, index: usize) -> Result<()> {
         let RunningPod { pod, containers, .. } = self.pods[index].clone();
         let runs = |wanted: &&Container| containers.iter().all(|c| c.name != wanted.name);
@@ -162,22 +161,27 @@ impl Worker<'_> {
         }
     }
 
-    /// Makes a container, which does not run then. `None` if it is refused.
+    /// Creates a container without starting it; None if it is refused.
     fn create_container(&mut self, index: usize, container: &Container) -> Option<String> {
         self.attempts += 1;
         let RunningPod { pod, sandbox, .. } = self.pods[index].clone();
         let created = self.create(&pod, container, &sandbox);
-        let (counter, what) = match &created {
-            Ok(id) => (&self.storm.creations, format!("{} created", short(id))),
-            Err(error) => (&self.storm.refused, format!("not created ({})", reason(error))),
+        let what = match &created {
+            Ok(id) => {
+                self.storm.counts().creations += 1;
+                format!("{} created", short(id))
+            }
+            Err(error) => {
+                self.storm.counts().refused += 1;
+                format!("not created ({})", reason(error))
+            }
         };
-        Storm::count(counter);
-        self.storm.witness.hear(&pod.name, &container.name, &what);
+        self.storm.witness.record(&pod.name, &container.name, &what);
         created.ok()
     }
 
-    /// It ends and starts anew, with a new id and the same name. The old one is removed later, as a
-    /// kubelet does.
+    /// The new instance has the same name and a new id. The old one is removed later, like by a
+    /// kubelet.
     fn restart_a_container(&mut self) -> Result<()> {
         let index = self.rng.usize(0..self.pods.len());
         if self.pods[index].containers.is_empty() {
@@ -188,7 +192,7 @@ impl Worker<'_> {
         self.start_missing(index)
     }
 
-    /// Has a container stopped, for another instance of it to follow.
+    /// Stops a container that another instance will follow.
     fn end_container(&mut self, index: usize, which: usize) -> Result<()> {
         let old = self.pods[index].containers.remove(which);
         self.stop(&old)?;
@@ -196,15 +200,13 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// This instance is to be removed, sooner or later.
     fn retire(&mut self, index: usize, container: &str, id: String) {
         let RunningPod { pod, sandbox, .. } = &self.pods[index];
         let names = (pod.name.clone(), container.to_owned());
         self.ended.push(Ended { sandbox: sandbox.clone(), names, id });
     }
 
-    /// Removes some of the instances that have ended, in any order: a kubelet keeps a few for a
-    /// while.
+    /// Removes some ended instances in any order: a kubelet keeps a few for a while.
     fn tidy(&mut self) -> Result<()> {
         while !self.ended.is_empty() && (self.ended.len() > ENDED || self.rng.bool()) {
             let which = self.rng.usize(0..self.ended.len());
@@ -217,7 +219,7 @@ impl Worker<'_> {
         let id = self.ended[which].id.clone();
         self.surely(|kubelet| kubelet.remove_container(&id))?;
         let Ended { names: (pod, container), id, .. } = self.ended.swap_remove(which);
-        self.storm.witness.hear(&pod, &container, &format!("{} removed", short(&id)));
+        self.storm.witness.record(&pod, &container, &format!("{} removed", short(&id)));
         Ok(())
     }
 
@@ -227,8 +229,8 @@ impl Worker<'_> {
         self.remove(&pod)
     }
 
-    /// As after a reboot: a pod's sandbox is dead, the pod gets another, and for a while the
-    /// runtime lists both.
+    /// As after a reboot: the sandbox is dead, the pod gets another, and the runtime lists both for
+    /// a while.
     fn replace_a_sandbox(&mut self) -> Result<()> {
         let index = self.rng.usize(0..self.pods.len());
         let dead = self.pods.remove(index);
@@ -245,12 +247,12 @@ impl Worker<'_> {
             metadata.attempt = self.attempts;
         }
         let sandbox = self.run_sandbox(&pod, config)?;
-        Storm::count(&self.storm.reborn);
+        self.storm.counts().reborn += 1;
         self.pods.push(RunningPod { pod, sandbox, containers: Vec::new() });
         self.start_missing(self.pods.len() - 1)
     }
 
-    /// Removes dead sandboxes of these pods, which may live on.
+    /// Removes dead sandboxes of these pods, which may have a living one.
     fn bury(&mut self, of: impl Fn(&str) -> bool) -> Result<()> {
         let (buried, dead): (Vec<_>, Vec<_>) =
             self.dead.drain(..).partition(|dead| of(&dead.pod.name));
@@ -271,7 +273,7 @@ impl Worker<'_> {
         self.surely(|kubelet| kubelet.remove_pod(pod))
     }
 
-    /// It is watched until it has ended: until then its CPUs are its own.
+    /// Observed until it has ended: until then its CPUs are exclusive.
     fn stop(&mut self, container: &RunningContainer) -> Result<()> {
         let result = self.surely(|kubelet| kubelet.stop_container(&container.id));
         self.storm.witness.forget(&container.id);
@@ -279,7 +281,7 @@ impl Worker<'_> {
     }
 }
 
-/// The original message of an error, without the texts of the gRPC layers above.
+/// The original error message, without the texts of the gRPC layers.
 fn reason(error: &anyhow::Error) -> String {
     format!("{error:#}").rsplit("desc = ").next().unwrap_or_default().to_owned()
 }

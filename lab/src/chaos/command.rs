@@ -1,90 +1,82 @@
-//! `hack/chaos`: the storm as a command.
+//! `hack/chaos`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Settings, Summary};
+use super::{StormSettings, Summary};
 use crate::binaries::Binaries;
 use crate::cache;
 use crate::command::progress;
 use crate::host::Host;
 use crate::image::shipped::Shipped;
+use crate::job::Software;
 use crate::player::Player;
-use crate::software::Software;
 use crate::step::{Outcome, Step};
 use crate::vm::{self, Machine};
 
-/// CPUs of a virtual server, unless `--cpus` says otherwise.
+/// Default of `--cpus`.
 const CPUS: usize = 16;
 
-/// What the person at the terminal can choose.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// How often the plugin is killed, or the runtime, or both
+    /// How often the plugin, the runtime or both are killed
     #[arg(long, default_value_t = 30)]
     pub kills: u64,
-    /// Containers created between two kills, on average.
+    /// Containers created between two kills, on average
     #[arg(long, default_value_t = 10)]
     pub creations_per_kill: u64,
-    /// Where the choices come from; the interleaving of the threads does not.
+    /// Seed of the random choices; threads interleave differently each time
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Kubelets at work at the same time.
+    /// Number of concurrent kubelets
     #[arg(long, default_value_t = 4)]
     pub workers: usize,
-    /// On a virtual server with CPUs to fight for, or on this machine.
-    #[arg(long, value_enum, default_value_t = Place::Server)]
-    pub on: Place,
-    /// CPUs of the virtual server.
+    /// Where to run: on a virtual machine or on this machine
+    #[arg(long, value_enum, default_value_t = Location::Server)]
+    pub on: Location,
+    /// CPUs of the virtual machine
     #[arg(long, default_value_t = CPUS)]
     pub cpus: usize,
-    /// What runs there; on this machine only the generation of containerd can be chosen.
+    /// Software of the virtual machine; on this machine only --runtime applies
     #[command(flatten)]
     pub software: Software,
-    /// Another plugin than the one built here.
+    /// Plugin binary to use instead of the one built here
     #[arg(long)]
     pub plugin: Option<PathBuf>,
-    /// What keeps others off exclusive CPUs, as in the configuration.
+    /// Exclusivity mechanism, as in the configuration
     #[arg(long, value_parser = ["runtime", "groups", "auto", "kernel"], default_value = "auto")]
     pub exclusivity: String,
-    /// More of the plugin's configuration, as YAML.
+    /// Additional configuration of the plugin, as YAML
     #[arg(long, default_value = "")]
     pub config: String,
-    /// The plugin runs as it ships: as the pod of the manifests, with no privileges but those.
+    /// Run the plugin in its pod, as shipped
     #[arg(long)]
     pub confined: bool,
 }
 
-/// Where a storm takes place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Place {
-    /// A virtual server.
+pub enum Location {
     Server,
-    /// This machine.
     Host,
 }
 
-/// Runs it. The last line of standard output is the result.
-///
-/// # Errors
-/// When the lab fails, or a promise was broken.
 pub fn run(options: &Options) -> Result<()> {
     let mut binaries = Binaries::build()?;
     if let Some(plugin) = &options.plugin {
         binaries.plugin.clone_from(plugin);
     }
-    let summary = let_loose(options, &binaries)?;
+    let summary = storm(options, &binaries)?;
     for finding in &summary.findings {
         println!("{finding}");
     }
     let path = cache::directory("chaos")?.join("storm.log");
-    std::fs::write(&path, &summary.log).context("cannot keep the logs")?;
+    std::fs::write(&path, &summary.log).context("cannot write the logs")?;
     println!("logs of plugin and runtime: {}", path.display());
     let seconds = summary.millis as f64 / 1000.0;
     println!(
-        "exclusivity {}, {} driver: {} kills were of the runtime, classes were written anew {} times",
+        "exclusivity {}, {} driver: {} kills of the runtime, classes rewritten {} times",
         options.exclusivity,
         options.software.driver.name(),
         summary.runtime_kills,
@@ -92,7 +84,7 @@ pub fn run(options: &Options) -> Result<()> {
     );
     println!(
         "seed {}, {} workers: {seconds:.0} s, {:.1} creations/s, {} exclusive, {} refused ({} of them by another plugin), {} failed, \
-         {} came back after several failures, {} pods with another sandbox, {} with an init container; processes looked at {} times; longest repair {:.1} s",
+         {} restarted after several failures, {} pods with another sandbox, {} with an init container; {} check passes; longest repair {:.1} s",
         options.seed,
         options.workers,
         summary.creations as f64 / seconds.max(0.001),
@@ -103,25 +95,25 @@ pub fn run(options: &Options) -> Result<()> {
         summary.relapsed,
         summary.reborn,
         summary.initialised,
-        summary.looks,
+        summary.checks,
         summary.longest_repair as f64 / 1000.0
     );
     if summary.kernel_warned {
-        println!("the kernel warned of itself or died in part meanwhile: its log says more");
+        println!("the kernel warned or oopsed: see its log");
     }
     println!("{}", summary.line());
     if !summary.is_good() {
-        bail!("a promise was broken");
+        bail!("an invariant was violated");
     }
     if summary.exclusive == 0 {
-        bail!("no container ever had CPUs for itself: this storm proves nothing");
+        bail!("no container ever had exclusive CPUs: this storm proves nothing");
     }
     Ok(())
 }
 
-fn let_loose(options: &Options, binaries: &Binaries) -> Result<Summary> {
+fn storm(options: &Options, binaries: &Binaries) -> Result<Summary> {
     let reserved = "0";
-    let settings = Settings {
+    let settings = StormSettings {
         kills: options.kills,
         creations_per_kill: options.creations_per_kill,
         workers: options.workers,
@@ -135,27 +127,28 @@ fn let_loose(options: &Options, binaries: &Binaries) -> Result<Summary> {
     let start = if options.confined { Step::StartPlugin } else { Step::StartBare };
     let steps = [start(config), Step::Storm(settings)];
     let mut outcomes = match options.on {
-        Place::Host => {
+        Location::Host => {
             let software = Software::from(options.software.version);
             if options.software != software || options.cpus != CPUS {
                 bail!(
-                    "--oci, --driver and --cpus are for virtual servers: leave them or --on host away"
+                    "--oci, --driver and --cpus need a virtual machine: remove them or --on host"
                 );
             }
             let mut host = Host::start(options.software.version, binaries)?;
-            let mut tell = |text: &str| progress(text);
+            let mut report = |text: &str| progress(text);
             let shipped = Shipped::with(&binaries.plugin, &cache::directory("host")?)?;
-            let mut player = Player::new(&mut host.node, &shipped, &mut tell);
-            let played = steps.iter().map(|step| player.play(step)).collect::<Result<Vec<_>>>();
+            let mut player = Player::new(&mut host.node, &shipped, &mut report);
+            let outcomes = steps.iter().map(|step| player.play(step)).collect::<Result<Vec<_>>>();
+            // Also after a failure.
             let cleared = player.play(&Step::Clear);
-            let played = played?;
+            let outcomes = outcomes?;
             cleared?;
-            played
+            outcomes
         }
-        Place::Server => {
+        Location::Server => {
             let machine = Machine { memory: 4096, ..Machine::single("chaos", 2, options.cpus / 2) };
-            // A kill and what belongs to it takes some seconds where processors are emulated, and
-            // some more where the plugin's next life is a container.
+            // A kill with a restart takes some seconds on emulated CPUs, and more if the plugin
+            // runs in a container.
             let kill = if options.confined { 20 } else { 10 };
             let patience =
                 Duration::from_secs(600 + options.kills * (kill + options.creations_per_kill * 3));
@@ -164,6 +157,6 @@ fn let_loose(options: &Options, binaries: &Binaries) -> Result<Summary> {
     };
     match outcomes.pop() {
         Some(Outcome::Storm(summary)) => Ok(summary),
-        other => bail!("the storm ended strangely: {other:?}"),
+        other => bail!("unexpected outcome of the storm: {other:?}"),
     }
 }

@@ -1,4 +1,4 @@
-//! Ends the plugin, the runtime or both with SIGKILL, again and again, and starts them again.
+//! Kills the plugin, the runtime or both with SIGKILL, and restarts them.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -14,32 +14,32 @@ use crate::instance::Instance;
 use crate::node::Node;
 use crate::scenario;
 
-/// The pod that makes something happen when all rest.
+/// A pod that makes an event happen while all else rests.
 const NUDGE: &str = "nudge";
 
-/// Of eight kills one is the runtime's, and one both's.
+/// One kill in eight hits the runtime, and one hits both.
 const RUNTIME: u8 = 0;
 const BOTH: u8 = 1;
-/// After so many kills everything rests, and is looked at.
+/// All activity stops for a check after so many kills.
 const REST: u64 = 20;
-/// A storm that has fallen calm is no reason to wait for ever.
+/// Longest wait for creations, in case they have stopped.
 const CALM: Duration = Duration::from_secs(10);
-/// How long a plugin may take to come back on an emulated machine that is busy.
+/// Includes a busy machine with emulated CPUs.
 const BACK: Duration = Duration::from_secs(60);
 
-/// The plugin runs at the end, as it does at the beginning.
+/// The plugin runs at the end, as at the start.
 pub(super) fn run(
     storm: &Storm<'_>,
     node: &mut Node,
     plugin: &mut dyn Instance,
-    tell: &mut dyn FnMut(&str),
+    report: &mut dyn FnMut(&str),
 ) -> Result<()> {
     let settings = storm.settings;
     let mut rng = Rng::with_seed(settings.seed);
     for kill in 1..=settings.kills {
-        // Not by the clock: so that creations and kills stay in proportion on any machine. The
-        // pause after it makes the moment any within the runtime's and the plugin's work; without a
-        // wait the next kill meets the plugin's start.
+        // By creations, not by time, so that both stay in proportion on any machine. The pause
+        // makes the kill hit any moment of the runtime's and the plugin's work; without a wait, the
+        // next kill hits the plugin's start.
         wait_for(storm, rng.u64(0..=2 * settings.creations_per_kill));
         std::thread::sleep(Duration::from_micros(rng.u64(0..100_000)));
         if storm.is_over() {
@@ -55,7 +55,7 @@ pub(super) fn run(
         }
         if victim != RUNTIME {
             if rng.bool() {
-                // Meanwhile containers come that the plugin is not asked about.
+                // Containers start without the plugin.
                 wait_for(storm, rng.u64(0..=3));
             }
             plugin.start(node)?;
@@ -65,17 +65,17 @@ pub(super) fn run(
             plugin
                 .wait_for_synchronisation(node, 1, BACK)
                 .context("the plugin did not come back")?;
-            if !storm.witness.look_at_rest(&mut || nudge(node))? {
-                tell(&format!("the plugin's last words:\n{}", last_lines(&plugin.log(), 30)));
+            if !storm.witness.check_at_rest(&mut || nudge(node))? {
+                report(&format!("end of the plugin's log:\n{}", last_lines(&plugin.log(), 30)));
             }
             drop(everything);
-            tell(&storm.state(kill));
+            report(&storm.summary(kill).line());
         }
     }
     Ok(())
 }
 
-/// The storm is told first: a call that is lost from then on may have been carried out.
+/// Counted first: a call that is lost from then on may have been carried out.
 fn kill_runtime(storm: &Storm<'_>, node: &mut Node, rng: &mut Rng) -> Result<()> {
     storm.turns.fetch_add(1, Ordering::SeqCst);
     node.kill_runtime()?;
@@ -85,17 +85,16 @@ fn kill_runtime(storm: &Storm<'_>, node: &mut Node, rng: &mut Rng) -> Result<()>
     Ok(())
 }
 
-/// Until so many containers more have been created.
 fn wait_for(storm: &Storm<'_>, creations: u64) {
-    let target = storm.creations.load(Ordering::Relaxed) + creations;
+    let target = storm.counts().creations + creations;
     let start = Instant::now();
-    let is_behind = || storm.creations.load(Ordering::Relaxed) < target && !storm.is_over();
+    let is_behind = || storm.counts().creations < target && !storm.is_over();
     while is_behind() && start.elapsed() < CALM {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Something that the plugin is asked about and that changes nothing.
+/// An event that changes nothing.
 fn nudge(node: &mut Node) -> Result<()> {
     node.run(&scenario::shared(NUDGE))?;
     node.remove(NUDGE)

@@ -1,17 +1,16 @@
-//! A storm: pods come and go on a real runtime, the plugin is killed at any moment, and the
-//! processes are asked all the time whether the promises hold.
+//! A storm: pods start and end on a real runtime, the plugin is killed at any moment, and the
+//! affinity of all processes is checked continuously.
 //!
 //! | module | what |
 //! |---|---|
-//! | `storm` | what all threads of it share |
-//! | `churn` | a kubelet with pods that never rest, and whose containers fail; several at a time |
-//! | `spoiler` | another plugin, which refuses some of what ours has decided |
-//! | `killer` | SIGKILL to the plugin under test, however it was started, or to the runtime, or to both, and their next start |
-//! | `witness`, `story` | what the processes say: overlaps and moves; and what happened before |
-//! | `fill` | at the end: whether every CPU can still be had |
+//! | `storm` | the state that all threads share |
+//! | `churn` | a kubelet whose pods start, end and fail; several at a time |
+//! | `spoiler` | a second plugin, which refuses some of what ours has decided |
+//! | `killer` | SIGKILL to the plugin, the runtime or both, and their restart |
+//! | `witness`, `history` | checks of the processes: overlaps and moves; recent events of containers |
 
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -19,61 +18,55 @@ use fastrand::Rng;
 use nri_cpu_manager::cpuset::CpuSet;
 
 use crate::cgroup;
-use crate::command::last_lines;
+use crate::command::{last_lines, millis};
 use crate::instance::Instance;
-use crate::kernel;
 use crate::node::Node;
+use crate::{kernel, scenario};
 
 mod churn;
 pub mod command;
-mod fill;
+mod history;
 mod killer;
 mod spoiler;
 mod storm;
-mod story;
 pub mod summary;
 mod witness;
 
 use storm::Storm;
-pub use summary::{Settings, Summary};
+pub use summary::{StormSettings, Summary};
 
-/// Lines of each log that are kept.
 const LOGGED: usize = 5000;
-/// How often the groups of classes are written anew, in milliseconds: at random, at most.
+/// Longest pause between two rewrites of the class cgroups, in milliseconds.
 const REALISED: u64 = 10_000;
 
-/// Lets the storm loose on a node that is empty but for the plugin, which runs afterwards, too.
-/// `tell` hears how it goes.
-///
-/// # Errors
-/// When the lab fails, or the plugin does not come back. Broken promises are no errors here: they
-/// are counted.
+/// Runs a storm on a node that has only the plugin, which also runs at the end. `report` receives
+/// progress. Violations are counted; an error means that the lab failed or the plugin did not come
+/// back.
 pub fn storm(
     node: &mut Node,
     plugin: &mut dyn Instance,
-    settings: &Settings,
-    tell: &mut dyn FnMut(&str),
+    settings: &StormSettings,
+    report: &mut dyn FnMut(&str),
 ) -> Result<Summary> {
-    let reserved: CpuSet =
-        settings.reserved.parse().context("the list of reserved CPUs cannot be understood")?;
+    let reserved: CpuSet = settings.reserved.parse().context("the reserved CPUs are not a list")?;
     let storm = Storm::new(settings, node, reserved);
     let start = Instant::now();
-    let warned_before = kernel::has_warned()?;
+    let warned_before = kernel::is_tainted()?;
     let nri = node.containerd().nri_socket();
     std::thread::scope(|scope| -> Result<()> {
         let storm = &storm;
         let workers: Vec<_> = (0..settings.workers as u64)
             .map(|number| scope.spawn(move || churn::run(storm, number)))
             .collect();
-        let looking = scope.spawn(move || {
+        let checking = scope.spawn(move || {
             while !storm.is_over() {
-                storm.witness.look();
+                storm.witness.check();
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
         let spoiling = scope.spawn(move || spoiler::run(storm, nri));
         let realising = scope.spawn(move || realise(storm));
-        let killed = killer::run(storm, node, plugin, tell);
+        let killed = killer::run(storm, node, plugin, report);
         // The workers remove their pods while there is a plugin.
         storm.over.store(true, Ordering::Relaxed);
         let workers: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
@@ -81,35 +74,23 @@ pub fn storm(
             bail!(why);
         }
         for worker in workers {
-            worker.map_err(|_| anyhow!("a worker broke off"))??;
+            worker.map_err(|_| anyhow!("a worker panicked"))??;
         }
-        looking.join().map_err(|_| anyhow!("the witness broke off"))?;
-        spoiling.join().map_err(|_| anyhow!("the plugin that refuses broke off"))??;
-        realising.join().map_err(|_| anyhow!("what writes groups broke off"))??;
+        checking.join().map_err(|_| anyhow!("the witness panicked"))?;
+        spoiling.join().map_err(|_| anyhow!("the second plugin panicked"))??;
+        realising.join().map_err(|_| anyhow!("the thread that rewrites cgroups panicked"))??;
         killed
     })?;
-    let millis = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
-    tell("all pods are gone: filling the node");
-    let lost = fill::lost(node, reserved)?;
-    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let millis = millis(start.elapsed());
+    report("all pods are removed: filling the node");
+    let lost = unassignable(node, reserved)?;
     let mut summary = Summary {
-        kills: settings.kills,
-        runtime_kills: load(&storm.turns) / 2,
-        realised: load(&storm.realised),
-        creations: load(&storm.creations),
-        refused: load(&storm.refused),
-        spoiled: load(&storm.spoiled),
-        reborn: load(&storm.reborn),
-        relapsed: load(&storm.relapsed),
-        initialised: load(&storm.initialised),
-        failed: load(&storm.failed),
         lost,
         millis,
-        kernel_warned: kernel::has_warned()? && !warned_before,
-        ..Summary::default()
+        kernel_warned: kernel::is_tainted()? && !warned_before,
+        ..storm.summary(settings.kills)
     };
-    storm.witness.testify(&mut summary);
-    let runtime = node.runtime_log();
+    let runtime = node.containerd().log();
     let complaints: Vec<&str> = runtime.lines().filter(|l| !l.contains("level=info")).collect();
     summary.log = format!(
         "{}\n{}\n",
@@ -119,15 +100,39 @@ pub fn storm(
     Ok(summary)
 }
 
-/// Does all the time what systemd does with slices: it writes them anew, which clears the CPUs of
-/// classes that are empty.
+/// Rewrites the cgroups of classes at random times like systemd, which clears the CPUs of empty
+/// classes.
 fn realise(storm: &Storm<'_>) -> Result<()> {
     let mut rng = Rng::with_seed(storm.settings.seed.wrapping_add(1));
     while !storm.is_over() {
         std::thread::sleep(Duration::from_millis(rng.u64(0..REALISED)));
         let _moving = storm.rest.read().unwrap_or_else(PoisonError::into_inner);
         cgroup::realise_classes(storm.driver)?;
-        Storm::count(&storm.realised);
+        storm.counts().realised += 1;
     }
     Ok(())
+}
+
+/// Number of CPUs that no container can get on an empty node.
+///
+/// A container requests all of them; after each refusal, the next one requests half, until single
+/// CPUs are refused.
+fn unassignable(node: &mut Node, reserved: CpuSet) -> Result<u64> {
+    let mut left = kernel::cpus("online")? - reserved;
+    let mut size = left.len();
+    let mut number = 0;
+    while size > 0 && !left.is_empty() {
+        number += 1;
+        let name = format!("fill-{number}");
+        let admitted = node.run(&scenario::exclusive(&name, size)).is_ok();
+        if admitted {
+            left -= node.allowed(&name, "main")?;
+            size = size.min(left.len());
+        } else {
+            node.remove(&name)?;
+            size /= 2;
+        }
+    }
+    node.remove_all()?;
+    Ok(left.len() as u64)
 }

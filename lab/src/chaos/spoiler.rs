@@ -1,6 +1,6 @@
-//! Another plugin, which the runtime calls after ours, and which refuses containers now and then,
-//! often the same one several times in a row: ours has decided by then, and has told others to
-//! leave. The runtime undoes such a creation, or does not say a word about it.
+//! A second plugin, called after ours, which refuses some containers, often the same one several
+//! times in a row. Ours has decided by then and has sent updates for other containers. The runtime
+//! undoes such a creation, or reports nothing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,18 +15,18 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::storm::{NAMESPACE, Storm};
 
-/// One in so many creations is refused.
+/// One creation in so many is refused.
 const ONE_IN: u32 = 12;
-/// At most so many creations of one container in a row.
+/// Most refusals of one container in a row.
 const IN_A_ROW: u32 = 4;
 
-/// Goes on until the storm is over.
+/// Runs until the storm is over.
 pub(super) fn run(storm: &Storm<'_>, socket: PathBuf) -> Result<()> {
     let identity = Identity::new("spoiler", "95")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("cannot start the plugin that refuses")?;
+        .context("cannot start the second plugin")?;
     let (owner, inbox) = unbounded_channel();
     let over = async {
         while !storm.is_over() {
@@ -35,47 +35,48 @@ pub(super) fn run(storm: &Storm<'_>, socket: PathBuf) -> Result<()> {
     };
     let plugin = nri::run(Endpoint::Socket(socket), &identity, owner, over);
     let (ended, ()) = runtime.block_on(async { tokio::join!(plugin, answer(storm, inbox)) });
-    ended.context("the plugin that refuses ended")
+    ended.context("the second plugin ended")
 }
 
-/// Until the runtime asks no more. A caller that has stopped waiting gets no answer.
+/// Until the runtime disconnects. A caller that has stopped waiting gets no answer.
 async fn answer(storm: &Storm<'_>, mut inbox: UnboundedReceiver<Message>) {
-    let mut mood = Mood { rng: Rng::with_seed(storm.settings.seed), due: BTreeMap::new() };
+    let mut plan = RefusalPlan { rng: Rng::with_seed(storm.settings.seed), due: BTreeMap::new() };
     while let Some(message) = inbox.recv().await {
         match message {
             Message::Configure { reply, .. } => drop(reply.send(Ok(Subscriptions::default()))),
             Message::Validate { reply, .. } => drop(reply.send(Ok(()))),
             Message::WentOn { .. } | Message::Disconnected { .. } => {}
             Message::Call { call, reply, .. } => {
-                let spoils = match &call {
-                    // Neither the pods that the storm itself needs, nor that of the plugin under
-                    // test.
+                let refuses = match &call {
+                    // Only workers' pods: not those of the storm itself, nor the plugin's.
                     Call::Admission(Admission::Create { pod, container })
                         if pod.namespace == NAMESPACE =>
                     {
-                        mood.refuses(&pod.name, &container.name)
+                        plan.refuses(&pod.name, &container.name)
                     }
                     _ => false,
                 };
-                if spoils {
-                    Storm::count(&storm.spoiled);
+                if refuses {
+                    storm.counts().spoiled += 1;
                 }
-                let refusal = || Refusal("the storm's other plugin refuses".to_owned());
-                let answer = if spoils { Err(refusal()) } else { Ok(Decision::default()) };
+                let answer = if refuses {
+                    Err(Refusal("refused by the second plugin".to_owned()))
+                } else {
+                    Ok(Decision::default())
+                };
                 drop(reply.send(answer));
             }
         }
     }
 }
 
-/// What is refused, and how often yet.
-struct Mood {
+struct RefusalPlan {
     rng: Rng,
-    /// By pod and container.
+    /// Refusals to come, by pod and container.
     due: BTreeMap<(String, String), u32>,
 }
 
-impl Mood {
+impl RefusalPlan {
     /// Whether the next creation of this container is refused.
     fn refuses(&mut self, pod: &str, container: &str) -> bool {
         let name = (pod.to_owned(), container.to_owned());
@@ -97,21 +98,21 @@ mod tests {
 
     #[test]
     fn one_container_is_refused_several_times_in_a_row() {
-        let mut mood = Mood { rng: Rng::with_seed(1), due: BTreeMap::new() };
+        let mut plan = RefusalPlan { rng: Rng::with_seed(1), due: BTreeMap::new() };
         let mut rows = BTreeMap::new();
         for number in 0..1000 {
             let pod = format!("pod-{number}");
             let mut row = 0;
-            while mood.refuses(&pod, "c0") {
+            while plan.refuses(&pod, "c0") {
                 row += 1;
                 // Others between two of its creations change nothing.
-                mood.refuses(&pod, "c1");
+                plan.refuses(&pod, "c1");
             }
             *rows.entry(row).or_insert(0) += 1;
         }
         // Of a thousand a twelfth, each number as often as the others.
         for row in 1..=IN_A_ROW {
-            let times = rows.get(&row).copied().unwrap_or(0);
+            let times = rows[&row];
             assert!((10..40).contains(&times), "{rows:?}");
         }
     }

@@ -1,53 +1,43 @@
-//! What all threads of a storm share.
+//! The state that all threads of a storm share.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use nri_cpu_manager::cpuset::CpuSet;
 
-use super::summary::{Settings, Summary};
+use super::summary::{StormSettings, Summary};
 use super::witness::Witness;
 use crate::cgroup::Driver;
 use crate::node::Node;
 
-/// Where the pods are that come and go: the lab's other pods are elsewhere, and so is the plugin's
-/// own.
+/// Only the workers' pods are in this namespace.
 pub(super) const NAMESPACE: &str = "storm";
 
-/// A storm ends when so many creations have failed before one succeeded.
+/// Failed creations without a success that end a storm.
 const HOPELESS: u64 = 10;
 
 fn is_hopeless(creations: u64, failures: u64) -> bool {
     creations == 0 && failures >= HOPELESS
 }
 
-/// A storm that goes on.
 pub(super) struct Storm<'a> {
-    pub(super) settings: &'a Settings,
+    pub(super) settings: &'a StormSettings,
     pub(super) driver: Driver,
-    /// Where the runtime listens.
+    /// The runtime's socket.
     pub(super) socket: PathBuf,
     pub(super) witness: Witness,
-    /// How often the runtime was killed and started again, both counted: odd while it is away.
+    /// Kills and restarts of the runtime; odd while it is down.
     pub(super) turns: AtomicU64,
     hopeless: Mutex<Option<String>>,
-    /// A thread that changes something on the node holds it for reading; it is held for writing
-    /// while all have to rest.
+    /// Held for reading by threads that change the node, for writing while all must rest.
     pub(super) rest: RwLock<()>,
     pub(super) over: AtomicBool,
-    pub(super) creations: AtomicU64,
-    pub(super) refused: AtomicU64,
-    pub(super) spoiled: AtomicU64,
-    pub(super) reborn: AtomicU64,
-    pub(super) relapsed: AtomicU64,
-    pub(super) initialised: AtomicU64,
-    pub(super) failed: AtomicU64,
-    pub(super) realised: AtomicU64,
+    counts: Mutex<Summary>,
 }
 
 impl<'a> Storm<'a> {
-    pub(super) fn new(settings: &'a Settings, node: &Node, reserved: CpuSet) -> Self {
+    pub(super) fn new(settings: &'a StormSettings, node: &Node, reserved: CpuSet) -> Self {
         Self {
             settings,
             driver: node.driver(),
@@ -57,14 +47,7 @@ impl<'a> Storm<'a> {
             hopeless: Mutex::default(),
             rest: RwLock::new(()),
             over: AtomicBool::new(false),
-            creations: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            spoiled: AtomicU64::new(0),
-            reborn: AtomicU64::new(0),
-            relapsed: AtomicU64::new(0),
-            initialised: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-            realised: AtomicU64::new(0),
+            counts: Mutex::default(),
         }
     }
 
@@ -74,41 +57,42 @@ impl<'a> Storm<'a> {
 
     /// A call has failed. Where the first creations all do, the storm ends.
     pub(super) fn failed_at(&self, what: &str) {
-        let failures = Self::count(&self.failed) + self.refused.load(Ordering::Relaxed);
         self.witness.note(&format!("failed: {what}"));
-        if is_hopeless(self.creations.load(Ordering::Relaxed), failures) {
+        let (creations, failures) = {
+            let mut counts = self.counts();
+            counts.failed += 1;
+            (counts.creations, counts.failed + counts.refused)
+        };
+        if is_hopeless(creations, failures) {
             let mut why = self.hopeless.lock().unwrap_or_else(PoisonError::into_inner);
             why.get_or_insert_with(|| {
-                format!("the first {failures} creations have failed, the last one with: {what}")
+                format!("the first {failures} creations failed, the last one with: {what}")
             });
             self.over.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Why it has ended before its time, if it has.
+    /// Why the storm ended early.
     pub(super) fn hopeless(&self) -> Option<String> {
         self.hopeless.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How it goes, in words.
-    pub(super) fn state(&self, kills: u64) -> String {
-        let mut summary = Summary {
-            kills,
-            creations: self.creations.load(Ordering::Relaxed),
-            ..Summary::default()
-        };
+    /// All counts so far.
+    pub(super) fn summary(&self, kills: u64) -> Summary {
+        let runtime_kills = self.turns.load(Ordering::Relaxed) / 2;
+        let mut summary = Summary { kills, runtime_kills, ..self.counts().clone() };
         self.witness.testify(&mut summary);
-        summary.line()
+        summary
     }
 
-    /// The largest container that the storm has: a quarter of what there is.
+    /// Size of the largest container: a quarter of all CPUs.
     pub(super) fn most(&self) -> i64 {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        i64::try_from(cpus / 4).unwrap_or(1).max(1)
+        i64::try_from(cpus / 4).unwrap_or(i64::MAX).max(1)
     }
 
-    pub(super) fn count(counter: &AtomicU64) -> u64 {
-        counter.fetch_add(1, Ordering::Relaxed) + 1
+    pub(super) fn counts(&self) -> MutexGuard<'_, Summary> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -117,7 +101,7 @@ mod tests {
     use super::is_hopeless;
 
     #[test]
-    fn one_creation_gives_hope() {
+    fn one_creation_keeps_a_storm_going() {
         assert!(!is_hopeless(0, 9));
         assert!(is_hopeless(0, 10));
         assert!(!is_hopeless(1, 1000));

@@ -1,7 +1,6 @@
-//! The witness: asks the processes where they may run, and remembers.
+//! Records where processes may run, and finds violations.
 //!
-//! A process holds its CPUs exclusively when no reserved CPU is among them: the shared pool always
-//! has those.
+//! A process is exclusive if none of its CPUs is reserved: the shared pool always has those.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,54 +9,52 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use nri_cpu_manager::cpuset::CpuSet;
 
-use super::story::{Stories, now, short};
+use super::history::{Histories, now, short};
 use super::summary::Summary;
-use crate::process;
+use crate::{command, process};
 
-/// The most findings in words.
 const SHOWN: usize = 20;
-/// How long shared containers may take to leave CPUs after all has come to rest.
+/// Time for shared containers to leave exclusive CPUs once all activity has stopped.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long nothing happens then.
+/// Pause before an event is triggered.
 const NUDGE: Duration = Duration::from_secs(5);
 
 pub(super) struct Witness {
     reserved: CpuSet,
-    seen: Mutex<Seen>,
+    observed: Mutex<Observations>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct Observations {
     /// By container id.
     running: BTreeMap<String, Running>,
-    /// The exclusive CPUs of a pod's container, over all its restarts.
+    /// Exclusive CPUs by container of a pod, over all its restarts.
     held: BTreeMap<String, CpuSet>,
     /// Pairs of containers that met.
     met: BTreeSet<(String, String)>,
     exclusive: u64,
     moved: u64,
-    looks: u64,
+    checks: u64,
     longest_repair: Duration,
-    stories: Stories,
-    /// The last kill: its number and when it was.
+    histories: Histories,
+    /// Number and time of the last kill.
     killed: Option<(u64, String)>,
-    /// Broken promises, in words.
+    /// Violations.
     findings: Vec<String>,
-    /// What else is worth telling.
+    /// Other observations.
     notes: Vec<String>,
 }
 
 #[derive(Clone)]
 struct Running {
-    /// Pod and container.
     name: String,
     pid: u32,
-    /// Tells a process from a later one with the same id.
+    /// Start time: distinguishes it from a later process with the same pid.
     born: u64,
 }
 
 impl Running {
-    /// Where it may run, if it lives.
+    /// None once the process has ended.
     fn allowed(&self) -> Option<CpuSet> {
         let allowed = process::allowed(self.pid).ok()?;
         let alive = process::is_alive(self.pid) && process::born(self.pid) == Some(self.born);
@@ -67,56 +64,53 @@ impl Running {
 
 impl Witness {
     pub(super) fn new(reserved: CpuSet) -> Self {
-        Self { reserved, seen: Mutex::default() }
+        Self { reserved, observed: Mutex::default() }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn observed(&self) -> MutexGuard<'_, Observations> {
+        self.observed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A container runs from now on.
     pub(super) fn watch(&self, id: &str, pod: &str, container: &str, pid: u32) {
         let Some(born) = process::born(pid) else { return };
         let name = format!("{pod}/{container}");
-        let mut seen = self.seen();
-        seen.stories.tell(&name, &format!("{} started", short(id)));
-        seen.running.insert(id.to_owned(), Running { name, pid, born });
+        let mut observed = self.observed();
+        observed.histories.record(&name, &format!("{} started", short(id)));
+        observed.running.insert(id.to_owned(), Running { name, pid, born });
     }
 
-    /// A container has been stopped.
     pub(super) fn forget(&self, id: &str) {
-        let mut seen = self.seen();
-        if let Some(running) = seen.running.remove(id) {
-            seen.stories.tell(&running.name, &format!("{} stopped", short(id)));
+        let mut observed = self.observed();
+        if let Some(running) = observed.running.remove(id) {
+            observed.histories.record(&running.name, &format!("{} stopped", short(id)));
         }
     }
 
-    /// A pod is gone, and with it its claims.
+    /// The pod and its claims are gone.
     pub(super) fn forget_pod(&self, pod: &str) {
         let prefix = format!("{pod}/");
-        let mut seen = self.seen();
-        seen.held.retain(|name, _| !name.starts_with(&prefix));
-        seen.stories.forget(|name| name.starts_with(&prefix));
+        let mut observed = self.observed();
+        observed.held.retain(|name, _| !name.starts_with(&prefix));
+        observed.histories.forget(|name| name.starts_with(&prefix));
     }
 
-    /// Something else happened to a container that explains what may be found later.
-    pub(super) fn hear(&self, pod: &str, container: &str, what: &str) {
-        self.seen().stories.tell(&format!("{pod}/{container}"), what);
+    /// Records an event that may explain a later finding.
+    pub(super) fn record(&self, pod: &str, container: &str, what: &str) {
+        self.observed().histories.record(&format!("{pod}/{container}"), what);
     }
 
-    /// The plugin was killed once more.
     pub(super) fn killed(&self, kill: u64) {
-        self.seen().killed = Some((kill, now()));
+        self.observed().killed = Some((kill, now()));
     }
 
-    /// Whether a pod's container has, or had before it ended, CPUs for itself.
+    /// Whether the container has, or had before it ended, exclusive CPUs.
     pub(super) fn has_held(&self, pod: &str, container: &str) -> bool {
-        self.seen().held.contains_key(&format!("{pod}/{container}"))
+        self.observed().held.contains_key(&format!("{pod}/{container}"))
     }
 
-    /// Looks at all containers, at any moment: exclusive containers must not meet, nor change.
-    pub(super) fn look(&self) {
-        let running = self.seen().running.clone();
+    /// At any time: exclusive containers must neither meet nor move.
+    pub(super) fn check(&self) {
+        let running = self.observed().running.clone();
         let allowed: Vec<(&String, &Running, CpuSet)> =
             running.iter().filter_map(|(id, r)| Some((id, r, r.allowed()?))).collect();
         let exclusive: Vec<_> =
@@ -124,42 +118,38 @@ impl Witness {
         let mut pairs = Vec::new();
         for (index, (a, first, cpus)) in exclusive.iter().enumerate() {
             for (b, second, others) in exclusive.iter().skip(index + 1) {
-                // It counts only if the first one still had them after the second one had been
-                // read.
+                // Counts only if the first still has them after the second was read.
                 if !cpus.is_disjoint(others) && first.allowed() == Some(*cpus) {
-                    let what =
-                        format!("{} on {cpus} and {} on {others} met", first.name, second.name);
+                    let what = format!("{} on {cpus} met {} on {others}", first.name, second.name);
                     pairs.push(Meeting::new((a, &first.name), (b, &second.name), what));
                 }
             }
         }
-        let mut seen = self.seen();
-        seen.looks += 1;
-        pairs.into_iter().for_each(|pair| seen.meet(pair));
+        let mut observed = self.observed();
+        observed.checks += 1;
+        pairs.into_iter().for_each(|pair| observed.meet(pair));
         for (id, running, cpus) in &allowed {
-            // One that was stopped meanwhile may belong to a pod that is gone.
-            if seen.running.contains_key(*id) {
-                seen.compare(&running.name, *cpus, self.reserved);
+            // A container stopped meanwhile may belong to a removed pod.
+            if observed.running.contains_key(*id) {
+                observed.compare(&running.name, *cpus, self.reserved);
             }
         }
     }
 
-    /// Looks at all containers when only `nudge` makes something happen, and the plugin has caught
-    /// up: none may be on exclusive CPUs of others, and those that had some must have them again.
-    /// Whether that is so.
+    /// Checks all containers while all activity has stopped and the plugin has caught up: none may
+    /// be on exclusive CPUs of others, and those that had some must have them again.
     ///
-    /// containerd swallows changes for containers that it is just starting. The plugin sees that
-    /// when it verifies, and repairs it with its next answer to an event: that is what the nudge is
-    /// for.
-    pub(super) fn look_at_rest(&self, nudge: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
-        self.look();
+    /// containerd loses updates of containers that are being started. The plugin finds that in a
+    /// check pass and repairs it with its next answer to an event, which `nudge` triggers.
+    pub(super) fn check_at_rest(&self, nudge: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
+        self.check();
         let start = Instant::now();
         let mut nudged = start;
         loop {
             let (intruders, deprived) = (self.intruders(), self.deprived());
             if intruders.is_empty() && deprived.is_empty() {
-                let mut seen = self.seen();
-                seen.longest_repair = seen.longest_repair.max(start.elapsed());
+                let mut observed = self.observed();
+                observed.longest_repair = observed.longest_repair.max(start.elapsed());
                 return Ok(true);
             }
             if nudged.elapsed() > NUDGE {
@@ -167,9 +157,9 @@ impl Witness {
                 nudged = Instant::now();
             }
             if start.elapsed() > PATIENCE {
-                let mut seen = self.seen();
-                intruders.into_iter().for_each(|pair| seen.meet(pair));
-                deprived.into_iter().for_each(|(name, cpus)| seen.deprive(&name, cpus));
+                let mut observed = self.observed();
+                intruders.into_iter().for_each(|pair| observed.meet(pair));
+                deprived.into_iter().for_each(|(name, cpus)| observed.deprive(&name, cpus));
                 return Ok(false);
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -177,72 +167,74 @@ impl Witness {
     }
 
     fn intruders(&self) -> Vec<Meeting> {
-        let running = self.seen().running.clone();
+        let running = self.observed().running.clone();
         let allowed: Vec<_> =
             running.iter().filter_map(|(id, r)| Some((id, &r.name, r.allowed()?))).collect();
-        let mut found = Vec::new();
+        let mut meetings = Vec::new();
         for (a, owner, cpus) in &allowed {
             if !cpus.is_disjoint(&self.reserved) {
                 continue;
             }
             for (b, other, others) in &allowed {
                 if a != b && !cpus.is_disjoint(others) {
-                    let what = format!("at rest, {other} may run on {others}, {owner} has {cpus}");
-                    found.push(Meeting::new((a, owner), (b, other), what));
+                    let what = format!(
+                        "at rest: {other} may run on {others}, exclusive to {owner}: {cpus}"
+                    );
+                    meetings.push(Meeting::new((a, owner), (b, other), what));
                 }
             }
         }
-        found
+        meetings
     }
 
-    /// Containers on shared CPUs that had exclusive ones before their restart.
+    /// Containers on shared CPUs that were exclusive before their restart.
     fn deprived(&self) -> Vec<(String, CpuSet)> {
-        let (running, held) = {
-            let seen = self.seen();
-            (seen.running.clone(), seen.held.clone())
-        };
+        let running = self.observed().running.clone();
+        let held = self.observed().held.clone();
         let shares = |running: &Running| -> Option<(String, CpuSet)> {
-            let (cpus, _) = (running.allowed()?, held.get(&running.name)?);
+            held.get(&running.name)?;
+            let cpus = running.allowed()?;
             (!cpus.is_disjoint(&self.reserved)).then(|| (running.name.clone(), cpus))
         };
         running.values().filter_map(shares).collect()
     }
 
-    /// Something worth telling that is no broken promise.
+    /// Records something that is not a violation.
     pub(super) fn note(&self, what: &str) {
-        let mut seen = self.seen();
-        if seen.notes.len() < SHOWN {
-            seen.notes.push(format!("{} {what}", now()));
+        let mut observed = self.observed();
+        if observed.notes.len() < SHOWN {
+            observed.notes.push(format!("{} {what}", now()));
         }
     }
 
-    /// Adds what was seen.
+    /// Adds the observations to the summary.
     pub(super) fn testify(&self, summary: &mut Summary) {
-        let seen = self.seen();
-        summary.overlaps = seen.met.len() as u64;
-        (summary.exclusive, summary.moved, summary.looks) =
-            (seen.exclusive, seen.moved, seen.looks);
-        summary.longest_repair = u64::try_from(seen.longest_repair.as_millis()).unwrap_or(u64::MAX);
-        summary.findings = seen.findings.iter().chain(&seen.notes).cloned().collect();
+        let observed = self.observed();
+        summary.overlaps = observed.met.len() as u64;
+        summary.exclusive = observed.exclusive;
+        summary.moved = observed.moved;
+        summary.checks = observed.checks;
+        summary.longest_repair = command::millis(observed.longest_repair);
+        summary.findings = observed.findings.iter().chain(&observed.notes).cloned().collect();
     }
 }
 
-impl Seen {
+impl Observations {
     fn meet(&mut self, Meeting { ids, names, what }: Meeting) {
         if self.met.insert(ids) {
             self.find(&what, &names.each_ref().map(String::as_str));
         }
     }
 
-    /// The first exclusive CPUs of a pod's container are its own until the pod ends, whatever
-    /// becomes of it meanwhile. One that came while the plugin was away has none at first.
+    /// A container keeps its first exclusive CPUs until its pod ends. Without the plugin, it has
+    /// none at first.
     fn compare(&mut self, name: &str, cpus: CpuSet, reserved: CpuSet) {
         let exclusive = cpus.is_disjoint(&reserved);
         match self.held.get(name).copied() {
             Some(before) if before != cpus && exclusive => {
                 self.held.insert(name.to_owned(), cpus);
                 self.moved += 1;
-                self.find(&format!("{name} had {before}, and now {cpus}"), &[name]);
+                self.find(&format!("{name} moved from {before} to {cpus}"), &[name]);
             }
             None if exclusive => {
                 self.exclusive += 1;
@@ -252,27 +244,25 @@ impl Seen {
         }
     }
 
-    /// Its exclusive CPUs went to others, and it got none in their place: it has moved to shared
-    /// ones.
+    /// Exclusive CPUs that went to others without a replacement count as a move.
     fn deprive(&mut self, name: &str, cpus: CpuSet) {
         if let Some(before) = self.held.remove(name) {
             self.moved += 1;
-            self.find(&format!("at rest, {name} had {before}, and shares {cpus}"), &[name]);
+            self.find(&format!("at rest: {name} lost {before} and shares {cpus}"), &[name]);
         }
     }
 
-    /// `names` are the containers that it is about.
+    /// `names` are the containers concerned.
     fn find(&mut self, what: &str, names: &[&str]) {
         if self.findings.len() < SHOWN {
             let after = self.killed.as_ref();
             let after = after.map(|(kill, when)| format!(" (after kill {kill} at {when})"));
-            let stories = self.stories.of(names);
-            self.findings.push(format!("{}{} {what}{stories}", now(), after.unwrap_or_default()));
+            let histories = self.histories.of(names);
+            self.findings.push(format!("{}{} {what}{histories}", now(), after.unwrap_or_default()));
         }
     }
 }
 
-/// Two containers that have a CPU together which one of them should have for itself.
 struct Meeting {
     /// Each pair counts once.
     ids: (String, String),
@@ -281,7 +271,7 @@ struct Meeting {
 }
 
 impl Meeting {
-    /// Of two containers, each by its id and its name.
+    /// Two containers, each by id and name.
     fn new(a: (&str, &str), b: (&str, &str), what: String) -> Self {
         let (first, second) = if a < b { (a, b) } else { (b, a) };
         Self {

@@ -1,32 +1,32 @@
-//! containerd's configuration: two generations of the file, the same meaning.
+//! containerd's configuration in the formats of both versions.
 
 use std::path::Path;
 
-use super::setup::Setup;
+use super::setup::ContainerdSetup;
 use super::version::Version;
 use crate::cgroup::Driver;
 use crate::image;
 
-pub(super) fn text(setup: &Setup) -> String {
+pub(super) fn text(setup: &ContainerdSetup) -> String {
     format!("{}{}", common(setup), nri(setup, false)) + &cri(setup)
 }
 
-/// As containerd 1.7 comes: with nothing about NRI. Where the node's root directory is not `/`, its
-/// places still have to be named.
-pub(super) fn without_nri(setup: &Setup) -> String {
+/// containerd 1.7's default, without NRI. Paths are still needed if the node's root directory is
+/// not `/`.
+pub(super) fn without_nri(setup: &ContainerdSetup) -> String {
     let nri = if setup.root == Path::new("/") { String::new() } else { nri(setup, true) };
     common(setup) + &nri + &cri(setup)
 }
 
-fn cri(setup: &Setup) -> String {
+fn cri(setup: &ContainerdSetup) -> String {
     match setup.version {
         Version::V1_7 => cri_1_7(setup),
         Version::V2_1 => cri_2_1(setup),
     }
 }
 
-/// NRI's part, with every place at its default below the node's root directory.
-fn nri(setup: &Setup, disable: bool) -> String {
+/// All paths are the defaults below the node's root directory.
+fn nri(setup: &ContainerdSetup, disable: bool) -> String {
     let root = setup.root.display().to_string();
     let root = root.trim_end_matches('/');
     format!(
@@ -41,7 +41,7 @@ plugin_config_path = "{root}/etc/nri/conf.d"
     )
 }
 
-fn common(setup: &Setup) -> String {
+fn common(setup: &ContainerdSetup) -> String {
     let format = match setup.version {
         Version::V1_7 => 2,
         Version::V2_1 => 3,
@@ -64,10 +64,10 @@ path = "{data}/opt"
     )
 }
 
-/// There are no network plugins: every pod uses the host's network.
-fn cri_1_7(setup: &Setup) -> String {
-    let Setup { snapshotter, restrict_oom_score, data, runc, .. } = setup;
-    let (data, runc, image) = (data.display(), runc.display(), image::lab::NAME);
+/// No network plugins: every pod uses the host's network.
+fn cri_1_7(setup: &ContainerdSetup) -> String {
+    let ContainerdSetup { snapshotter, restrict_oom_score, data, runc, .. } = setup;
+    let (data, runc, image) = (data.display(), runc.display(), image::LAB);
     let systemd = setup.driver == Driver::Systemd;
     format!(
         r#"
@@ -93,9 +93,9 @@ conf_dir = "{data}/cni.d"
     )
 }
 
-fn cri_2_1(setup: &Setup) -> String {
-    let Setup { snapshotter, restrict_oom_score, data, runc, .. } = setup;
-    let (data, runc, image) = (data.display(), runc.display(), image::lab::NAME);
+fn cri_2_1(setup: &ContainerdSetup) -> String {
+    let ContainerdSetup { snapshotter, restrict_oom_score, data, runc, .. } = setup;
+    let (data, runc, image) = (data.display(), runc.display(), image::LAB);
     let systemd = setup.driver == Driver::Systemd;
     format!(
         r#"

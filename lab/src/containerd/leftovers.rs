@@ -1,5 +1,5 @@
-//! Clearing away what belongs to one containerd: found by its directories, so that it also works
-//! after a crash.
+//! Removes what belongs to one containerd. Finds it by its directories, so that it also works after
+//! a crash.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,10 @@ use anyhow::{Context, Result, bail};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::Signal;
 
-use super::setup::Setup;
+use super::setup::ContainerdSetup;
 use crate::{cache, process};
 
-pub(super) fn remove(setup: &Setup) -> Result<()> {
+pub(super) fn remove(setup: &ContainerdSetup) -> Result<()> {
     end_processes(setup)?;
     for directory in [&setup.run, &setup.data] {
         unmount_below(directory)?;
@@ -21,9 +21,9 @@ pub(super) fn remove(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// containerd itself, its shims and its plugins have the run directory in their command lines;
-/// containers are their children, and are found by the shims' ids in their cgroups.
-fn end_processes(setup: &Setup) -> Result<()> {
+/// containerd, its shims and its plugins have the run directory in their command lines; containers
+/// are children of shims, or have a shim's id in their cgroup.
+fn end_processes(setup: &ContainerdSetup) -> Result<()> {
     let marker = format!("{}/", setup.run.display());
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
@@ -32,7 +32,7 @@ fn end_processes(setup: &Setup) -> Result<()> {
             return Ok(());
         }
         if Instant::now() > deadline {
-            bail!("processes {ours:?} of {} do not end", setup.run.display());
+            bail!("processes {ours:?} of {} survive SIGKILL", setup.run.display());
         }
         for pid in ours {
             process::signal(pid, Signal::SIGKILL);
@@ -82,7 +82,7 @@ fn unmount_below(directory: &Path) -> Result<()> {
         .filter_map(|l| l.split(' ').nth(4))
         .filter(|p| p.starts_with(&prefix))
         .collect();
-    // Inner mounts come after the outer ones they lie in.
+    // Inner mounts come after outer ones.
     points.reverse();
     for point in points {
         umount2(point, MntFlags::MNT_DETACH).with_context(|| format!("cannot unmount {point}"))?;

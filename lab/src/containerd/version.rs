@@ -1,4 +1,4 @@
-//! Which containerd.
+//! containerd versions.
 
 use std::process::Command;
 
@@ -6,22 +6,20 @@ use anyhow::{Result, bail};
 
 use crate::command::run;
 
-/// The containerd generations the lab knows.
+/// A containerd version of the lab.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize,
 )]
 pub enum Version {
-    /// 1.7, with NRI 0.6.
+    /// with NRI 0.6
     #[value(name = "1.7")]
     V1_7,
-    /// 2.1, with NRI 0.8.
+    /// with NRI 0.8
     #[value(name = "2.1")]
     V2_1,
 }
 
 impl Version {
-    /// What it is called.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::V1_7 => "1.7",
@@ -29,8 +27,7 @@ impl Version {
         }
     }
 
-    /// Debian's suite that has it.
-    #[must_use]
+    /// The Debian suite that has it.
     pub fn suite(self) -> &'static str {
         match self {
             Self::V1_7 => "trixie",
@@ -38,25 +35,21 @@ impl Version {
         }
     }
 
-    /// Whether `containerd --version`, a command that is run, is of this generation: suites go on
-    /// to others.
-    ///
-    /// # Errors
-    /// When it is not, or does not say.
+    /// Runs a `containerd --version` and checks its version: Debian's suites move to newer ones.
     pub fn check(self, version: &mut Command) -> Result<()> {
-        self.is_said(run(version)?.trim())
+        self.check_output(run(version)?.trim())
     }
 
-    /// "containerd github.com/containerd/containerd/v2 2.1.4 commit"
-    fn is_said(self, words: &str) -> Result<()> {
+    /// `version` looks like: containerd github.com/containerd/containerd/v2 2.1.4 commit
+    fn check_output(self, words: &str) -> Result<()> {
         let number = words.split_whitespace().nth(2).unwrap_or_default();
         let rest = number.strip_prefix(self.name());
         if rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_digit())) {
             return Ok(());
         }
         bail!(
-            "this would be taken for containerd {}, and is another one: {words:?}. Debian's {} has gone on; the lab has to \
-             know another suite for it (lab/src/containerd/version.rs).",
+            "expected containerd {}, and got {words:?}: Debian's {} has another version now. Use another suite in \
+             lab/src/containerd/version.rs.",
             self.name(),
             self.suite()
         );
@@ -68,18 +61,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_called_2_1_is_no_other() {
+    fn another_version_is_refused() {
         let said = |number: &str| {
             let words = format!("containerd github.com/containerd/containerd/v2 {number} 1b2c3");
-            Version::V2_1.is_said(&words)
+            Version::V2_1.check_output(&words)
         };
         for number in ["2.1.9+unknown", "2.1.4~ds1", "2.1"] {
             said(number).unwrap();
         }
         for number in ["2.2.0", "2.10.3", "1.7.24~ds1", ""] {
             let error = said(number).unwrap_err().to_string();
-            assert!(error.contains("containerd 2.1, and") && error.contains("forky"), "{error}");
+            assert!(
+                error.contains("expected containerd 2.1,") && error.contains("forky"),
+                "{error}"
+            );
         }
-        assert!(Version::V1_7.is_said("").is_err());
+        assert!(Version::V1_7.check_output("").is_err());
     }
 }

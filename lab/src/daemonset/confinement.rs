@@ -1,4 +1,4 @@
-//! How a process in a container is confined, in the kernel's own words.
+//! The confinement of a process, as reported by the kernel.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,45 +9,38 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::status_field;
 
-/// What a process may do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {
-    /// Its effective user.
     pub user: u32,
-    /// Effective capabilities, a bit each.
     pub capabilities: u64,
-    /// Capabilities it could ever get.
+    /// Bounding set.
     pub bounding: u64,
-    /// Whether programs it starts can gain nothing (`NoNewPrivs`).
     pub no_new_privileges: bool,
-    /// 2 is a filter of system calls.
+    /// 2 means a filter.
     pub seccomp: u32,
-    /// The permissions of the directory of the control groups, as it sees it.
+    /// Mode of `/sys/fs/cgroup` in its mount namespace.
     pub cgroup_mode: u32,
-    /// Whether it has a cgroup namespace, in which its own group is the root.
+    /// Whether its own cgroup is the root of its cgroup namespace.
     pub cgroup_namespace: bool,
-    /// Mount points it can write to, outside of `/proc` and `/dev`, which every container has.
+    /// Writable mount points other than `/proc` and `/dev`, which every container has.
     pub writable: Vec<String>,
 }
 
 impl Confinement {
-    /// Looks at a process.
-    ///
-    /// # Errors
-    /// When it is gone.
     pub fn of(pid: u32) -> Result<Self> {
         let field = |name: &str| {
-            status_field(pid, name).with_context(|| format!("process {pid} tells no {name}"))
+            status_field(pid, name)
+                .with_context(|| format!("no {name} in the status of process {pid}"))
         };
         let bits = |name: &str| -> Result<u64> {
-            u64::from_str_radix(&field(name)?, 16).with_context(|| format!("{name} is strange"))
+            u64::from_str_radix(&field(name)?, 16).with_context(|| format!("unexpected {name}"))
         };
         // Real, effective, saved and file system user.
         let users = field("Uid")?;
         let user = users.split_whitespace().nth(1).and_then(|user| user.parse().ok());
         let cgroups = format!("/proc/{pid}/root/sys/fs/cgroup");
         let cgroups =
-            fs::metadata(&cgroups).with_context(|| format!("{cgroups} cannot be looked at"))?;
+            fs::metadata(&cgroups).with_context(|| format!("cannot read the mode of {cgroups}"))?;
         let namespace = |of: &str| {
             let path = format!("/proc/{of}/ns/cgroup");
             fs::read_link(&path).with_context(|| format!("cannot read {path}"))
@@ -55,11 +48,11 @@ impl Confinement {
         let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo"))
             .with_context(|| format!("cannot read the mounts of process {pid}"))?;
         Ok(Self {
-            user: user.context("a process has a user")?,
+            user: user.context("unexpected Uid")?,
             capabilities: bits("CapEff")?,
             bounding: bits("CapBnd")?,
             no_new_privileges: field("NoNewPrivs")? == "1",
-            seccomp: field("Seccomp")?.parse().context("the seccomp mode is a number")?,
+            seccomp: field("Seccomp")?.parse().context("unexpected Seccomp")?,
             cgroup_mode: cgroups.permissions().mode() & 0o7777,
             cgroup_namespace: namespace(&pid.to_string())? != namespace("self")?,
             writable: mounts.lines().filter_map(writable).collect(),
@@ -67,7 +60,7 @@ impl Confinement {
     }
 }
 
-/// The mount point of a line of `mountinfo`, if it can be written to.
+/// The mount point of a line of `mountinfo` if it is writable.
 fn writable(line: &str) -> Option<String> {
     let (of_mount, of_file_system) = line.split_once(" - ")?;
     let mut fields = of_mount.split(' ').skip(4);
@@ -79,11 +72,8 @@ fn writable(line: &str) -> Option<String> {
     (!read_only && !everywhere).then(|| point.to_owned())
 }
 
-/// Whether nothing can be made in a directory that a process sees, because its file system is
-/// read-only there. The test tries it with all other rights.
-///
-/// # Errors
-/// When it fails for another reason.
+/// Whether a directory is read-only in the mount namespace of a process. Tried with full
+/// privileges, so that only the file system counts.
 pub fn refuses_writes(pid: u32, directory: &str) -> Result<bool> {
     let path = format!("/proc/{pid}/root{directory}/lab-was-here");
     match fs::create_dir(&path) {
@@ -101,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn read_only_is_said_by_the_mount_or_the_file_system() {
+    fn mount_or_file_system_can_be_read_only() {
         let point = |line: &str| writable(line);
         let line = |point: &str, options: &str, super_options: &str| {
             format!("1 2 0:3 / {point} {options} shared:1 - ext4 /dev/vda {super_options}")

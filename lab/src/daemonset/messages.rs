@@ -1,4 +1,4 @@
-//! What a kubelet makes of a pod's manifest in the runtime's language.
+//! CRI messages for a pod's manifest, like a kubelet's.
 
 use std::path::Path;
 
@@ -7,14 +7,12 @@ use anyhow::{Result, bail, ensure};
 use crate::cgroup::Driver;
 use crate::cri::wire;
 use crate::manifests::Manifests;
-use crate::manifests::types::{Container, PodSpec, SeccompType, SecurityContext, Variable};
+use crate::manifests::types::{ContainerSpec, PodSpec, SeccompType, SecurityContext, Variable};
 use crate::pod::{self, Pod};
 
-/// What the lab's node is called.
 const NODE_NAME: &str = "lab";
 
-/// What the kubelet hides from containers of `/proc` and `/sys`, and what it makes read-only,
-/// unless they are privileged.
+/// Paths that the kubelet masks, or makes read-only, in unprivileged containers.
 const MASKED: [&str; 12] = [
     "/proc/asound",
     "/proc/acpi",
@@ -32,7 +30,7 @@ const MASKED: [&str; 12] = [
 const READ_ONLY: [&str; 5] =
     ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// The pod, as far as the lab's other pods have it too: names, resources, cgroup.
+/// The part of the pod that the lab's other pods have as well.
 pub(super) fn pod(manifests: &Manifests, driver: Driver) -> Result<Pod> {
     let spec = manifests.pod();
     let containers: Result<Vec<_>> = spec.containers.iter().map(resources).collect();
@@ -44,10 +42,9 @@ pub(super) fn pod(manifests: &Manifests, driver: Driver) -> Result<Pod> {
     Ok(pod)
 }
 
-/// What a container asks for.
-fn resources(container: &Container) -> Result<pod::Container> {
+fn resources(container: &ContainerSpec) -> Result<pod::Container> {
     let (requests, limits) = (&container.resources.requests, &container.resources.limits);
-    // What is only limited is requested to the same amount.
+    // A request defaults to the limit.
     let or = |request: i64, limit: i64| if request == 0 { limit } else { request };
     let (cpu_limit, memory_limit) = (limits.milli_cpu()?, limits.memory()?);
     Ok(pod::Container {
@@ -71,7 +68,7 @@ pub(super) fn sandbox(pod: &Pod, spec: &PodSpec, logs: &Path) -> wire::PodSandbo
 
 pub(super) fn container(
     pod: &Pod,
-    spec: &Container,
+    spec: &ContainerSpec,
     attempt: u32,
     mounts: Vec<wire::Mount>,
     node_memory: i64,
@@ -95,7 +92,7 @@ fn variable(variable: &Variable) -> Result<wire::KeyValue> {
         None => variable.value.clone(),
         Some(from) if from.field_ref.field_path == "spec.nodeName" => NODE_NAME.to_owned(),
         Some(from) => {
-            bail!("the lab's kubelet does not know the field {}", from.field_ref.field_path)
+            bail!("the lab's kubelet does not support the field {}", from.field_ref.field_path)
         }
     };
     Ok(wire::KeyValue { key: variable.name.clone(), value })

@@ -1,99 +1,94 @@
-//! The plugin as it is installed: from its own image, as the pod that `manifests/` describe,
-//! started as a kubelet would.
+//! The plugin as installed: from its own image, in the pod that `manifests/` describes, started
+//! like a kubelet.
 //!
-//! What a kubelet does beyond that and the lab does not: probes over and over, the service
-//! account's token, service links and their variables, a termination message, `/etc/hosts` of the
-//! pod, back-off before restarts. The pod uses the host's network, as all of the lab's pods do.
+//! Unlike a kubelet, the lab does not repeat probes, and does without the service account's token,
+//! service links and their variables, the termination message, the pod's `/etc/hosts`, and back-off
+//! before restarts. The pod uses the host's network, like all of the lab's pods.
 
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
 
-use crate::command::last_lines;
+use crate::command::{last_lines, poll};
 use crate::cri::wire;
 use crate::instance::Instance;
-use crate::kubelet::{Kubelet, RunningContainer, RunningPod, node_memory};
+use crate::kubelet::{Kubelet, RunningContainer, RunningPod};
 use crate::manifests::Manifests;
-use crate::manifests::types::Container;
+use crate::manifests::types::{ContainerSpec, Probe};
 use crate::node::Node;
-use crate::plugin::Word;
-use crate::{cache, process};
+use crate::plugin::{self, PluginFiles};
+use crate::{cache, files, kernel, process};
 
 mod confinement;
 mod messages;
-pub mod place;
-mod probes;
 mod volumes;
 
 pub use confinement::{Confinement, refuses_writes};
-use place::Place;
+use volumes::NodeLayout;
 
-/// How long a container of the plugin may take for its work, on emulated CPUs too.
+/// Includes the time on emulated CPUs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a pod has to end by itself, unless it says otherwise.
+/// The default terminationGracePeriodSeconds.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// The pod of the plugin on a node.
+/// The pod's address on the host's network. Not 127.0.0.1: a kubelet cannot reach a container that
+/// listens only there.
+const POD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+/// The plugin's pod.
 #[derive(Debug)]
 pub struct DaemonPod {
     manifests: Manifests,
-    place: Place,
+    layout: NodeLayout,
     sandbox: wire::PodSandboxConfig,
     running: RunningPod,
-    /// How often its container has been started.
+    /// Starts of its container.
     attempts: u32,
-    word: Word,
+    files: PluginFiles,
 }
 
 impl DaemonPod {
-    /// Starts the plugin of this image as it is installed: the image imported, these manifests
-    /// applied, with no memory of earlier runs. Does not wait for what it does.
-    ///
-    /// # Errors
-    /// When the image cannot be imported, or the pod not be made.
+    /// Imports the image, removes the plugin's state and applies the manifests. Does not wait until
+    /// the plugin is ready.
     pub fn install(node: &mut Node, image: &Path, manifests: &Manifests) -> Result<Self> {
         cache::remove(&node.containerd().root().join("var/lib/nri-cpu-manager"))?;
         Self::apply(node, image, manifests)
     }
 
-    /// As [`install`](Self::install), with the memory that there is.
-    ///
-    /// # Errors
-    /// As [`install`](Self::install), or when an init container fails.
+    /// As [`install`](Self::install), but keeps the state. The failure of an init container is an
+    /// error.
     pub fn apply(node: &mut Node, image: &Path, manifests: &Manifests) -> Result<Self> {
         node.import_plugin(image)?;
-        let place = Place {
+        let layout = NodeLayout {
             root: node.containerd().root().to_path_buf(),
             directory: node.directory().join(&manifests.daemon_set.metadata.name),
             driver: node.driver(),
         };
-        Self::start(node.kubelet(), manifests, &place)
+        Self::start(node.kubelet(), manifests, &layout)
     }
 
-    /// Starts the pod: its init containers one after the other, then its container. Does not wait
-    /// for what that does.
-    ///
-    /// # Errors
-    /// When a volume is not as it has to be, the runtime refuses, or an init container fails.
-    fn start(kubelet: &Kubelet, manifests: &Manifests, place: &Place) -> Result<Self> {
+    /// Init containers one after the other, then the container.
+    fn start(kubelet: &Kubelet, manifests: &Manifests, layout: &NodeLayout) -> Result<Self> {
         let [main] = &manifests.pod().containers[..] else {
-            bail!("the lab expects exactly one container in the plugin's pod");
+            bail!("the plugin's pod must have exactly one container");
         };
-        cache::remove(&place.directory)?;
-        let pod = messages::pod(manifests, place.driver)?;
-        let logs = place.directory.join("logs");
+        cache::remove(&layout.directory)?;
+        let pod = messages::pod(manifests, layout.driver)?;
+        let logs = layout.directory.join("logs");
         let sandbox = messages::sandbox(&pod, manifests.pod(), &logs);
-        volumes::set_up(manifests, place)?;
+        volumes::set_up(manifests, layout)?;
         let id = kubelet.run_sandbox_as(&pod, sandbox.clone())?;
         let running = RunningPod { pod, sandbox: id, containers: Vec::new() };
-        let word = Word::at(Some(log_path(&logs, main, 0)), state(manifests, main, place)?);
+        let files =
+            PluginFiles::at(Some(log_path(&logs, main, 0)), state(manifests, main, layout)?);
         let manifests = manifests.clone();
         let mut daemon =
-            Self { manifests, place: place.clone(), sandbox, running, attempts: 0, word };
+            Self { manifests, layout: layout.clone(), sandbox, running, attempts: 0, files };
         if let Err(error) = daemon.start_containers(kubelet) {
             daemon.delete(kubelet)?;
             return Err(error);
@@ -104,20 +99,20 @@ impl DaemonPod {
     fn start_containers(&mut self, kubelet: &Kubelet) -> Result<()> {
         for init in self.manifests.pod().init_containers.clone() {
             let container = self.create(kubelet, &init, 0)?;
-            let ended = || kubelet.exit_code(&container.id);
-            let code = wait(ended).with_context(|| format!("init container {}", init.name))?;
+            let code = wait(|| kubelet.exit_code(&container.id))
+                .with_context(|| format!("init container {}", init.name))?;
             let log = fs::read_to_string(log_path(&self.logs(), &init, 0)).unwrap_or_default();
-            ensure!(code == 0, "init container {} ended with {code}:\n{log}", init.name);
+            ensure!(code == 0, "init container {} exited with {code}:\n{log}", init.name);
         }
         self.start_main(kubelet)
     }
 
-    /// Starts the plugin's container once more, with a log of its own.
+    /// Starts the plugin's container again, with a new log.
     fn start_main(&mut self, kubelet: &Kubelet) -> Result<()> {
         let main = self.manifests.pod().containers[0].clone();
         let container = self.create(kubelet, &main, self.attempts)?;
         let path = log_path(&self.logs(), &main, self.attempts);
-        self.word = Word::at(Some(path), state(&self.manifests, &main, &self.place)?);
+        self.files = PluginFiles::at(Some(path), state(&self.manifests, &main, &self.layout)?);
         self.attempts += 1;
         self.running.containers.push(container);
         Ok(())
@@ -126,91 +121,69 @@ impl DaemonPod {
     fn create(
         &self,
         kubelet: &Kubelet,
-        spec: &Container,
+        spec: &ContainerSpec,
         attempt: u32,
     ) -> Result<RunningContainer> {
         kubelet.find_image(&spec.image)?;
         let recursive = kubelet.has_recursive_read_only()?;
-        let mounts = volumes::mounts(&self.manifests, spec, &self.place, recursive)?;
+        let mounts = volumes::mounts(&self.manifests, spec, &self.layout, recursive)?;
         let path = log_path(&self.logs(), spec, attempt);
-        let directory = path.parent().context("a log lies in a directory")?;
-        fs::create_dir_all(directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
+        files::make_directory(path.parent().context("the log has no directory")?)?;
         let mut config =
-            messages::container(&self.running.pod, spec, attempt, mounts, node_memory())?;
+            messages::container(&self.running.pod, spec, attempt, mounts, kernel::memory())?;
         config.log_path = relative_log(spec, attempt);
         let id =
             kubelet.create_container_as(&self.running.sandbox, config, self.sandbox.clone())?;
         kubelet.launch_container(&id)?;
-        // One that has ended already has no process.
+        // A container that has already ended has no process.
         let ended = RunningContainer { name: spec.name.clone(), id: id.clone(), pid: 0 };
         Ok(kubelet.started(&id, &spec.name).unwrap_or(ended))
     }
 
-    /// Makes each of its probes once.
-    ///
-    /// # Errors
-    /// When one fails: which one, and what the answer was.
+    /// Runs each probe once.
     pub fn probe(&self) -> Result<()> {
-        probes::probe(&self.manifests.pod().containers[0])
+        let main = &self.manifests.pod().containers[0];
+        for (name, probe) in main.probes() {
+            succeeds(main, probe).with_context(|| format!("the {name} of {} failed", main.name))?;
+        }
+        Ok(())
     }
 
-    /// Waits until the plugin has ended by itself; returns its exit code.
-    ///
-    /// # Errors
-    /// When it does not end in time.
     pub fn wait_for_end(&self, kubelet: &Kubelet) -> Result<i32> {
         let id = &self.container()?.id;
         wait(|| kubelet.exit_code(id)).with_context(|| {
-            format!("the plugin's last words:\n{}", last_lines(&self.word.log(), 10))
+            format!("end of the plugin's log:\n{}", last_lines(&self.files.log(), 10))
         })
     }
 
-    /// Removes the pod, with whatever of it still runs.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses.
     pub fn delete(&self, kubelet: &Kubelet) -> Result<()> {
         kubelet.remove_pod(&self.running)
     }
 
-    /// The plugin's container, as it was started last.
-    ///
-    /// # Errors
-    /// When it was never started.
     pub fn container(&self) -> Result<&RunningContainer> {
-        self.running.containers.last().context("the plugin's container was not started")
+        self.running.containers.last().context("the plugin's container has not been started")
     }
 
-    /// How the plugin's process is confined.
-    ///
-    /// # Errors
-    /// When it does not run.
     pub fn confinement(&self) -> Result<Confinement> {
         Confinement::of(self.container()?.pid)
     }
 
-    /// What an init container logged.
-    ///
-    /// # Errors
-    /// When there is no such log.
     pub fn init_log(&self, name: &str) -> Result<String> {
-        let path = self.logs().join(name).join("0.log");
-        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+        files::read(&self.logs().join(name).join("0.log"))
     }
 
     fn logs(&self) -> PathBuf {
-        self.place.directory.join("logs")
+        self.layout.directory.join("logs")
     }
 }
 
 impl Instance for DaemonPod {
-    /// As a kubelet does once the runtime says that the container has ended. The instance that has
-    /// is removed then.
+    /// Like a kubelet once the runtime reports the end of the container: the ended instance is
+    /// removed after the new one has started.
     fn start(&mut self, node: &mut Node) -> Result<()> {
         let kubelet = node.kubelet();
-        // A runtime that was killed as well may call its state unknown, for ever. A kubelet has
-        // such a container stopped, and tries again where the runtime is just clearing it away.
+        // A runtime that was killed too may report the state as unknown forever. A kubelet stops
+        // such a container, and tries again while the runtime is cleaning up.
         let id = &self.container()?.id;
         wait(|| Ok(kubelet.stop_container(id).ok()))?;
         self.wait_for_end(kubelet)?;
@@ -221,7 +194,7 @@ impl Instance for DaemonPod {
         Ok(())
     }
 
-    /// The runtime need not know the container's end already.
+    /// The runtime may not know that the container has ended.
     fn end(&mut self, node: &mut Node, signal: Signal) -> Result<()> {
         let container = self.container()?;
         if signal == Signal::SIGKILL {
@@ -230,14 +203,14 @@ impl Instance for DaemonPod {
         }
         node.kubelet().stop_container_within(&container.id, GRACE)?;
         let code = self.wait_for_end(node.kubelet())?;
-        ensure!(code == 0, "the plugin was asked to end and ended with {code}");
+        ensure!(code == 0, "the plugin exited with {code} after SIGTERM");
         Ok(())
     }
 
-    /// As a kubelet writes a ConfigMap that has changed in the cluster.
+    /// Like a kubelet that updates a mounted ConfigMap.
     fn configure(&mut self, config: &str) -> Result<()> {
         self.manifests = self.manifests.clone().configured(config);
-        volumes::write_config(&self.manifests, &self.place)
+        volumes::write_config(&self.manifests, &self.layout)
     }
 
     fn remove(&mut self, node: &mut Node) -> Result<()> {
@@ -252,7 +225,7 @@ impl Instance for DaemonPod {
         Ok(code.map(|code| format!("exit code {code}")))
     }
 
-    /// Its probes must succeed then.
+    /// All probes must succeed.
     fn wait_until_ready(&mut self, node: &Node) -> Result<()> {
         self.wait_for_synchronisation(node, 1, PATIENCE)?;
         self.probe()
@@ -262,11 +235,11 @@ impl Instance for DaemonPod {
         Ok(self.container()?.pid)
     }
 
-    fn word(&self) -> &Word {
-        &self.word
+    fn files(&self) -> &PluginFiles {
+        &self.files
     }
 
-    /// As `kubectl logs` shows it: without what the runtime puts before each line.
+    /// Like `kubectl logs`: without the runtime's prefix of each line.
     fn log(&self) -> String {
         let main = &self.manifests.pod().containers[0];
         let logs = (0..self.attempts).map(|attempt| log_path(&self.logs(), main, attempt));
@@ -276,31 +249,33 @@ impl Instance for DaemonPod {
     }
 }
 
-fn relative_log(container: &Container, attempt: u32) -> String {
+fn relative_log(container: &ContainerSpec, attempt: u32) -> String {
     format!("{}/{attempt}.log", container.name)
 }
 
-fn log_path(logs: &Path, container: &Container, attempt: u32) -> PathBuf {
+fn log_path(logs: &Path, container: &ContainerSpec, attempt: u32) -> PathBuf {
     logs.join(relative_log(container, attempt))
 }
 
-/// Where the plugin's state directory lies on the node.
-fn state(manifests: &Manifests, main: &Container, place: &Place) -> Result<PathBuf> {
+/// The state directory's path on the node.
+fn state(manifests: &Manifests, main: &ContainerSpec, layout: &NodeLayout) -> Result<PathBuf> {
     let mount = main.volume_mounts.iter().find(|m| m.mount_path == "/var/lib/nri-cpu-manager");
-    let mount = mount.context("nothing is mounted at the plugin's state directory")?;
+    let mount = mount.context("no volume is mounted at /var/lib/nri-cpu-manager")?;
     let volume = manifests.pod().volume(&mount.name)?;
-    let path = volume.host_path.as_ref().context("the plugin's state is not kept on the node")?;
-    Ok(volumes::on_node(place, &path.path))
+    let path =
+        volume.host_path.as_ref().context("the plugin's state is not in a hostPath volume")?;
+    Ok(volumes::on_node(layout, &path.path))
 }
 
-/// Waits until something is there.
-fn wait<T>(mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = look()? {
-            return Ok(found);
-        }
-        ensure!(start.elapsed() < PATIENCE, "it did not end within {} s", PATIENCE.as_secs());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+fn wait<T>(condition: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    poll(PATIENCE, condition)?.with_context(|| format!("timeout after {} s", PATIENCE.as_secs()))
+}
+
+fn succeeds(container: &ContainerSpec, probe: &Probe) -> Result<()> {
+    let address = SocketAddr::from((POD, container.port(&probe.http_get.port)?));
+    let timeout = Duration::from_secs(probe.timeout_seconds);
+    let answer = plugin::fetch_from(address, &probe.http_get.path, timeout)?;
+    let status = answer.split_whitespace().nth(1).and_then(|code| code.parse::<u16>().ok());
+    ensure!(status.is_some_and(|code| (200..400).contains(&code)), "the answer was\n{answer}");
+    Ok(())
 }

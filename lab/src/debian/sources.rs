@@ -1,27 +1,23 @@
-//! Which mirror the host's own apt uses: read from its source lists, in both of their formats.
+//! The mirror of the host's apt, from its source lists in both formats.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// The URI from which the host gets Debian's main packages.
+/// The URI of Debian's main packages.
 pub(super) fn mirror(etc_apt: &Path) -> Result<String> {
     find(etc_apt, is_release).with_context(|| {
-        format!(
-            "{} names no mirror of Debian, so the lab does not know where to get Debian's packages from. \
-             Add one as sources.list(5) says.",
-            etc_apt.display()
-        )
+        format!("no Debian mirror in {}: add one (see sources.list(5))", etc_apt.display())
     })
 }
 
-/// The URI from which the host gets security fixes, if it does.
+/// The URI of security updates, if there is one.
 pub(super) fn security(etc_apt: &Path, codename: &str) -> Option<String> {
     find(etc_apt, |suite| suite.strip_suffix("-security") == Some(codename))
 }
 
-/// The first URI for a suite that is wanted.
+/// The first URI of a wanted suite.
 fn find(etc_apt: &Path, wanted: impl Fn(&str) -> bool + Copy) -> Option<String> {
     let mut texts: Vec<String> =
         fs::read_to_string(etc_apt.join("sources.list")).into_iter().collect();
@@ -59,14 +55,14 @@ fn stanza(text: &str, wanted: impl Fn(&str) -> bool) -> Option<String> {
         };
         let enabled = field("Enabled").is_none_or(|value| value != "no");
         let suites = field("Suites")?;
-        (enabled && suites.split_whitespace().any(&wanted))
-            .then(|| field("URIs")?.split_whitespace().next().map(str::to_owned))
-            .flatten()
+        if !enabled || !suites.split_whitespace().any(&wanted) {
+            return None;
+        }
+        field("URIs")?.split_whitespace().next().map(str::to_owned)
     })
 }
 
-/// Updates and security fixes may come from elsewhere; the other suites lie beside the release
-/// itself.
+/// Not updates and security fixes, which may be on another mirror.
 fn is_release(suite: &str) -> bool {
     ["bookworm", "trixie", "forky", "sid", "stable", "oldstable", "testing", "unstable"]
         .contains(&suite)

@@ -1,5 +1,4 @@
-//! What a step that takes long is waiting for: a guest that hangs is switched off, and its logs
-//! with it.
+//! What a slow step waits for: a guest that hangs is switched off, and its logs are lost.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,18 +11,18 @@ use std::time::Duration;
 use crate::command::last_lines;
 use crate::process;
 
-/// Does the work. Should it take longer than this, `tell` hears once what goes on meanwhile.
+/// Does the work. If it takes longer than `long`, `report` receives once what all threads wait for.
 pub(super) fn watched<T>(
     long: Duration,
     logs: &[PathBuf],
-    tell: impl FnOnce(String) + Send,
+    report: impl FnOnce(String) + Send,
     work: impl FnOnce() -> T,
 ) -> T {
     thread::scope(|scope| {
         let (done, is_done) = mpsc::channel::<()>();
         scope.spawn(move || {
             if is_done.recv_timeout(long) == Err(RecvTimeoutError::Timeout) {
-                tell(goings_on(logs));
+                report(activity(logs));
             }
         });
         let result = work();
@@ -32,8 +31,8 @@ pub(super) fn watched<T>(
     })
 }
 
-fn goings_on(logs: &[PathBuf]) -> String {
-    let mut text = "this takes long; threads, and what they wait for in the kernel:".to_owned();
+fn activity(logs: &[PathBuf]) -> String {
+    let mut text = "slow step; threads and the kernel functions in which they wait:".to_owned();
     // Writing to a string cannot fail.
     for (thread, count) in threads() {
         let _ = write!(text, "\n  {count} x {thread}");
@@ -46,10 +45,10 @@ fn goings_on(logs: &[PathBuf]) -> String {
     text
 }
 
-/// All threads but the kernel's, those of the same name, state and place together.
+/// User space threads, grouped by name, state and kernel function.
 fn threads() -> BTreeMap<String, usize> {
     let mut threads = BTreeMap::new();
-    // The kernel's have no program.
+    // Kernel threads have no executable.
     let pids =
         process::all().into_iter().filter(|pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok());
     let tasks = pids
@@ -58,7 +57,7 @@ fn threads() -> BTreeMap<String, usize> {
         let Some(id) = task.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // Of a thread that ends meanwhile, what could be read is reported.
+        // A thread may end meanwhile: its fields are empty then.
         let field = |name| process::status_field(id, name).unwrap_or_default();
         let place = fs::read_to_string(task.path().join("wchan")).unwrap_or_default();
         let thread = format!("{} {:.1} {place}", field("Name"), field("State"));
@@ -72,28 +71,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_takes_long_is_told() {
+    fn only_slow_steps_are_reported() {
         let log = tempfile::NamedTempFile::new().unwrap();
         fs::write(log.path(), "first\nlast\n").unwrap();
         let watch = |long, time| {
-            let mut told = None;
+            let mut reported = None;
             let worked = watched(
                 Duration::from_millis(long),
                 &[log.path().to_owned()],
-                |text| told = Some(text),
+                |text| reported = Some(text),
                 || {
                     thread::sleep(Duration::from_millis(time));
                     "done"
                 },
             );
             assert_eq!(worked, "done");
-            told
+            reported
         };
         assert_eq!(watch(60_000, 0), None);
-        let told = watch(1, 500).unwrap();
-        assert!(told.ends_with("ends with:\nfirst\nlast"), "{told}");
+        let reported = watch(1, 500).unwrap();
+        assert!(reported.ends_with("ends with:\nfirst\nlast"), "{reported}");
         // This very thread, asleep.
         let own = fs::read_to_string("/proc/thread-self/comm").unwrap();
-        assert!(told.contains(&format!("x {} S ", own.trim())), "{told}");
+        assert!(reported.contains(&format!("x {} S ", own.trim())), "{reported}");
     }
 }

@@ -1,8 +1,7 @@
-//! The plugin's own image, as the Dockerfile's last stage describes it, built without Docker.
+//! The plugin's image, built without Docker from the last stage of the Dockerfile.
 //!
-//! The Dockerfile is the one description: its last stage is read here. Only what it uses is
-//! understood; anything else is an error, so that the two ways of building cannot drift apart
-//! unnoticed.
+//! The Dockerfile is the only description of the image. Only the instructions that it uses are
+//! supported; anything else is an error, so that both ways to build cannot diverge.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,83 +13,68 @@ use super::{Entry, Image, read};
 use crate::binaries::Binaries;
 use crate::cache;
 use crate::command::{self, command, progress};
-use crate::manifests;
+use crate::{files, manifests};
 
-/// What the program is called, and an archive of its image.
+/// File names of the program and of its image.
 const PROGRAM: &str = "nri-cpu-manager";
 const ARCHIVE: &str = "nri-cpu-manager.tar";
 
 const DOCKERFILE: &str = include_str!("../../../Dockerfile");
 
-/// The name that the manifests refer to: a full one, and of no registry, so that it never is
-/// another image than the one that a node has loaded.
+/// The name in the manifests. Without a registry, so that it is always the image that a node has
+/// loaded.
 pub const NAME: &str = concat!("localhost/nri-cpu-manager:", env!("CARGO_PKG_VERSION"));
 
-/// What ships, and where it lies: the program, its image, and the manifests that install it.
+/// The shipped program, its image, and the manifests.
 #[derive(Debug, Clone)]
 pub struct Shipped {
     /// The program alone.
     pub program: PathBuf,
-    /// An archive of its image.
+    /// Archive.
     pub image: PathBuf,
     /// The directory `manifests`, or a copy of it.
     pub manifests: PathBuf,
 }
 
 impl Shipped {
-    /// This program with the repository's manifests; the archive of its image is written into a
-    /// directory.
-    ///
-    /// # Errors
-    /// As [`write()`].
+    /// With the repository's manifests; writes the archive of the image into `directory`.
     pub fn with(program: &Path, directory: &Path) -> Result<Self> {
         let (program, image) = (program.to_path_buf(), directory.join(ARCHIVE));
         write(&image, &program)?;
         Ok(Self { program, image, manifests: manifests::directory() })
     }
 
-    /// A copy of all that in one directory, for a virtual server.
-    #[must_use]
+    /// Paths of the copy in a VM.
     pub fn within(directory: &Path) -> Self {
         let [program, image, manifests] =
             [PROGRAM, ARCHIVE, "manifests"].map(|name| directory.join(name));
         Self { program, image, manifests }
     }
 
-    /// Makes such a copy, of a program and of the repository's manifests.
-    ///
-    /// # Errors
-    /// When something cannot be copied.
     pub fn copy(program: &Path, directory: &Path) -> Result<()> {
         let copy = Self::within(directory);
-        std::fs::copy(program, &copy.program)
-            .with_context(|| format!("cannot copy {}", program.display()))?;
+        files::copy(program, &copy.program)?;
         write(&copy.image, program)?;
         command::run(command("cp", ["-r"]).arg(manifests::directory()).arg(&copy.manifests))?;
         Ok(())
     }
 }
 
-/// Arguments of `lab image`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// The archive to write; a name in target/image by default.
+    /// Archive to write; default: target/image/nri-cpu-manager-VERSION.tar
     file: Option<PathBuf>,
 }
 
-/// `lab image`: builds the program and the image; says where it is and its digest.
-///
-/// # Errors
-/// When the program cannot be built or the archive not written.
+/// Prints the path and the digest.
 pub fn run(options: &Options) -> Result<()> {
-    progress("building the plugin as it ships");
+    progress("building the plugin");
     let program = Binaries::build_plugin()?;
     let path = match &options.file {
         Some(file) => file.clone(),
         None => {
             let directory = cache::repository().join("target/image");
-            std::fs::create_dir_all(&directory)
-                .with_context(|| format!("cannot make {}", directory.display()))?;
+            files::make_directory(&directory)?;
             directory.join(format!("nri-cpu-manager-{}.tar", env!("CARGO_PKG_VERSION")))
         }
     };
@@ -100,26 +84,21 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Writes the archive of the image with this program to `path` and returns the image's digest.
-///
-/// # Errors
-/// When the program cannot be read or the archive not written.
+/// Returns the digest.
 pub fn write(path: &Path, program: &Path) -> Result<String> {
     image(DOCKERFILE, read(program)?)?.write(path)
 }
 
-/// What the last stage of a Dockerfile makes of the program.
-///
-/// # Errors
-/// When the stage has anything but `FROM scratch`, one `COPY --from`, and `LABEL`, `USER`,
-/// `ENTRYPOINT` and `CMD` in the forms that need no shell.
+/// The image of the last stage: `FROM scratch`, one `COPY --from`, and `LABEL`, `USER`,
+/// `ENTRYPOINT` and `CMD` in the forms without a shell. Anything else is an error.
 pub fn image(dockerfile: &str, program: Vec<u8>) -> Result<Image> {
-    let (mut place, mut config, mut labels) = (None, serde_json::Map::new(), BTreeMap::new());
+    let mut place = None;
+    let mut config = serde_json::Map::new();
+    let mut labels = BTreeMap::new();
     for line in last_stage(dockerfile)? {
-        let wrong =
-            || format!("the Dockerfile's last stage has a line that is not understood: {line}");
-        let (word, rest) = line.split_once(' ').with_context(wrong)?;
-        match word {
+        let wrong = || format!("unsupported line in the Dockerfile's last stage: {line}");
+        let (instruction, rest) = line.split_once(' ').with_context(wrong)?;
+        match instruction {
             "COPY" => {
                 let words: Vec<&str> = rest.split_whitespace().collect();
                 let [from, _, to] = words[..] else { bail!(wrong()) };
@@ -136,7 +115,7 @@ pub fn image(dockerfile: &str, program: Vec<u8>) -> Result<Image> {
             }
             "ENTRYPOINT" | "CMD" => {
                 let words: Vec<String> = serde_json::from_str(rest).with_context(wrong)?;
-                let key = if word == "CMD" { "Cmd" } else { "Entrypoint" };
+                let key = if instruction == "CMD" { "Cmd" } else { "Entrypoint" };
                 config.insert(key.to_owned(), json!(words));
             }
             _ => bail!(wrong()),
@@ -223,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_an_error() {
+    fn unsupported_instructions_are_errors() {
         for (from, to, expect) in [
             ("CMD [\"run\"]", "CMD run", "CMD run"),
             ("CMD [\"run\"]", "ENV A=b", "ENV A=b"),

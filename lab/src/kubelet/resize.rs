@@ -1,40 +1,39 @@
-//! In-place resize as the kubelet does it: the pod's cgroup makes room before a container grows,
-//! and follows after it has shrunk, so that a container is never allowed more than its pod. Each
-//! change of the pod is told to the runtime.
+//! In-place resize like the kubelet's: the pod's cgroup grows before a container grows, and shrinks
+//! after it has shrunk, so that a container never has more than its pod. The runtime receives each
+//! change of the pod.
 
 use anyhow::{Context, Result};
 
-use super::{Kubelet, RunningPod, node_memory};
-use crate::cgroup;
+use super::{Kubelet, RunningPod};
 use crate::cri::wire;
 use crate::pod::Pod;
+use crate::{cgroup, kernel};
 
 impl Kubelet {
-    /// Gives a container of a pod `milli` thousandths of a CPU from now on, as request, and as
-    /// limit where it has one. What the pod is from now on is returned.
+    /// Changes the request of a container to `milli` milli-CPUs, and its limit if it has one.
+    /// Returns the changed pod.
     ///
-    /// # Errors
-    /// The runtime's words when it refuses. Nothing has changed then: a kubelet would try again
-    /// until the wish is taken back, which is what happens here at once.
+    /// A refusal changes nothing: a kubelet would try again until the request is taken back, which
+    /// happens here at once.
     pub fn resize(&self, running: &RunningPod, container: &str, milli: i64) -> Result<Pod> {
         let RunningPod { pod: before, sandbox, containers } = running;
         let id = containers.iter().find(|c| c.name == container).map(|c| c.id.clone());
         let id = id.with_context(|| format!("container {container} does not run"))?;
         let mut after = before.clone();
         let changed = after.containers.iter_mut().find(|c| c.name == container);
-        let changed = changed.with_context(|| format!("there is no container {container}"))?;
+        let changed = changed.with_context(|| format!("no container {container}"))?;
         changed.cpu_request = milli;
         if changed.cpu_limit > 0 {
             changed.cpu_limit = milli;
         }
-        let linux = changed.resources(before.qos(), node_memory());
+        let linux = changed.resources(before.qos(), kernel::memory());
 
         let (old, new) = (before.resources(), after.resources());
         // Limits first when growing, last when shrinking: requests stay below them.
-        let (more_limit, more_share) =
-            (new.cpu_quota > old.cpu_quota, new.cpu_shares > old.cpu_shares);
-        let (less_share, less_limit) =
-            (new.cpu_shares < old.cpu_shares, new.cpu_quota < old.cpu_quota);
+        let more_limit = new.cpu_quota > old.cpu_quota;
+        let more_share = new.cpu_shares > old.cpu_shares;
+        let less_share = new.cpu_shares < old.cpu_shares;
+        let less_limit = new.cpu_quota < old.cpu_quota;
         self.set(more_limit, cgroup::set_limit, sandbox, &after)?;
         self.set(more_share, cgroup::set_share, sandbox, &after)?;
         let request =
@@ -60,8 +59,8 @@ impl Kubelet {
             return Ok(());
         }
         write(pod)?;
-        // Whether the runtime passes it on to NRI (containerd 2.3 and newer), or knows it at all,
-        // must not matter.
+        // containerd passes it on to NRI since 2.3, and older versions do not know the call:
+        // neither may matter.
         self.cri.update_pod_sandbox_resources(wire::UpdatePodSandboxResourcesRequest {
             pod_sandbox_id: sandbox.to_owned(),
             overhead: None,

@@ -1,9 +1,9 @@
-//! What a write to the cgroup of a class takes, by the containers below it. Under `exclusivity:
-//! groups` such writes are what an exclusive container costs those that share: the kernel visits
+//! How the time of a write to the cgroup of a class depends on the number of containers below it.
+//! With `exclusivity: groups`, each exclusive container costs such writes, and the kernel visits
 //! every task below.
 //!
-//! A thousand containers are too many for an emulated server. What the kernel visits is cgroups and
-//! tasks, so these are made by hand, at the places that a kubelet and a runtime give them.
+//! An emulated VM cannot run a thousand containers. The kernel visits cgroups and tasks, so these
+//! are created without containers, in the places that a kubelet and a runtime give them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,23 +17,22 @@ use nri_cpu_manager::ledger::CgroupPath;
 
 use super::IN_A_POD;
 use super::figures::ClassWrite;
-use crate::cgroup::{self, ROOT, read, write};
+use crate::cgroup;
 use crate::command::command;
+use crate::files::write_value;
+use crate::kernel::{self, CGROUPS};
 use crate::process;
 
 /// Containers below the class, ascending.
 const CONTAINERS: [usize; 4] = [1, 10, 100, 1000];
-/// The cgroup that stands for a class, beside `kubepods`.
+/// Stands for the cgroup of a class.
 const CLASS: &str = "measured-class";
-/// Writes for each number of containers.
+/// Writes per number of containers.
 const WRITES: usize = 21;
-/// CPUs that become exclusive and shared again.
+/// CPUs that alternate between exclusive and shared.
 const TAKEN: usize = 2;
 
-/// Measures; nothing is left of the cgroups.
-///
-/// # Errors
-/// When the kernel refuses a cgroup or a write, or does not follow one.
+/// Removes its cgroups at the end.
 pub(crate) fn measure() -> Result<Vec<ClassWrite>> {
     let mut class = Class::new()?;
     let mut costs = Vec::new();
@@ -41,33 +40,36 @@ pub(crate) fn measure() -> Result<Vec<ClassWrite>> {
         while class.containers < containers {
             class.add_container()?;
         }
-        let (tasks, millis) = (class.tasks.len(), class.median_write()?);
-        costs.push(ClassWrite { containers, tasks, millis });
+        let millis = class.median_write()?;
+        costs.push(ClassWrite { containers, tasks: class.tasks.len(), millis });
     }
     class.remove()?;
     Ok(costs)
 }
 
 struct Class {
-    /// The plugin's own way to write.
+    /// The plugin's own code for writes.
     hierarchy: Hierarchy,
     path: CgroupPath,
     online: CpuSet,
     containers: usize,
-    /// One in each cgroup that has no other below it.
+    /// One in each leaf cgroup.
     tasks: Vec<Child>,
-    /// Those above come first.
     cgroups: Vec<PathBuf>,
 }
 
 impl Class {
     fn new() -> Result<Self> {
-        let hierarchy = Hierarchy::open(Path::new(ROOT)).context("this machine has no cpusets")?;
-        let path = CgroupPath::new(CLASS).context("the class has no name")?;
-        let online = read(Path::new("/sys/devices/system/cpu/online"))?;
-        let online = online.parse().context("the online CPUs are no list")?;
-        let (tasks, cgroups) = (Vec::new(), Vec::new());
-        let mut class = Self { hierarchy, path, online, containers: 0, tasks, cgroups };
+        let hierarchy = Hierarchy::open(Path::new(CGROUPS)).context("no cgroup v2 cpusets")?;
+        let path = CgroupPath::new(CLASS).context("invalid name of the class")?;
+        let mut class = Self {
+            hierarchy,
+            path,
+            online: kernel::cpus("online")?,
+            containers: 0,
+            tasks: Vec::new(),
+            cgroups: Vec::new(),
+        };
         class.add_parent(CLASS)?;
         Ok(class)
     }
@@ -80,15 +82,15 @@ impl Class {
         }
         let container = self.add_task(&format!("{pod}/c{}", self.containers))?;
         // As the runtime does for the plugin: all CPUs, once.
-        write(&container.join("cpuset.cpus"), &self.online.to_string())?;
+        write_value(&container.join("cpuset.cpus"), &self.online.to_string())?;
         self.containers += 1;
         Ok(())
     }
 
-    /// A cgroup for others below it.
+    /// A cgroup with child cgroups.
     fn add_parent(&mut self, name: &str) -> Result<()> {
         let cgroup = cgroup::add(name)?;
-        write(&cgroup.join("cgroup.subtree_control"), "+cpuset")?;
+        write_value(&cgroup.join("cgroup.subtree_control"), "+cpuset")?;
         self.cgroups.push(cgroup);
         Ok(())
     }
@@ -97,16 +99,15 @@ impl Class {
         let cgroup = cgroup::add(name)?;
         self.cgroups.push(cgroup.clone());
         let task = command("sleep", ["infinity"]).spawn().context("cannot start a process")?;
-        write(&cgroup.join("cgroup.procs"), &task.id().to_string())?;
+        write_value(&cgroup.join("cgroup.procs"), &task.id().to_string())?;
         self.tasks.push(task);
         Ok(cgroup)
     }
 
-    /// Milliseconds.
     fn median_write(&self) -> Result<f64> {
         let rest = self.online.iter().skip(TAKEN).flat_map(CpuSet::of).collect();
         let mut times = Vec::new();
-        // Each write changes the class: the kernel does nothing about one that does not.
+        // Each write changes the value: the kernel skips one that does not.
         for cpus in [rest, self.online].into_iter().cycle().take(WRITES) {
             let list = cpus.to_string();
             let start = Instant::now();
@@ -114,7 +115,7 @@ impl Class {
             times.push(start.elapsed());
             let last = self.tasks.last().context("the class is empty")?;
             let allowed = process::allowed(last.id())?;
-            ensure!(allowed == cpus, "a task may run on {allowed} in a class with {cpus}");
+            ensure!(allowed == cpus, "a task may run on {allowed}, its class has {cpus}");
         }
         times.sort_unstable();
         Ok(times[WRITES / 2].as_secs_f64() * 1000.0)

@@ -1,36 +1,31 @@
-//! What is measured, and the figures.
+//! What is measured, and the figures: what host and guest exchange.
 
 use serde::{Deserialize, Serialize};
 
-/// What keeps exclusivity: values of the plugin's configuration. Without the plugin nothing does,
-/// and what grows then is the runtime's and the machine's own share.
+/// Exclusivity mechanisms of the configuration. Without the plugin, only the runtime's and the
+/// machine's own share grows.
 pub(super) const MODES: [Option<&str>; 4] = [None, Some("runtime"), Some("groups"), Some("kernel")];
 
-/// What is to be measured.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Settings {
-    /// Numbers of running shared containers, ascending.
+pub struct LatencySettings {
     pub shared: Vec<usize>,
-    /// Measurements for each number and mode.
+    /// Per number and mode.
     pub samples: usize,
 }
 
 /// The medians for one number of shared containers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Row {
-    /// Running shared containers.
+pub struct Medians {
     pub shared: usize,
-    /// Milliseconds, for each of the modes.
     pub millis: [f64; MODES.len()],
 }
 
-/// What a write to the cgroup of a class takes.
+/// Median time of a write to the cgroup of a class.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ClassWrite {
-    /// Containers below the class.
     pub containers: usize,
-    /// Tasks below it: a container's, and a sandbox's for each pod.
+    /// One per container, and one per pod for its sandbox.
     pub tasks: usize,
-    /// Milliseconds, the median.
+    /// Median.
     pub millis: f64,
 }

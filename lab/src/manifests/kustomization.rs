@@ -1,11 +1,10 @@
-//! The part of kustomize that `manifests/` uses, in place of the program.
+//! The part of kustomize that `manifests/` uses.
 //!
-//! Understood are: `resources` (files and other such directories), `namespace`, `patches` that are
-//! strategic merge patches of one resource (in a file or inline, found by kind and name), and
+//! Supported: `resources` (files and other such directories), `namespace`, `patches` that are
+//! strategic merge patches of one resource (in a file or inline, matched by kind and name), and
 //! `images`. Everything else is an error: generators, components, JSON patches, targets, name
 //! prefixes, labels, replacements, remote bases.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::merge::merge;
+use crate::files;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -28,7 +28,7 @@ struct Kustomization {
     images: Vec<ImageRule>,
 }
 
-/// Exactly one of the two.
+/// Exactly one field is set.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Patch {
@@ -44,10 +44,7 @@ struct ImageRule {
     new_tag: Option<String>,
 }
 
-/// The resources that a directory with a `kustomization.yaml` brings, in their order.
-///
-/// # Errors
-/// When a file cannot be read, or has anything but the part that is understood.
+/// The resources of a directory with a `kustomization.yaml`, in order.
 pub fn compose(directory: &Path) -> Result<Vec<Value>> {
     let file = directory.join("kustomization.yaml");
     let rules: Kustomization = yaml(&file)?;
@@ -57,7 +54,7 @@ pub fn compose(directory: &Path) -> Result<Vec<Value>> {
 fn compose_by(rules: &Kustomization, directory: &Path) -> Result<Vec<Value>> {
     ensure!(
         rules.api_version == "kustomize.config.k8s.io/v1beta1" && rules.kind == "Kustomization",
-        "{} {} is not understood",
+        "{} {} is not supported",
         rules.api_version,
         rules.kind
     );
@@ -76,7 +73,7 @@ fn compose_by(rules: &Kustomization, directory: &Path) -> Result<Vec<Value>> {
             Patch { path: None, patch: Some(text) } => {
                 serde_yaml::from_str(text).context("an inline patch is not YAML")?
             }
-            _ => bail!("a patch needs either path or patch"),
+            _ => bail!("a patch must have either path or patch"),
         };
         apply(&mut resources, &patch)?;
     }
@@ -91,18 +88,21 @@ fn compose_by(rules: &Kustomization, directory: &Path) -> Result<Vec<Value>> {
     Ok(resources)
 }
 
-/// The patch's own namespace, if it has one, must be the resource's.
+/// A namespace in the patch must be that of the resource.
 fn apply(resources: &mut [Value], patch: &Value) -> Result<()> {
     let identity = |value: &Value| {
         [&value["apiVersion"], &value["kind"], &value["metadata"]["name"]].map(Value::to_string)
     };
     let wanted = identity(patch);
-    let mut found = resources.iter_mut().filter(|resource| identity(resource) == wanted);
-    let (Some(resource), None) = (found.next(), found.next()) else {
-        bail!("a patch of {} fits not exactly one resource", wanted.join(" "));
+    let mut matches = resources.iter_mut().filter(|resource| identity(resource) == wanted);
+    let (Some(resource), None) = (matches.next(), matches.next()) else {
+        bail!("a patch of {} does not match exactly one resource", wanted.join(" "));
     };
     let (of, here) = (&patch["metadata"]["namespace"], &resource["metadata"]["namespace"]);
-    ensure!(of.is_null() || of == here, "a patch is for namespace {of}, its resource in {here}");
+    ensure!(
+        of.is_null() || of == here,
+        "a patch is for namespace {of}, but its resource is in {here}"
+    );
     merge(resource, patch).with_context(|| format!("cannot patch {}", wanted.join(" ")))
 }
 
@@ -126,7 +126,7 @@ fn set_images(resource: &mut Value, rule: &ImageRule) {
 }
 
 fn yaml<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    serde_yaml::from_str(&text).with_context(|| format!("{} is not understood", path.display()))
+    let text = files::read(path)?;
+    serde_yaml::from_str(&text)
+        .with_context(|| format!("unsupported content in {}", path.display()))
 }

@@ -1,5 +1,5 @@
-//! `manifests/` as shipped: composed as `kubectl apply -k` would, and read as far as the lab's
-//! kubelet understands it.
+//! `manifests/` as shipped, composed like `kubectl apply -k`, as far as the lab's kubelet supports
+//! them.
 
 use std::path::{Path, PathBuf};
 
@@ -14,25 +14,22 @@ pub mod types;
 use crate::cache;
 use types::{ConfigMap, DaemonSet, PodSpec, RecursiveReadOnly};
 
-/// What an overlay, or the base, brings to a cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Manifests {
-    /// The plugin's DaemonSet.
     pub daemon_set: DaemonSet,
-    /// The configuration that it mounts; none in what undoes the plugin's work.
+    /// None in `release`.
     pub config_map: Option<ConfigMap>,
 }
 
 /// The directory `manifests` of the repository.
-#[must_use]
 pub fn directory() -> PathBuf {
     cache::repository().join("manifests")
 }
 
-/// What undoes the plugin's work, in that directory.
+/// The part that undoes the plugin's work.
 const RELEASE: &str = "release";
 
-/// Where the base, an overlay, or what undoes it is in that directory or a copy of it.
+/// The directory of a part: the base, `release` or an overlay.
 fn part(root: &Path, name: &str) -> PathBuf {
     match name {
         "base" | RELEASE => root.join(name),
@@ -40,37 +37,25 @@ fn part(root: &Path, name: &str) -> PathBuf {
     }
 }
 
-/// The configuration's file in the ConfigMap.
+/// Key of the ConfigMap.
 const CONFIG: &str = "config.yaml";
 
 impl Manifests {
-    /// Composes `manifests/base`, `manifests/release` or `manifests/overlays/OVERLAY`, of the
-    /// repository.
-    ///
-    /// # Errors
-    /// When a file has anything the lab does not understand, or they do not fit together.
+    /// Composes `base`, `release` or an overlay of the repository. Unsupported content is an error.
     pub fn compose(name: &str) -> Result<Self> {
         Self::read(&part(&directory(), name))
     }
 
-    /// What ships for this configuration, out of a copy of the directory `manifests`: the overlay
-    /// with privileges for `exclusivity: kernel`, and the base for all others, `auto` included.
-    ///
-    /// # Errors
-    /// As [`compose`](Self::compose), or when the configuration is no YAML.
+    /// The manifests for a configuration, from a copy of `manifests`: the overlay with privileges
+    /// for `exclusivity: kernel`, the base for all others, including `auto`.
     pub fn for_config(root: &Path, config: &str) -> Result<Self> {
         let yaml: Value =
-            serde_yaml::from_str(config).context("the plugin's configuration is no YAML")?;
-        let by_kernel = yaml["exclusivity"] == "kernel";
-        let name = if by_kernel { "kernel-exclusivity" } else { "base" };
+            serde_yaml::from_str(config).context("the plugin's configuration is not YAML")?;
+        let name = if yaml["exclusivity"] == "kernel" { "kernel-exclusivity" } else { "base" };
         Ok(Self::read(&part(root, name))?.configured(config))
     }
 
-    /// What undoes the plugin's work, out of a copy of the directory `manifests`. With `containers`
-    /// its option for them is added, as docs/install.md says.
-    ///
-    /// # Errors
-    /// As [`compose`](Self::compose).
+    /// `release` from a copy of `manifests`, with or without `--containers` (docs/install.md).
     pub fn for_release(root: &Path, containers: bool) -> Result<Self> {
         let mut manifests = Self::read(&part(root, RELEASE))?;
         if containers {
@@ -82,7 +67,6 @@ impl Manifests {
     }
 
     /// The same with this configuration, if it has one.
-    #[must_use]
     pub fn configured(mut self, config: &str) -> Self {
         if let Some(map) = &mut self.config_map {
             map.data.insert(CONFIG.to_owned(), config.to_owned());
@@ -97,56 +81,51 @@ impl Manifests {
             index.map(|index| resources.remove(index))
         };
         let daemon_set = take("DaemonSet")
-            .with_context(|| format!("{} brings no DaemonSet", directory.display()))?;
+            .with_context(|| format!("no DaemonSet in {}", directory.display()))?;
         let daemon_set: DaemonSet = types::read(daemon_set)?;
         let config_map: Option<ConfigMap> = take("ConfigMap").map(types::read).transpose()?;
         let rest: Vec<String> = resources.iter().map(|r| r["kind"].to_string()).collect();
-        ensure!(rest.is_empty(), "the lab does not know what to do with {}", rest.join(", "));
+        ensure!(rest.is_empty(), "unsupported kind: {}", rest.join(", "));
         let manifests = Self { daemon_set, config_map };
-        manifests.check().with_context(|| format!("{} makes no sense", directory.display()))?;
+        manifests
+            .check()
+            .with_context(|| format!("invalid manifests in {}", directory.display()))?;
         Ok(manifests)
     }
 
-    /// What the pods of the DaemonSet are.
-    #[must_use]
     pub fn pod(&self) -> &PodSpec {
         &self.daemon_set.spec.template.spec
     }
 
-    /// As [`pod`](Self::pod), to be changed: what would be missing without a privilege is tried
-    /// that way.
-    #[must_use]
+    /// For tests of what fails without a privilege.
     pub fn pod_mut(&mut self) -> &mut PodSpec {
         &mut self.daemon_set.spec.template.spec
     }
 
-    /// The same, with a part of the configuration replaced, as an administrator edits it before
-    /// installing.
-    ///
-    /// # Errors
-    /// When the configuration does not have that part exactly once.
+    /// Replaces a text of the configuration, which must occur exactly once.
     pub fn edited(mut self, from: &str, to: &str) -> Result<Self> {
         let texts = self.config_map.iter().flat_map(|map| map.data.values());
         let times: usize = texts.map(|text| text.matches(from).count()).sum();
-        ensure!(times == 1, "the configuration has {from:?} {times} times");
+        ensure!(times == 1, "the configuration must have {from:?} once, has it {times} times");
         for text in self.config_map.iter_mut().flat_map(|map| map.data.values_mut()) {
             *text = text.replace(from, to);
         }
         Ok(self)
     }
 
-    /// What the API server would refuse, or a kubelet could not start.
+    /// Finds what an API server or a kubelet would refuse.
     fn check(&self) -> Result<()> {
         let (spec, meta) = (&self.daemon_set.spec, &self.daemon_set.metadata);
         let labels = &spec.template.metadata.labels;
         let selected = spec.selector.match_labels.iter().all(|(k, v)| labels.get(k) == Some(v));
-        ensure!(selected, "the selector does not select the template's own pods");
+        ensure!(selected, "the selector does not match the template's labels");
         let map = self.config_map.as_ref().map(|map| &map.metadata);
         ensure!(
             meta.namespace.is_some() && map.is_none_or(|map| map.namespace == meta.namespace),
             "the DaemonSet and its ConfigMap are in different namespaces"
         );
         let pod = self.pod();
+        ensure!(!pod.automount_service_account_token, "automountServiceAccountToken must be false");
         for container in pod.init_containers.iter().chain(&pod.containers) {
             for (name, probe) in container.probes() {
                 container.port(&probe.http_get.port).with_context(|| format!("its {name}"))?;
@@ -162,11 +141,7 @@ impl Manifests {
             }
         }
         for volume in pod.volumes.iter().filter_map(|v| v.config_map.as_ref()) {
-            ensure!(
-                map.is_some_and(|map| map.name == volume.name),
-                "there is no ConfigMap {}",
-                volume.name
-            );
+            ensure!(map.is_some_and(|map| map.name == volume.name), "no ConfigMap {}", volume.name);
         }
         Ok(())
     }

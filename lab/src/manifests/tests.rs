@@ -3,7 +3,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::process::Command;
 
-/// The base with its overlays.
+/// The base and its overlays.
 const OVERLAYS: [&str; 5] = ["base", "containerd-1.7", "crio", "kernel-exclusivity", "migrate"];
 
 #[test]
@@ -54,8 +54,8 @@ fn overlays_add_to_the_base_and_take_nothing_away() {
     assert_eq!(label.r#type, "spc_t");
 }
 
-/// What undoes the plugin's work is no pod of the plugin's, in the eyes of either DaemonSet, and is
-/// confined as the base is. It has nothing of the host but what it writes.
+/// Neither DaemonSet selects the other's pods. The release is confined like the base and mounts
+/// only what it writes.
 #[test]
 fn the_release_is_a_daemon_set_beside_the_base() {
     let base = Manifests::compose("base").unwrap();
@@ -83,7 +83,7 @@ fn the_release_is_a_daemon_set_beside_the_base() {
         assert_eq!(init.args, [&["release"][..], option].concat());
         assert_eq!(main.args, ["release", "--stay"]);
         let json = |value: &types::SecurityContext| serde_json::to_value(value).unwrap();
-        let mounts = |container: &types::Container| -> Vec<(String, bool)> {
+        let mounts = |container: &types::ContainerSpec| -> Vec<(String, bool)> {
             let mounts = container.volume_mounts.iter();
             mounts.map(|mount| (mount.mount_path.clone(), mount.read_only)).collect()
         };
@@ -116,7 +116,6 @@ fn a_configuration_goes_with_the_privileges_that_it_needs() {
     assert!(Manifests::for_config(&directory(), "{").is_err());
 }
 
-/// Composes a copy of the manifests with one text replaced in a file.
 fn with(file: &str, from: &str, to: &str) -> Result<Manifests> {
     let copy = tempfile::tempdir().unwrap();
     let source = cache::repository().join("manifests");
@@ -141,7 +140,7 @@ fn with(file: &str, from: &str, to: &str) -> Result<Manifests> {
 }
 
 #[test]
-fn what_is_not_understood_is_an_error() {
+fn unsupported_content_is_an_error() {
     let (base, kernel) = ("base/daemonset.yaml", "overlays/kernel-exclusivity/daemonset.yaml");
     with(base, "runAsUser: 0", "runAsUser: 0").unwrap();
     for (file, from, to, expect) in [
@@ -152,7 +151,7 @@ fn what_is_not_understood_is_an_error() {
             base,
             "automountServiceAccountToken: false",
             "automountServiceAccountToken: true",
-            "false here",
+            "must be false",
         ),
         (
             base,
@@ -163,7 +162,12 @@ fn what_is_not_understood_is_an_error() {
         (base, "type: DirectoryOrCreate", "type: BlockDevice", "BlockDevice"),
         (base, "port: metrics", "port: metric", "no port metric"),
         (base, "httpGet:", "tcpSocket:", "tcpSocket"),
-        ("base/configmap.yaml", "name: nri-cpu-manager\n", "name: other\n", "fits not exactly one"),
+        (
+            "base/configmap.yaml",
+            "name: nri-cpu-manager\n",
+            "name: other\n",
+            "does not match exactly one",
+        ),
         ("base/kustomization.yaml", "resources:", "namePrefix: x\nresources:", "namePrefix"),
         (
             "overlays/migrate/kustomization.yaml",
@@ -173,7 +177,7 @@ fn what_is_not_understood_is_an_error() {
         ),
         (kernel, "hostPID: true", "$patch: replace", "directives"),
         (kernel, "hostPID: true", "hostPID: null", "deletion"),
-        (kernel, "hostPID: true", "tolerations: [{key: x}]", "merged"),
+        (kernel, "hostPID: true", "tolerations: [{key: x}]", "merge key"),
         (kernel, "namespace: kube-system", "namespace: other", "namespace"),
         (
             "overlays/crio/kustomization.yaml",
@@ -188,15 +192,15 @@ fn what_is_not_understood_is_an_error() {
             "target",
         ),
     ] {
-        let found = with(file, from, to).and_then(|manifests| {
+        let result = with(file, from, to).and_then(|manifests| {
             manifests.pod().containers[0].resources.requests.milli_cpu().map(|_| ())
         });
-        let error = format!("{:#}", found.expect_err(to));
+        let error = format!("{:#}", result.expect_err(to));
         assert!(error.contains(expect), "{to}: {error}");
     }
 }
 
-/// As docs/install.md says it: one entry, in what is applied, reaches every container.
+/// docs/install.md: one `images` entry applies to every container.
 #[test]
 fn the_image_comes_from_another_registry() {
     let images = "images:\n  - name: localhost/nri-cpu-manager\n    newName: registry.example.com:5000/cpus\n";
@@ -222,7 +226,7 @@ fn amounts() {
     assert_eq!(amounts("-1", "64M"), (None, None));
 }
 
-/// What `kubectl kustomize` makes of a directory, if there is a kubectl here.
+/// None without `kubectl`.
 fn kustomized(directory: &Path) -> Option<Vec<Value>> {
     let output = match Command::new("kubectl").arg("kustomize").arg(directory).output() {
         Err(error) if error.kind() == ErrorKind::NotFound => return None,
@@ -237,8 +241,7 @@ fn kustomized(directory: &Path) -> Option<Vec<Value>> {
     )
 }
 
-/// The same with all lists of named things in the order of their names: no order of them means
-/// anything here.
+/// Sorts lists of named objects by name: their order has no meaning here.
 fn unordered(value: Value) -> Value {
     match value {
         Value::Object(fields) => {

@@ -1,8 +1,8 @@
-//! What the lab's kubelet understands of a DaemonSet and a ConfigMap: an unknown field is an error,
-//! so that nothing in the manifests is passed over in silence.
+//! The fields of a DaemonSet and a ConfigMap that the lab's kubelet supports. An unknown field is
+//! an error, so that nothing in the manifests is ignored silently.
 //!
-//! Fields of type [`IgnoredAny`] are known and have no meaning here: they are for the scheduler,
-//! for controllers, or for what the lab does not do: it makes probes once, not over and over.
+//! Fields of type [`IgnoredAny`] have no meaning here: they are for the scheduler, for controllers,
+//! or for repeated probes, which the lab runs only once.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +11,19 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Reads a composed resource.
-///
-/// # Errors
-/// When it has a field that is not known, or lacks one that is needed.
 pub fn read<T: DeserializeOwned>(resource: Value) -> Result<T> {
     let kind = resource["kind"].clone();
     serde_json::from_value(resource)
-        .with_context(|| format!("the lab's kubelet does not understand the {kind}"))
+        .with_context(|| format!("the lab's kubelet does not support this {kind}"))
 }
 
-/// Declares structs in the API's wording that refuse unknown fields.
+/// Declares API structs that refuse unknown fields.
 macro_rules! api {
     ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {
         $(
             $(#[$doc])*
             #[derive(Debug, Clone, Serialize, Deserialize)]
             #[serde(deny_unknown_fields, rename_all = "camelCase")]
-            #[allow(missing_docs, reason = "the API's own field names")]
             pub struct $name { $($(#[$field_doc])* pub $field: $type,)* }
         )*
     };
@@ -51,7 +46,6 @@ api! {
         data: BTreeMap<String, String>,
     }
 
-    /// The identity of a resource.
     Metadata {
         name: String,
         namespace: Option<String>,
@@ -59,7 +53,6 @@ api! {
         labels: BTreeMap<String, String>,
     }
 
-    /// Which pods there shall be.
     DaemonSetSpec {
         selector: Selector,
         #[serde(default, skip_serializing)]
@@ -67,23 +60,19 @@ api! {
         template: Template,
     }
 
-    /// Which pods belong to it.
     Selector {
         match_labels: BTreeMap<String, String>,
     }
 
-    /// A pod without a name.
     Template {
         metadata: TemplateMetadata,
         spec: PodSpec,
     }
 
-    /// What marks the pods.
     TemplateMetadata {
         labels: BTreeMap<String, String>,
     }
 
-    /// A pod.
     PodSpec {
         #[serde(default, skip_serializing)]
         priority_class_name: IgnoredAny,
@@ -93,22 +82,21 @@ api! {
         node_selector: IgnoredAny,
         #[serde(default, skip_serializing)]
         enable_service_links: IgnoredAny,
-        /// There is no service account in the lab: a pod that wants its token cannot be started.
-        automount_service_account_token: False,
+        /// The lab has no service accounts.
+        automount_service_account_token: bool,
         #[serde(default, rename = "hostPID")]
         host_pid: bool,
-        /// In the lab every pod uses the host's network: there are no network plugins.
+        /// Ignored: all pods of the lab use the host's network.
         #[serde(default, skip_serializing)]
         host_network: IgnoredAny,
         #[serde(default)]
-        init_containers: Vec<Container>,
-        containers: Vec<Container>,
+        init_containers: Vec<ContainerSpec>,
+        containers: Vec<ContainerSpec>,
         #[serde(default)]
         volumes: Vec<Volume>,
     }
 
-    /// A container.
-    Container {
+    ContainerSpec {
         name: String,
         image: String,
         #[serde(default)]
@@ -128,7 +116,6 @@ api! {
         volume_mounts: Vec<VolumeMount>,
     }
 
-    /// Where a container listens.
     Port {
         name: Option<String>,
         container_port: u16,
@@ -136,7 +123,7 @@ api! {
         protocol: IgnoredAny,
     }
 
-    /// How a kubelet finds out how a container is. The only kind that is known is over HTTP.
+    /// Only HTTP probes are supported.
     Probe {
         http_get: HttpGet,
         #[serde(default = "one")]
@@ -151,13 +138,12 @@ api! {
         failure_threshold: IgnoredAny,
     }
 
-    /// What a probe gets, from the pod's own address.
+    /// From the pod's own address.
     HttpGet {
         path: String,
         port: PortRef,
     }
 
-    /// An environment variable.
     Variable {
         name: String,
         #[serde(default)]
@@ -165,17 +151,14 @@ api! {
         value_from: Option<ValueFrom>,
     }
 
-    /// Where a variable's value comes from.
     ValueFrom {
         field_ref: FieldRef,
     }
 
-    /// A field of the pod.
     FieldRef {
         field_path: String,
     }
 
-    /// What a container asks for and may use at most.
     Resources {
         #[serde(default)]
         requests: Amounts,
@@ -183,8 +166,7 @@ api! {
         limits: Amounts,
     }
 
-    /// The confinement of a container. It has to name the user: the lab's kubelet does not look
-    /// into images.
+    /// The user is mandatory: the lab's kubelet does not read it from the image.
     SecurityContext {
         run_as_user: i64,
         run_as_group: Option<i64>,
@@ -201,7 +183,7 @@ api! {
         se_linux_options: Option<SeLinuxOptions>,
     }
 
-    /// A seccomp profile that needs no file on the node.
+    /// A profile that needs no file on the node.
     SeccompProfile {
         r#type: SeccompType,
     }
@@ -218,7 +200,6 @@ api! {
         level: String,
     }
 
-    /// Where a container sees a volume.
     VolumeMount {
         name: String,
         mount_path: String,
@@ -227,37 +208,33 @@ api! {
         recursive_read_only: Option<RecursiveReadOnly>,
     }
 
-    /// A volume: one of the two kinds that are known.
+    /// Exactly one kind is set.
     Volume {
         name: String,
         host_path: Option<HostPath>,
         config_map: Option<ConfigMapVolume>,
     }
 
-    /// Something of the node.
     HostPath {
         path: String,
         #[serde(default)]
         r#type: HostPathType,
     }
 
-    /// A ConfigMap as files.
     ConfigMapVolume {
         name: String,
     }
 }
 
-/// A port, by its number or by the name that its container gives it.
+/// By number or by name.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum PortRef {
-    /// The number.
     Number(u16),
-    /// The name.
     Name(String),
 }
 
-/// Amounts of CPU and memory, with the API's units.
+/// With the API's units.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Amounts {
@@ -275,25 +252,6 @@ pub struct Capabilities {
     /// As `add`, or `ALL`.
     #[serde(default)]
     pub drop: Vec<String>,
-}
-
-/// A switch that must be off.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-#[serde(try_from = "bool", into = "bool")]
-pub struct False;
-
-impl TryFrom<bool> for False {
-    type Error = &'static str;
-
-    fn try_from(value: bool) -> Result<Self, Self::Error> {
-        if value { Err("it has to be false here") } else { Ok(Self) }
-    }
-}
-
-impl From<False> for bool {
-    fn from(_: False) -> Self {
-        false
-    }
 }
 
 /// Which system calls are filtered.
@@ -316,42 +274,32 @@ pub enum RecursiveReadOnly {
     Enabled,
 }
 
-/// What has to be there before a pod starts.
+/// What must exist before a pod starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum HostPathType {
     /// Nothing is checked.
     #[default]
     #[serde(rename = "")]
     Unset,
-    /// A directory.
     Directory,
-    /// A directory, made if there is nothing.
     DirectoryOrCreate,
-    /// A file.
     File,
-    /// A file, made if there is nothing.
     FileOrCreate,
-    /// A socket.
     Socket,
 }
 
 impl PodSpec {
-    /// The volume of this name.
-    ///
-    /// # Errors
-    /// When there is none, or it is not of exactly one kind.
     pub fn volume(&self, name: &str) -> Result<&Volume> {
         let volume = self.volumes.iter().find(|volume| volume.name == name);
-        let volume = volume.with_context(|| format!("there is no volume {name}"))?;
+        let volume = volume.with_context(|| format!("no volume {name}"))?;
         if volume.host_path.is_some() == volume.config_map.is_some() {
-            bail!("volume {name} has to be either a hostPath or a configMap");
+            bail!("volume {name} must be either a hostPath or a configMap");
         }
         Ok(volume)
     }
 }
 
-impl Container {
-    /// Its probes, by the names of their fields.
+impl ContainerSpec {
     pub fn probes(&self) -> impl Iterator<Item = (&'static str, &Probe)> {
         let all = [
             ("startupProbe", &self.startup_probe),
@@ -361,43 +309,33 @@ impl Container {
         all.into_iter().filter_map(|(name, probe)| Some((name, probe.as_ref()?)))
     }
 
-    /// The number of one of its ports.
-    ///
-    /// # Errors
-    /// When it has no port of that name.
     pub fn port(&self, port: &PortRef) -> Result<u16> {
         let name = match port {
             PortRef::Number(number) => return Ok(*number),
             PortRef::Name(name) => name,
         };
-        let found = self.ports.iter().find(|port| port.name.as_ref() == Some(name));
-        let found = found.with_context(|| format!("{} has no port {name}", self.name))?;
-        Ok(found.container_port)
+        let port = self.ports.iter().find(|port| port.name.as_ref() == Some(name));
+        let port = port.with_context(|| format!("{} has no port {name}", self.name))?;
+        Ok(port.container_port)
     }
 }
 
 impl Amounts {
-    /// Thousandths of a CPU; 0 if nothing is said.
-    ///
-    /// # Errors
-    /// When it is no whole number of CPUs or of thousandths (`m`).
+    /// 0 if unset.
     pub fn milli_cpu(&self) -> Result<i64> {
         let Some(text) = &self.cpu else { return Ok(0) };
         let (number, factor) = text.strip_suffix('m').map_or((text.as_str(), 1000), |n| (n, 1));
-        whole(number, factor).with_context(|| format!("{text:?} is no amount of CPU"))
+        whole(number, factor).with_context(|| format!("{text:?} is not an amount of CPU"))
     }
 
-    /// Bytes; 0 if nothing is said.
-    ///
-    /// # Errors
-    /// When it is no whole number of `Ki`, `Mi` or `Gi`.
+    /// Bytes; 0 if unset.
     pub fn memory(&self) -> Result<i64> {
         let Some(text) = &self.memory else { return Ok(0) };
         let units = [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30)];
-        let found = units.iter().find_map(|(unit, f)| Some((text.strip_suffix(unit)?, *f)));
-        found
+        let parts = units.iter().find_map(|(unit, f)| Some((text.strip_suffix(unit)?, *f)));
+        parts
             .and_then(|(number, factor)| whole(number, factor))
-            .with_context(|| format!("{text:?} is no amount of memory"))
+            .with_context(|| format!("{text:?} is not an amount of memory"))
     }
 }
 
@@ -405,7 +343,7 @@ fn whole(number: &str, factor: i64) -> Option<i64> {
     number.parse::<i64>().ok().filter(|n| *n >= 0)?.checked_mul(factor)
 }
 
-/// Seconds that a probe may take where nothing is said.
+/// Default timeout of a probe in seconds.
 fn one() -> u64 {
     1
 }

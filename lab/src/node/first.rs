@@ -1,7 +1,5 @@
-//! The first moment of a container: what its first process sees as its very first act, with others
-//! always busy around it.
+//! What a container's first process reads as its first act, among busy pods.
 
-use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,16 +9,17 @@ use serde::{Deserialize, Serialize};
 
 use super::Node;
 use crate::busy::{Busy, OUT};
+use crate::command::poll;
+use crate::files;
 use crate::pod::{Container, Pod};
 
 /// Pods of a crowd that start at the same time.
 const TOGETHER: usize = 10;
-/// Emulated processors on which everything is busy take their time.
+/// Generous: emulated CPUs on which everything is busy are slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a container's first process saw.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct First {
+pub struct FirstInstruction {
     /// Where it may run, in the kernel's list format.
     pub own: String,
     /// Busy threads that it looked at.
@@ -30,10 +29,7 @@ pub struct First {
 }
 
 impl Node {
-    /// Starts so many Burstable pods, each with one thread. All become busy when the last one runs.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
+    /// Starts Burstable pods with one thread each, which become busy once all run.
     pub fn run_crowd(&mut self, number: usize) -> Result<()> {
         let reports = self.reports()?;
         let go = reports.join("go");
@@ -48,41 +44,28 @@ impl Node {
         for some in pods.chunks(TOGETHER) {
             self.run_together(some)?;
         }
-        fs::write(&go, "").with_context(|| format!("cannot write {}", go.display()))?;
+        files::write(&go, "")?;
         for (pod, record) in pods.iter().zip(records) {
             let index = self.index(&pod.name)?;
-            let pid = self.pods[index].containers.first().context("it does not run")?.pid;
+            let pid =
+                self.pods[index].containers.first().context("a pod of the crowd does not run")?.pid;
             self.busy.push(Busy::in_pod(&pod.name, pid, record)?);
         }
         Ok(())
     }
 
-    /// Starts a pod whose container `main` looks around as its very first act. `exclusive` tells
-    /// afterwards which CPUs the plugin has assigned to a pod's container.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run), or when it does not report.
+    /// As [`probe_first`](Self::probe_first), with the overlaps. `exclusive` gives the CPUs
+    /// assigned to a pod's container.
     pub fn run_first(
         &mut self,
         pod: &Pod,
         exclusive: impl Fn(&str) -> Result<Option<CpuSet>>,
-    ) -> Result<First> {
-        let report = self.record(&pod.name)?;
-        let busy = self.busy.iter().map(|busy| busy.pid.to_string());
-        let pod = self.probing(pod, "first", busy)?.with_host_pid();
-        let mut started = self.run(&pod);
-        let start = Instant::now();
-        // As a kubelet does: where all CPUs are busy a plugin may take too long for its answer.
-        while started.is_err() && start.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_secs(1));
-            started = self.retry(&pod.name);
-        }
-        started?;
-        let Report { own, threads, .. } = Report::wait_for(&report)?;
+    ) -> Result<FirstInstruction> {
+        let ProbeReport { own, threads, .. } = self.probe_first(pod)?;
         let mut met = Vec::new();
         if let Some(decided) = exclusive(&pod.name)? {
             if decided != own {
-                met.push(format!("its CPUs are not its own yet: {own}"));
+                met.push(format!("it may run on {own}, decided were {decided}"));
             }
             let there = threads.iter().filter(|(_, cpus)| !cpus.is_disjoint(&decided));
             met.extend(there.map(|(thread, cpus)| format!("{thread} may run on {cpus}")));
@@ -90,14 +73,30 @@ impl Node {
         for other in self.pods.iter().filter(|other| other.pod.name != pod.name) {
             let taken = exclusive(&other.pod.name)?.unwrap_or_default();
             if !taken.is_disjoint(&own) {
-                met.push(format!("it may run on {own}, {} has {taken}", other.pod.name));
+                met.push(format!("it may run on {own}, of which {} has {taken}", other.pod.name));
             }
         }
-        Ok(First { own: own.to_string(), threads: threads.len(), met })
+        Ok(FirstInstruction { own: own.to_string(), threads: threads.len(), met })
     }
 
-    /// The same pod, whose container `main` is the probe with this task, and with the file of its
-    /// report.
+    /// Starts a pod whose container `main` reads, as its first act, where it and all busy processes
+    /// may run.
+    pub fn probe_first(&mut self, pod: &Pod) -> Result<ProbeReport> {
+        let report = self.record(&pod.name)?;
+        let busy = self.busy.iter().map(|busy| busy.pid.to_string());
+        let pod = self.probing(pod, "first", busy)?.with_host_pid();
+        let mut started = self.run(&pod);
+        let start = Instant::now();
+        // Like a kubelet: with all CPUs busy, the plugin may answer too late.
+        while started.is_err() && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_secs(1));
+            started = self.retry(&pod.name);
+        }
+        started?;
+        ProbeReport::wait_for(&report)
+    }
+
+    /// The pod with the probe as its container `main`, reporting to a file.
     pub(super) fn probing(
         &self,
         pod: &Pod,
@@ -116,35 +115,24 @@ impl Node {
     }
 }
 
-/// What `probe first` says.
+/// Output of `probe first`.
 #[derive(Debug)]
-pub struct Report {
-    /// When it began, in CLOCK_MONOTONIC's nanoseconds.
+pub struct ProbeReport {
+    /// CLOCK_MONOTONIC, in nanoseconds.
     pub start: u64,
-    /// Where it may run.
     pub own: CpuSet,
-    /// Where the threads of other processes may run.
+    /// Names of threads of other processes, and where they may run.
     pub threads: Vec<(String, CpuSet)>,
 }
 
-impl Report {
-    /// Waits for it.
-    ///
-    /// # Errors
-    /// When it does not come, or is a strange one.
-    pub fn wait_for(path: &Path) -> Result<Self> {
-        let start = Instant::now();
-        while !path.exists() {
-            if start.elapsed() > PATIENCE {
-                bail!("there is no report {}", path.display());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let text =
-            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+impl ProbeReport {
+    fn wait_for(path: &Path) -> Result<Self> {
+        poll(PATIENCE, || Ok(path.exists().then_some(())))?
+            .with_context(|| format!("no report {}", path.display()))?;
+        let text = files::read(path)?;
         let mut report = Self { start: 0, own: CpuSet::EMPTY, threads: Vec::new() };
         text.lines().try_for_each(|line| {
-            report.add(line).with_context(|| format!("a strange line of the probe: {line:?}"))
+            report.add(line).with_context(|| format!("unexpected line from the probe: {line:?}"))
         })?;
         Ok(report)
     }
@@ -156,7 +144,7 @@ impl Report {
             ["thread", pid, thread, cpus] => {
                 self.threads.push((format!("thread {thread} of process {pid}"), cpus.parse()?));
             }
-            _ => bail!("it says something else"),
+            _ => bail!("unknown record"),
         }
         Ok(())
     }

@@ -1,31 +1,31 @@
-//! A container whose start takes as long as a test needs: the runtime has read what it is to start,
-//! and waits for its shim.
+//! A container whose start takes as long as a test needs: the runtime has prepared it and waits for
+//! the shim.
 
 use std::fs;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow};
 use nix::sys::signal::Signal;
 
 use super::Node;
+use crate::command::poll;
 use crate::kubelet::RunningPod;
 use crate::pod::Pod;
 use crate::process;
 
-/// How long the runtime may take to begin.
+/// Time for the runtime to begin the start.
 const BEGINS: Duration = Duration::from_secs(30);
 
-/// A pod whose only container is being started.
 #[derive(Debug)]
-pub struct Slow {
+pub struct SlowStart {
     pod: RunningPod,
     container: String,
     shim: Stopped,
     start: JoinHandle<Result<()>>,
 }
 
-/// A process that does not go on before this is dropped.
+/// Stopped (SIGSTOP) until it is dropped.
 #[derive(Debug)]
 struct Stopped(u32);
 
@@ -43,36 +43,30 @@ impl Drop for Stopped {
 }
 
 impl Node {
-    /// Has the runtime begin to start the only container of a new pod; [`finish`](Self::finish)
-    /// lets it get on with it.
-    ///
-    /// # Errors
-    /// The runtime's words when it refuses; or when it does not begin.
-    pub fn begin(&mut self, pod: &Pod) -> Result<Slow> {
+    /// Makes the runtime begin to start the only container of a new pod, until
+    /// [`finish`](Self::finish).
+    pub fn begin(&mut self, pod: &Pod) -> Result<SlowStart> {
         let pod = Pod { driver: self.driver, ..pod.clone() };
-        let [container] = &pod.containers[..] else { return Err(anyhow!("not one container")) };
+        let [container] = &pod.containers[..] else {
+            return Err(anyhow!("the pod must have exactly one container"));
+        };
         let sandbox = self.kubelet.run_sandbox(&pod)?;
         self.attempts += 1;
         let id = self.kubelet.create_container(&pod, container, &sandbox, self.attempts)?;
         let shim = Stopped::new(shim(&sandbox)?);
-        let (kubelet, started) = (self.another_kubelet()?, id.clone());
+        let kubelet = self.another_kubelet()?;
+        let started = id.clone();
         let start = thread::spawn(move || kubelet.launch_container(&started));
         let read = self.containerd.bundle(&id).join("config.json");
-        let begin = Instant::now();
-        while !read.exists() {
-            ensure!(begin.elapsed() < BEGINS, "the runtime does not begin to start {}", pod.name);
-            thread::sleep(Duration::from_millis(5));
-        }
+        poll(BEGINS, || Ok(read.exists().then_some(())))?
+            .with_context(|| format!("the runtime does not begin to start {}", pod.name))?;
         let pod = RunningPod { pod, sandbox, containers: Vec::new() };
-        Ok(Slow { pod, container: id, shim, start })
+        Ok(SlowStart { pod, container: id, shim, start })
     }
 
-    /// Lets the runtime start what it has begun to.
-    ///
-    /// # Errors
-    /// The runtime's words when it cannot.
-    pub fn finish(&mut self, slow: Slow) -> Result<()> {
-        let Slow { mut pod, container, shim, start } = slow;
+    /// Lets the runtime complete the start.
+    pub fn finish(&mut self, slow: SlowStart) -> Result<()> {
+        let SlowStart { mut pod, container, shim, start } = slow;
         drop(shim);
         start.join().map_err(|_| anyhow!("a thread of the lab panicked"))??;
         let name = &pod.pod.containers[0].name;
@@ -82,7 +76,7 @@ impl Node {
     }
 }
 
-/// The process through which the runtime reaches the containers of a sandbox.
+/// The shim of a sandbox.
 fn shim(sandbox: &str) -> Result<u32> {
     let is_its = |pid: &u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();

@@ -1,169 +1,163 @@
-//! All scenarios by name. Each is written for any machine and says on which it makes sense.
+//! All scenarios by name. Each defines the machines to which it applies.
 
 use super::script::Script;
 use super::shape::Shape;
 use super::{classes, drift, hotplug, life, options, pods, reconfigure, uninstall, wishes, worked};
 
-/// A script for machines that fit it.
 #[derive(Clone, Copy)]
 pub struct Scenario {
-    /// What it is called.
     pub name: &'static str,
     /// What it proves, in one line.
     pub about: &'static str,
-    /// The script for a machine; nothing where it makes no sense.
+    /// None on machines to which it does not apply.
     script: fn(&Shape) -> Option<Script>,
 }
 
 impl Scenario {
-    /// The script for a machine; nothing where it makes no sense.
-    #[must_use]
     pub fn script(&self, shape: &Shape) -> Option<Script> {
         (self.script)(shape).map(Script::closed)
     }
 }
 
-/// All of them, in the order of the table.
-#[must_use]
 pub fn all() -> Vec<Scenario> {
     let scenario = |name, about, script| Scenario { name, about, script };
     vec![
-        scenario("machine", "Linux sees the machine as it is described", worked::machine),
-        scenario(
-            "kep-4800",
-            "the KEP's examples: whole containers in an uncore cache, numerically",
-            worked::uncore,
-        ),
+        scenario("machine", "Linux reports the machine as described", worked::machine),
+        scenario("kep-4800", "KEP-4800's examples in numerical order", worked::uncore),
         scenario(
             "kep-4800-kubelet",
-            "the same in the kubelet's order, fewest free CPUs first",
+            "the same in the kubelet's order: fewest free CPUs first",
             worked::uncore_kubelet,
         ),
         scenario(
             "uncore",
-            "prefer-align-cpus-by-uncorecache: what fits into one uncore cache is in one",
+            "prefer-align-cpus-by-uncorecache: containers that fit into one uncore cache are in one",
             options::uncore,
         ),
         scenario(
             "kep-2625",
-            "full-pcpus-only: no core is shared, half cores are refused",
+            "full-pcpus-only: no core is shared, partial cores are refused",
             worked::whole_cores,
         ),
         scenario(
             "kep-2902",
-            "distribute-cpus-across-numa: even parts on several NUMA nodes",
+            "distribute-cpus-across-numa: equal parts on several NUMA nodes",
             options::distributed,
         ),
         scenario(
             "kep-3327",
-            "align-by-socket: what no NUMA node has room for is in one socket",
+            "align-by-socket: containers larger than any NUMA node's free CPUs are in one socket",
             options::one_socket,
         ),
         scenario(
             "kep-3545",
-            "prefer-closest-numa-nodes: the nearest ones with room",
+            "prefer-closest-numa-nodes: the closest nodes with room",
             options::closest,
         ),
         scenario(
             "kep-4540",
-            "strict-cpu-reservation: shared containers keep off reserved CPUs",
+            "strict-cpu-reservation: shared containers stay off reserved CPUs",
             worked::strict,
         ),
-        scenario("kep-693", "single-numa-node: in one NUMA node or refused", worked::single_node),
+        scenario("kep-693", "single-numa-node: one NUMA node, or refused", worked::single_node),
         scenario(
             "wishes",
-            "annotations: one uncore cache or none, idle siblings, memory and environment",
+            "annotations: required uncore cache, idle siblings, memory nodes, environment",
             wishes::wishes,
         ),
-        scenario("churn", "to full and back to empty: nothing shared, nothing lost", life::churn),
+        scenario(
+            "churn",
+            "fill and empty the node: no exclusive CPU is shared or lost",
+            life::churn,
+        ),
         scenario(
             "together",
-            "pods that start at the same time: within seconds exclusive CPUs are exclusive",
+            "pods start at the same time: CPUs are exclusive within seconds",
             life::together,
         ),
         scenario(
             "init-sidecar",
-            "init containers' CPUs are used again, sidecars' are not",
+            "CPUs of init containers are reused, those of sidecars are not",
             pods::init_and_sidecar,
         ),
-        scenario("pod-budget", "a container with the pod's own resources shares", pods::budget),
-        scenario("resize", "in place to more, to fewer, to none", pods::resize),
+        scenario("pod-budget", "a container that gets its pod's resources shares", pods::budget),
+        scenario("resize", "in-place resize to more, fewer and no exclusive CPUs", pods::resize),
         scenario(
             "plugin-restart",
-            "killed: no container moves, and a restarted one gets the same CPUs",
+            "plugin killed: no container moves, and a restarted one gets the same CPUs",
             life::plugin_restart,
         ),
         scenario("runtime-restart", "containerd killed: no container moves", life::runtime_restart),
         scenario(
             "launched",
-            "launched by containerd, which is then killed: no container moves",
+            "plugin launched by containerd, which is killed: no container moves",
             life::launched,
         ),
-        scenario("both-restart", "both killed: no container moves", life::both_restart),
+        scenario(
+            "both-restart",
+            "plugin and containerd killed: no container moves",
+            life::both_restart,
+        ),
         scenario(
             "config-swap",
-            "the ConfigMap is tightened, then wrong: followed live, no exclusive container moves",
+            "stricter, then invalid ConfigMap: followed without restart, no exclusive container moves",
             reconfigure::live,
         ),
         scenario(
             "config-swap-restart",
-            "the ConfigMap changes, the plugin is restarted: no exclusive container moves",
+            "ConfigMap changed, plugin restarted: no exclusive container moves",
             reconfigure::restart,
         ),
         scenario(
             "reserved-change",
-            "an exclusive container's CPUs become reserved: it leaves before others come",
+            "CPUs of an exclusive container become reserved: it leaves before others come",
             reconfigure::reserved,
         ),
         scenario(
             "drift",
-            "containers' CPUs are changed by hand: within seconds they are as decided",
+            "containers' CPUs written by another program: repaired within seconds",
             drift::by_hand,
         ),
         scenario(
             "lost-update",
-            "the runtime loses a change of a container that it is starting: it is made up for",
+            "the runtime loses an update of a container that it is starting: repaired",
             drift::lost_update,
         ),
         scenario(
             "quota",
-            "no quota for exclusive CPUs: of before the plugin, or set by hand",
+            "a quota from before the plugin, or written by another program: lifted",
             drift::quota,
         ),
         scenario(
             "containers-first",
-            "containers that were there before the plugin are sorted out",
+            "containers that started before the plugin are pinned",
             life::containers_first,
         ),
-        scenario(
-            "kernel",
-            "exclusivity kept by the kernel, also while the plugin is dead",
-            life::kernel,
-        ),
+        scenario("kernel", "exclusivity: kernel, also while the plugin is dead", life::kernel),
         scenario(
             "mechanisms",
-            "what keeps exclusivity changes while everything runs: no container moves",
+            "the exclusivity mechanism changes: no container moves",
             life::mechanisms,
         ),
         scenario(
             "classes",
-            "classes' groups empty, fill again and are written by systemd: nothing is shared",
+            "class cgroups empty, refill and are rewritten by systemd: no exclusive CPU is shared",
             classes::emptied,
         ),
         scenario(
             "first-instruction",
-            "among 50 busy pods no thread may be on exclusive CPUs as their container begins",
+            "as a container starts among 50 busy pods, no thread may run on its CPUs",
             classes::first_instruction,
         ),
         scenario(
             "uninstall",
-            "removed and released: all cgroups are as before the plugin",
+            "plugin removed and released: all cgroups are as before it",
             uninstall::uninstall,
         ),
-        scenario("hotplug-shared", "a shared CPU goes offline and comes back", hotplug::shared),
+        scenario("hotplug-shared", "a shared CPU goes offline and online", hotplug::shared),
         scenario(
             "hotplug-exclusive",
-            "an exclusive CPU goes offline and comes back",
+            "an exclusive CPU goes offline and online",
             hotplug::exclusive,
         ),
     ]

@@ -1,24 +1,25 @@
-//! The groups of the QoS classes, which keep shared containers off exclusive CPUs: they empty, fill
-//! again and are written by systemd.
+//! The cgroups of QoS classes, which keep shared containers off exclusive CPUs: they empty, refill
+//! and are rewritten by systemd.
 
-use super::script::{Script, exclusive};
+use super::exclusive;
+use super::script::Script;
 use super::shape::Shape;
 use crate::pod::{Container, Pod};
 use crate::step::Step;
 
-/// How often a class empties and fills again.
+/// How often the class empties and fills again.
 const ROUNDS: usize = 4;
-/// Busy pods that the probe looks at.
+/// Busy pods that the probe checks.
 const CROWD: usize = 50;
-/// What the plugin says where it no longer relies on a group.
+/// Logged when a cgroup is not relied on any more.
 const GIVEN_UP: &str = "bound instead";
 
 fn best_effort(name: &str) -> Pod {
     Pod::new(name, [Container::best_effort("main")])
 }
 
-/// Each round a class fills, and another exclusive pod comes while it is empty. Static pods, and
-/// systemd writing all groups anew, in between.
+/// Each round fills a class and starts an exclusive pod once it is empty, with static pods and with
+/// rewrites by systemd in between.
 pub(super) fn emptied(shape: &Shape) -> Option<Script> {
     let rounds = ROUNDS.min(shape.room());
     let mut script = Script::new(shape);
@@ -26,34 +27,33 @@ pub(super) fn emptied(shape: &Shape) -> Option<Script> {
     for round in 0..rounds {
         let name = format!("job-{round}");
         let pod = best_effort(&name);
-        script.first(if round % 2 == 0 { pod } else { pod.from_file() }, 0);
+        script.first_instruction(if round % 2 == 0 { pod } else { pod.from_file() }, 0);
         script.does(Step::RealiseClasses);
-        script.look();
+        script.view();
         script.remove(&name);
         script.does(Step::RealiseClasses);
         script.exclusive(&format!("db-{round}"), 1);
     }
-    script.first(best_effort("last"), 0);
-    script.look();
+    script.first_instruction(best_effort("last"), 0);
+    script.view();
     script.never_says(GIVEN_UP);
     Some(script)
 }
 
-/// As an exclusive container's first process begins, none of the threads of many busy pods may run
-/// on its CPUs; nor may one of a class that was made a moment before.
+/// As an exclusive container's first process begins, no thread of many busy pods may run on its
+/// CPUs, nor may one of a class that was just created.
 pub(super) fn first_instruction(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));
     script.does(Step::RunCrowd(CROWD));
-    let first = |name: &str| exclusive(name, 1);
-    script.first(first("db"), CROWD);
-    script.first(best_effort("job"), CROWD);
+    script.first_instruction(exclusive("db", 1), CROWD);
+    script.first_instruction(best_effort("job"), CROWD);
     script.remove("job");
-    script.first(best_effort("job-again"), CROWD);
+    script.first_instruction(best_effort("job-again"), CROWD);
     if shape.room() > 1 {
-        script.first(first("cache"), CROWD);
+        script.first_instruction(exclusive("cache", 1), CROWD);
     }
-    script.look();
+    script.view();
     script.never_says(GIVEN_UP);
     Some(script)
 }
@@ -61,18 +61,24 @@ pub(super) fn first_instruction(shape: &Shape) -> Option<Script> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::First;
+    use crate::node::FirstInstruction;
     use crate::step::Outcome;
     use crate::vm::Machine;
 
     #[test]
-    fn what_could_meet_fails() {
+    fn overlaps_fail() {
         let shape = Shape::of(&Machine::load("small").unwrap()).unwrap();
         let mut script = Script::new(&shape);
-        script.first(exclusive("db", 1), CROWD);
+        script.first_instruction(exclusive("db", 1), CROWD);
         let judge = |own: &str, threads, met: &[&str]| {
             let met = met.iter().map(ToString::to_string).collect();
-            script.judge(&[Outcome::First(First { own: own.to_owned(), threads, met })]).len()
+            script
+                .judge(&[Outcome::FirstInstruction(FirstInstruction {
+                    own: own.to_owned(),
+                    threads,
+                    met,
+                })])
+                .len()
         };
         assert_eq!(judge("1", CROWD, &[]), 0);
         assert_eq!(judge("1", CROWD, &["process 7 may run on 0-3"]), 1);

@@ -1,33 +1,33 @@
-//! What was decided is not so: it was changed by hand, the runtime has lost it, or it never was.
+//! Drift: another program wrote a cgroup, the runtime lost an update, or a decision was never
+//! applied.
 
-use super::script::{Script, exclusive};
+use super::exclusive;
+use super::script::Script;
 use super::shape::Shape;
-use crate::step::{Group, Step};
+use crate::step::{CgroupRef, Step};
 
-/// Seconds within which a drift has to be found and repaired: two looks, and the time until the
-/// first one.
+/// Seconds to find and repair a drift: two check passes, and the time until the first one.
 const REPAIRED: u64 = 15;
 
-/// Seconds within which what the runtime has lost must have been made up for: before the next look
-/// at the groups.
+/// Seconds to repair an update that the runtime lost: less than until the next check pass.
 const MADE_UP: u64 = 5;
 
 fn write(pod: &str, file: &str, value: &str) -> Step {
-    Step::WriteGroup(Group::Container(pod.to_owned()), file.to_owned(), value.to_owned())
+    Step::WriteCgroup(CgroupRef::Container(pod.to_owned()), file.to_owned(), value.to_owned())
 }
 
-/// A user with root writes a shared container's CPUs, and an exclusive one's.
+/// Writes `cpuset.cpus` of a shared container and of an exclusive one.
 pub(super) fn by_hand(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));
     script.shared("web");
     script.exclusive("db", 1);
-    let before = script.look();
+    let before = script.view();
     let disturbed: &[&str] = match shape.exclusivity.as_str() {
-        // What `cpuset.cpus.exclusive` names stays the partition's, and nobody else's.
+        // The CPUs in `cpuset.cpus.exclusive` stay the partition's own.
         "kernel" => &[],
         "runtime" => &["web", "db"],
-        // The groups above it keep a shared container where it is, whatever is set for its own.
+        // The cgroups above a shared container bound whatever its own has.
         _ => &["db"],
     };
     script.does(write("web", "cpuset.cpus", &shape.online().to_string()));
@@ -37,24 +37,23 @@ pub(super) fn by_hand(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// containerd loses updates of a container that it is starting; nothing else happens after that.
+/// containerd loses updates of a container that is being started; no event follows.
 pub(super) fn lost_update(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));
     script.does(Step::RunSlowly(super::shared("web"), vec![Step::Run(exclusive("db", 1))]));
     script.settles(MADE_UP, &[]);
-    script.look();
+    script.view();
     Some(script)
 }
 
-/// An exclusive container that was there before the plugin had a quota like any other; then it gets
-/// one again by hand.
+/// An exclusive container from before the plugin has a quota; later another program writes one.
 pub(super) fn quota(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.does(Step::Run(exclusive("db", 1)));
     script.plugin(shape.config(""));
     script.settles(REPAIRED, &[]);
-    let before = script.look();
+    let before = script.view();
     script.does(write("db", "cpu.max", "50000 100000"));
     script.settles(REPAIRED, &["db"]);
     script.unmoved(before);

@@ -1,4 +1,4 @@
-//! CPUs go offline and come back while everything runs.
+//! CPUs go offline and online while everything runs.
 
 use nri_cpu_manager::cpuset::CpuSet;
 
@@ -7,16 +7,15 @@ use super::script::Script;
 use super::shape::Shape;
 use crate::step::Step;
 
-/// What the plugin's log says when it has seen the change.
-const SEEN: &str = "hotplug: online CPUs have changed";
+/// Logged after a change.
+const ONLINE_CHANGED: &str = "hotplug: online CPUs have changed";
 
-/// The highest of these.
 fn last(cpus: CpuSet) -> Option<usize> {
     cpus.iter().last()
 }
 
-/// Nothing exclusive moves, the pool shrinks and grows, and no new container gets the CPU while it
-/// is offline.
+/// No exclusive container moves, the pool shrinks and grows, and no new container gets an offline
+/// CPU.
 pub(super) fn shared(shape: &Shape) -> Option<Script> {
     let victim = last(shape.free())?;
     let rest = shape.room().checked_sub(2).filter(|rest| *rest > 0)?;
@@ -24,29 +23,30 @@ pub(super) fn shared(shape: &Shape) -> Option<Script> {
     script.plugin(shape.config(""));
     script.shared("web");
     script.exclusive("db", 1);
-    let before = script.look();
+    let before = script.view();
     script.does(Step::SetOnline(victim, false));
     script.exclusive_unmoved(before);
-    // Before the plugin's next look by the clock, so before it had to know.
+    // Before the plugin's next check pass.
     script.exclusive("rest", rest);
     let full = script.exclusive_unmoved(before);
-    script.refused(Step::Run(super::script::exclusive("one-too-many", 1)), "not enough");
+    script.refused(Step::Run(super::exclusive("one-too-many", 1)), "not enough");
     script.remove("one-too-many");
     script.does(Step::SetOnline(victim, true));
-    script.does(Step::WaitFor(SEEN.into(), 2));
+    script.does(Step::WaitFor(ONLINE_CHANGED.into(), 2));
     script.exclusive("new", 1);
     script.exclusive_unmoved(full);
     Some(script)
 }
 
-/// A container that lost a CPU keeps the rest and gets another one, and keeps that when the old one
-/// is back.
+/// A container that lost a CPU keeps the rest, gets another one, and keeps it when the lost CPU is
+/// online again.
 pub(super) fn exclusive(shape: &Shape) -> Option<Script> {
-    let (free, room) = (shape.free(), shape.room());
+    let free = shape.free();
+    let room = shape.room();
     if room < 3 {
         return None;
     }
-    // At first only these two can be exclusive, so that it is on them on every machine.
+    // At first only these two can be exclusive, so that db has them on every machine.
     let own = free - free.lowest(room - 2);
     let victim = last(own)?;
     let narrow = Shape { reserved: shape.online() - own, ..shape.clone() };
@@ -59,18 +59,19 @@ pub(super) fn exclusive(shape: &Shape) -> Option<Script> {
     script.does(Step::Reconfigure(shape.config("")));
     script.expect(&[("db", own)]);
     script.does(Step::SetOnline(victim, false));
-    script.does(Step::WaitFor(SEEN.into(), 1));
-    // Its change goes along with the next answer.
+    script.does(Step::WaitFor(ONLINE_CHANGED.into(), 1));
+    // The update of db is sent with the next answer.
     script.shared("late");
-    let repaired = script.look_for(move |view| {
+    let repaired = script.view_where(move |view| {
         let now = parse(view.allowed("db"));
-        match (now & own).len() {
-            1 => Ok(()),
-            _ => Err(format!("db was on {own}, lost {victim}, and is on {now}")),
+        if (now & own).len() == 1 {
+            Ok(())
+        } else {
+            Err(format!("db had {own}, lost {victim}, and has {now}"))
         }
     });
     script.does(Step::SetOnline(victim, true));
-    script.does(Step::WaitFor(SEEN.into(), 2));
+    script.does(Step::WaitFor(ONLINE_CHANGED.into(), 2));
     script.shared("later");
     script.exclusive_unmoved(repaired);
     Some(script)

@@ -1,4 +1,4 @@
-//! What must hold on any machine at any moment, read from the processes.
+//! The invariants of any machine at any time, read from the processes.
 
 use std::collections::BTreeSet;
 
@@ -7,37 +7,34 @@ use nri_cpu_manager::cpuset::CpuSet;
 use crate::pod::Qos;
 use crate::view::{ContainerView, View};
 
-/// What was promised to the containers of a node.
+/// Invariants of the containers of a node.
 #[derive(Debug, Clone)]
 pub(super) struct Promise {
-    /// CPUs that are never exclusive.
     pub(super) reserved: CpuSet,
-    /// Whether shared containers keep off these.
+    /// Whether shared containers must leave the reserved CPUs.
     pub(super) strict: bool,
-    /// Whether a plugin runs: what it decided must be in its state file.
+    /// Whether a plugin runs, so that its state file must have its decisions.
     pub(super) written: bool,
-    /// How many CPUs are kept for containers that have ended.
+    /// CPUs reserved for ended containers.
     pub(super) held: usize,
-    /// Containers, by pod and name, that came with their pod's resources, and share.
+    /// Containers, by pod and name, that came with pod-level resources and share.
     pub(super) inheriting: BTreeSet<(String, String)>,
-    /// Pods for whose containers the SMT siblings of their CPUs stay idle.
+    /// Pods whose SMT siblings stay idle.
     pub(super) isolated: BTreeSet<String>,
 }
 
 impl Promise {
-    /// Exclusive containers have as many CPUs as they asked for, online, not reserved, with no
-    /// other container on them and without a quota; the others have all that is left but idle
-    /// siblings.
+    /// Exclusive containers have as many CPUs as requested: online, not reserved, without another
+    /// container and without a quota. All others have the remaining CPUs except idle siblings.
     pub(super) fn check(&self, view: &View) -> Result<(), String> {
         let online = parse(&view.hardware.online);
         let mut exclusive = CpuSet::EMPTY;
         for container in &view.containers {
-            let (name, cpus) = (name(container), parse(&container.allowed));
+            let name = name(container);
+            let cpus = parse(&container.allowed);
             let Some(wanted) = self.wanted(container) else { continue };
             if cpus.len() != wanted {
-                return Err(format!(
-                    "{name} asked for {wanted} CPUs, its process may run on {cpus}"
-                ));
+                return Err(format!("{name} requested {wanted} CPUs but may run on {cpus}"));
             }
             if !(cpus & self.reserved).is_empty() {
                 return Err(format!("{name} may run on reserved CPUs: {cpus}"));
@@ -49,7 +46,7 @@ impl Promise {
                 ));
             }
             if let Some(quota) = container.quota {
-                return Err(format!("{name} has CPUs for itself, and a quota of {quota}m"));
+                return Err(format!("{name} has exclusive CPUs and a quota of {quota}m"));
             }
             exclusive |= cpus;
             if self.isolated.contains(&container.pod) {
@@ -63,7 +60,8 @@ impl Promise {
         }
         let pool = online - exclusive - if self.strict { self.reserved } else { CpuSet::EMPTY };
         for container in view.containers.iter().filter(|c| self.wanted(c).is_none()) {
-            let (name, cpus) = (name(container), parse(&container.allowed));
+            let name = name(container);
+            let cpus = parse(&container.allowed);
             if !(cpus & exclusive).is_empty() {
                 return Err(format!(
                     "{name}, a shared one, may run on {cpus}: {} are exclusive",
@@ -72,7 +70,7 @@ impl Promise {
             }
             if !cpus.is_subset(&pool) || (pool - cpus).len() != self.held {
                 return Err(format!(
-                    "{name}, a shared one, may run on {cpus}: expected was {pool} but {} CPUs",
+                    "{name}, a shared one, may run on {cpus}: expected {pool} without {} CPUs",
                     self.held
                 ));
             }
@@ -80,20 +78,25 @@ impl Promise {
         Ok(())
     }
 
-    /// What the plugin wrote down is what the processes of exclusive containers say.
+    /// The state file must agree with the processes of exclusive containers.
     pub(super) fn check_written(&self, view: &View) -> Result<(), String> {
-        let exclusive = view.containers.iter().filter(|c| self.wanted(c).is_some());
-        for container in exclusive.filter(|_| self.written) {
-            let (name, cpus) = (name(container), parse(&container.allowed));
+        if !self.written {
+            return Ok(());
+        }
+        for container in view.containers.iter().filter(|c| self.wanted(c).is_some()) {
+            let name = name(container);
+            let cpus = parse(&container.allowed);
             let decided = container.decided.as_deref().unwrap_or_default();
             if parse(decided) != cpus {
-                return Err(format!("{name} may run on {cpus}, the state file says {decided:?}"));
+                return Err(format!(
+                    "{name} may run on {cpus}, but the state file has {decided:?}"
+                ));
             }
         }
         Ok(())
     }
 
-    /// How many CPUs a container is to have for itself, by the kubelet's rule.
+    /// The number of exclusive CPUs by the kubelet's rule; None for a shared container.
     fn wanted(&self, container: &ContainerView) -> Option<usize> {
         let of = (container.pod.clone(), container.container.clone());
         let whole = container.request >= 1000 && container.request % 1000 == 0;
@@ -102,7 +105,7 @@ impl Promise {
     }
 }
 
-/// The SMT siblings of these CPUs, without them.
+/// The SMT siblings of these CPUs, without the CPUs themselves.
 fn siblings(view: &View, cpus: CpuSet) -> CpuSet {
     let cores = view.hardware.cores.iter().map(|core| parse(core));
     let touched: CpuSet = cores.filter(|core| !core.is_disjoint(&cpus)).collect();

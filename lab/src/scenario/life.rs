@@ -1,23 +1,23 @@
-//! Pods come and go, programs die and come back.
+//! Pods start and end; the plugin and the runtime die and restart.
 
 use super::invariants::parse;
-use super::script::{Look, Script, exclusive, guaranteed};
+use super::script::{Script, ViewId};
 use super::shape::Shape;
+use super::{exclusive, guaranteed};
 use crate::pod::{Container, Pod};
-use crate::step::{Group, Step};
+use crate::step::{CgroupRef, Step};
 
-/// Seconds after which what the runtime has lost must have been made up for: before the next look
-/// at the groups.
+/// Seconds to repair an update that the runtime lost: less than until the next check pass.
 const MADE_UP: u64 = 5;
 
-/// Seconds within which containers are where another mechanism wants them.
+/// Seconds for all containers to move to where another mechanism wants them.
 const SETTLED: u64 = 60;
 
-/// Seconds after which the mechanism before has been undone: a check pass and a little more.
+/// Seconds until the previous mechanism is undone: one check pass and a margin.
 const LET_GO: u64 = 15;
 
-/// To full in parts of different sizes, every other one away, full again with others, a restart,
-/// empty; then one that asks for everything.
+/// Fills the node with different sizes, removes every other pod, fills it with others, restarts the
+/// plugin, empties it; then one pod requests all CPUs.
 pub(super) fn churn(shape: &Shape) -> Option<Script> {
     let room = shape.room();
     let mut script = Script::new(shape);
@@ -28,7 +28,7 @@ pub(super) fn churn(shape: &Shape) -> Option<Script> {
     let mut sizes = Vec::new();
     let mut left = room;
     for part in 1.. {
-        // Uneven on purpose; six or seven of them on any machine.
+        // Different sizes; six or seven pods on any machine.
         let size = left.min((room / 6).max(1) + part % 2);
         if size == 0 {
             break;
@@ -39,7 +39,7 @@ pub(super) fn churn(shape: &Shape) -> Option<Script> {
     for (name, size) in &sizes {
         script.exclusive(name, *size);
     }
-    script.look();
+    script.view();
     script.refused(Step::Run(exclusive("one-too-many", 1)), "not enough");
     script.remove("one-too-many");
     let mut freed = 0;
@@ -47,7 +47,7 @@ pub(super) fn churn(shape: &Shape) -> Option<Script> {
         script.remove(name);
         freed += size;
     }
-    let half = script.look();
+    let half = script.view();
     let mut number = 0;
     while freed > 0 {
         number += 1;
@@ -61,19 +61,19 @@ pub(super) fn churn(shape: &Shape) -> Option<Script> {
     for (name, _) in sizes.iter().skip(1).step_by(2) {
         script.remove(name);
     }
-    script.look();
+    script.view();
     for number in 1..=number {
         script.remove(&format!("second-{number}"));
     }
     script.expect(&[("web", shape.online())]);
-    // Nothing has been lost.
+    // No CPU has been lost.
     script.exclusive("everything", room);
     script.expect(&[("everything", shape.free()), ("web", shape.reserved)]);
     script.quiet();
     Some(script)
 }
 
-/// containerd loses an update of a container that it is just starting, and no request follows.
+/// containerd loses an update of a container that is being started, and no event follows.
 pub(super) fn together(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));
@@ -84,25 +84,25 @@ pub(super) fn together(shape: &Shape) -> Option<Script> {
         exclusive("cache", 1),
     ]));
     script.does(Step::Wait(MADE_UP));
-    script.look();
+    script.view();
     Some(script)
 }
 
-/// Two exclusive pods and a shared one, where there is room for them; then a look.
-pub(super) fn some_pods(script: &mut Script) -> Look {
+/// Two exclusive pods and a shared one.
+pub(super) fn some_pods(script: &mut Script) -> ViewId {
     script.shared("web");
     script.exclusive("db", 1);
     script.exclusive("cache", 1);
-    script.look()
+    script.view()
 }
 
-/// The runtime carries out what a plugin says at its start before it asks about the next container.
+/// The runtime applies the updates of a plugin that starts before it asks for the next container.
 pub(super) fn caught_up(script: &mut Script) {
     script.shared("late");
 }
 
-/// Everything goes on: a new pod gets in, and an old one's CPUs come back.
-fn goes_on(script: &mut Script, before: Look) {
+/// A new pod is admitted, and the CPUs of a removed one return.
+fn goes_on(script: &mut Script, before: ViewId) {
     script.unmoved(before);
     script.exclusive("new", 1);
     let with_new = script.exclusive_unmoved(before);
@@ -110,21 +110,19 @@ fn goes_on(script: &mut Script, before: Look) {
     script.exclusive_unmoved(with_new);
 }
 
-/// Also what only the state file can know: whose the CPUs of a container are that is just being
-/// restarted.
+/// Also checks what only the state file has: the owner of a restarting container's CPUs.
 pub(super) fn plugin_restart(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));
     script.shared("web");
     script.run(Pod::new("db", [guaranteed("main", 1), Container::guaranteed("side", 500)]));
-    let before = script.look();
-    // The plugin's first start: what the next one writes down, it could find in the groups of those
-    // that run.
+    let before = script.view();
+    // At the plugin's first start: at the next ones, it could read the decisions from cgroups.
     script.does(Step::End("db".into(), "main".into()));
     script.holding(1);
     script.does(Step::KillPlugin);
     script.exclusive("another", 1);
-    script.look();
+    script.view();
     script.does(Step::Retry("db".into()));
     script.holding(0);
     let back = script.exclusive_unmoved(before);
@@ -142,9 +140,9 @@ pub(super) fn runtime_restart(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// The bare program with its defaults. Launched again with NRI 0.6 it gets no list of what runs,
-/// and containerd 1.7 tells it of no end of that either: shared containers of before would not make
-/// room, and no CPUs of before come back.
+/// A plain process with its defaults. Launched again with NRI 0.6, it gets no list of running
+/// containers, and containerd 1.7 does not report their end: earlier shared containers do not make
+/// room, and earlier CPUs do not return.
 pub(super) fn launched(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.launch(shape.config(""));
@@ -167,7 +165,7 @@ pub(super) fn both_restart(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// Made while there was no plugin: on all CPUs, until the plugin comes.
+/// Containers created without a plugin have all CPUs until it starts.
 pub(super) fn containers_first(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     let online = shape.online();
@@ -176,7 +174,7 @@ pub(super) fn containers_first(shape: &Shape) -> Option<Script> {
     script.does(Step::Run(exclusive("cache", 1)));
     script.plugin(shape.config(""));
     caught_up(&mut script);
-    let sorted = script.look_for(move |view| {
+    let sorted = script.view_where(move |view| {
         let own = parse(view.allowed("db")) | parse(view.allowed("cache"));
         let web = parse(view.allowed("web"));
         if web == online - own { Ok(()) } else { Err(format!("web may run on {web}")) }
@@ -186,10 +184,10 @@ pub(super) fn containers_first(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// What keeps exclusivity changes while everything runs: nobody moves, no CPU is shared at any
-/// moment, and what kept it before leaves nothing behind that binds a class.
+/// The exclusivity mechanism changes while everything runs: no container moves, no exclusive CPU is
+/// shared at any time, and the previous mechanism leaves no bound in a class.
 pub(super) fn mechanisms(shape: &Shape) -> Option<Script> {
-    let class = Group::Named("kubepods/burstable".to_owned());
+    let class = CgroupRef::Named("kubepods/burstable".to_owned());
     let shape = &Shape { exclusivity: String::new(), ..shape.clone() };
     let config = |mode: &str| shape.config(&format!("exclusivity: {mode}"));
     let mut script = Script::new(shape);
@@ -200,7 +198,7 @@ pub(super) fn mechanisms(shape: &Shape) -> Option<Script> {
         script.exclusive_unmoved(before);
         if mode == "runtime" {
             script.does(Step::Wait(LET_GO));
-            let effective = Step::ReadGroup(class.clone(), "cpuset.cpus.effective".to_owned());
+            let effective = Step::ReadCgroup(class.clone(), "cpuset.cpus.effective".to_owned());
             script.says(effective, &[&shape.online().to_string()]);
         }
     }
@@ -209,8 +207,7 @@ pub(super) fn mechanisms(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// A partition of its own for each exclusive container: shared ones leave its CPUs though no update
-/// is sent to them.
+/// Each exclusive container has its own partition: shared ones leave its CPUs without an update.
 pub(super) fn kernel(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config("exclusivity: kernel"));

@@ -1,5 +1,4 @@
-//! Scenarios: the scripts that the demo shows, the tests assert and `hack/lab` runs on every
-//! machine.
+//! Scripts for the demo, for tests, and for `hack/lab` on any machine.
 
 pub mod catalogue;
 mod classes;
@@ -22,21 +21,20 @@ use crate::pod::{Container, Pod};
 use crate::step::{Outcome, Step};
 use crate::view::View;
 
-/// Which uncore cache is tried first.
+/// Order in which uncore caches are tried
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Order {
-    /// The lowest-numbered one with room, as KEP-4800's text says.
+    /// Lowest number with room, as in KEP-4800's text
     #[default]
     Numerical,
-    /// The one with the fewest free CPUs, as the kubelet does.
+    /// Fewest free CPUs, as in the kubelet
     FewestFree,
 }
 
-/// CPUs that are never exclusive in KEP-4800's examples.
+/// Reserved CPUs of KEP-4800's examples.
 pub const RESERVED: &str = "0-1";
 
-/// The plugin's configuration of KEP-4800's examples.
-#[must_use]
+/// Configuration of KEP-4800's examples.
 pub fn config(order: Order, align: bool) -> String {
     let order = match order {
         Order::Numerical => "numerical",
@@ -52,8 +50,7 @@ pub fn config(order: Order, align: bool) -> String {
     format!("cpuManagerPolicy: static\n{options}reservedSystemCPUs: \"{RESERVED}\"\n")
 }
 
-/// The configuration that lets only whole cores be exclusive; the first core is reserved.
-#[must_use]
+/// Only whole cores are exclusive; the first core is reserved.
 pub fn whole_cores() -> String {
     format!(
         "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {{full-pcpus-only: \"true\"}}\n\
@@ -61,27 +58,29 @@ pub fn whole_cores() -> String {
     )
 }
 
-/// A pod with one container that gets `cpus` CPUs for itself.
-#[must_use]
-pub fn exclusive(name: &str, cpus: i64) -> Pod {
-    Pod::new(name, [Container::guaranteed("main", cpus * 1000)])
+pub fn guaranteed(name: &str, cpus: usize) -> Container {
+    Container::guaranteed(name, milli(cpus))
 }
 
-/// A pod with one container that shares what is left.
-#[must_use]
+pub fn milli(cpus: usize) -> i64 {
+    i64::try_from(cpus).unwrap_or(i64::MAX / 1000) * 1000
+}
+
+pub fn exclusive(name: &str, cpus: usize) -> Pod {
+    Pod::new(name, [guaranteed("main", cpus)])
+}
+
+/// A Burstable pod with one container.
 pub fn shared(name: &str) -> Pod {
     Pod::new(name, [Container::burstable("main", 500)])
 }
 
-/// The configuration in which the kernel or the runtime keeps exclusivity. CPU 0 is reserved.
-#[must_use]
+/// An exclusivity mechanism; CPU 0 is reserved.
 pub fn exclusivity(mode: &str) -> String {
     format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nexclusivity: {mode}\n")
 }
 
-/// The configuration of a topology manager's policy, with the nearest NUMA nodes where one is not
-/// enough, or the first. CPU 0 is reserved.
-#[must_use]
+/// A topology manager policy, with the closest NUMA nodes or the first ones. CPU 0 is reserved.
 pub fn numa(policy: &str, closest: bool) -> String {
     let options = if closest {
         "topologyManagerPolicyOptions: {prefer-closest-numa-nodes: \"true\"}\n"
@@ -93,27 +92,23 @@ pub fn numa(policy: &str, closest: bool) -> String {
     )
 }
 
-/// Of a pod `db` the exclusive CPUs are resized in place, beside an exclusive neighbour and a
-/// shared one: from 2 to 4, to 1, to half a CPU (it shares then) and back to 2. Then to `too_many`.
-/// A look at the start and after each.
-#[must_use]
+/// Resizes pod `db` from 2 CPUs to 4, 1, half a CPU (shared), 2 and `too_many`, next to an
+/// exclusive neighbour and a shared pod, with a view at the start and after each.
 pub fn resizes(too_many: i64) -> Vec<Step> {
     let mut steps = vec![
         Step::StartPlugin(config(Order::Numerical, false)),
         Step::Run(shared("web")),
         Step::Run(exclusive("db", 2)),
         Step::Run(exclusive("neighbour", 2)),
-        Step::Look,
+        Step::View,
     ];
     for milli in [4000, 1000, 500, 2000, too_many * 1000] {
-        steps.extend([Step::Resize("db".into(), milli), Step::Look]);
+        steps.extend([Step::Resize("db".into(), milli), Step::View]);
     }
     steps
 }
 
-/// KEP-4800's worked example: two shared containers, then exclusive ones of 10, 8 and 6 CPUs; then
-/// a look.
-#[must_use]
+/// KEP-4800's example: two shared containers, exclusive ones of 10, 8 and 6 CPUs, and a view.
 pub fn kep_4800(order: Order, align: bool) -> Vec<Step> {
     let mut steps = vec![
         Step::StartPlugin(config(order, align)),
@@ -121,12 +116,11 @@ pub fn kep_4800(order: Order, align: bool) -> Vec<Step> {
         Step::Run(shared("batch")),
     ];
     steps.extend([10, 8, 6].map(|cpus| Step::Run(exclusive(&format!("cpus-{cpus}"), cpus))));
-    steps.push(Step::Look);
+    steps.push(Step::View);
     steps
 }
 
 /// The views among outcomes, in their order.
-#[must_use]
 pub fn views(outcomes: &[Outcome]) -> Vec<&View> {
     outcomes
         .iter()
@@ -134,8 +128,7 @@ pub fn views(outcomes: &[Outcome]) -> Vec<&View> {
         .collect()
 }
 
-/// What runtimes said when they refused pods, in their order.
-#[must_use]
+/// Messages of refused pods.
 pub fn refusals(outcomes: &[Outcome]) -> Vec<&str> {
     outcomes
         .iter()

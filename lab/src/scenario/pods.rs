@@ -1,24 +1,25 @@
-//! Pods of several containers, and what is special about them.
+//! Pods of several containers.
 
 use super::invariants::parse;
-use super::script::{Script, exclusive, guaranteed, milli};
+use super::script::Script;
 use super::shape::Shape;
+use super::{exclusive, guaranteed, milli};
 use crate::pod::Pod;
 use crate::step::Step;
 
-/// An init container of two CPUs; when it is done a sidecar of one and the pod's own container of
-/// two. The pod never holds more than its three, so all the others are to be had.
+/// An init container of two CPUs; after its end a sidecar of one and the pod's own container of
+/// two. The pod never holds more than its three CPUs, so all others can be assigned.
 pub(super) fn init_and_sidecar(shape: &Shape) -> Option<Script> {
     let rest = shape.room().checked_sub(3)?;
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));
     script.shared("web");
     script.run(Pod::new("db", [guaranteed("init", 2)]).within(3000));
-    script.look();
+    script.view();
     script.does(Step::End("db".into(), "init".into()));
     script.does(Step::Add("db".into(), guaranteed("sidecar", 1)));
-    // What the init container leaves over is in the shared pool until the pod needs it.
-    let sidecar = script.look();
+    // Unused CPUs of the init container are in the shared pool until the pod needs them.
+    let sidecar = script.view();
     script.does(Step::Add("db".into(), guaranteed("main", 2)));
     let complete = script.exclusive_unmoved(sidecar);
     if rest > 0 {
@@ -29,13 +30,13 @@ pub(super) fn init_and_sidecar(shape: &Shape) -> Option<Script> {
     script.remove("one-too-many");
     script.remove("db");
     script.exclusive("after", 3);
-    script.look();
+    script.view();
     script.quiet();
     Some(script)
 }
 
-/// As recorded of a kubelet: in a pod with resources of its own a container without any arrives
-/// with the pod's. Taken at face value the pod would get more than it asked for.
+/// As recorded from a kubelet: in a pod with pod-level resources, a container without its own
+/// arrives with the pod's. Taken literally, the pod would get more than it requested.
 pub(super) fn budget(shape: &Shape) -> Option<Script> {
     if shape.room() < 3 {
         return None;
@@ -45,7 +46,7 @@ pub(super) fn budget(shape: &Shape) -> Option<Script> {
     script.shared("web");
     script.inherits("db", "free");
     script.run(Pod::new("db", [guaranteed("main", 2), guaranteed("free", 3)]).within(3000));
-    let look = script.look_for(|view| {
+    let look = script.view_where(|view| {
         let free = view.containers.iter().find(|c| (&*c.pod, &*c.container) == ("db", "free"));
         let free = free.map(|c| parse(&c.allowed)).unwrap_or_default();
         let shared = parse(view.allowed("web"));
@@ -61,7 +62,7 @@ pub(super) fn budget(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// To three CPUs, to one, to half a CPU and back.
+/// Grows to 3 CPUs, shrinks to 1 and to half a CPU, and grows again.
 pub(super) fn resize(shape: &Shape) -> Option<Script> {
     if shape.room() < 3 {
         return None;
@@ -70,14 +71,14 @@ pub(super) fn resize(shape: &Shape) -> Option<Script> {
     script.plugin(shape.config(""));
     script.shared("web");
     script.exclusive("db", 2);
-    script.look();
+    script.view();
     for amount in [milli(3), milli(1), 500, milli(2)] {
         script.does(Step::Resize("db".into(), amount));
-        script.look();
+        script.view();
     }
     script.refused(Step::Resize("db".into(), milli(shape.room() + 1)), "UnexpectedAdmissionError");
     script.does(Step::KillPlugin);
-    script.look();
+    script.view();
     script.quiet();
     Some(script)
 }

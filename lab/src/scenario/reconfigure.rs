@@ -1,24 +1,25 @@
-//! The configuration changes, as the kubelet changes a mounted ConfigMap.
+//! Configuration changes, made like a kubelet that changes a mounted ConfigMap.
 
+use super::exclusive;
 use super::invariants::parse;
 use super::life::{caught_up, some_pods};
-use super::script::{Script, exclusive};
+use super::script::Script;
 use super::shape::Shape;
 use crate::step::Step;
 
-/// What the plugin says when it follows another configuration.
+/// Logged when another configuration is in force.
 const CHANGED: &str = "config: reloaded; in force: ";
 
-/// Seconds within which everything has moved to where a changed configuration wants it.
+/// Seconds for all containers to follow a changed configuration.
 const FOLLOWED: u64 = 30;
 
 const STRICT: &str = "cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}";
 
-/// Tightened while everything runs: two cores reserved instead of one, shared containers kept off
-/// them, and whole cores only; then wrong, then repaired. The plugin is never restarted.
+/// Two reserved cores instead of one, without shared containers, and whole cores only; then an
+/// invalid configuration, then a valid one. The plugin is not restarted.
 pub(super) fn live(shape: &Shape) -> Option<Script> {
     let threads = shape.threads();
-    // The last core is free as yet.
+    // The last core is still free.
     let last = *shape.cores().last().filter(|core| core.is_disjoint(&shape.reserved))?;
     let reserved = shape.reserved | last;
     if shape.room() < 2 + 3 * threads + last.len() {
@@ -31,7 +32,7 @@ pub(super) fn live(shape: &Shape) -> Option<Script> {
     script.plugin(shape.config(""));
     let before = some_pods(&mut script);
     script.does(Step::SwapConfig(tight.clone()));
-    script.does(Step::Await(CHANGED.to_owned()));
+    script.does(Step::WaitFor(CHANGED.to_owned(), 1));
     caught_up(&mut script);
     script.reserve(reserved);
     script.strict();
@@ -42,7 +43,7 @@ pub(super) fn live(shape: &Shape) -> Option<Script> {
         format!("nri_cpu_manager_config_reloads_total{{result=\"{result}\"}} {count}\n")
     };
     script.says(Step::Fetch("/metrics".to_owned()), &[&reloads("applied", 1)]);
-    // New containers follow it.
+    // New containers are placed by it.
     if threads > 1 && shape.topology.cpus_per_core() > 1 {
         script.refused(Step::Run(exclusive("half", threads - 1)), "SMTAlignmentError");
         script.remove("half");
@@ -50,7 +51,7 @@ pub(super) fn live(shape: &Shape) -> Option<Script> {
 
     let wrong = tight.replace("reservedSystemCPUs", "reservedSystemCPU");
     script.does(Step::SwapConfig(wrong));
-    script.does(Step::Await("cannot be used, the last good one stays in force".to_owned()));
+    script.does(Step::WaitFor("cannot be used, the last good one stays in force".to_owned(), 1));
     let fault = "line 2: unknown field `reservedSystemCPU`";
     script.says(Step::Log, &[fault]);
     script.says(Step::Status, &["ready:    yes", "REJECTED", fault, &in_force]);
@@ -75,8 +76,7 @@ pub(super) fn live(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// From a shared pool with the reserved CPUs to one without; what the plugin does not follow it
-/// finds when it starts.
+/// From a shared pool with the reserved CPUs to one without, across a restart of the plugin.
 pub(super) fn restart(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     script.plugin(shape.config(""));
@@ -92,17 +92,18 @@ pub(super) fn restart(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// The CPUs of a busy exclusive container become reserved while it runs: it has to leave them
-/// before shared ones come, and these have to leave those that it gets.
+/// The CPUs of a busy exclusive container become reserved: it must leave them before shared
+/// containers get them, and those must leave its new CPUs first.
 pub(super) fn reserved(shape: &Shape) -> Option<Script> {
     let size = (shape.room() / 2).min(2);
     if size == 0 {
         return None;
     }
-    // At first only these can be exclusive, so that it is on them on every machine.
+    // At first only these can be exclusive, so that db has them on every machine.
     let own = shape.free() - shape.free().lowest(shape.room() - size);
     let reserving = |reserved| Shape { reserved, ..shape.clone() };
-    let (narrow, wide) = (reserving(shape.online() - own), reserving(shape.reserved | own));
+    let narrow = reserving(shape.online() - own);
+    let wide = reserving(shape.reserved | own);
     let mut script = Script::new(&narrow);
     script.plugin(narrow.config(""));
     script.shared("web");
@@ -115,11 +116,11 @@ pub(super) fn reserved(shape: &Shape) -> Option<Script> {
     script.watches(vec![
         Step::SwapConfig(wide.config("")),
         Step::WaitFor(CHANGED.to_owned(), 2),
-        // Some runtimes get the change only with their next call.
+        // Some runtimes get the update only with their next call.
         Step::Run(super::shared("late")),
         Step::Settle(FOLLOWED),
     ]);
-    script.look_for(|view| {
+    script.view_where(|view| {
         let (allowed, ran) = view.busy("db");
         let (allowed, ran) = (parse(allowed), parse(ran));
         if !ran.is_empty() && ran.is_subset(&allowed) {

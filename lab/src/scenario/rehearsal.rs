@@ -1,5 +1,5 @@
-//! Scripts played with the ledger alone, without a server: one that no plugin could pass, or that
-//! passes for the wrong reason, is found here within a moment.
+//! Plays scripts with only the ledger, without a VM: finds at once a script that no plugin could
+//! pass, or that passes for the wrong reason.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::step::{Outcome, Step};
 use crate::view::{ContainerView, View};
 use crate::vm::Machine;
 
-/// A node that is a ledger and nothing else: every decision is carried out at once.
+/// A ledger whose decisions take effect at once.
 struct Rehearsal {
     shape: Shape,
     ledger: Ledger,
@@ -32,11 +32,11 @@ impl Rehearsal {
         let ledger = Ledger::new(shape.topology.clone(), settings, Vec::new());
         let mut node =
             Self { shape: shape.clone(), ledger, pods: Vec::new(), cpus: BTreeMap::new() };
-        node.tell(Event::Synchronize { pods: Vec::new(), containers: Vec::new() }).unwrap();
+        node.handle(Event::Synchronize { pods: Vec::new(), containers: Vec::new() }).unwrap();
         node
     }
 
-    fn tell(&mut self, call: impl Into<Call>) -> Result<Decision, String> {
+    fn handle(&mut self, call: impl Into<Call>) -> Result<Decision, String> {
         let decision = self.ledger.handle(call).map_err(|why| why.to_string())?;
         for update in &decision.updates {
             self.cpus.insert(update.container.0.clone(), update.adjustment.cpus());
@@ -47,7 +47,7 @@ impl Rehearsal {
     fn play(&mut self, step: &Step) -> Option<Outcome> {
         match step {
             Step::StartPlugin(config) | Step::Reconfigure(config) => {
-                self.tell(Event::Settings(settings(&self.shape, config))).unwrap();
+                self.handle(Event::Settings(settings(&self.shape, config))).unwrap();
             }
             Step::Run(pod) => {
                 self.pods.push(pod.clone());
@@ -72,12 +72,12 @@ impl Rehearsal {
             Step::Remove(name) => {
                 self.pods.retain(|pod| pod.name != *name);
                 self.cpus.remove(name);
-                self.tell(Event::Stop(ContainerId(name.clone()))).unwrap();
-                self.tell(Event::StopPod(SandboxId(name.clone()))).unwrap();
-                self.tell(Event::RemovePod(SandboxId(name.clone()))).unwrap();
+                self.handle(Event::Stop(ContainerId(name.clone()))).unwrap();
+                self.handle(Event::StopPod(SandboxId(name.clone()))).unwrap();
+                self.handle(Event::RemovePod(SandboxId(name.clone()))).unwrap();
             }
-            Step::Look => return Some(Outcome::View(self.view())),
-            // It remembers everything anyhow.
+            Step::View => return Some(Outcome::View(self.view())),
+            // The ledger keeps its state.
             Step::KillPlugin | Step::Wait(_) | Step::Clear => {}
             Step::Log => return Some(Outcome::Text(String::new())),
             Step::KernelWarned => return Some(Outcome::KernelWarned(false)),
@@ -109,11 +109,11 @@ impl Rehearsal {
         };
         let id = ContainerId(pod.name.clone());
         let container = ledger::Container::new(id, reported.sandbox.clone(), &only.name, cpu);
-        self.tell(Event::RunPod(reported.clone()))?;
+        self.handle(Event::RunPod(reported.clone()))?;
         let create = Admission::Create { pod: reported.clone(), container: container.clone() };
-        let adjustment = self.tell(create)?.adjustment.unwrap();
+        let adjustment = self.handle(create)?.adjustment.unwrap();
         self.cpus.insert(pod.name.clone(), adjustment.cpus());
-        self.tell(Event::Started { pod: reported, container }).map(|_| ())
+        self.handle(Event::Started { pod: reported, container }).map(|_| ())
     }
 
     fn view(&self) -> View {
@@ -147,8 +147,7 @@ fn settings(shape: &Shape, config: &str) -> ledger::Settings {
     config.resolve(&shape.topology).unwrap()
 }
 
-/// On which machines a scenario makes sense; on each it has been seen to pass, if the ledger alone
-/// can play it.
+/// Plays the scenario on all machines to which it applies, and returns them.
 fn rehearse(name: &str) -> Vec<String> {
     let scenario = catalogue::all().into_iter().find(|scenario| scenario.name == name).unwrap();
     let mut fitting = Vec::new();
@@ -164,8 +163,7 @@ fn rehearse(name: &str) -> Vec<String> {
     fitting
 }
 
-/// Options of which the kubelet's own tests say little: each has machines on which it makes a
-/// difference.
+/// Options with few tests of the kubelet: each makes a difference on some machines.
 #[test]
 fn options_make_a_difference() {
     for (name, machines) in [
@@ -192,12 +190,12 @@ fn options_make_a_difference() {
     }
 }
 
-/// The worked examples and others that need no more than pods that come and go.
+/// Worked examples and other scripts that only start and remove pods.
 #[test]
 fn scripts_can_be_passed() {
     for name in
         ["kep-4800", "kep-4800-kubelet", "kep-2625", "kep-4540", "kep-693", "churn", "together"]
     {
-        assert!(!rehearse(name).is_empty(), "{name} makes sense nowhere");
+        assert!(!rehearse(name).is_empty(), "{name} applies to no machine");
     }
 }

@@ -1,4 +1,4 @@
-//! A scenario's steps, and beside each what must come of it.
+//! A scenario's steps and the check of each outcome.
 
 use std::collections::BTreeSet;
 
@@ -6,49 +6,45 @@ use nri_cpu_manager::cpuset::CpuSet;
 
 use super::invariants::Promise;
 use super::shape::Shape;
-use crate::group_tree::GroupTree;
-use crate::node::First;
+use crate::cgroup_snapshot::CgroupSnapshot;
+use crate::node::FirstInstruction;
 use crate::overlap::Watched;
-use crate::pod::{Container, Pod};
+use crate::pod::Pod;
 use crate::step::{Outcome, Settled, Step};
 use crate::view::View;
 
-/// What the plugin says of a container that is not as decided: that CPU 3 was, or that CPUs 3-4
-/// were.
+/// In the plugin's log for a drift: CPU 3 was, or CPUs 3-4 were, decided.
 const DRIFT: &str = ": decided w";
 
-/// A watch that has looked less often has seen nothing.
+/// Fewer readings prove nothing.
 const FEW: u64 = 20;
 
-/// Whether an outcome is as it must be, given what was seen until then, the present one included.
-type Check = Box<dyn Fn(&Outcome, &Seen<'_>) -> Result<(), String>>;
+/// Checks an outcome, given all observations up to and including this one.
+type Check = Box<dyn Fn(&Outcome, &Observed<'_>) -> Result<(), String>>;
 
-/// What was seen, in order.
 #[derive(Debug, Default)]
-struct Seen<'a> {
+struct Observed<'a> {
     views: Vec<&'a View>,
-    trees: Vec<&'a GroupTree>,
+    snapshots: Vec<&'a CgroupSnapshot>,
 }
 
-/// Which of the trees of cgroups that were taken down in a script.
+/// Index of a snapshot of all cgroups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken(usize);
+pub struct SnapshotId(usize);
 
-/// Which look at the node, of those of a script.
+/// Index of a view in a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look(usize);
+pub struct ViewId(usize);
 
-/// Steps with their checks. Every look is checked for what must always hold.
+/// Steps with checks. Every view is checked for the invariants.
 pub struct Script {
     steps: Vec<(Step, Check)>,
-    looks: usize,
-    trees: usize,
+    views: usize,
+    snapshots: usize,
     promise: Promise,
 }
 
 impl Script {
-    /// With no step yet, on an empty machine of this shape.
-    #[must_use]
     pub fn new(shape: &Shape) -> Self {
         let promise = Promise {
             reserved: shape.reserved,
@@ -58,48 +54,47 @@ impl Script {
             inheriting: BTreeSet::new(),
             isolated: BTreeSet::new(),
         };
-        Self { steps: Vec::new(), looks: 0, trees: 0, promise }
+        Self { steps: Vec::new(), views: 0, snapshots: 0, promise }
     }
 
-    /// The steps, in order.
-    #[must_use]
     pub fn steps(&self) -> Vec<Step> {
         self.steps.iter().map(|(step, _)| step.clone()).collect()
     }
 
-    /// What did not come as it must: step by step, in words.
-    #[must_use]
+    /// All violations, one per step.
     pub fn judge(&self, outcomes: &[Outcome]) -> Vec<String> {
-        let mut seen = Seen::default();
+        let mut observed = Observed::default();
         let mut wrong = Vec::new();
         for (number, ((step, check), outcome)) in self.steps.iter().zip(outcomes).enumerate() {
             match outcome {
-                Outcome::View(view) => seen.views.push(view),
-                Outcome::Groups(tree) => seen.trees.push(tree),
+                Outcome::View(view) => observed.views.push(view),
+                Outcome::Snapshot(tree) => observed.snapshots.push(tree),
                 _ => {}
             }
-            if let Err(what) = check(outcome, &seen) {
+            if let Err(what) = check(outcome, &observed) {
                 wrong.push(format!("step {}, {}: {what}", number + 1, step.describe()));
             }
         }
         if outcomes.len() < self.steps.len() {
-            wrong.push(format!("only {} of {} steps were done", outcomes.len(), self.steps.len()));
+            wrong.push(format!(
+                "only {} of {} steps were played",
+                outcomes.len(),
+                self.steps.len()
+            ));
         }
         wrong
     }
 
-    /// The end of every script: all can be cleared away, and the kernel has warned of nothing.
-    #[must_use]
+    /// Appended to every script: the node can be cleared, and the kernel is not tainted.
     pub(super) fn closed(mut self) -> Self {
         self.does(Step::Clear);
         self.push(Step::KernelWarned, |outcome, _| match outcome {
             Outcome::KernelWarned(false) => Ok(()),
-            _ => Err("it has: its memory may be damaged".to_owned()),
+            _ => Err("the kernel warned or oopsed".to_owned()),
         });
         self
     }
 
-    /// A step that must succeed.
     pub fn does(&mut self, step: Step) {
         self.push(step, |outcome, _| match outcome {
             Outcome::Refused(why) => Err(format!("refused: {why}")),
@@ -107,128 +102,119 @@ impl Script {
         });
     }
 
-    /// Starts the plugin with an empty memory.
+    /// Starts the plugin without state.
     pub fn plugin(&mut self, config: String) {
         self.promise.written = true;
         self.does(Step::StartPlugin(config));
     }
 
-    /// Has the runtime launch the plugin, with an empty memory.
     pub fn launch(&mut self, config: String) {
         self.promise.written = true;
         self.does(Step::Launch(config));
     }
 
-    /// Kills the plugin, for good.
     pub fn end_plugin(&mut self) {
         self.promise.written = false;
         self.does(Step::EndPlugin);
     }
 
-    /// Removes the plugin's DaemonSet.
     pub fn uninstall(&mut self) {
         self.promise.written = false;
         self.does(Step::Uninstall);
     }
 
-    /// Starts a pod, which must get in.
     pub fn run(&mut self, pod: Pod) {
         self.does(Step::Run(pod));
     }
 
-    /// Starts a pod with one container that has so many exclusive CPUs; it must get in.
     pub fn exclusive(&mut self, name: &str, cpus: usize) {
-        self.run(exclusive(name, cpus));
+        self.run(super::exclusive(name, cpus));
     }
 
-    /// Starts a pod with one container that shares what is left.
+    /// Starts a shared pod.
     pub fn shared(&mut self, name: &str) {
         self.run(super::shared(name));
     }
 
-    /// Removes a pod.
     pub fn remove(&mut self, pod: &str) {
         self.does(Step::Remove(pod.to_owned()));
     }
 
-    /// A step that the runtime must refuse with this word in its reason.
+    /// The refusal must have `reason` in its message.
     pub fn refused(&mut self, step: Step, reason: &'static str) {
         self.push(step, move |outcome, _| match outcome {
             Outcome::Refused(why) if why.contains(reason) => Ok(()),
-            Outcome::Refused(why) => Err(format!("refused, but not for {reason}: {why}")),
-            _ => Err(format!("not refused, {reason} was expected")),
+            Outcome::Refused(why) => Err(format!("refused without {reason}: {why}")),
+            _ => Err(format!("not refused, expected {reason}")),
         });
     }
 
-    /// Looks at the node.
-    pub fn look(&mut self) -> Look {
-        self.look_for(|_| Ok(()))
+    pub fn view(&mut self) -> ViewId {
+        self.view_where(|_| Ok(()))
     }
 
-    /// Looks at the node, and checks one thing more.
-    pub fn look_for(&mut self, check: impl Fn(&View) -> Result<(), String> + 'static) -> Look {
-        self.look_back(move |view, _| check(view))
+    pub fn view_where(&mut self, check: impl Fn(&View) -> Result<(), String> + 'static) -> ViewId {
+        self.view_with_history(move |view, _| check(view))
     }
 
-    /// Looks at the node, and checks one thing more, given the views until then, too.
-    fn look_back(
+    /// Takes a view and checks it against the earlier ones.
+    fn view_with_history(
         &mut self,
         check: impl Fn(&View, &[&View]) -> Result<(), String> + 'static,
-    ) -> Look {
+    ) -> ViewId {
         let promise = self.promise.clone();
-        self.push(Step::Look, move |_, seen| {
-            let view = seen.views.last().ok_or("nothing was seen")?;
+        self.push(Step::View, move |_, observed| {
+            let view = observed.views.last().ok_or("no view")?;
             promise.check(view)?;
-            check(view, &seen.views)?;
-            // Last: what is wrong with the processes explains more.
+            check(view, &observed.views)?;
+            // Last, because errors in processes explain more.
             promise.check_written(view)
         });
-        self.looks += 1;
-        Look(self.looks - 1)
+        self.views += 1;
+        ViewId(self.views - 1)
     }
 
     /// Looks at the node: these containers' processes may run on exactly these CPUs.
-    pub fn expect(&mut self, expected: &[(&str, CpuSet)]) -> Look {
+    pub fn expect(&mut self, expected: &[(&str, CpuSet)]) -> ViewId {
         let expected: Vec<(String, CpuSet)> =
             expected.iter().map(|(pod, cpus)| ((*pod).to_owned(), *cpus)).collect();
-        self.look_for(move |view| {
+        self.view_where(move |view| {
             for (pod, cpus) in &expected {
-                let found = view.allowed(pod);
-                if found != cpus.to_string() {
-                    return Err(format!("{pod} may run on {found}, expected were {cpus}"));
+                let allowed = view.allowed(pod);
+                if allowed != cpus.to_string() {
+                    return Err(format!("{pod} may run on {allowed}, expected {cpus}"));
                 }
             }
             Ok(())
         })
     }
 
-    /// Looks at the node: no container that was there at that look, and still is, may run
-    /// elsewhere.
-    pub fn unmoved(&mut self, since: Look) -> Look {
+    /// No container of view `since` that still runs may run elsewhere now.
+    pub fn unmoved(&mut self, since: ViewId) -> ViewId {
         self.compare(since, |_| true)
     }
 
-    /// Looks at the node: as [`unmoved`](Self::unmoved), but shared containers may have moved.
-    pub fn exclusive_unmoved(&mut self, since: Look) -> Look {
+    /// As [`unmoved`](Self::unmoved), but shared containers may have moved.
+    pub fn exclusive_unmoved(&mut self, since: ViewId) -> ViewId {
         let Promise { reserved, .. } = self.promise;
         self.compare(since, move |cpus| cpus.is_disjoint(&reserved))
     }
 
-    fn compare(&mut self, since: Look, counts: impl Fn(CpuSet) -> bool + 'static) -> Look {
-        self.look_back(move |now, views| {
-            let before = views.get(since.0).ok_or("there are too few looks")?;
+    fn compare(&mut self, since: ViewId, counts: impl Fn(CpuSet) -> bool + 'static) -> ViewId {
+        self.view_with_history(move |now, views| {
+            let before = views.get(since.0).ok_or("no such view")?;
             for container in &before.containers {
                 let same = now
                     .containers
                     .iter()
                     .find(|c| (&c.pod, &c.container) == (&container.pod, &container.container));
                 let cpus = container.allowed.parse().unwrap_or_default();
-                if let Some(found) =
-                    same.filter(|found| counts(cpus) && found.allowed != container.allowed)
+                if let Some(moved) =
+                    same.filter(|moved| counts(cpus) && moved.allowed != container.allowed)
                 {
                     return Err(format!(
                         "{}/{} moved from {} to {}",
-                        found.pod, found.container, container.allowed, found.allowed
+                        moved.pod, moved.container, container.allowed, moved.allowed
                     ));
                 }
             }
@@ -240,82 +226,79 @@ impl Script {
     pub fn says(&mut self, step: Step, parts: &[&str]) {
         let parts: Vec<String> = parts.iter().map(|part| (*part).to_owned()).collect();
         self.push(step, move |outcome, _| {
-            let Outcome::Text(text) = outcome else { return Err("there is no text".to_owned()) };
+            let Outcome::Text(text) = outcome else { return Err("no text".to_owned()) };
             match parts.iter().find(|part| !text.contains(*part)) {
                 None => Ok(()),
-                Some(part) => Err(format!("{part:?} is not in\n{text}")),
+                Some(part) => Err(format!("no {part:?} in\n{text}")),
             }
         });
     }
 
-    /// The plugin has not said until now that something is not as decided: nothing has gone wrong,
-    /// and what only takes its time is no drift.
+    /// The plugin's log has no drift so far: a change that merely takes time is not a drift.
     pub fn quiet(&mut self) {
         self.push(Step::Log, |outcome, _| {
-            let Outcome::Text(log) = outcome else { return Err("there is no log".to_owned()) };
-            let found: Vec<&str> = log.lines().filter(|line| line.contains(DRIFT)).collect();
-            match found.first() {
+            let Outcome::Text(log) = outcome else { return Err("no log".to_owned()) };
+            let drifts: Vec<&str> = log.lines().filter(|line| line.contains(DRIFT)).collect();
+            match drifts.first() {
                 None => Ok(()),
                 Some(first) => {
-                    Err(format!("{} warnings of drift, the first: {first}", found.len()))
+                    Err(format!("{} drifts in the log, the first: {first}", drifts.len()))
                 }
             }
         });
     }
 
-    /// Waits until everything is as decided, for so many seconds at most; at first these pods must
-    /// not be.
+    /// All containers must be as decided within so many seconds; these pods must not be at first.
     pub fn settles(&mut self, seconds: u64, disturbed: &[&str]) {
         let disturbed: Vec<String> = disturbed.iter().map(|pod| format!("{pod}: ")).collect();
         self.push(Step::Settle(seconds), move |outcome, _| {
             let Outcome::Settled(Settled { first, last, .. }) = outcome else {
-                return Err("nothing was seen".to_owned());
+                return Err("no view".to_owned());
             };
             if !last.is_empty() {
-                return Err(format!("after {seconds} s still {}", last.join("; ")));
+                return Err(format!("after {seconds} s: {}", last.join("; ")));
             }
-            let told = |pod: &&String| first.iter().any(|what| what.starts_with(*pod));
-            match disturbed.iter().find(|pod| !told(pod)) {
+            let is_listed = |pod: &String| first.iter().any(|what| what.starts_with(pod));
+            match disturbed.iter().find(|pod| !is_listed(pod)) {
                 None => Ok(()),
-                Some(pod) => Err(format!("{pod}it was not disturbed at all: {first:?}")),
+                Some(pod) => Err(format!("{pod}was not disturbed: {first:?}")),
             }
         });
     }
 
-    /// Takes down what all cgroups say.
-    pub fn take(&mut self) -> Taken {
-        self.does(Step::Groups);
-        self.trees += 1;
-        Taken(self.trees - 1)
+    pub fn snapshot(&mut self) -> SnapshotId {
+        self.does(Step::SnapshotCgroups);
+        self.snapshots += 1;
+        SnapshotId(self.snapshots - 1)
     }
 
-    /// Takes down what all cgroups say, and compares it with an earlier time.
-    pub fn take_as(
+    /// Takes a snapshot of all cgroups and compares it with an earlier one.
+    pub fn snapshot_since(
         &mut self,
-        since: Taken,
-        check: impl Fn(&GroupTree, &GroupTree) -> Result<(), String> + 'static,
+        since: SnapshotId,
+        check: impl Fn(&CgroupSnapshot, &CgroupSnapshot) -> Result<(), String> + 'static,
     ) {
-        self.push(Step::Groups, move |_, seen| {
-            let before = seen.trees.get(since.0).ok_or("there are too few trees")?;
-            check(before, seen.trees.last().ok_or("nothing was taken down")?)
+        self.push(Step::SnapshotCgroups, move |_, observed| {
+            let before = observed.snapshots.get(since.0).ok_or("no such snapshot")?;
+            check(before, observed.snapshots.last().ok_or("no snapshot")?)
         });
-        self.trees += 1;
+        self.snapshots += 1;
     }
 
-    /// Does this while no containers must meet on a CPU that one of them has for itself.
+    /// Containers must not meet on an exclusive CPU during these steps.
     pub fn watches(&mut self, steps: Vec<Step>) {
         self.push(Step::Watch(steps), |outcome, _| match outcome {
             Outcome::Watched(Watched { met: Some(who), .. }) => Err(who.clone()),
-            Outcome::Watched(Watched { looks: FEW.., .. }) => Ok(()),
-            _ => Err(format!("too few looks: {outcome:?}")),
+            Outcome::Watched(Watched { readings: FEW.., .. }) => Ok(()),
+            _ => Err(format!("too few readings: {outcome:?}")),
         });
     }
 
-    /// Starts a pod: as its first process begins, it and all that is busy, so many threads at least,
-    /// keep to their own CPUs.
-    pub fn first(&mut self, pod: Pod, busy: usize) {
-        self.push(Step::RunFirst(pod), move |outcome, _| match outcome {
-            Outcome::First(First { own, threads, met })
+    /// Starts a pod. As its first process begins, it and all busy threads, of which there must be
+    /// at least `busy`, keep to their own CPUs.
+    pub fn first_instruction(&mut self, pod: Pod, busy: usize) {
+        self.push(Step::RunFirstInstruction(pod), move |outcome, _| match outcome {
+            Outcome::FirstInstruction(FirstInstruction { own, threads, met })
                 if met.is_empty() && !own.is_empty() && *threads >= busy =>
             {
                 Ok(())
@@ -331,31 +314,30 @@ impl Script {
                 None => Ok(()),
                 Some(line) => Err(line.to_owned()),
             },
-            _ => Err("there is no log".to_owned()),
+            _ => Err("no log".to_owned()),
         });
     }
 
-    /// From now on shared containers must keep off the reserved CPUs.
+    /// From now on shared containers must leave the reserved CPUs.
     pub fn strict(&mut self) {
         self.promise.strict = true;
     }
 
-    /// From now on these CPUs are reserved.
     pub fn reserve(&mut self, cpus: CpuSet) {
         self.promise.reserved = cpus;
     }
 
-    /// From now on so many CPUs are kept for containers that have ended and will be back.
+    /// From now on so many CPUs are kept for ended containers that will return.
     pub fn holding(&mut self, cpus: usize) {
         self.promise.held = cpus;
     }
 
-    /// This container has no resources of its own: it arrives with its pod's, and shares.
+    /// This container has no resources: it gets its pod's from the kubelet, and shares.
     pub fn inherits(&mut self, pod: &str, container: &str) {
         self.promise.inheriting.insert((pod.to_owned(), container.to_owned()));
     }
 
-    /// The SMT siblings of this pod's CPUs stay idle.
+    /// From now on the SMT siblings of this pod's CPUs stay idle.
     pub fn isolates(&mut self, pod: &str) {
         self.promise.isolated.insert(pod.to_owned());
     }
@@ -363,26 +345,8 @@ impl Script {
     fn push(
         &mut self,
         step: Step,
-        check: impl Fn(&Outcome, &Seen<'_>) -> Result<(), String> + 'static,
+        check: impl Fn(&Outcome, &Observed<'_>) -> Result<(), String> + 'static,
     ) {
         self.steps.push((step, Box::new(check)));
     }
-}
-
-/// A container of a Guaranteed pod with so many whole CPUs.
-#[must_use]
-pub fn guaranteed(name: &str, cpus: usize) -> Container {
-    Container::guaranteed(name, milli(cpus))
-}
-
-/// A pod with one container that gets so many CPUs for itself.
-#[must_use]
-pub fn exclusive(name: &str, cpus: usize) -> Pod {
-    Pod::new(name, [guaranteed("main", cpus)])
-}
-
-/// Thousandths of a CPU.
-#[must_use]
-pub fn milli(cpus: usize) -> i64 {
-    i64::try_from(cpus).unwrap_or(i64::MAX / 1000) * 1000
 }

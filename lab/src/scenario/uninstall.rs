@@ -1,35 +1,38 @@
-//! The plugin goes, and `manifests/release` after it: what all cgroups said before is what they say
-//! then.
+//! The plugin is removed, then `manifests/release` is applied: all cgroups must be as before the
+//! plugin.
 //!
-//! What may differ is named here, each with its reason ([`Removal::reason`]); anything else fails.
-//! Before the release is applied, the same comparison has to fail.
+//! [`Removal::reason`] lists the allowed differences; any other fails. Before the release, the same
+//! comparison must fail.
 
 use nri_cpu_manager::cpuset::CpuSet;
 
-use super::script::{Script, exclusive, guaranteed};
+use super::script::Script;
 use super::shape::Shape;
-use crate::group_tree::{ATTRIBUTE, CPUS, Difference, EFFECTIVE, Group, GroupTree, QUOTA, WEIGHT};
+use super::{exclusive, guaranteed};
+use crate::cgroup_snapshot::{
+    ATTRIBUTE, CPUS, CgroupContent, CgroupSnapshot, Difference, EFFECTIVE, QUOTA, WEIGHT,
+};
 use crate::pod::{Container, Pod};
 use crate::step::Step;
 
-/// Seconds within which the plugin has sorted out what was there before it.
+/// Seconds for the plugin to take over the pods that were there before it.
 const SORTED_OUT: u64 = 15;
 
-/// Seconds within which the kernel has given back the CPUs of removed partitions, and the runtime
-/// has removed the groups of pods.
+/// Seconds for the kernel to return the CPUs of removed partitions, and for the runtime to remove
+/// pods' cgroups.
 const GIVEN_BACK: u64 = 2;
 
-/// A pod that was there before the plugin, and one that comes while it runs; they ask for the same.
+/// A pod from before the plugin, and one with the same request that starts while it runs.
 const BEFORE: &str = "early";
 const MEANWHILE: &str = "late";
 
-/// One container gets a CPU for itself, so that its quota is lifted and the pod's as well; the
-/// other one shares.
+/// One container has an exclusive CPU, so that its quota and the pod's are lifted; the other
+/// shares.
 fn twin(name: &str) -> Pod {
     Pod::new(name, [guaranteed("main", 1), Container::guaranteed("side", 500)])
 }
 
-/// One of each class, and [`BEFORE`].
+/// One pod per class, and [`BEFORE`].
 fn pods() -> [Pod; 4] {
     [
         Pod::new("best", [Container::best_effort("main")]),
@@ -39,7 +42,7 @@ fn pods() -> [Pod; 4] {
     ]
 }
 
-/// It depends on nothing of a machine, and takes long: the smaller ones are enough.
+/// Only on machines with one uncore cache: it takes long and does not depend on the topology.
 pub(super) fn uninstall(shape: &Shape) -> Option<Script> {
     if shape.room() < 3 || shape.caches().len() > 1 {
         return None;
@@ -49,8 +52,8 @@ pub(super) fn uninstall(shape: &Shape) -> Option<Script> {
         one => vec![one],
     };
     let mut script = Script::new(shape);
-    // systemd takes the controllers, and with them the kubelet's list of CPUs, from slices of which
-    // the last pod is gone. So an empty node is one on which pods have been.
+    // systemd removes the controllers, and with them the kubelet's CPU list, from slices without
+    // pods: the reference is a node on which pods have run.
     script.does(Step::RunTogether(pods().into()));
     pods().iter().for_each(|pod| script.remove(&pod.name));
     script.does(Step::Wait(GIVEN_BACK));
@@ -62,60 +65,57 @@ pub(super) fn uninstall(shape: &Shape) -> Option<Script> {
 }
 
 fn come_and_go(script: &mut Script, shape: &Shape, mechanism: &str) {
-    let empty = script.take();
+    let empty = script.snapshot();
     for pod in pods() {
         script.run(pod);
     }
-    let before = script.take();
+    let before = script.snapshot();
     script.plugin(shape.config(&format!("exclusivity: {mechanism}")));
     script.run(twin(MEANWHILE));
     script.run(exclusive("cache", 1));
     script.does(Step::KillPlugin);
     script.settles(SORTED_OUT, &[]);
-    script.look();
+    script.view();
     script.remove("cache");
     script.refused(Step::Release(true), "Remove the DaemonSet first");
     script.uninstall();
 
     let all = shape.online();
     let freed = Removal { all, containers: true, pods: true };
-    let kept = Removal { containers: false, ..freed };
-    // By the runtime alone nothing is left but what containers themselves have.
-    let left = if mechanism == "runtime" { freed } else { kept };
-    script.take_as(before, move |before, after| match left.check(before, after) {
+    let containers_kept = Removal { containers: false, ..freed };
+    // The mechanism runtime leaves only the values of containers.
+    let left = if mechanism == "runtime" { freed } else { containers_kept };
+    script.snapshot_since(before, move |before, after| match left.check(before, after) {
         Err(_) => Ok(()),
-        Ok(()) => Err("nothing was left: the comparison proves nothing".to_owned()),
+        Ok(()) => Err("no difference before the release: the comparison proves nothing".to_owned()),
     });
-    // Once at least containers are freed with all the rest.
+    // At least one mechanism releases containers in the same step.
     if mechanism != "kernel" {
         script.says(Step::Release(false), &["shared pool: "]);
         script.does(Step::Wait(GIVEN_BACK));
-        script.take_as(before, move |before, after| kept.check(before, after));
+        script.snapshot_since(before, move |before, after| containers_kept.check(before, after));
     }
     script.says(Step::Release(true), &["shared pool: ", "containers: "]);
     script.does(Step::Wait(GIVEN_BACK));
-    script.take_as(before, move |before, after| freed.check(before, after));
+    script.snapshot_since(before, move |before, after| freed.check(before, after));
 
     pods().iter().for_each(|pod| script.remove(&pod.name));
     script.remove(MEANWHILE);
     script.does(Step::Wait(GIVEN_BACK));
     let gone = Removal { pods: false, ..freed };
-    script.take_as(empty, move |before, after| gone.check(before, after));
+    script.snapshot_since(empty, move |before, after| gone.check(before, after));
 }
 
-/// What was done until a comparison.
 #[derive(Debug, Clone, Copy)]
 struct Removal {
-    /// All CPUs of the machine.
     all: CpuSet,
-    /// Whether containers were freed.
     containers: bool,
-    /// Whether pods still run, [`MEANWHILE`] among them.
+    /// Whether pods still run, including [`MEANWHILE`].
     pods: bool,
 }
 
 impl Removal {
-    fn check(&self, before: &GroupTree, after: &GroupTree) -> Result<(), String> {
+    fn check(&self, before: &CgroupSnapshot, after: &CgroupSnapshot) -> Result<(), String> {
         let mut wrong: Vec<String> = before
             .differences(after)
             .iter()
@@ -125,55 +125,61 @@ impl Removal {
         if self.pods {
             let (old, new) = (groups_of(before, BEFORE), groups_of(after, MEANWHILE));
             if old.len() != new.len() {
-                wrong.push(format!("{BEFORE} had {} groups, {MEANWHILE} {}", old.len(), new.len()));
+                wrong.push(format!(
+                    "{BEFORE} had {} cgroups, {MEANWHILE} has {}",
+                    old.len(),
+                    new.len()
+                ));
             }
             let pairs = old.iter().zip(&new);
             let differences = pairs.flat_map(|((_, old), (path, new))| old.differences(path, new));
             let unlike = differences.filter(|one| self.reason(one, after).is_none());
-            // systemd numbers its units in them.
+            // systemd writes unit numbers to attributes.
             let unlike = unlike.filter(
-                |one| !matches!(one, Difference::Says { what, .. } if what.starts_with(ATTRIBUTE)),
+                |one| !matches!(one, Difference::Content { key, .. } if key.starts_with(ATTRIBUTE)),
             );
-            wrong.extend(unlike.map(|one| format!("unlike its twin, {one}")));
+            wrong.extend(unlike.map(|one| format!("unlike {BEFORE}: {one}")));
         }
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
     }
 
-    /// Why something may differ.
-    fn reason(&self, difference: &Difference<'_>, after: &GroupTree) -> Option<&'static str> {
+    /// The reason for which a difference is allowed.
+    fn reason(&self, difference: &Difference<'_>, after: &CgroupSnapshot) -> Option<&'static str> {
         match *difference {
             Difference::New(group) if self.pods && is_of(group, MEANWHILE) => {
-                Some("the pod came meanwhile: it is compared with its twin")
+                Some("the pod started meanwhile: it is compared with BEFORE")
             }
-            Difference::Says { group, what: CPUS, before: "", after: now }
+            Difference::Content { group, key: CPUS, before: "", after: now }
                 if self.all.is_subset(&now.parse().unwrap_or_default()) =>
             {
                 let populated = after.0.get(group).is_some_and(|group| group.populated);
                 if populated {
-                    return Some("processes run in it: the kernel lets no list of CPUs be cleared");
+                    return Some(
+                        "the kernel does not clear the CPU list of a cgroup with processes",
+                    );
                 }
                 let is_class = !self.pods
                     && ["burstable", "besteffort"]
                         .iter()
                         .any(|class| group.trim_end_matches(".slice").ends_with(class));
-                is_class.then_some("the class had pods when it was released, and outlives them")
+                is_class.then_some("the class had pods at the release, and outlives them")
             }
-            Difference::Says { group, what: CPUS | EFFECTIVE | QUOTA, .. }
+            Difference::Content { group, key: CPUS | EFFECTIVE | QUOTA, .. }
                 if !self.containers && is_container(group) =>
             {
-                Some("the container's own, and --containers was not asked for")
+                Some("a container's own value, and --containers was not given")
             }
             _ => None,
         }
     }
 }
 
-/// The groups of a pod: its own, and those of its containers by their share of CPU time, as their
-/// names mean nothing.
-fn groups_of<'a>(tree: &'a GroupTree, pod: &str) -> Vec<(&'a String, &'a Group)> {
+/// The cgroups of a pod: its own, and its containers' by CPU weight, because their names are
+/// random.
+fn groups_of<'a>(tree: &'a CgroupSnapshot, pod: &str) -> Vec<(&'a String, &'a CgroupContent)> {
     let mut groups: Vec<_> = tree.0.iter().filter(|(path, _)| is_of(path, pod)).collect();
     groups.sort_by_key(|(path, group)| {
-        (path.matches('/').count(), group.what(WEIGHT).parse::<u64>().unwrap_or_default())
+        (path.matches('/').count(), group.value(WEIGHT).parse::<u64>().unwrap_or_default())
     });
     groups
 }
@@ -183,7 +189,7 @@ fn is_of(group: &str, pod: &str) -> bool {
     group.contains(&uid) || group.contains(&uid.replace('-', "_"))
 }
 
-/// Whether a runtime has made it for a container, or it is in such a one.
+/// Whether the cgroup is a container's, or below one.
 fn is_container(group: &str) -> bool {
     group.split('/').any(|part| {
         let id = part.trim_end_matches(".scope").rsplit('-').next().unwrap_or_default();
@@ -195,12 +201,12 @@ fn is_container(group: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn tree(groups: &[(&str, &[(&str, &str)])]) -> GroupTree {
-        let group = |says: &[(&str, &str)]| Group {
-            says: says.iter().map(|(file, text)| ((*file).into(), (*text).into())).collect(),
+    fn tree(groups: &[(&str, &[(&str, &str)])]) -> CgroupSnapshot {
+        let group = |says: &[(&str, &str)]| CgroupContent {
+            content: says.iter().map(|(file, text)| ((*file).into(), (*text).into())).collect(),
             populated: true,
         };
-        GroupTree(groups.iter().map(|(path, says)| ((*path).into(), group(says))).collect())
+        CgroupSnapshot(groups.iter().map(|(path, says)| ((*path).into(), group(says))).collect())
     }
 
     #[test]
@@ -227,17 +233,17 @@ mod tests {
             (&inner, QUOTA, "100000 100000"),
         ];
         let after = |at: usize, text: &str| {
-            let mut tree = GroupTree::default();
+            let mut tree = CgroupSnapshot::default();
             for (number, (group, file, says)) in released.iter().enumerate() {
                 let says = if number == at { text } else { says };
                 let group = tree.0.entry((*group).to_owned()).or_default();
-                group.says.insert((*file).to_owned(), says.to_owned());
+                group.content.insert((*file).to_owned(), says.to_owned());
                 group.populated = true;
             }
             tree
         };
         let freed = Removal { all: "0-3".parse().unwrap(), containers: true, pods: true };
-        let kept = Removal { containers: false, ..freed };
+        let containers_kept = Removal { containers: false, ..freed };
         let none = usize::MAX;
         assert_eq!(freed.check(&before, &after(none, "")), Ok(()));
         for (at, text, without) in [
@@ -254,7 +260,7 @@ mod tests {
         ] {
             assert!(freed.check(&before, &after(at, text)).is_err(), "{:?}", released[at]);
             assert_eq!(
-                kept.check(&before, &after(at, text)).is_ok(),
+                containers_kept.check(&before, &after(at, text)).is_ok(),
                 without,
                 "{:?}",
                 released[at]
@@ -262,7 +268,7 @@ mod tests {
         }
         let mut empty = after(none, "");
         empty.0.values_mut().for_each(|group| group.populated = false);
-        assert!(freed.check(&before, &empty).is_err(), "an empty group could be cleared");
+        assert!(freed.check(&before, &empty).is_err(), "an empty cgroup could be cleared");
         let gone = Removal { pods: false, ..freed };
         assert!(gone.check(&before, &empty).unwrap_err().contains("is new"));
     }

@@ -1,9 +1,10 @@
-//! Pods that wish for something, within what their namespace may.
+//! Pods with annotations, within the bounds of their namespace.
 
 use nri_cpu_manager::cpuset::CpuSet;
 
+use super::exclusive;
 use super::invariants::parse;
-use super::script::{Script, exclusive};
+use super::script::Script;
 use super::shape::Shape;
 use crate::step::Step;
 use crate::view::View;
@@ -14,9 +15,9 @@ namespaces:
 - names: [default]
   allow: {uncore: [require], smt: [isolate]}";
 
-/// Uncore caches are filled by one container each of more than half, so that the next one is
-/// refused although there is room in all of them together. Then siblings stay idle for one, also
-/// after the plugin is killed.
+/// One container fills more than half of each uncore cache, so that the next one is refused
+/// although the sum of free CPUs suffices. Then the siblings of a container stay idle, also after
+/// the plugin is killed.
 pub(super) fn wishes(shape: &Shape) -> Option<Script> {
     let caches: Vec<usize> =
         shape.caches().iter().map(|cache| (*cache & shape.free()).len()).collect();
@@ -29,7 +30,7 @@ pub(super) fn wishes(shape: &Shape) -> Option<Script> {
         script.run(exclusive(&format!("whole-{number}"), size).wishing("uncore", "require"));
     }
     let known = shape.clone();
-    let full = script.look_for(move |view| {
+    let full = script.view_where(move |view| {
         (0..holding).try_for_each(|number| as_wished(&known, view, &format!("whole-{number}")))
     });
     let torn = exclusive("torn", size).wishing("uncore", "require");
@@ -49,7 +50,7 @@ pub(super) fn wishes(shape: &Shape) -> Option<Script> {
     script.isolates("quiet");
     script.run(exclusive("quiet", cores.min(2)).wishing("smt", "isolate"));
     let known = shape.clone();
-    let quiet = script.look_for(move |view| as_wished(&known, view, "quiet"));
+    let quiet = script.view_where(move |view| as_wished(&known, view, "quiet"));
     let loud = exclusive("loud", cores).wishing("smt", "isolate");
     script.refused(Step::Run(loud), "SMTAlignmentError");
     script.remove("loud");
@@ -60,11 +61,11 @@ pub(super) fn wishes(shape: &Shape) -> Option<Script> {
     Some(script)
 }
 
-/// An exclusive container is in one uncore cache, has its memory where its CPUs are, and knows
-/// them.
+/// An exclusive container is in one uncore cache, has its memory on the nodes of its CPUs, and has
+/// both in its environment.
 fn as_wished(shape: &Shape, view: &View, pod: &str) -> Result<(), String> {
     let Some(container) = view.containers.iter().find(|c| c.pod == pod) else {
-        return Err(format!("{pod} is not there"));
+        return Err(format!("{pod} does not run"));
     };
     let cpus = parse(&container.allowed);
     let caches: Vec<String> = parts(&shape.caches(), cpus);
@@ -80,9 +81,12 @@ fn as_wished(shape: &Shape, view: &View, pod: &str) -> Result<(), String> {
         format!("NRI_CPU_MANAGER_UNCORE_CACHES={}", caches.join(";")),
     ];
     if container.environment != expected {
-        return Err(format!("{pod} knows {:?}, expected was {expected:?}", container.environment));
+        return Err(format!(
+            "{pod} has the environment {:?}, expected {expected:?}",
+            container.environment
+        ));
     }
-    // Which nodes without CPUs go with which is the machine's own business.
+    // Memory-only nodes belong to nodes by distance: not checked here.
     let bare = nodes.iter().any(|node| node.cpus.is_empty());
     if !bare && container.mems != used.to_string() {
         return Err(format!("{pod} has memory of NUMA nodes {}, not of {used}", container.mems));
@@ -90,7 +94,7 @@ fn as_wished(shape: &Shape, view: &View, pod: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What of these CPUs is in each set, those that have none left out.
+/// The part of `cpus` in each set, without empty parts.
 fn parts(sets: &[CpuSet], cpus: CpuSet) -> Vec<String> {
     let parts = sets.iter().map(|set| *set & cpus).filter(|part| !part.is_empty());
     parts.map(|part| part.to_string()).collect()

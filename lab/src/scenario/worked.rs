@@ -1,28 +1,28 @@
-//! The KEPs' own promises: exact sets where a KEP gives them, what it says in words elsewhere.
+//! The KEPs' examples: exact sets where a KEP gives them, its rules otherwise.
 
 use nri_cpu_manager::cpuset::CpuSet;
 
+use super::exclusive;
 use super::invariants::parse;
 use super::options::parts;
-use super::script::{Script, exclusive};
+use super::script::Script;
 use super::shape::Shape;
 use super::{Order, RESERVED, config};
 use crate::hardware::Hardware;
 use crate::step::Step;
 
-/// Nothing but a look: the machine as Linux tells it, and as the plugin's reader has it, is the one
-/// described.
+/// The machine as reported by Linux and by the plugin's reader is the one described.
 pub(super) fn machine(shape: &Shape) -> Option<Script> {
     let mut script = Script::new(shape);
     let described = Hardware::of(&shape.topology);
-    script.look_for(move |view| {
+    script.view_where(move |view| {
         same("Linux", &view.hardware, &described)?;
         same("the plugin's reader", &view.read, &described)
     });
     Some(script)
 }
 
-fn same(machine: &str, found: &Hardware, described: &Hardware) -> Result<(), String> {
+fn same(machine: &str, reported: &Hardware, described: &Hardware) -> Result<(), String> {
     let parts = |hardware: &Hardware| {
         let Hardware { online, cores, sockets, caches, nodes } = hardware;
         [
@@ -33,9 +33,9 @@ fn same(machine: &str, found: &Hardware, described: &Hardware) -> Result<(), Str
             ("NUMA nodes", format!("{nodes:?}")),
         ]
     };
-    for ((what, found), (_, described)) in parts(found).into_iter().zip(parts(described)) {
-        if found != described {
-            return Err(format!("{machine} has the {what} {found}, described are {described}"));
+    for ((what, reported), (_, described)) in parts(reported).into_iter().zip(parts(described)) {
+        if reported != described {
+            return Err(format!("{machine} reports {what} {reported}, described: {described}"));
         }
     }
     Ok(())
@@ -45,7 +45,7 @@ fn cpus(list: &str) -> CpuSet {
     parse(list)
 }
 
-/// Whether this is a node of KEP-4800's examples: caches of eight CPUs in one NUMA node.
+/// KEP-4800's nodes: uncore caches of eight CPUs in one NUMA node.
 fn is_the_keps(shape: &Shape, caches: usize) -> bool {
     let whole = shape.caches().iter().all(|cache| cache.len() == 8);
     whole && shape.caches().len() == caches && shape.nodes().len() == 1
@@ -86,7 +86,7 @@ pub(super) fn uncore_kubelet(shape: &Shape) -> Option<Script> {
 /// KEP-2625.
 pub(super) fn whole_cores(shape: &Shape) -> Option<Script> {
     let threads = shape.threads();
-    // Where cores have lost CPUs, and one on average is left, the option asks for nothing.
+    // With one CPU per core on average left, the option requires nothing.
     if threads < 2 || shape.topology.cpus_per_core() < threads || shape.room() < 3 * threads {
         return None;
     }
@@ -98,12 +98,12 @@ pub(super) fn whole_cores(shape: &Shape) -> Option<Script> {
     script.exclusive("one", threads);
     script.exclusive("two", 2 * threads);
     let cores = shape.cores();
-    script.look_for(move |view| {
+    script.view_where(move |view| {
         for pod in ["one", "two"] {
             let own = parse(view.allowed(pod));
             let split = cores.iter().find(|core| !core.is_disjoint(&own) && !core.is_subset(&own));
             if let Some(core) = split {
-                return Err(format!("{pod} has {own}, and with it half of the core {core}"));
+                return Err(format!("{pod} has {own} with a part of core {core}"));
             }
         }
         Ok(())
@@ -118,9 +118,9 @@ pub(super) fn strict(shape: &Shape) -> Option<Script> {
     script.plugin(shape.config("cpuManagerPolicyOptions: {strict-cpu-reservation: \"true\"}"));
     script.shared("web");
     script.exclusive("db", 1);
-    script.look();
+    script.view();
     script.exclusive("more", shape.room() - 2);
-    script.look();
+    script.view();
     Some(script)
 }
 
@@ -137,7 +137,7 @@ pub(super) fn single_node(shape: &Shape) -> Option<Script> {
     script.refused(Step::Run(exclusive("large", most + 1)), "TopologyAffinityError");
     script.remove("large");
     script.exclusive("whole", most);
-    // One in each node that is left; another one of that size would have to be split.
+    // One per remaining node; another one would have to be split.
     let half = most / 2 + 1;
     let mut names = vec!["whole".to_owned()];
     let rooms = nodes.iter().filter(|node| (**node & shape.free()).len() >= half).count();
@@ -148,7 +148,7 @@ pub(super) fn single_node(shape: &Shape) -> Option<Script> {
     }
     script.refused(Step::Run(exclusive("last", half)), "TopologyAffinityError");
     script.remove("last");
-    script.look_for(move |view| {
+    script.view_where(move |view| {
         let split = names.iter().find(|name| parts(view, name, &nodes).len() != 1);
         split.map_or(Ok(()), |name| Err(format!("{name} is split: {}", view.allowed(name))))
     });

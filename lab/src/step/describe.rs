@@ -1,29 +1,27 @@
-//! Steps in a person's words.
+//! Steps in words, for progress and errors.
 
 use super::Step;
 
 impl Step {
-    /// In a person's words.
-    #[must_use]
     pub fn describe(&self) -> String {
         match self {
             Self::StartPlugin(_) => "start the plugin".to_owned(),
-            Self::StartDaemonSet(_) => {
-                "start the plugin as the pod of changed manifests".to_owned()
-            }
-            Self::StartBare(_) => "start the plugin's bare program".to_owned(),
-            Self::Launch(_) => "have containerd launch the plugin".to_owned(),
-            Self::Confinement => "look how the plugin is confined".to_owned(),
+            Self::StartDaemonSet(_) => "start the plugin's pod from changed manifests".to_owned(),
+            Self::StartBare(_) => "start the plugin as a plain process".to_owned(),
+            Self::Launch(_) => "restart containerd, which launches the plugin".to_owned(),
+            Self::Confinement => "check the plugin's confinement".to_owned(),
             Self::Log => "read the plugin's log".to_owned(),
-            Self::KillPlugin => "kill the plugin and start it again".to_owned(),
-            Self::KillRuntime => "kill containerd and start it again".to_owned(),
-            Self::KillBoth => "kill containerd and the plugin, and start both again".to_owned(),
-            Self::SwapConfig(_) => "change the configuration's ConfigMap".to_owned(),
-            Self::Status => "ask for the status".to_owned(),
+            Self::KillPlugin => "kill and restart the plugin".to_owned(),
+            Self::KillRuntime => "kill and restart containerd".to_owned(),
+            Self::KillBoth => "kill and restart containerd and the plugin".to_owned(),
+            Self::SwapConfig(_) => "change the ConfigMap".to_owned(),
+            Self::Status => "run nri-cpu-manager status".to_owned(),
             Self::Fetch(path) => format!("get {path}"),
-            Self::WaitFor(text, _) => format!("wait until the plugin says {text:?}"),
-            Self::SetOnline(cpu, true) => format!("bring CPU {cpu} online"),
-            Self::SetOnline(cpu, false) => format!("take CPU {cpu} offline"),
+            Self::WaitFor(text, count) => {
+                format!("wait for {text:?} in the plugin's log ({count} times)")
+            }
+            Self::SetOnline(cpu, true) => format!("set CPU {cpu} online"),
+            Self::SetOnline(cpu, false) => format!("set CPU {cpu} offline"),
             Self::Add(pod, container) => {
                 format!("start container {} in pod {pod}", container.name)
             }
@@ -34,51 +32,51 @@ impl Step {
             }
             Self::RunTogether(pods) => format!("start {} pods at the same time", pods.len()),
             Self::RunSlowly(pod, steps) => {
-                format!("start pod {} while these are done: {}", pod.name, describe_all(steps))
+                format!("start pod {} and, meanwhile: {}", pod.name, describe_all(steps))
             }
-            Self::Settle(seconds) => format!("wait until all is as decided, {seconds} s at most"),
-            Self::Watch(steps) => format!(
-                "look whether containers meet while these are done: {}",
-                describe_all(steps)
-            ),
-            Self::Wait(seconds) => format!("wait for {seconds} s"),
+            Self::Settle(seconds) => {
+                format!("wait until containers are as decided (at most {seconds} s)")
+            }
+            Self::Watch(steps) => {
+                format!("check for shared exclusive CPUs during: {}", describe_all(steps))
+            }
+            Self::Wait(seconds) => format!("wait {seconds} s"),
             Self::Reconfigure(_) => "restart the plugin with another configuration".to_owned(),
-            Self::Retry(pod) => format!("start pod {pod} once more"),
+            Self::Retry(pod) => format!("start pod {pod} again"),
             Self::Resize(pod, milli) => format!("resize pod {pod} to {milli}m CPU"),
             Self::Remove(pod) => format!("remove pod {pod}"),
             Self::KubeletState(_) => "write the kubelet's state file".to_owned(),
-            Self::WriteGroup(group, file, value) => {
+            Self::WriteCgroup(group, file, value) => {
                 format!("write {value:?} to {file} of {group:?}")
             }
-            Self::ReadGroup(group, file) => format!("read {file} of {group:?}"),
-            Self::Await(text) => format!("wait until the plugin says {text:?}"),
-            Self::Look => "look at every container's process".to_owned(),
+            Self::ReadCgroup(group, file) => format!("read {file} of {group:?}"),
+            Self::View => "check all containers".to_owned(),
             Self::Measure => "measure the plugin's memory".to_owned(),
             Self::EndPlugin => "kill the plugin".to_owned(),
             Self::RunBusy(pod) => format!("start busy pod {} ({})", pod.name, pod.describe_cpus()),
             Self::RunCrowd(number) => format!("start {number} busy pods"),
-            Self::RunFirst(pod) => {
-                format!("start pod {} ({:?}), which looks around", pod.name, pod.qos())
+            Self::RunFirstInstruction(pod) => {
+                format!("start pod {} ({:?}) with the probe", pod.name, pod.qos())
             }
-            Self::RealiseClasses => "write the groups of classes anew".to_owned(),
-            Self::RunBusyOnHost(name) => format!("start {name} on the host, busy"),
+            Self::RealiseClasses => "rewrite the cgroups of QoS classes".to_owned(),
+            Self::RunBusyOnHost(name) => format!("start busy host process {name}"),
             Self::Throttling(pod, seconds) => format!("count throttling of {pod} for {seconds} s"),
-            Self::KernelWarned => "ask the kernel whether it has warned of itself".to_owned(),
+            Self::KernelWarned => "check the kernel for warnings".to_owned(),
             Self::Latency(_) => "time exclusive containers".to_owned(),
-            Self::ClassWrites => "time writes to a class".to_owned(),
+            Self::ClassWrites => "time writes to the cgroup of a class".to_owned(),
             Self::Storm(settings) => format!(
-                "a storm of {} kills, seed {}, {} workers",
+                "storm: {} kills, seed {}, {} workers",
                 settings.kills, settings.seed, settings.workers
             ),
             Self::CompareCgroups(settings) => format!(
-                "compare cgroups with their model, seed {}, {} steps",
+                "compare cgroups with the model: seed {}, {} steps",
                 settings.seed, settings.steps
             ),
-            Self::Panic => "end the kernel".to_owned(),
+            Self::Panic => "crash the kernel".to_owned(),
             Self::Uninstall => "remove the plugin's DaemonSet".to_owned(),
             Self::Release(false) => "apply manifests/release".to_owned(),
             Self::Release(true) => "apply manifests/release with --containers".to_owned(),
-            Self::Groups => "take down what all cgroups say".to_owned(),
+            Self::SnapshotCgroups => "record all cgroups".to_owned(),
             Self::Clear => "empty the node".to_owned(),
         }
     }

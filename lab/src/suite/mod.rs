@@ -1,7 +1,7 @@
 //! Scenarios on machines: `hack/lab run`, `hack/lab all`, `hack/lab list`.
 //!
-//! All scenarios of a machine and a runtime share one boot, each on an empty node, and each is told
-//! by itself.
+//! All scenarios of a machine and a runtime share one boot, each on an empty node, and are reported
+//! separately.
 
 use std::iter::repeat_n;
 use std::path::PathBuf;
@@ -11,60 +11,53 @@ use anyhow::{Context, Result, bail};
 
 use crate::binaries::Binaries;
 use crate::cache;
-use crate::command::{self, command, progress};
+use crate::command::{self, command, millis, progress};
 use crate::containerd::Version;
+use crate::job::{Oci, Software};
 use crate::scenario::catalogue::{self, Scenario};
 use crate::scenario::script::Script;
 use crate::scenario::shape::Shape;
-use crate::software::{Oci, Software};
-use crate::vm::{self, Machine, Turn};
+use crate::vm::{self, Machine, Turn, Vm};
 
-mod lines;
-mod servers;
+mod full_run;
 mod table;
 
-use servers::Servers;
+use full_run::{FullRun, write_lines};
 pub use table::{Row, Verdict};
 
-/// For one scenario. Many processors are slow under emulation, and on a busy machine much slower.
+/// Per scenario. Emulated CPUs are slow, and on a busy machine much slower.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// What the person at the terminal can choose of one run.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Run {
-    /// Machines: names separated by commas, a file's path, or `all`.
+    /// Machines: comma-separated names, path of a machine file, or all
     pub machine: String,
-    /// Scenarios: names separated by commas, or `all`.
+    /// Scenarios: comma-separated names, or all
     pub scenario: String,
-    /// What runs on them.
+    /// Software of the VMs
     #[command(flatten)]
     pub software: Software,
-    /// Another plugin than the one built here.
+    /// Plugin binary to use instead of the one built here
     #[arg(long)]
     pub plugin: Option<PathBuf>,
-    /// What keeps others off exclusive CPUs, as in the configuration.
+    /// Exclusivity mechanism, as in the configuration
     #[arg(long, value_parser = ["runtime", "groups", "auto", "kernel"])]
     pub exclusivity: Option<String>,
-    /// How often each scenario is played.
+    /// Repetitions of each scenario
     #[arg(long, default_value_t = 1)]
     pub times: usize,
 }
 
-/// What the person at the terminal can choose of all of them.
 #[derive(Debug, Clone, clap::Args)]
 pub struct All {
-    /// Puts the table into docs/lab.md, with the date and how long it took.
+    /// Write the table to docs/lab.md, with date and duration
     #[arg(long)]
     pub save: bool,
-    /// Goes on with what an interrupted run of these very programs and machines has left to do.
+    /// Continue an interrupted run of the same programs and machines
     #[arg(long)]
     pub resume: bool,
 }
 
-/// Prints what there is.
-///
-/// # Errors
-/// When a machine's file is wrong.
 pub fn list() -> Result<()> {
     println!("machines (lab/machines):");
     for name in Machine::names()? {
@@ -78,10 +71,7 @@ pub fn list() -> Result<()> {
     Ok(())
 }
 
-/// Runs some scenarios on some machines. The last line of standard output is `N passed, N failed`.
-///
-/// # Errors
-/// When a name is unknown, a server does not boot, nothing fits, or a scenario failed.
+/// The last line of standard output is `N passed, N failed`.
 pub fn run(options: &Run) -> Result<()> {
     let mut binaries = Binaries::build()?;
     if let Some(plugin) = &options.plugin {
@@ -99,41 +89,36 @@ pub fn run(options: &Run) -> Result<()> {
     finish(&rows)
 }
 
-/// Runs every scenario on every machine it fits, with both generations of containerd (2.1 with
-/// crun, 1.7 with runc), and prints the table.
-///
-/// # Errors
-/// As [`run`].
+/// Runs every scenario on every machine to which it applies, with both containerd versions, and
+/// prints the table.
 pub fn all(options: &All) -> Result<()> {
     let commit = commit()?;
-    let binaries = Binaries::build()?.kept()?;
+    let binaries = Binaries::build()?.copies()?;
     let machine = |name: String| cache::repository().join(format!("lab/machines/{name}.yaml"));
     let mut files = vec![binaries.plugin.clone(), binaries.lab.clone(), binaries.probe.clone()];
     files.extend(Machine::names()?.into_iter().map(machine));
-    let mut servers = Servers::open(&files, options.resume)?;
+    let mut full_run = FullRun::open(&files, options.resume)?;
     for machine in machines("all")? {
         for version in [Version::V2_1, Version::V1_7] {
-            if servers.has(&machine.name, version) {
+            if full_run.has(&machine.name, version) {
                 continue;
             }
             let start = Instant::now();
             let shape = Shape::of(&machine)?;
             let scenarios = catalogue::all();
             let rows = on_machine(&machine, &shape, &usual(version), &scenarios, &binaries)?;
-            servers.add(&machine.name, version, rows, start.elapsed())?;
+            full_run.add(&machine.name, version, rows, start.elapsed())?;
         }
     }
-    let rows = servers.rows();
+    let rows = full_run.rows();
     println!("{}", table::draw(&rows));
     if options.save {
-        table::save(&rows, &commit, servers.time())?;
+        table::save(&rows, &commit, full_run.time())?;
     }
     finish(&rows)
 }
 
-/// What runs in a full run: each generation with another runtime of containers, so that both are
-/// seen.
-#[must_use]
+/// The software of a full run: each containerd version with another OCI runtime, to cover both.
 pub fn usual(version: Version) -> Software {
     let oci = match version {
         Version::V2_1 => Oci::Crun,
@@ -142,20 +127,17 @@ pub fn usual(version: Version) -> Software {
     Software { oci, ..version.into() }
 }
 
-/// What is checked out, `-dirty` where files differ from it.
+/// The checked-out commit, with `-dirty` if files differ.
 fn commit() -> Result<String> {
     let text = command::run(
         command("git", ["describe", "--always", "--dirty"]).current_dir(cache::repository()),
     )
-    .context("a full run is reported with its commit")?;
+    .context("cannot determine the commit of the full run")?;
     Ok(text.trim().to_owned())
 }
 
-/// Plays scenarios on one machine with one runtime; a row for each that fits. A machine that does
-/// not boot fails all.
-///
-/// # Errors
-/// When there are no images to boot from, or the machine's file is wrong.
+/// Plays scenarios on one machine with one runtime: a row per applicable scenario. Without a boot,
+/// all fail.
 pub fn on_machine(
     machine: &Machine,
     shape: &Shape,
@@ -163,21 +145,21 @@ pub fn on_machine(
     scenarios: &[Scenario],
     binaries: &Binaries,
 ) -> Result<Vec<Row>> {
-    let fitting: Vec<(Scenario, Script)> = scenarios
+    let applicable: Vec<(Scenario, Script)> = scenarios
         .iter()
         .filter_map(|scenario| Some((*scenario, scenario.script(shape)?)))
         .collect();
-    let parts: Vec<_> = fitting.iter().map(|(_, script)| script.steps()).collect();
+    let parts: Vec<_> = applicable.iter().map(|(_, script)| script.steps()).collect();
     let mut rows = Vec::new();
     let row = |scenario: &Scenario, verdict, time| Row {
         machine: machine.name.clone(),
         scenario: scenario.name.to_owned(),
         version: software.version,
         verdict,
-        millis: u64::try_from(Duration::as_millis(&time)).unwrap_or(u64::MAX),
+        millis: millis(time),
     };
-    let mut tell = |at: usize, played: vm::Played, time| {
-        let Some((scenario, script)) = fitting.get(at) else { return };
+    let mut on_part = |at: usize, played: vm::Played, time| {
+        let Some((scenario, script)) = applicable.get(at) else { return };
         let verdict = match played {
             Ok(outcomes) => Verdict::of(script.judge(&outcomes)),
             Err(why) => Verdict::Failed(vec![why]),
@@ -186,10 +168,10 @@ pub fn on_machine(
         progress(row.to_string());
         rows.push(row);
     };
-    let booted = vm::play(Turn::Alone, machine, *software, &parts, binaries, PATIENCE, &mut tell);
-    if let Err(error) = booted {
+    let vm = Vm { machine, software: *software, binaries, turn: Turn::Alone, patience: PATIENCE };
+    if let Err(error) = vm.play(&parts, &mut on_part) {
         let why = format!("{error:#}");
-        for (scenario, _) in fitting.iter().skip(rows.len()) {
+        for (scenario, _) in applicable.iter().skip(rows.len()) {
             rows.push(row(scenario, Verdict::NotBooted(why.clone()), Duration::ZERO));
         }
     }
@@ -204,10 +186,6 @@ fn machines(names: &str) -> Result<Vec<Machine>> {
     names.iter().map(|name| Machine::load(name)).collect()
 }
 
-/// The scenarios of these names.
-///
-/// # Errors
-/// When there is none of a name: the error names those there are.
 pub fn scenarios(names: &str) -> Result<Vec<Scenario>> {
     let all = catalogue::all();
     if names == "all" {
@@ -215,27 +193,23 @@ pub fn scenarios(names: &str) -> Result<Vec<Scenario>> {
     }
     let known: Vec<&str> = all.iter().map(|scenario| scenario.name).collect();
     let find = |name: &str| {
-        let found = all.iter().find(|scenario| scenario.name == name).copied();
-        found.with_context(|| {
-            format!("there is no scenario {name}: it is one of {}, or all", known.join(", "))
+        let scenario = all.iter().find(|scenario| scenario.name == name).copied();
+        scenario.with_context(|| {
+            format!("unknown scenario {name:?}: use one of {}, or all", known.join(", "))
         })
     };
     names.split(',').map(find).collect()
 }
 
-fn keep(rows: &[Row]) -> Result<()> {
-    lines::write(&cache::directory("results")?.join("last.jsonl"), rows)
-}
-
 fn finish(rows: &[Row]) -> Result<()> {
-    keep(rows)?;
+    write_lines(&cache::directory("results")?.join("last.jsonl"), rows)?;
     for row in rows {
         println!("{row}");
     }
     let failed = rows.iter().filter(|row| !row.passed()).count();
     println!("{} passed, {failed} failed", rows.len() - failed);
     if rows.is_empty() {
-        bail!("nothing was run: none of the scenarios fits the machine");
+        bail!("nothing was run: no scenario applies to the machine");
     }
     if failed > 0 {
         bail!("{failed} of {} failed", rows.len());

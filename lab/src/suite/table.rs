@@ -1,54 +1,41 @@
-//! What came of scenarios on machines: as data, as lines, as a table.
+//! Results of scenarios on machines, as data, lines and table.
 
 use std::fmt::{self, Write};
-use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::cache;
 use crate::command::{command, run};
 use crate::containerd::Version;
 use crate::scenario::catalogue;
+use crate::{cache, files};
 
-/// What came of one scenario on one machine with one runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// The machine's name.
     pub machine: String,
-    /// The scenario's name.
     pub scenario: String,
-    /// The generation of containerd.
     pub version: Version,
-    /// What came of it.
     pub verdict: Verdict,
-    /// How long it took, in milliseconds, without the boot.
+    /// Without the boot.
     pub millis: u64,
 }
 
-/// What came of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// All was as it must be.
     Passed,
-    /// What was not.
     Failed(Vec<String>),
-    /// The server did not boot: nothing is known of the plugin.
+    /// Says nothing about the plugin.
     NotBooted(String),
 }
 
 impl Verdict {
-    /// Of what was not as it must be.
-    #[must_use]
     pub fn of(wrong: Vec<String>) -> Self {
         if wrong.is_empty() { Self::Passed } else { Self::Failed(wrong) }
     }
 }
 
 impl Row {
-    /// Whether all was as it must be.
-    #[must_use]
     pub fn passed(&self) -> bool {
         self.verdict == Verdict::Passed
     }
@@ -72,8 +59,8 @@ impl fmt::Display for Row {
     }
 }
 
-/// A line a scenario, a column a machine; in a field the runtimes with which it passed, and in
-/// brackets with which not.
+/// A row per scenario and a column per machine: the containerd versions with which it passed, and
+/// in brackets those with which it failed.
 pub(super) fn draw(rows: &[Row]) -> String {
     let mut machines: Vec<&str> = Vec::new();
     for row in rows {
@@ -89,9 +76,9 @@ pub(super) fn draw(rows: &[Row]) -> String {
             let mut fields: Vec<String> = rows
                 .iter()
                 .filter(|row| row.machine == *machine && row.scenario == scenario.name)
-                .map(|row| match row.passed() {
-                    true => row.version.name().to_owned(),
-                    false => format!("**[{}]**", row.version.name()),
+                .map(|row| {
+                    let version = row.version.name();
+                    if row.passed() { version.to_owned() } else { format!("**[{version}]**") }
                 })
                 .collect();
             fields.sort();
@@ -106,15 +93,14 @@ pub(super) fn draw(rows: &[Row]) -> String {
 const BEGIN: &str = "<!-- hack/lab all --save writes from here -->\n";
 const END: &str = "<!-- to here -->\n";
 
-/// Puts the table into docs/lab.md.
+/// Writes the table to docs/lab.md.
 pub(super) fn save(rows: &[Row], commit: &str, time: Duration) -> Result<()> {
     let path = cache::repository().join("docs/lab.md");
-    let text =
-        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = files::read(&path)?;
     let date = run(&mut command("date", ["-u", "+%Y-%m-%d"]))?;
     let text = insert(&text, rows, &format!("{}, commit {commit}", date.trim()), time)
-        .with_context(|| format!("{} has no place for the table", path.display()))?;
-    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        .with_context(|| format!("{} has no markers for the table", path.display()))?;
+    files::write(&path, text)
 }
 
 fn insert(text: &str, rows: &[Row], what: &str, time: Duration) -> Option<String> {
@@ -139,10 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_seen() {
+    fn failures_are_shown() {
         let rows = [
             row("small", Version::V2_1, Verdict::Passed),
-            row("small", Version::V1_7, Verdict::of(vec!["step 1, look: no".to_owned()])),
+            row(
+                "small",
+                Version::V1_7,
+                Verdict::of(vec!["step 1, check all containers: no".to_owned()]),
+            ),
             row("large", Version::V2_1, Verdict::NotBooted("silence".to_owned())),
         ];
         let table = draw(&rows);
@@ -151,7 +141,7 @@ mod tests {
         assert!(table.contains("| resize | - | - |\n"), "{table}");
         assert_eq!(
             rows[1].to_string(),
-            "FAILED: small, churn, containerd 1.7 (1.5 s)\n  step 1, look: no"
+            "FAILED: small, churn, containerd 1.7 (1.5 s)\n  step 1, check all containers: no"
         );
         let page = format!("a\n{BEGIN}old\n{END}b\n");
         let page = insert(&page, &rows, "2026-01-01", Duration::from_secs(61)).unwrap();

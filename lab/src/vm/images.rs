@@ -1,5 +1,5 @@
-//! What a virtual server is made of: QEMU, kernel, initramfs, root image (made once) and the image
-//! of one run.
+//! The parts of a virtual machine: QEMU, kernel, initramfs and root image, built once, and the
+//! image of one run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,53 +8,52 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::binaries::Binaries;
-use crate::cache;
 use crate::command::{command, progress, run};
 use crate::containerd::Version;
 use crate::debian::Debian;
 use crate::image::{self, shipped::Shipped};
-use crate::software::{CONTAINERD_1_7, programs};
+use crate::job::{CONTAINERD_1_7, programs};
 use crate::vm::machine::{Machine, TABLES};
+use crate::{cache, files};
 
-/// Paths of everything that stays the same from run to run.
+/// Files that all runs share.
 #[derive(Debug, Clone)]
 pub(super) struct Base {
     pub(super) kernel: PathBuf,
     pub(super) initramfs: PathBuf,
     pub(super) root: PathBuf,
     busybox: PathBuf,
-    /// Unpacked packages: QEMU and all that it needs.
+    /// QEMU with all its dependencies, unpacked.
     qemu: PathBuf,
 }
 
 impl Base {
-    /// The same QEMU on every host: started by the unpacked loader, with the unpacked libraries and
-    /// firmware. The host's C library and loader may be too old for it, or too new.
+    /// The same QEMU on every host: with the unpacked loader, libraries and firmware, because the
+    /// host's C library may be too old or too new.
     pub(super) fn qemu(&self) -> Command {
         let at = |path: &str| self.qemu.join("usr").join(path);
         let libraries = at("lib/x86_64-linux-gnu");
         let mut qemu = command(libraries.join("ld-linux-x86-64.so.2"), ["--library-path"]);
         qemu.arg(&libraries).arg(at("bin/qemu-system-x86_64"));
         qemu.arg("-L").arg(at("share/seabios")).arg("-L").arg(at("share/qemu"));
-        // A host with its own QEMU may have settings for it in /etc.
+        // A QEMU of the host may have settings in /etc.
         qemu.arg("-no-user-config");
         qemu
     }
 }
 
-/// Package and suite: version 10. Older ones know no caches of dies and modules, and their
-/// emulation makes guests' kernels panic.
+/// Package and suite of version 10. Older versions have no caches per die or module, and their
+/// emulation makes guest kernels panic.
 const QEMU: (&str, &str) = ("qemu-system-x86", "trixie");
 
-/// What the root image has beyond the smallest Debian.
+/// Packages of the root image beyond the minimum.
 const PACKAGES: &str = "containerd,runc,crun,iproute2,systemd";
 
-/// Loaded before the root file system is mounted: the disk, and what container snapshots need.
+/// Loaded before the root file system is mounted: disk and overlayfs.
 const MODULES: [&str; 2] = ["kernel/drivers/block/virtio_blk.ko", "kernel/fs/overlayfs/overlay.ko"];
 
-/// The initramfs' first process. It hands over to a shell, which collects orphans, and powers off
-/// whatever becomes of the lab; or to systemd, where the kernel's command line names it, with the
-/// lab as a service.
+/// The init process of the initramfs. It executes a shell, which reaps orphans and powers off even
+/// if the lab crashes; or systemd with the lab as a service, if the kernel command line says so.
 const INIT: &str = r#"#!/bin/busybox sh
 b=/bin/busybox
 $b mount -t devtmpfs dev /dev
@@ -88,7 +87,7 @@ exec $b switch_root /newroot /bin/sh -c '/lab/lab guest; echo o > /proc/sysrq-tr
 "#;
 
 pub(super) fn base() -> Result<Base> {
-    // Two processes would build the same images.
+    // Only one process builds the images.
     let _lock = cache::lock("images")?;
     let debian = Debian::new()?;
     debian.install_host_tools()?;
@@ -105,7 +104,7 @@ pub(super) fn base() -> Result<Base> {
     Ok(Base { kernel, initramfs, root, busybox, qemu })
 }
 
-/// The place of an image that is made of `content`; those of other content are removed.
+/// The path of an image with this content; images with other content are removed.
 fn current(images: &Path, prefix: &str, content: &str) -> Result<PathBuf> {
     let name = format!("{prefix}{}", cache::fingerprint(content.as_bytes()));
     for entry in fs::read_dir(images).context("cannot read the cache of images")?.flatten() {
@@ -117,8 +116,8 @@ fn current(images: &Path, prefix: &str, content: &str) -> Result<PathBuf> {
     Ok(images.join(name))
 }
 
-/// The image that carries what changes: what ships and the lab's own programs, the containers'
-/// image, and what to do.
+/// The image with what changes: the shipped files, the lab's programs, the containers' image, the
+/// job.
 pub(super) fn make_run(
     base: &Base,
     binaries: &Binaries,
@@ -126,29 +125,26 @@ pub(super) fn make_run(
     directory: &Path,
 ) -> Result<PathBuf> {
     let tree = directory.join("run");
-    fs::create_dir_all(&tree).with_context(|| format!("cannot make {}", tree.display()))?;
-    for (from, to) in [(&binaries.lab, "lab"), (&binaries.probe, "probe")] {
-        fs::copy(from, tree.join(to)).with_context(|| format!("cannot copy {}", from.display()))?;
-    }
+    files::make_directory(&tree)?;
+    files::copy(&binaries.lab, &tree.join("lab"))?;
+    files::copy(&binaries.probe, &tree.join("probe"))?;
     Shipped::copy(&binaries.plugin, &tree)?;
-    image::lab::write(&tree.join("image.tar"), &base.busybox, &binaries.probe)?;
-    fs::write(tree.join("job.json"), job).context("cannot write the job")?;
+    image::write_lab(&tree.join("image.tar"), &base.busybox, &binaries.probe)?;
+    files::write(&tree.join("job.json"), job)?;
     let path = directory.join("run.ext4");
     make_file_system(&tree, &path, "96M")?;
     Ok(path)
 }
 
-/// The initramfs with the table of ACPI in front that this machine needs; the one of all machines
-/// where it needs none.
+/// The shared initramfs, preceded by the ACPI table that this machine needs, if any.
 pub(super) fn initramfs(base: &Base, machine: &Machine, directory: &Path) -> Result<PathBuf> {
     let Some(madt) = machine.madt()? else { return Ok(base.initramfs.clone()) };
     let tree = directory.join("tree");
     let tables = tree.join(TABLES);
-    fs::create_dir_all(&tables)
-        .and_then(|()| fs::write(tables.join("madt.aml"), madt))
-        .with_context(|| format!("cannot write to {}", tables.display()))?;
+    files::make_directory(&tables)?;
+    files::write(&tables.join("madt.aml"), madt)?;
     let path = directory.join("initramfs");
-    // Linux looks for tables before it can unpack anything.
+    // Linux reads tables before it can decompress.
     run(command("sh", ["-c", "(find kernel | cpio --quiet -o -H newc; cat \"$1\") > \"$0\""])
         .arg(&path)
         .arg(&base.initramfs)
@@ -156,7 +152,7 @@ pub(super) fn initramfs(base: &Base, machine: &Machine, directory: &Path) -> Res
     Ok(path)
 }
 
-/// The smallest Debian with containerd, without documentation.
+/// A minimal Debian with containerd, without documentation.
 fn make_root(path: &Path, debian: &Debian) -> Result<()> {
     progress("building the guest's root image (once; about a minute)");
     let new = Version::V2_1.suite();
@@ -174,23 +170,21 @@ fn make_root(path: &Path, debian: &Debian) -> Result<()> {
         .env("LC_ALL", "C"))?;
     let old = debian.unpacked("containerd", Version::V1_7.suite())?;
     let place = tree.join(CONTAINERD_1_7.trim_start_matches('/'));
-    fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
+    files::make_directory(&place)?;
     for program in ["containerd", "containerd-shim-runc-v2", "ctr"] {
-        fs::copy(old.join("usr/bin").join(program), place.join(program))
-            .with_context(|| format!("cannot copy {program} of containerd 1.7"))?;
+        files::copy(&old.join("usr/bin").join(program), &place.join(program))?;
     }
     for version in [Version::V1_7, Version::V2_1] {
-        // It needs the libraries there.
+        // It needs the libraries of the tree.
         let containerd = format!("{}/containerd", programs(version));
         version.check(command("chroot", [&tree]).args([&containerd, "--version"]))?;
     }
-    fs::create_dir_all(tree.join("lab"))
-        .context("cannot make the mount point of the run's image")?;
+    files::make_directory(&tree.join("lab"))?;
     make_file_system(&tree, path, "1500M")?;
     cache::remove(&tree)
 }
 
-/// An ext4 image with the content of a directory: no loop device is needed for that.
+/// An ext4 image with the content of a directory; needs no loop device.
 fn make_file_system(tree: &Path, path: &Path, size: &str) -> Result<()> {
     run(command("mke2fs", ["-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=1", "-d"])
         .arg(tree)
@@ -203,15 +197,15 @@ fn make_initramfs(path: &Path, modules: &Path, busybox: &Path) -> Result<()> {
     let tree = path.with_extension("tree");
     cache::remove(&tree)?;
     for directory in ["bin", "dev", "proc", "newroot"] {
-        fs::create_dir_all(tree.join(directory)).context("cannot make the initramfs")?;
+        files::make_directory(&tree.join(directory))?;
     }
-    fs::copy(busybox, tree.join("bin/busybox")).context("cannot copy busybox")?;
+    files::copy(busybox, &tree.join("bin/busybox"))?;
     for module in MODULES {
         let name = module.rsplit('/').next().unwrap_or(module);
         unpack_module(&modules.join(module), &tree.join(name))?;
     }
     let script = tree.join("init");
-    fs::write(&script, INIT).context("cannot write the initramfs' script")?;
+    files::write(&script, INIT)?;
     run(&mut command("chmod", ["+x".as_ref(), script.as_os_str()]))?;
     run(command("sh", ["-c", "find . | cpio --quiet -o -H newc | gzip -1 > \"$0\""])
         .arg(path)
@@ -219,14 +213,13 @@ fn make_initramfs(path: &Path, modules: &Path, busybox: &Path) -> Result<()> {
     cache::remove(&tree)
 }
 
-/// Modules come compressed, or not, depending on the kernel package.
+/// Compressed or not, depending on the kernel package.
 fn unpack_module(module: &Path, target: &Path) -> Result<()> {
     let compressed = module.with_extension("ko.xz");
     if compressed.exists() {
         run(command("sh", ["-c", "xz -dc \"$0\" > \"$1\""]).arg(compressed).arg(target))?;
     } else {
-        fs::copy(module, target)
-            .with_context(|| format!("the kernel package has no {}", module.display()))?;
+        files::copy(module, target)?;
     }
     Ok(())
 }

@@ -1,7 +1,6 @@
-//! Virtual servers, described: sockets, caches, cores, threads, NUMA nodes and what is wrong with
-//! them.
+//! Descriptions of virtual machines: sockets, caches, cores, threads, NUMA nodes, offline CPUs.
 //!
-//! The descriptions are the files in `lab/machines`; demo, tests and `hack/lab` read the same ones.
+//! They are files in `lab/machines`, for the demo, tests and `hack/lab`.
 
 use anyhow::{Context, Result};
 use nri_cpu_manager::cpuset::CpuSet;
@@ -14,10 +13,10 @@ mod numbering;
 
 pub(crate) use madt::TABLES;
 
-/// Memory of a machine that does not say, in MiB.
+/// Default in MiB.
 const MEMORY: usize = 3072;
 
-/// What a CPU's place is made of.
+/// A level of the topology; each is part of the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -34,52 +33,45 @@ pub enum Level {
 }
 
 impl Level {
-    /// As QEMU counts.
+    /// QEMU's order.
     const INSIDE_OUT: [Self; 5] =
         [Self::Threads, Self::Cores, Self::Modules, Self::Dies, Self::Sockets];
 }
 
-/// A machine whose sockets are all alike.
+/// A machine with identical sockets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// What it is called in messages: its file's name.
+    /// The name of its file.
     pub name: String,
-    /// What it stands for, in one line.
+    /// Description in one line.
     pub about: String,
-    /// Sockets.
     pub sockets: usize,
-    /// Dies a socket: each has an uncore cache of its own, or one for each of its modules.
+    /// Per socket. Each die has an uncore cache, or one per module if it has several modules.
     pub dies: usize,
-    /// Modules a die: where there are several, each has an uncore cache of its own.
+    /// Per die.
     pub modules: usize,
-    /// Cores a module.
     pub cores: usize,
-    /// Threads a core.
     pub threads: usize,
-    /// What is counted first when the CPUs get their numbers, and what next; at least everything of
-    /// which there are several.
+    /// Order in which CPUs are numbered. Levels with a single member can be left out.
     pub numbering: Vec<Level>,
-    /// The NUMA nodes; empty for one node with everything.
-    pub nodes: Vec<Node>,
-    /// Distances from each node (a row) to each node; empty for 10 to itself and 20 to others.
+    /// Empty for one node.
+    pub nodes: Vec<MachineNode>,
+    /// A row per node; empty for 10 to itself and 20 to others.
     pub distances: Vec<Vec<u8>>,
-    /// CPUs to take offline before anything starts.
+    /// Taken offline before anything starts.
     pub offline: CpuSet,
-    /// Memory in MiB.
     pub memory: usize,
 }
 
-/// A NUMA node of a described machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Node {
-    /// Its CPUs; none for a node that has memory only.
+pub struct MachineNode {
+    /// Empty for a memory-only node.
     pub cpus: CpuSet,
-    /// Its memory in MiB.
     pub memory: usize,
 }
 
-/// Where a CPU is, by the machine-wide numbers of core, cache and socket.
-struct Place {
+/// Machine-wide numbers of a CPU's core, cache and socket.
+struct Position {
     core: usize,
     cache: usize,
     die: usize,
@@ -87,9 +79,7 @@ struct Place {
 }
 
 impl Machine {
-    /// One socket, one NUMA node, no SMT: `caches` uncore caches of `cores` CPUs. For machines
-    /// whose size the person at the terminal chooses.
-    #[must_use]
+    /// One socket, one NUMA node, no SMT: `caches` uncore caches of `cores` CPUs.
     pub fn single(name: &str, caches: usize, cores: usize) -> Self {
         Self {
             name: name.to_owned(),
@@ -107,48 +97,42 @@ impl Machine {
         }
     }
 
-    /// All CPUs, online or not.
-    #[must_use]
     pub fn cpus(&self) -> usize {
         self.sockets * self.dies * self.modules * self.cores * self.threads
     }
 
-    fn place(&self, cpu: usize) -> Place {
+    fn position(&self, cpu: usize) -> Position {
         let core = self.index(cpu) / self.threads;
         let cache = core / self.cores;
         let die = cache / self.modules;
-        Place { core, cache, die: die % self.dies, socket: die / self.dies }
+        Position { core, cache, die: die % self.dies, socket: die / self.dies }
     }
 
-    /// What Linux should find on it.
-    ///
-    /// # Errors
-    /// When it has no online CPU, or more than can be handled: a file that was read has neither.
+    /// The topology that Linux should report.
     pub fn topology(&self) -> Result<Topology> {
-        // By convention a domain's number is the lowest online CPU in it, so as the reader of the
-        // real one has it.
+        // Like the plugin's reader: the number of a domain is its lowest online CPU.
         let online: Vec<usize> =
             (0..self.cpus()).filter(|cpu| !self.offline.contains(*cpu)).collect();
-        let first = |same: &dyn Fn(&Place) -> bool| {
-            online.iter().copied().find(|cpu| same(&self.place(*cpu))).unwrap_or_default()
+        let first = |same: &dyn Fn(&Position) -> bool| {
+            online.iter().copied().find(|cpu| same(&self.position(*cpu))).unwrap_or_default()
         };
         let numa = |cpu| self.nodes.iter().position(|n| n.cpus.contains(cpu)).unwrap_or_default();
         let cpus = online.iter().map(|&id| {
-            let place = self.place(id);
+            let position = self.position(id);
             Cpu {
                 id,
-                core: first(&|other| other.core == place.core),
-                uncore: first(&|other| other.cache == place.cache),
+                core: first(&|other| other.core == position.core),
+                uncore: first(&|other| other.cache == position.cache),
                 numa: numa(id),
-                socket: place.socket,
-                die: Some(place.die),
+                socket: position.socket,
+                die: Some(position.die),
                 kind: None,
             }
         });
         let offline = self.offline.iter().map(|id| OfflineCpu {
             id,
             numa: Some(numa(id)),
-            socket: Some(self.place(id).socket),
+            socket: Some(self.position(id).socket),
         });
         let nodes = (0..self.nodes.len().max(1)).map(|id| NodeFacts {
             id,
@@ -163,11 +147,10 @@ impl Machine {
             nodes: nodes.collect(),
             isolated: CpuSet::EMPTY,
         };
-        Topology::build(facts).with_context(|| format!("the machine {} makes no sense", self.name))
+        Topology::build(facts).with_context(|| format!("invalid machine {}", self.name))
     }
 
     /// The part of QEMU's command line that gives it this shape.
-    #[must_use]
     pub fn arguments(&self) -> Vec<String> {
         let Self { sockets, dies, modules, cores, threads, memory, .. } = self;
         let mut shape = format!("{},sockets={sockets},dies={dies}", self.cpus());
@@ -184,14 +167,14 @@ impl Machine {
         push("-m", format!("{memory}M"));
         for (number, node) in self.nodes.iter().enumerate() {
             push("-object", format!("memory-backend-ram,id=memory{number},size={}M", node.memory));
-            // An index is one of the same CPUs in another order.
+            // QEMU's numbering of the same CPUs.
             let own = node.cpus.iter().filter_map(|cpu| CpuSet::of(self.index(cpu)).ok());
             let list = own.collect::<CpuSet>().to_string();
             let ranges: String =
                 list.split(',').filter(|r| !r.is_empty()).map(|r| format!(",cpus={r}")).collect();
             push("-numa", format!("node,nodeid={number},memdev=memory{number}{ranges}"));
         }
-        // QEMU wants all distances or none.
+        // QEMU requires all distances or none.
         let all = if self.distances.is_empty() { 0 } else { self.nodes.len() };
         for (from, to) in (0..all).flat_map(|from| (0..all).map(move |to| (from, to))) {
             push("-numa", format!("dist,src={from},dst={to},val={}", self.distance(from, to)));
@@ -219,7 +202,7 @@ mod tests {
             Machine::single("kep", 4, 8).arguments().join(" "),
             "-machine q35 -smp 32,sockets=1,dies=4,cores=8,threads=1 -m 3072M"
         );
-        let node = |list| Node { cpus: cpus(list), memory: 1024 };
+        let node = |list| MachineNode { cpus: cpus(list), memory: 1024 };
         let two_nodes = Machine {
             nodes: vec![node("0-3"), node("4-5,7")],
             distances: vec![vec![10, 32], vec![20, 10]],

@@ -1,9 +1,9 @@
-//! Virtual servers: booted, given a script of steps, and their outcomes collected.
+//! Virtual machines: boots them, plays steps, collects outcomes.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -13,9 +13,9 @@ use crate::binaries::Binaries;
 use crate::cache;
 use crate::cgroup::Driver;
 use crate::command::{last_lines, progress};
+use crate::job::Software;
 use crate::job::{Job, Report};
 use crate::process;
-use crate::software::Software;
 use crate::step::{Outcome, Step};
 
 pub(crate) mod images;
@@ -23,24 +23,23 @@ pub mod machine;
 
 pub use machine::Machine;
 
-/// How long a guest may take until containerd is ready: fifteen seconds are usual for 32 CPUs, many
-/// times that on a busy machine.
+/// Until containerd is ready: usually 15 s with 32 CPUs, many times that on a busy machine.
 const BOOT: Duration = Duration::from_secs(240);
 
-/// A guest that measured its clock's speed while the host was busy can be so many times too fast,
-/// and more: every time limit in it is too short then.
-const MOST_HASTE: f64 = 1.5;
+/// A guest that calibrated its clock while the host was busy can run faster than this: all time
+/// limits in it are too short then.
+const MAX_CLOCK_RATE: f64 = 1.5;
 
-/// Held while a server runs, by all copies of the repository.
+/// Held while a VM runs, across all copies of the repository.
 const TURN: &str = "/run/nri-cpu-manager-lab-vm.lock";
 
-/// When a server may run. Emulated CPUs need real ones; but many scenarios mostly wait, and two at
-/// a time on two CPUs take less time than one after the other.
+/// When a VM may run. Emulated CPUs need real ones, but scenarios mostly wait: two at a time on two
+/// CPUs take less time than one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
-    /// While there is no other: for people, for storms, and where time is measured.
+    /// No other VM runs: for interactive use, storms and measurements.
     Alone,
-    /// Beside others that run in this way, too: the caller limits their number.
+    /// Next to other VMs of this kind; the caller limits their number.
     WithOthers,
 }
 
@@ -53,24 +52,30 @@ impl Turn {
     }
 }
 
-/// Settings that keep an emulated machine on a busy host from believing it hangs; that end a kernel
-/// which has gone wrong, with its warnings on the console; and that do without what costs emulation
-/// much and protects nothing here: page table isolation, for one, empties the emulated TLB at every
-/// system call.
+/// No false hang reports on a busy host, a panic after an oops with all warnings on the console,
+/// and without what is slow to emulate and protects nothing here: page table isolation, for
+/// example, flushes the emulated TLB at every system call.
 const KERNEL: &str = "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic nowatchdog tsc=reliable highres=off \
     rcupdate.rcu_cpu_stall_suppress=1 mitigations=off init_on_alloc=0 audit=0 lsm=capability nokaslr";
 
-/// What came of a part: its outcomes, one for each step, or why it failed.
+/// The outcomes of a part, one per step, or why it failed.
 pub type Played = Result<Vec<Outcome>, String>;
 
-/// Boots the machine, carries out the steps in it and returns what came of each.
+/// A virtual machine and how to run it.
+#[derive(Debug, Clone, Copy)]
+pub struct Vm<'a> {
+    pub machine: &'a Machine,
+    pub software: Software,
+    pub binaries: &'a Binaries,
+    pub turn: Turn,
+    /// Per part.
+    pub patience: Duration,
+}
+
+/// Boots the machine alone, plays the steps and returns their outcomes.
 ///
-/// A machine that does not boot, or whose kernel dies, is tried once more, and that is reported; a
-/// failing step is not.
-///
-/// # Errors
-/// When it boots neither time, or a step fails: the error names the step and ends with the guest's
-/// last words.
+/// A machine that does not boot, or whose kernel dies, gets a second try; a failing step does not.
+/// The error of a step names it and ends with the guest's console.
 pub fn run(
     machine: &Machine,
     software: impl Into<Software>,
@@ -78,83 +83,96 @@ pub fn run(
     binaries: &Binaries,
     patience: Duration,
 ) -> Result<Vec<Outcome>> {
+    let software = software.into();
+    let vm = Vm { machine, software, binaries, turn: Turn::Alone, patience };
     let mut played = None;
-    let mut tell = |_, part, _| played = Some(part);
-    play(Turn::Alone, machine, software, &[steps.to_vec()], binaries, patience, &mut tell)?;
+    vm.play(&[steps.to_vec()], &mut |_, part, _| played = Some(part))?;
     played.context("the guest played nothing")?.map_err(anyhow::Error::msg)
 }
 
-/// Boots the machine and plays several parts in it, each on an empty node. `tell` hears what came
-/// of each, by its number, and how long it took. One that fails hides no other: where the guest
-/// cannot go on after it, it is booted anew.
-///
-/// `patience` is for one part. A machine that does not boot, or whose kernel dies, is tried once
-/// more, and that is reported: emulated processors make mistakes on a busy host.
-///
-/// # Errors
-/// When that happens twice in a row.
-pub fn play(
-    turn: Turn,
-    machine: &Machine,
-    software: impl Into<Software>,
-    parts: &[Vec<Step>],
-    binaries: &Binaries,
-    patience: Duration,
-    tell: &mut dyn FnMut(usize, Played, Duration),
-) -> Result<()> {
-    let base = images::base()?;
-    let _turn = turn.wait()?;
-    let software = software.into();
-    let (mut done, mut failures) = (0, 0);
-    while done < parts.len() {
-        let directory = run_directory(&machine.name)?;
-        let offline = machine.offline.iter().collect();
-        let job = Job { software, offline, parts: parts[done..].to_vec(), shell: None };
-        let job = serde_json::to_string(&job).context("cannot write down the steps")?;
-        let image = images::make_run(&base, binaries, &job, directory.path())?;
-        progress(format!("{}: booting a server with {} CPUs", machine.name, machine.cpus()));
-        let mut server =
-            Server::boot(machine, software.driver, &base, &image, directory.path(), false)?;
-        let lengths: Vec<usize> = parts[done..].iter().map(Vec::len).collect();
-        let mut part = |played, time| {
-            tell(done, played, time);
-            done += 1;
-        };
-        if server.play(&machine.name, &lengths, patience, &mut part)? {
-            failures = 0;
-            continue;
+impl Vm<'_> {
+    /// Plays several parts in one boot, each on an empty node. `on_part` receives the number of
+    /// each part, its outcomes, and how long it took. A failed part does not hide others: if the
+    /// guest does not survive it, the next part gets a new boot.
+    ///
+    /// A machine that does not boot, or whose kernel dies, gets a second try, which is reported:
+    /// emulated processors make mistakes on a busy host. Failing twice in a row is an error.
+    pub fn play(
+        &self,
+        parts: &[Vec<Step>],
+        on_part: &mut dyn FnMut(usize, Played, Duration),
+    ) -> Result<()> {
+        let base = images::base()?;
+        let _turn = self.turn.wait()?;
+        let name = &self.machine.name;
+        let mut done = 0;
+        let mut failures = 0;
+        while done < parts.len() {
+            let rest = &parts[done..];
+            let mut server = self.boot(&base, rest, None)?;
+            let lengths: Vec<usize> = rest.iter().map(Vec::len).collect();
+            let mut on_played = |played, time| {
+                on_part(done, played, time);
+                done += 1;
+            };
+            if server.play(name, &lengths, self.patience, &mut on_played)? {
+                failures = 0;
+                continue;
+            }
+            failures += 1;
+            if failures > 1 {
+                bail!(
+                    "the virtual machine {name} did not boot, or its kernel died, twice in a row: this machine may be \
+                     overloaded. End of the guest's console:\n{}",
+                    server.last_words()
+                );
+            }
+            let end = last_lines(&server.console(), 3).replace('\n', " | ");
+            progress(format!("{name}: did NOT boot, or its kernel died ({end}); trying once more"));
         }
-        failures += 1;
-        if failures > 1 {
-            bail!(
-                "the virtual server {} did not boot, or its kernel died, twice in a row: the machine this runs on may \
-                 be overloaded. The guest's last words:\n{}",
-                machine.name,
-                server.last_words()
-            );
-        }
-        progress(format!(
-            "{}: did NOT boot, or its kernel died ({}); trying once more",
-            machine.name,
-            last_lines(&server.console(), 3).replace('\n', " | ")
-        ));
+        Ok(())
     }
-    Ok(())
+
+    fn boot(
+        &self,
+        base: &images::Base,
+        parts: &[Vec<Step>],
+        shell: Option<&str>,
+    ) -> Result<Server> {
+        let Self { machine, software, binaries, .. } = *self;
+        let directory = run_directory(&machine.name)?;
+        let job = Job {
+            software,
+            offline: machine.offline.iter().collect(),
+            parts: parts.to_vec(),
+            shell: shell.map(str::to_owned),
+        };
+        let job = serde_json::to_string(&job).context("cannot encode the job")?;
+        let image = images::make_run(base, binaries, &job, directory.path())?;
+        progress(format!("{}: booting a VM with {} CPUs", machine.name, machine.cpus()));
+        let stdio = || if shell.is_some() { Stdio::piped() } else { Stdio::null() };
+        let log =
+            File::create(directory.path().join("qemu.log")).context("cannot create QEMU's log")?;
+        let serial = |name: &str| format!("file:{}", directory.path().join(name).display());
+        let child = qemu(base, machine, software.driver, &image, directory.path())?
+            .args(["-serial", &serial("console"), "-serial", &serial("results")])
+            .args(if shell.is_some() { &["-serial", "stdio"][..] } else { &[] })
+            .stdin(stdio())
+            .stdout(stdio())
+            .stderr(log)
+            .spawn()
+            .context("cannot start QEMU")?;
+        Ok(Server { child, directory })
+    }
 }
 
-/// Makes what every server boots from: fetches QEMU and a kernel, builds the root image.
-///
-/// # Errors
-/// When that fails.
+/// Fetches QEMU and a kernel, and builds the root image.
 pub fn prepare() -> Result<()> {
     images::base().map(|_| ())
 }
 
-/// Boots the machine, starts the plugin on it, and connects its prompt with standard input and
-/// output until the person has had enough.
-///
-/// # Errors
-/// When it does not boot.
+/// Boots the machine, starts the plugin, and connects the VM's shell with standard input and
+/// output.
 pub fn shell(
     machine: &Machine,
     software: Software,
@@ -162,22 +180,18 @@ pub fn shell(
     binaries: &Binaries,
 ) -> Result<()> {
     let base = images::base()?;
-    let _turn = Turn::Alone.wait()?;
-    let directory = run_directory(&machine.name)?;
-    let offline = machine.offline.iter().collect();
-    let job = Job { software, offline, parts: Vec::new(), shell: Some(config.to_owned()) };
-    let job = serde_json::to_string(&job).context("cannot write down what to do")?;
-    let image = images::make_run(&base, binaries, &job, directory.path())?;
-    progress(format!("{}: booting a server with {} CPUs", machine.name, machine.cpus()));
-    let mut server = Server::boot(machine, software.driver, &base, &image, directory.path(), true)?;
+    let turn = Turn::Alone;
+    let _turn = turn.wait()?;
+    let vm = Vm { machine, software, binaries, turn, patience: BOOT };
+    let mut server = vm.boot(&base, &[], Some(config))?;
     server.wait_for_prompt()?;
-    let (lines, answers) = (server.child.stdin.take(), server.child.stdout.take());
-    let (mut lines, mut answers) = (lines.context("no line")?, answers.context("no line")?);
-    // It ends with the process: standard input cannot be waited for any other way.
+    let mut lines = server.child.stdin.take().context("QEMU has no standard input")?;
+    let mut answers = server.child.stdout.take().context("QEMU has no standard output")?;
+    // The thread ends with the process: reading standard input cannot be interrupted.
     std::thread::spawn(move || {
         let _ = std::io::copy(&mut std::io::stdin(), &mut lines);
         let _ = lines.write_all(b"exit\n");
-        // Kept open: QEMU would take its end for a wish to end.
+        // QEMU would exit if the pipe were closed.
         std::thread::sleep(Duration::MAX);
     });
     let mut buffer = [0; 4096];
@@ -186,20 +200,19 @@ pub fn shell(
         let Some(answer) = buffer.get(..count).filter(|answer| !answer.is_empty()) else {
             return Ok(());
         };
-        // A prompt is no whole line.
+        // A prompt is not a whole line.
         let mut terminal = std::io::stdout();
         terminal
             .write_all(answer)
             .and_then(|()| terminal.flush())
-            .context("the terminal does not take it")?;
+            .context("cannot write to the terminal")?;
     }
 }
 
-/// A new directory for a run. Those of processes that are gone are removed: their runs were
-/// interrupted.
+/// A new directory for a run. Removes those of processes that have ended: interrupted runs.
 fn run_directory(machine: &str) -> Result<tempfile::TempDir> {
     let runs = cache::directory("runs")?;
-    for entry in fs::read_dir(&runs).context("cannot read the directory of the runs")?.flatten() {
+    for entry in fs::read_dir(&runs).context("cannot read target/lab/runs")?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let owner = name.split('-').next().and_then(|pid| pid.parse().ok());
         if !owner.is_some_and(process::is_alive) {
@@ -209,84 +222,72 @@ fn run_directory(machine: &str) -> Result<tempfile::TempDir> {
     tempfile::Builder::new()
         .prefix(&format!("{}-{machine}-", std::process::id()))
         .tempdir_in(runs)
-        .context("cannot make a directory for the run")
+        .context("cannot create a directory for the run")
 }
 
-/// A QEMU process.
 struct Server {
     child: Child,
-    directory: std::path::PathBuf,
+    directory: tempfile::TempDir,
+}
+
+fn qemu(
+    base: &images::Base,
+    machine: &Machine,
+    driver: Driver,
+    image: &Path,
+    directory: &Path,
+) -> Result<Command> {
+    let init = match driver {
+        Driver::Cgroupfs => "",
+        Driver::Systemd => " systemd.unit=lab.service",
+    };
+    let drive = |path: &Path| format!("file={},if=virtio,format=raw,snapshot=on", path.display());
+    let mut qemu = base.qemu();
+    qemu.args(["-nodefaults", "-no-reboot", "-display", "none"])
+        .args(["-accel", "tcg,thread=multi"])
+        // Several dies with their own caches need full-cpuid-auto-level=off in this version of
+        // QEMU. Its emulation of cmpxchg16b sometimes spoils the flags on a busy host, and the
+        // kernel's allocator panics. Without fast strings (erms) the kernel copies memory by words
+        // instead of bytes, which emulation does one by one.
+        .args(["-cpu", "Skylake-Server,full-cpuid-auto-level=off,-cx16,-erms"])
+        .args(machine.arguments())
+        .arg("-kernel")
+        .arg(&base.kernel)
+        .arg("-initrd")
+        .arg(images::initramfs(base, machine, directory)?)
+        .args(["-append", &format!("{KERNEL}{init}")])
+        .args(["-drive", &drive(&base.root), "-drive", &drive(image)])
+        // For the snapshots.
+        .env("TMPDIR", directory);
+    Ok(qemu)
 }
 
 impl Server {
-    fn boot(
-        machine: &Machine,
-        driver: Driver,
-        base: &images::Base,
-        image: &Path,
-        directory: &Path,
-        prompt: bool,
-    ) -> Result<Self> {
-        let results = directory.join("results");
-        cache::remove(&results)?;
-        let console = directory.join("console");
-        let log = File::create(directory.join("qemu.log")).context("cannot make QEMU's log")?;
-        let init = match driver {
-            Driver::Cgroupfs => "",
-            Driver::Systemd => " systemd.unit=lab.service",
-        };
-        let drive =
-            |path: &Path| format!("file={},if=virtio,format=raw,snapshot=on", path.display());
-        let child = base
-            .qemu()
-            .args(["-nodefaults", "-no-reboot", "-display", "none"])
-            .args(["-accel", "tcg,thread=multi"])
-            // Several dies, each with a cache of its own, need the flag in this version of
-            // QEMU. Its emulation of cmpxchg16b sometimes spoils the flags on a busy host: the
-            // kernel's allocator panics then. Without the promise of fast strings (erms) memory
-            // is copied in words instead of bytes, which emulation takes one by one.
-            .args(["-cpu", "Skylake-Server,full-cpuid-auto-level=off,-cx16,-erms"])
-            .args(machine.arguments())
-            .arg("-kernel")
-            .arg(&base.kernel)
-            .arg("-initrd")
-            .arg(images::initramfs(base, machine, directory)?)
-            .args(["-append", &format!("{KERNEL}{init}")])
-            .args(["-drive", &drive(&base.root), "-drive", &drive(image)])
-            .args(["-serial", &format!("file:{}", console.display())])
-            .args(["-serial", &format!("file:{}", results.display())])
-            // Temporary files for snapshots belong to the run as well.
-            .env("TMPDIR", directory)
-            .args(if prompt { &["-serial", "stdio"][..] } else { &[] })
-            .stdin(if prompt { Stdio::piped() } else { Stdio::null() })
-            .stdout(if prompt { Stdio::piped() } else { Stdio::null() })
-            .stderr(log)
-            .spawn()
-            .context("cannot start QEMU")?;
-        Ok(Self { child, directory: directory.to_path_buf() })
-    }
-
-    /// Tells what came of each part, until all are done or the guest cannot go on. Whether at least
-    /// one was told: if none was, the guest never got as far as a running containerd, or its kernel
-    /// died.
+    /// Calls `on_part` for each part until all are done or the guest cannot continue. False if
+    /// there was none: containerd did not start, or the kernel died.
     fn play(
         &mut self,
         name: &str,
         lengths: &[usize],
         patience: Duration,
-        tell: &mut dyn FnMut(Played, Duration),
+        on_part: &mut dyn FnMut(Played, Duration),
     ) -> Result<bool> {
         let mut start = Instant::now();
-        let (mut outcomes, mut booted, mut seen, mut done) = (Vec::new(), false, 0, 0);
+        let mut outcomes = Vec::new();
+        let mut booted = false;
+        let mut read = 0;
+        let mut done = 0;
         let mut broken = None;
         while done < lengths.len() {
-            let ended = self.child.try_wait().context("cannot look after QEMU")?.is_some();
-            for report in self.reports(seen)? {
-                seen += 1;
+            let ended = self.child.try_wait().context("cannot observe QEMU")?.is_some();
+            for report in self.reports(read)? {
+                read += 1;
                 let played = match report {
                     Report::Booted { uptime } => {
-                        if uptime > MOST_HASTE * start.elapsed().as_secs_f64() {
-                            progress(format!("the guest's clock is wrong: up for {uptime:.0} s"));
+                        if uptime > MAX_CLOCK_RATE * start.elapsed().as_secs_f64() {
+                            progress(format!(
+                                "the guest's clock is too fast: uptime {uptime:.0} s"
+                            ));
                             return Ok(false);
                         }
                         booted = true;
@@ -314,7 +315,7 @@ impl Server {
                         Err(self.with_last_words(error))
                     }
                 };
-                tell(played, start.elapsed());
+                on_part(played, start.elapsed());
                 start = Instant::now();
                 done += 1;
             }
@@ -328,29 +329,30 @@ impl Server {
                 return Ok(false);
             }
             let what = broken.unwrap_or_else(|| {
-                let what = if ended { "ended" } else { "was still busy" };
+                let what = if ended { "ended" } else { "did not finish" };
                 let seconds = start.elapsed().as_secs_f64();
                 format!("the guest {what} after {} steps and {seconds:.0} s", outcomes.len())
             });
             let what = self.with_last_words(what);
-            // What happened between two parts says nothing of the later one, and a kernel's death
-            // nothing of the plugin, which is an ordinary process: the part gets a boot of its own.
+            // A failure between two parts says nothing about the later one, and a dead kernel
+            // nothing about the plugin, which is an ordinary process: the part gets a new boot.
             if self.kernel_died() || (done > 0 && outcomes.is_empty()) {
                 progress(what);
                 return Ok(done > 0);
             }
-            tell(Err(what), start.elapsed());
+            on_part(Err(what), start.elapsed());
             return Ok(true);
         }
         Ok(true)
     }
 
     fn wait_for_prompt(&mut self) -> Result<()> {
-        let (start, mut seen) = (Instant::now(), 0);
+        let start = Instant::now();
+        let mut read = 0;
         loop {
-            let ended = self.child.try_wait().context("cannot look after QEMU")?.is_some();
-            for report in self.reports(seen)? {
-                seen += 1;
+            let ended = self.child.try_wait().context("cannot observe QEMU")?.is_some();
+            for report in self.reports(read)? {
+                read += 1;
                 match report {
                     Report::Prompt => return Ok(()),
                     Report::Progress(text) => progress(format!("  guest: {text}")),
@@ -359,20 +361,20 @@ impl Server {
                 }
             }
             if ended || start.elapsed() > 2 * BOOT {
-                bail!(self.with_last_words("the server did not come up".to_owned()));
+                bail!(self.with_last_words("the VM did not boot".to_owned()));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
     fn reports(&self, from: usize) -> Result<Vec<Report>> {
-        reports(&self.directory.join("results"), from)
+        reports(&self.directory.path().join("results"), from)
     }
 
     fn console(&self) -> String {
-        let text = fs::read(self.directory.join("console")).unwrap_or_default();
-        let errors = fs::read_to_string(self.directory.join("qemu.log")).unwrap_or_default();
-        // Features of the CPU model that emulation lacks: true, many, and of no interest.
+        let text = fs::read(self.directory.path().join("console")).unwrap_or_default();
+        let errors = fs::read_to_string(self.directory.path().join("qemu.log")).unwrap_or_default();
+        // Many features of the CPU model are not emulated; that is expected.
         let errors: Vec<&str> =
             errors.lines().filter(|line| !line.contains("TCG doesn't support")).collect();
         format!("{}{}", String::from_utf8_lossy(&text), errors.join("\n"))
@@ -382,18 +384,18 @@ impl Server {
         self.console().contains("Kernel panic")
     }
 
-    /// A dead kernel names the cause first, and then the many places where it was.
+    /// A panic prints the cause first, and then many stack traces.
     fn last_words(&self) -> String {
         last_lines(&self.console(), if self.kernel_died() { 80 } else { 20 })
     }
 
     fn with_last_words(&self, what: String) -> String {
-        format!("{what}\nthe guest's console ends with:\n{}", self.last_words())
+        format!("{what}\nend of the guest's console:\n{}", self.last_words())
     }
 }
 
-/// The complete reports in a file, one a line, from the one numbered `from` on. QEMU writes it byte
-/// by byte: its end can be in the middle of a character.
+/// The complete reports in a file, one per line, starting with number `from`. QEMU writes single
+/// bytes, so the file can end within a character.
 fn reports(path: &Path, from: usize) -> Result<Vec<Report>> {
     let written = match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -402,13 +404,13 @@ fn reports(path: &Path, from: usize) -> Result<Vec<Report>> {
     let lines = written.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
     let parse = |line: &[u8]| {
         serde_json::from_slice(line).with_context(|| {
-            format!("the guest sent a strange report: {:?}", String::from_utf8_lossy(line))
+            format!("the guest sent an invalid report: {:?}", String::from_utf8_lossy(line))
         })
     };
     lines.skip(from).map(parse).collect()
 }
 
-/// Nothing in the guest is worth an orderly end: its disks are snapshots.
+/// The disks are snapshots, so nothing needs a clean shutdown.
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = process::end(&mut self.child, Signal::SIGKILL, Duration::from_secs(5));
@@ -434,6 +436,6 @@ mod tests {
         assert_eq!(text, "┌ second");
         fs::write(&path, b"\xff\n").unwrap();
         let error = reports(&path, 0).unwrap_err();
-        assert!(error.to_string().starts_with("the guest sent a strange report"), "{error:#}");
+        assert!(error.to_string().starts_with("the guest sent an invalid report"), "{error:#}");
     }
 }

@@ -1,7 +1,5 @@
-//! A node on this machine, the plugin on it, and what the probe reports.
+//! A node on this machine with the plugin and the probe.
 
-use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -13,14 +11,14 @@ use lab::image::shipped::Shipped;
 use lab::instance::Instance as _;
 use lab::kubelet::RunningPod;
 use lab::manifests::Manifests;
-use lab::node::{Node, Report};
-use lab::plugin::{Plugin, Setup};
+use lab::node::{Node, ProbeReport};
+use lab::plugin::{Plugin, PluginSetup};
 use lab::pod::{Container, Pod};
 use nri_cpu_manager::cpuset::CpuSet;
 
 use crate::support::binaries;
 
-/// What ships, made once a test binary.
+/// Built once per test binary.
 pub(crate) fn shipped() -> &'static Shipped {
     static SHIPPED: OnceLock<Shipped> = OnceLock::new();
     SHIPPED.get_or_init(|| {
@@ -29,14 +27,10 @@ pub(crate) fn shipped() -> &'static Shipped {
     })
 }
 
-/// Where containers find the directory for their reports.
-const OUT: &str = "/out";
-
-/// A containerd on this machine, which may have any number of CPUs from two on. The plugin's
-/// configuration reserves all but one of them, so that a second exclusive CPU cannot be had.
+/// A containerd on this machine, which must have at least two CPUs. The plugin's configuration
+/// reserves all but one, so that only one CPU can be exclusive.
 pub(crate) struct Bench {
     pub(crate) host: Host,
-    /// The plugin as it is installed, once it was.
     pub(crate) daemon: Option<DaemonPod>,
 }
 
@@ -48,13 +42,12 @@ impl Bench {
         bench
     }
 
-    /// Starts the plugin.
     pub(crate) fn plugin(&self) -> Plugin {
         self.plugin_setup().1
     }
 
-    /// As [`plugin`](Self::plugin), with what is needed to start it again.
-    pub(crate) fn plugin_setup(&self) -> (Setup, Plugin) {
+    /// With the setup that can start it again.
+    pub(crate) fn plugin_setup(&self) -> (PluginSetup, Plugin) {
         let setup = self.host.node.plugin(&binaries().plugin, &self.config()).unwrap();
         let plugin = Plugin::start(&setup).unwrap_or_else(|error| panic!("{error:#}"));
         (setup, plugin)
@@ -67,33 +60,30 @@ impl Bench {
         Ok(())
     }
 
-    /// Removes the plugin's pod, if there is one.
     pub(crate) fn uninstall(&mut self) -> anyhow::Result<()> {
         self.daemon.take().map_or(Ok(()), |mut daemon| daemon.remove(&mut self.host.node))
     }
 
-    /// The plugin's pod, and the node it is on.
     pub(crate) fn daemon(&mut self) -> (&mut DaemonPod, &mut Node) {
         (self.daemon.as_mut().unwrap(), &mut self.host.node)
     }
 
-    /// The plugin's configuration.
     pub(crate) fn config(&self) -> String {
         let reserved = self.reserved();
         format!("cpuManagerPolicy: static\nreservedSystemCPUs: \"{reserved}\"\n")
     }
 
-    /// All CPUs of this machine: what shared containers have while no CPU is exclusive.
+    /// All CPUs of this machine: those of shared containers while none is exclusive.
     pub(crate) fn online(&self) -> CpuSet {
-        fs::read_to_string("/sys/devices/system/cpu/online").unwrap().trim().parse().unwrap()
+        lab::kernel::cpus("online").unwrap()
     }
 
-    /// The CPU that can be exclusive, the last one.
+    /// The only CPU that can be exclusive: the last one.
     pub(crate) fn assignable(&self) -> CpuSet {
         CpuSet::of(self.online().iter().last().unwrap()).unwrap()
     }
 
-    /// The CPUs that cannot: what shared containers have while the other one is exclusive.
+    /// All others: those of shared containers while the last one is exclusive.
     pub(crate) fn reserved(&self) -> CpuSet {
         self.online() - self.assignable()
     }
@@ -102,88 +92,60 @@ impl Bench {
         self.host.node.run(pod).unwrap_or_else(|error| panic!("{error:#}"))
     }
 
-    /// Where the process of a pod's container `main` may run.
     pub(crate) fn allowed(&self, pod: &str) -> CpuSet {
         self.host.node.allowed(pod, "main").unwrap()
     }
 
-    /// Runs the probe as an exclusive container's first process; it also looks at the threads of
-    /// `other`.
-    pub(crate) fn run_first(&mut self, name: &str, other: u32) -> Report {
-        let reports = self.host.node.reports().unwrap();
-        let path = reports.join(name);
-        lab::cache::remove(&path).unwrap();
-        let container = Container::guaranteed("main", 1000)
-            .running(["/bin/probe", "first", &format!("{OUT}/{name}"), &other.to_string()])
-            .mounting(reports.display().to_string(), OUT);
-        self.run(&Pod::new(name, [container]).with_host_pid());
-        Report::wait_for(&path).unwrap()
+    /// Starts a pod with an exclusive CPU and the probe.
+    pub(crate) fn run_first(&mut self, name: &str) -> ProbeReport {
+        self.host.node.probe_first(&exclusive(name)).unwrap()
+    }
+
+    /// Starts a busy shared container and waits until it has run on every CPU.
+    pub(crate) fn run_busy(&mut self, name: &str) {
+        self.host.node.run_busy(&shared(name)).unwrap();
+        let everywhere = || self.online().iter().all(|cpu| self.last_run(cpu) > 0);
+        assert!(eventually(everywhere), "the busy container has not reached every CPU");
+    }
+
+    /// When the busy container last ran on a CPU, in CLOCK_MONOTONIC's nanoseconds; 0 for never.
+    pub(crate) fn last_run(&self, cpu: usize) -> u64 {
+        self.host.node.busy()[0].last_run(cpu)
     }
 }
 
-/// The plugin's pod goes before the runtime that has it.
+/// Removes the plugin's pod before its runtime.
 impl Drop for Bench {
     fn drop(&mut self) {
         if let Err(error) = self.uninstall() {
-            eprintln!("the plugin's pod was not removed in order: {error:#}");
+            eprintln!("the plugin's pod was not removed properly: {error:#}");
         }
     }
 }
 
-/// A pod that shares.
 pub(crate) fn shared(name: &str) -> Pod {
     Pod::new(name, [Container::burstable("main", 100)])
 }
 
-/// A pod with one CPU for itself.
+/// A pod with one exclusive CPU.
 pub(crate) fn exclusive(name: &str) -> Pod {
     Pod::new(name, [Container::guaranteed("main", 1000)])
 }
 
-/// Lets all threads of a process run on these CPUs only, as far as its group allows.
+/// Sets the affinity of all threads, as far as their cgroup allows.
 pub(crate) fn set_affinity(pid: u32, cpus: CpuSet) {
     let (cpus, pid) = (cpus.to_string(), pid.to_string());
     let done = Command::new("taskset").args(["-apc", &cpus, &pid]).output().unwrap();
     assert!(done.status.success(), "{done:?}");
 }
 
-/// A shared container that is always busy, and records for each CPU when it last ran there.
-pub(crate) struct Spinner {
-    pub(crate) pid: u32,
-    record: PathBuf,
-}
-
-impl Spinner {
-    /// Starts it, and waits until it has been on every CPU.
-    pub(crate) fn start(bench: &mut Bench, name: &str) -> Self {
-        let reports = bench.host.node.reports().unwrap();
-        let record = reports.join(name);
-        lab::cache::remove(&record).unwrap();
-        let container = Container::burstable("main", 100)
-            .running(["/bin/probe", "spin", &format!("{OUT}/{name}")])
-            .mounting(reports.display().to_string(), OUT);
-        let running = bench.run(&Pod::new(name, [container]));
-        let spinner = Self { pid: running.containers[0].pid, record };
-        let everywhere = || bench.online().iter().all(|cpu| spinner.last_run(cpu) > 0);
-        assert!(eventually(everywhere), "the busy container has not reached every CPU");
-        spinner
-    }
-
-    /// When it last ran on a CPU, in CLOCK_MONOTONIC's nanoseconds; 0 for never.
-    pub(crate) fn last_run(&self, cpu: usize) -> u64 {
-        let content = fs::read(&self.record).unwrap_or_default();
-        let bytes = content.get(cpu * 8..cpu * 8 + 8).and_then(|slice| slice.try_into().ok());
-        bytes.map_or(0, u64::from_ne_bytes)
-    }
-}
-
-/// The one CPU that a container has for itself.
-pub(crate) fn own_cpu(report: &Report) -> usize {
+/// The only CPU of an exclusive container.
+pub(crate) fn own_cpu(report: &ProbeReport) -> usize {
     assert_eq!(report.own.len(), 1, "the exclusive container may run on {}", report.own);
     report.own.iter().next().unwrap()
 }
 
-/// Whether something becomes true within ten seconds.
+/// Whether the condition becomes true within a minute.
 pub(crate) fn eventually(condition: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {

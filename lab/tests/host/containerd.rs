@@ -1,9 +1,8 @@
-//! What the processes of containers say of where they may run, and ran. All CPUs but one are
-//! reserved here.
+//! Where containers' processes may run, and ran. All CPUs but one are reserved here.
 
 use std::time::Duration;
 
-use crate::bench::{Bench, Spinner, eventually, exclusive, own_cpu, shared};
+use crate::bench::{Bench, eventually, exclusive, own_cpu, shared};
 use crate::support::binaries;
 use lab::containerd::Version;
 use lab::instance::Instance as _;
@@ -14,89 +13,87 @@ use nix::sys::signal::Signal;
 
 on_both!(
     the_exclusive_cpu_is_empty_when_its_container_starts,
-    removing_a_pod_gives_its_cpu_back,
-    a_killed_plugin_that_comes_back_moves_nothing,
-    a_killed_containerd_is_found_again,
+    removing_a_pod_returns_its_cpu,
+    a_restarted_plugin_moves_nothing,
+    the_plugin_reconnects_to_a_killed_containerd,
     sigterm_stops_the_plugin_and_nothing_else,
     a_second_plugin_is_refused,
     a_pod_that_does_not_fit_is_refused_with_a_reason,
-    containers_that_were_there_first_are_moved_too,
+    containers_from_before_the_plugin_are_pinned,
     a_restarted_container_gets_the_same_cpu,
     a_pod_with_a_dead_sandbox_as_well_is_adopted,
-    the_runtime_can_launch_it,
+    the_runtime_can_launch_the_plugin,
 );
 
-/// The proof of exclusivity: the shared container's last moment on the CPU lies before the first
-/// moment of the exclusive one's first process, and at that moment the kernel lets none of its
-/// threads onto it.
+/// Exclusivity: the shared container last ran on the CPU before the exclusive one's first process
+/// started, and at that moment none of its threads may run there.
 fn the_exclusive_cpu_is_empty_when_its_container_starts(version: Version) {
     let mut bench = Bench::new(version);
     let _plugin = bench.plugin();
-    let spinner = Spinner::start(&mut bench, "busy");
-    let first = bench.run_first("lonely", spinner.pid);
+    bench.run_busy("busy");
+    let first = bench.run_first("lonely");
     let cpu = own_cpu(&first);
-    assert!(!first.threads.is_empty(), "the report names no thread of the busy container");
+    assert!(!first.threads.is_empty(), "the report has no thread of the busy container");
     for (thread, cpus) in &first.threads {
         assert!(
             !cpus.contains(cpu),
             "thread {thread} of the busy container may still run on {cpus}"
         );
     }
-    let last_run = spinner.last_run(cpu);
+    let last_run = bench.last_run(cpu);
     assert!(
         last_run < first.start,
-        "the busy container ran on CPU {cpu} {} us after the start of the container that has it for itself",
+        "the busy container ran on CPU {cpu} {} us after the start of its exclusive container",
         (last_run - first.start) / 1000
     );
     std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(spinner.last_run(cpu), last_run, "the busy container came back to CPU {cpu}");
+    assert_eq!(bench.last_run(cpu), last_run, "the busy container returned to CPU {cpu}");
 }
 
-/// The proof's own proof: without the plugin the same two containers do meet, and the probe sees
-/// it.
+/// Without the plugin, the same two containers meet, and the probe detects it.
 #[test]
 fn without_the_plugin_they_meet() {
     let mut bench = Bench::new(Version::V2_1);
-    let spinner = Spinner::start(&mut bench, "busy");
-    let first = bench.run_first("not-alone", spinner.pid);
+    bench.run_busy("busy");
+    let first = bench.run_first("not-alone");
     for cpu in bench.online().iter() {
-        let meet = || spinner.last_run(cpu) > first.start;
-        assert!(eventually(meet), "the busy container did not run on CPU {cpu} any more");
+        let meet = || bench.last_run(cpu) > first.start;
+        assert!(eventually(meet), "the busy container did not run on CPU {cpu} again");
     }
     assert!(first.threads.iter().all(|(_, cpus)| *cpus == bench.online()));
 }
 
-fn removing_a_pod_gives_its_cpu_back(version: Version) {
+fn removing_a_pod_returns_its_cpu(version: Version) {
     let mut bench = Bench::new(version);
     let plugin = bench.plugin();
     bench.run(&shared("web"));
     bench.run(&exclusive("db"));
     let cpus = bench.allowed("db");
     assert_eq!((cpus.len(), bench.allowed("web")), (1, bench.online() - cpus));
-    assert_eq!(plugin.decided("db", "main").unwrap(), Some(cpus));
+    assert_eq!(plugin.files().decided("db", "main").unwrap(), Some(cpus));
     bench.host.node.remove("db").unwrap();
-    assert_eq!(bench.allowed("web"), bench.online(), "the CPU of a removed pod is shared again");
-    assert_eq!(plugin.assignments().unwrap(), []);
+    assert_eq!(bench.allowed("web"), bench.online(), "the CPU of a removed pod is not shared");
+    assert_eq!(plugin.files().assignments().unwrap(), []);
     bench.run(&exclusive("next"));
     assert_eq!(bench.allowed("next"), cpus);
 }
 
-fn a_killed_plugin_that_comes_back_moves_nothing(version: Version) {
+fn a_restarted_plugin_moves_nothing(version: Version) {
     let mut bench = Bench::new(version);
     let (setup, plugin) = bench.plugin_setup();
     bench.run(&shared("web"));
     bench.run(&exclusive("db"));
     let before = (bench.allowed("web"), bench.allowed("db"));
     plugin.end(Signal::SIGKILL).unwrap();
-    assert_eq!((bench.allowed("web"), bench.allowed("db")), before, "while there is no plugin");
+    assert_eq!((bench.allowed("web"), bench.allowed("db")), before, "without the plugin");
     let plugin = lab::plugin::Plugin::start(&setup).unwrap();
-    assert_eq!((bench.allowed("web"), bench.allowed("db")), before, "after it came back");
-    assert_eq!(plugin.decided("db", "main").unwrap(), Some(before.1));
+    assert_eq!((bench.allowed("web"), bench.allowed("db")), before, "after the restart");
+    assert_eq!(plugin.files().decided("db", "main").unwrap(), Some(before.1));
     bench.run(&shared("late"));
-    assert_eq!(bench.allowed("late"), before.0, "it knows what was given out before it was killed");
+    assert_eq!(bench.allowed("late"), before.0, "the restarted plugin keeps its assignments");
 }
 
-fn a_killed_containerd_is_found_again(version: Version) {
+fn the_plugin_reconnects_to_a_killed_containerd(version: Version) {
     let mut bench = Bench::new(version);
     let mut plugin = bench.plugin();
     bench.run(&shared("web"));
@@ -108,13 +105,14 @@ fn a_killed_containerd_is_found_again(version: Version) {
     println!("reconnected {} ms after containerd was ready", waited.as_millis());
     assert_eq!((bench.allowed("web"), bench.allowed("db")), before);
     bench.host.node.remove("db").unwrap();
-    assert_eq!(bench.allowed("web"), bench.online(), "it still answers events");
-    // containerd tells nothing of the end of pods that are older than its own start: their groups
-    // do, when the CPUs are needed.
+    assert_eq!(bench.allowed("web"), bench.online(), "the plugin does not answer events");
+    // containerd does not report the end of pods that are older than its start: the plugin finds it
+    // in their cgroups when it needs the CPUs.
     bench.run(&exclusive("next"));
     assert_eq!(bench.allowed("next"), before.1);
-    let held: Vec<String> = plugin.assignments().unwrap().into_iter().map(|a| a.pod).collect();
-    assert_eq!(held, ["next"], "a pod that is over holds nothing");
+    let holders: Vec<String> =
+        plugin.files().assignments().unwrap().into_iter().map(|a| a.pod).collect();
+    assert_eq!(holders, ["next"], "an ended pod has an assignment");
 }
 
 fn sigterm_stops_the_plugin_and_nothing_else(version: Version) {
@@ -122,7 +120,7 @@ fn sigterm_stops_the_plugin_and_nothing_else(version: Version) {
     let plugin = bench.plugin();
     bench.run(&exclusive("db"));
     let (pid, before) = (plugin.pid(), bench.allowed("db"));
-    let log = plugin.log();
+    let log = plugin.files().log();
     process::signal(pid, Signal::SIGTERM);
     let status = plugin.end(Signal::SIGTERM).unwrap();
     assert!(status.success(), "{status}; its log:\n{log}");
@@ -136,9 +134,9 @@ fn a_second_plugin_is_refused(version: Version) {
     let mut second = lab::plugin::Plugin::launch(&setup).unwrap();
     let status = second.wait_for_end(Duration::from_secs(5)).unwrap();
     assert!(!status.success(), "a second instance ended with {status}");
-    assert_eq!(plugin.synchronisations(), 1, "the first one is not disturbed");
+    assert_eq!(plugin.files().synchronisations(), 1, "the first instance was disturbed");
     bench.host.node.remove("db").unwrap();
-    assert_eq!(plugin.assignments().unwrap(), []);
+    assert_eq!(plugin.files().assignments().unwrap(), []);
 }
 
 fn a_pod_that_does_not_fit_is_refused_with_a_reason(version: Version) {
@@ -150,12 +148,12 @@ fn a_pod_that_does_not_fit_is_refused_with_a_reason(version: Version) {
     println!("{error}");
     assert!(error.starts_with("create_container"), "{error}");
     assert!(error.contains("not enough") && error.contains(&cpus.to_string()), "{error}");
-    assert_eq!(plugin.assignments().unwrap(), []);
+    assert_eq!(plugin.files().assignments().unwrap(), []);
     bench.run(&exclusive("small"));
-    assert_eq!(bench.allowed("small").len(), 1, "one that fits gets in");
+    assert_eq!(bench.allowed("small").len(), 1, "a pod that fits is refused");
 }
 
-fn containers_that_were_there_first_are_moved_too(version: Version) {
+fn containers_from_before_the_plugin_are_pinned(version: Version) {
     let mut bench = Bench::new(version);
     bench.run(&shared("early"));
     let _plugin = bench.plugin();
@@ -168,18 +166,17 @@ fn a_restarted_container_gets_the_same_cpu(version: Version) {
     let plugin = bench.plugin();
     let running = bench.run(&exclusive("db"));
     let before = bench.allowed("db");
-    bench.host.node.stop_container(&running.containers[0]).unwrap();
+    bench.host.node.kubelet().stop_container(&running.containers[0].id).unwrap();
     let again = bench
         .host
         .node
         .start_container(&running.pod, &running.pod.containers[0], &running.sandbox, 1)
         .unwrap();
     assert_eq!(process::allowed(again.pid).unwrap(), before);
-    assert_eq!(plugin.decided("db", "main").unwrap(), Some(before));
+    assert_eq!(plugin.files().decided("db", "main").unwrap(), Some(before));
 }
 
-/// As after a reboot: the runtime lists the dead sandbox too, in an order that changes from one
-/// list to the next.
+/// As after a reboot: the runtime also lists the dead sandbox, in a random order.
 fn a_pod_with_a_dead_sandbox_as_well_is_adopted(version: Version) {
     let mut bench = Bench::new(version);
     let pod = exclusive("db");
@@ -193,19 +190,19 @@ fn a_pod_with_a_dead_sandbox_as_well_is_adopted(version: Version) {
     let before = bench.allowed("db");
     plugin.end(Signal::SIGKILL).unwrap();
     for start in 0..8 {
-        // With nothing but what the runtime tells.
+        // Without state: only the runtime's list.
         lab::cache::remove(&setup.directory.join("state")).unwrap();
         let plugin = lab::plugin::Plugin::start(&setup).unwrap();
-        assert_eq!(plugin.decided("db", "main").unwrap(), Some(before), "start {start}");
+        assert_eq!(plugin.files().decided("db", "main").unwrap(), Some(before), "start {start}");
         plugin.end(Signal::SIGKILL).unwrap();
     }
     assert_eq!(bench.allowed("db"), before);
 }
 
-/// From the runtime's plugin directory: on a socket it is born with, configured over that, ended
-/// with it. What it does without arguments, virtual servers show: its state would be where a real
-/// one's is.
-fn the_runtime_can_launch_it(version: Version) {
+/// From the runtime's plugin directory: inherits its socket, is configured over it and ends with
+/// it. Without arguments it would use the default state directory, so that is tested on virtual
+/// machines.
+fn the_runtime_can_launch_the_plugin(version: Version) {
     let mut bench = Bench::new(version);
     let setup = bench.host.node.plugin(&binaries().plugin, "").unwrap();
     let (program, state) = (setup.program.display(), setup.directory.join("state"));
@@ -219,7 +216,7 @@ fn the_runtime_can_launch_it(version: Version) {
     bench.run(&exclusive("db"));
     let cpus = bench.allowed("db");
     assert_eq!((cpus.len(), bench.allowed("web")), (1, bench.online() - cpus));
-    assert_eq!(launched.word().decided("db", "main").unwrap(), Some(cpus));
+    assert_eq!(launched.files().decided("db", "main").unwrap(), Some(cpus));
     bench.host.node.remove("db").unwrap();
     assert_eq!(bench.allowed("web"), bench.online());
 

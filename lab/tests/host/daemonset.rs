@@ -1,7 +1,5 @@
-//! The plugin as it is installed: its own image, the pod of `manifests/`, on real containerd.
-//!
-//! Every overlay does what it is for, with the privileges it has; and for each privilege it is
-//! tried what is missing without it.
+//! The plugin as installed, from its image in the pod of `manifests/`, on real containerd: each
+//! overlay works with its privileges, and each privilege is needed.
 
 use std::fs;
 use std::process::Command;
@@ -14,14 +12,14 @@ use lab::containerd::Version;
 use lab::daemonset::{Confinement, refuses_writes};
 use lab::instance::Instance as _;
 use lab::manifests::Manifests;
-use lab::manifests::types::Container;
+use lab::manifests::types::ContainerSpec;
 use lab::process;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::Signal;
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::verify::Drift;
 
-/// Two of the plugin's looks at the node, and the time until the first one.
+/// Two check passes, and the time until the first one.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 on_both!(the_base_pins_and_may_do_nothing_else);
@@ -32,17 +30,15 @@ fn overlay(name: &str, reserved: CpuSet) -> Manifests {
     Manifests::compose(name).unwrap().edited("\"0-1\"", &reserved).unwrap()
 }
 
-/// The plugin's container in the overlay.
-fn container(manifests: &mut Manifests) -> &mut Container {
+fn container(manifests: &mut Manifests) -> &mut ContainerSpec {
     &mut manifests.pod_mut().containers[0]
 }
 
-/// The plugin's container without a capability.
 fn take_away(capability: &str, manifests: &mut Manifests) {
     container(manifests).security_context.capabilities.add.retain(|added| added != capability);
 }
 
-/// Installs it and waits until it has taken over the node and its probes succeed.
+/// Waits until it has taken over the node and its probes succeed.
 fn install(bench: &mut Bench, manifests: &Manifests) {
     let done = bench.install(manifests).and_then(|()| {
         let (daemon, node) = bench.daemon();
@@ -52,28 +48,30 @@ fn install(bench: &mut Bench, manifests: &Manifests) {
 }
 
 fn log(bench: &Bench) -> String {
-    bench.daemon.as_ref().unwrap().word().log()
+    bench.daemon.as_ref().unwrap().files().log()
 }
 
-/// An exclusive container has its CPU, a shared one the rest, and that is what the plugin says,
-/// too.
+/// The exclusive container has a CPU, the shared one the rest, and the state file agrees.
 #[track_caller]
 fn check_pinned(bench: &Bench) {
     let cpus = bench.allowed("db");
     assert_eq!((cpus.len(), bench.allowed("web")), (1, bench.online() - cpus));
-    let word = bench.daemon.as_ref().unwrap().word();
-    assert_eq!(word.decided("db", "main").unwrap(), Some(cpus));
+    let files = bench.daemon.as_ref().unwrap().files();
+    assert_eq!(files.decided("db", "main").unwrap(), Some(cpus));
 }
 
-/// So that the same sources and the same compiler give the same image everywhere.
+/// The same sources and compiler must give the same image everywhere.
 #[test]
-fn what_ships_does_not_tell_where_it_was_built() {
+fn the_program_does_not_contain_build_paths() {
     let program = fs::read(&binaries().plugin).unwrap();
     let tells = |place: &str| program.windows(place.len()).any(|bytes| bytes == place.as_bytes());
-    assert!(tells("./src/") || tells("cargo/registry"), "no places at all: what is looked for?");
+    assert!(
+        tells("./src/") || tells("cargo/registry"),
+        "no source paths in the program: the test is out of date"
+    );
     let home = std::env::var("HOME").unwrap();
     for place in [lab::cache::repository().to_str().unwrap(), &home] {
-        assert!(!tells(&format!("{place}/")), "the program names {place}");
+        assert!(!tells(&format!("{place}/")), "the program contains {place}");
     }
 }
 
@@ -87,39 +85,41 @@ fn the_base_pins_and_may_do_nothing_else(version: Version) {
     let before = bench.allowed("db");
 
     let pid = bench.daemon().0.pid().unwrap();
-    let found = Confinement::of(pid).unwrap();
-    println!("{found:?}");
-    // Where this machine has the unified hierarchy its root is as on every host: the directory
-    // cannot be written.
-    assert!(!cgroup::is_v2() || found.cgroup_mode == 0o555, "{:o}", found.cgroup_mode);
+    let confinement = Confinement::of(pid).unwrap();
+    println!("{confinement:?}");
+    // With the unified hierarchy: the mode on every host.
+    assert!(!cgroup::is_v2() || confinement.cgroup_mode == 0o555, "{:o}", confinement.cgroup_mode);
     let below_cgroup = |point: &String| point.starts_with("/sys/fs/cgroup");
     let (cgroups, others): (Vec<_>, Vec<_>) =
-        found.writable.iter().cloned().partition(below_cgroup);
+        confinement.writable.iter().cloned().partition(below_cgroup);
     let expected = Confinement {
         user: 0,
         capabilities: 0,
         bounding: 0,
         no_new_privileges: true,
         seccomp: 2,
-        cgroup_mode: found.cgroup_mode,
-        // The runtime's default with the unified hierarchy, and not with the others.
+        cgroup_mode: confinement.cgroup_mode,
+        // The runtime's default with the unified hierarchy.
         cgroup_namespace: cgroup::is_v2(),
         writable: vec!["/var/lib/nri-cpu-manager".to_owned()],
     };
-    assert_eq!(Confinement { writable: others, ..found }, expected);
+    assert_eq!(Confinement { writable: others, ..confinement }, expected);
     assert!(!cgroups.is_empty());
     for place in ["", "/etc/nri-cpu-manager", "/var/run/nri", "/sys"] {
         assert!(refuses_writes(pid, place).unwrap(), "{place} can be written to");
     }
-    assert!(!refuses_writes(pid, "/var/lib/nri-cpu-manager").unwrap(), "the trial proves nothing");
+    assert!(
+        !refuses_writes(pid, "/var/lib/nri-cpu-manager").unwrap(),
+        "the check of writes does not work"
+    );
 
-    // It is killed, and its container started again; then the runtime is.
+    // Kill and restart the plugin, then the runtime.
     let (daemon, node) = bench.daemon();
     let killed = daemon.container().unwrap().id.clone();
     daemon.end(node, Signal::SIGKILL).unwrap();
     daemon.start(node).unwrap();
     daemon.wait_until_ready(node).unwrap();
-    assert!(node.kubelet().exit_code(&killed).is_err(), "the instance that ended is still there");
+    assert!(node.kubelet().exit_code(&killed).is_err(), "the ended instance was not removed");
     assert_eq!(daemon.log().matches("synchronised with").count(), 2);
     check_pinned(&bench);
     let (daemon, node) = bench.daemon();
@@ -134,8 +134,8 @@ fn the_base_pins_and_may_do_nothing_else(version: Version) {
     assert_eq!(bench.allowed("db"), before);
 }
 
-/// As written it ends in a pod that runs, which it does not under an image's short name. SELinux'
-/// type does no harm where there is no SELinux; where there is, the lab cannot try it.
+/// The pod runs, and would not with the image's short name. Without SELinux, the SELinux type has
+/// no effect; with SELinux, it is not tested.
 #[test]
 fn the_overlay_for_crio() {
     let mut bench = Bench::new(Version::V2_1);
@@ -152,21 +152,21 @@ fn the_overlay_for_crio() {
     check_pinned(&bench);
 }
 
-/// The kubelet's directory has to be there, and a static policy in it holds the plugin back.
+/// The kubelet's directory must exist, and its static policy makes the plugin stand by.
 #[test]
 fn the_overlay_for_moving_nodes() {
     let mut bench = Bench::new(Version::V2_1);
     let manifests = overlay("migrate", bench.reserved());
     let error = bench.install(&manifests).unwrap_err();
     let error = format!("{error:#}");
-    assert!(error.contains("volume kubelet") && error.contains("is not there"), "{error}");
+    assert!(error.contains("volume kubelet") && error.contains("does not exist"), "{error}");
 
     let directory = bench.host.node.containerd().root().join("var/lib/kubelet");
     fs::create_dir_all(&directory).unwrap();
     let online = bench.online();
     let state = format!(r#"{{"policyName":"static","defaultCpuSet":"{online}","checksum":0}}"#);
     fs::write(directory.join("cpu_manager_state"), state).unwrap();
-    // As a pod's volume of memory.
+    // Like a pod's memory volume.
     let volume = directory.join("pods");
     fs::create_dir(&volume).unwrap();
     mount(Some("tmpfs"), &volume, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
@@ -185,7 +185,7 @@ fn the_overlay_for_moving_nodes() {
     assert!(refused.contains("cpuManagerPolicy: none"), "{refused}");
 }
 
-/// From a containerd 1.7 as it comes to a pinned container, by the steps of docs/install.md.
+/// The steps of docs/install.md, from containerd 1.7's default configuration.
 #[test]
 fn containerd_1_7_gets_nri_switched_on() {
     let mut bench = Bench::new(Version::V1_7);
@@ -198,15 +198,15 @@ fn containerd_1_7_gets_nri_switched_on() {
 
     bench.install(&manifests).unwrap_or_else(|error| panic!("{error:#}"));
     let (daemon, node) = bench.daemon();
-    let said = daemon.init_log("enable-nri").unwrap();
-    print!("{said}");
-    assert!(said.contains("systemctl restart containerd"), "{said}");
+    let log = daemon.init_log("enable-nri").unwrap();
+    print!("{log}");
+    assert!(log.contains("systemctl restart containerd"), "{log}");
     let after = fs::read_to_string(&config).unwrap();
     assert_eq!(after, before.replace("disable = true", "disable = false"));
     assert_ne!(after, before);
-    // The plugin says what is missing, until containerd is restarted.
+    // Until containerd is restarted, the plugin reports what is missing.
     assert_eq!(daemon.wait_for_end(node.kubelet()).unwrap(), 1);
-    assert!(daemon.word().log().contains("Is NRI enabled"), "{}", daemon.word().log());
+    assert!(daemon.files().log().contains("Is NRI enabled"), "{}", daemon.files().log());
 
     node.restart_runtime().unwrap();
     daemon.start(node).unwrap();
@@ -215,15 +215,15 @@ fn containerd_1_7_gets_nri_switched_on() {
     bench.run(&exclusive("db"));
     check_pinned(&bench);
 
-    // Once more, as after every restart of the pod.
+    // Again, as after every restart of the pod.
     install(&mut bench, &manifests);
-    let said = bench.daemon().0.init_log("enable-nri").unwrap();
-    assert!(said.contains("nothing was changed"), "{said}");
+    let log = bench.daemon().0.init_log("enable-nri").unwrap();
+    assert!(log.contains("nothing was changed"), "{log}");
     assert_eq!(fs::read_to_string(&config).unwrap(), after);
 }
 
-/// What enable-nri makes of other files, containerd 1.7 itself reads as NRI being on; before, as
-/// off.
+/// containerd 1.7 reads NRI as disabled before enable-nri, and as enabled after it, with other
+/// files.
 #[test]
 fn containerd_1_7_reads_what_was_written() {
     let bench = Bench::new(Version::V1_7);
@@ -254,8 +254,7 @@ fn containerd_1_7_reads_what_was_written() {
     }
 }
 
-/// What seeing the host's processes and SYS_NICE are for: an affinity that a container inherited is
-/// found, and repaired also where the container's user is another one.
+/// hostPID is needed to find an inherited affinity, SYS_NICE to repair it for another user.
 #[test]
 fn affinity_needs_the_hosts_processes_and_sys_nice() {
     type Change = fn(&mut Manifests);
@@ -274,7 +273,7 @@ fn affinity_needs_the_hosts_processes_and_sys_nice() {
         let mut pod = shared("web");
         pod.containers[0].user = 1000;
         let pid = bench.run(&pod).containers[0].pid;
-        // The repair of this one, which all can see, says that the watcher has looked twice.
+        // Every variant repairs this drift, which shows that two check passes have run.
         let witness = bench.run(&shared("witness")).containers[0].pid;
         let group = cgroup::of_process(witness, "cpuset").unwrap();
         set_affinity(process::parent(pid).unwrap(), reserved);

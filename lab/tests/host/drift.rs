@@ -1,6 +1,5 @@
-//! What was decided is not so any more: the plugin sees it in the groups' files and in the
-//! processes, says so, and repairs it. On real containerd, with the damage done as any user with
-//! root could do it.
+//! Drift on real containerd: the plugin finds it in cgroup files and processes, reports it and
+//! repairs it. The tests write what any root user could write.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use lab::containerd::Version;
 use lab::process;
 use nri_cpu_manager::wording;
 
-/// Two looks, and the time until the first one.
+/// Two check passes, and the time until the first one.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn pid(bench: &Bench, pod: &str) -> u32 {
@@ -19,10 +18,10 @@ fn pid(bench: &Bench, pod: &str) -> u32 {
     pod.containers[0].pid
 }
 
-/// A user with root writes a shared container's cpuset. containerd 2.1 could lock up if it were
-/// told at once, so the plugin sets it itself, and tells containerd with its next answer.
+/// A root user writes a shared container's cpuset. containerd 2.1 could deadlock on an unsolicited
+/// update, so the plugin writes the cgroup itself, and updates containerd with its next answer.
 #[test]
-fn a_cpuset_that_somebody_wrote() {
+fn a_cpuset_written_by_another_program() {
     let mut bench = Bench::new(Version::V2_1);
     let mut plugin = bench.plugin();
     bench.run(&shared("web"));
@@ -34,46 +33,47 @@ fn a_cpuset_that_somebody_wrote() {
     assert_eq!(bench.allowed("web"), online);
 
     let (were, decided) = (wording::agree(reserved, "was", "were"), wording::cpus(reserved));
-    let found = format!("decided {were} {decided}, but CPUs {online} are set for its group");
-    plugin.wait_for(&format!("{found}: set again"), 1, PATIENCE).unwrap();
+    let drift = format!("decided {were} {decided}, but CPUs {online} are set for its group");
+    plugin.wait_for(&format!("{drift}: set again"), 1, PATIENCE).unwrap();
     assert_eq!(bench.allowed("web"), reserved);
     bench.run(&shared("another"));
     assert_eq!(bench.allowed("web"), reserved);
     assert_eq!(bench.allowed("db"), bench.assignable());
 }
 
-/// A container that ran before the plugin came; its quota is back again after that was lifted, as
-/// systemd or another runtime than this one leaves it.
+/// A container from before the plugin. Its quota is set again after it was lifted, as by systemd or
+/// another runtime.
 #[test]
 fn a_quota_of_a_container_from_before() {
     let mut bench = Bench::new(Version::V2_1);
     bench.run(&exclusive("db"));
     let pid = pid(&bench, "db");
     let group = cgroup::of_process(pid, "cpu").unwrap();
-    let (file, quota) = match cgroup::is_v2() {
-        true => (group.join("cpu.max"), "100000 100000"),
-        false => (group.join("cpu.cfs_quota_us"), "100000"),
+    let (file, quota) = if cgroup::is_v2() {
+        (group.join("cpu.max"), "100000 100000")
+    } else {
+        (group.join("cpu.cfs_quota_us"), "100000")
     };
     assert_eq!(cgroup::quota(pid).unwrap(), Some(1000));
     let mut plugin = bench.plugin();
     lifted_within(pid, Duration::from_secs(5));
     fs::write(&file, quota).unwrap();
-    let found = format!("but it has the CFS quota {quota:?}: set again");
-    plugin.wait_for(&found, 1, Duration::from_secs(15)).unwrap();
+    let drift = format!("but it has the CFS quota {quota:?}: set again");
+    plugin.wait_for(&drift, 1, Duration::from_secs(15)).unwrap();
     lifted_within(pid, Duration::ZERO);
-    assert_eq!(plugin.log().matches("but ").count(), 1, "{}", plugin.log());
+    assert_eq!(plugin.files().log().matches("but ").count(), 1, "{}", plugin.files().log());
 }
 
 #[track_caller]
 fn lifted_within(pid: u32, patience: Duration) {
     let end = Instant::now() + patience;
     while cgroup::quota(pid).unwrap().is_some() {
-        assert!(Instant::now() < end, "the quota is still there after {patience:?}");
+        assert!(Instant::now() < end, "the quota is still set after {patience:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// The runtime itself may not run everywhere, and what it starts inherits that.
+/// The runtime's own affinity is limited, and its children inherit it.
 #[test]
 fn an_affinity_that_was_inherited() {
     let mut bench = Bench::new(Version::V1_7);
@@ -81,7 +81,7 @@ fn an_affinity_that_was_inherited() {
     bench.run(&shared("web"));
     bench.run(&shared("modest"));
     assert_eq!(bench.allowed("web"), bench.online());
-    // One that has chosen for itself, though its parent may run everywhere.
+    // Its own choice: its parent may run everywhere.
     set_affinity(pid(&bench, "modest"), bench.assignable());
     let process = pid(&bench, "web");
     set_affinity(process::parent(process).unwrap(), bench.reserved());
@@ -92,6 +92,6 @@ fn an_affinity_that_was_inherited() {
         .unwrap();
     assert_eq!(bench.allowed("web"), bench.online());
     assert_eq!(bench.allowed("modest"), bench.assignable());
-    let log = plugin.log();
-    assert!(!log.contains("modest"), "what a process chooses is no drift: {log}");
+    let log = plugin.files().log();
+    assert!(!log.contains("modest"), "a process's own affinity was reported as a drift: {log}");
 }

@@ -1,9 +1,7 @@
-//! A kubelet with its static policy beside the plugin, on real containerd: the lab asks for
-//! containers as such a kubelet does and writes its state file, and the processes themselves say
-//! where they may run.
+//! A kubelet with the static policy next to the plugin, on real containerd: the lab requests
+//! containers like such a kubelet and writes its state file; the processes show where they may run.
 //!
-//! The kubelet, too, has given away the one CPU that can be exclusive here: what else there is, is
-//! its shared pool.
+//! The kubelet, too, has assigned the only assignable CPU; all others are its shared pool.
 
 use std::time::Duration;
 
@@ -15,7 +13,7 @@ use lab::pod::{Container, Pod};
 use lab::process;
 use nri_cpu_manager::cpuset::CpuSet;
 
-/// The state file of a kubelet with policy none, as a real one writes it.
+/// As a kubelet with policy none writes it.
 const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
 
 on_both!(
@@ -24,7 +22,7 @@ on_both!(
     an_active_kubelet_is_observed,
 );
 
-/// The state file of a kubelet whose static policy gave this pod the CPU that can be exclusive.
+/// As a kubelet with the static policy writes it, with the assignable CPU given to this pod.
 fn assigned(bench: &Bench, pod: &Pod) -> String {
     let (uid, default, own) = (&pod.uid, bench.reserved(), bench.assignable());
     format!(
@@ -32,7 +30,7 @@ fn assigned(bench: &Bench, pod: &Pod) -> String {
     )
 }
 
-/// A pod as a kubelet asks for it that has given its container these CPUs.
+/// The pod as a kubelet requests it after assigning these CPUs.
 fn on(cpus: CpuSet, pod: Pod) -> Pod {
     let on = |container: Container| container.on(&cpus.to_string());
     let containers = pod.containers.into_iter().map(on);
@@ -43,7 +41,7 @@ fn cpus(bench: &Bench, pods: &[&str]) -> Vec<CpuSet> {
     pods.iter().map(|pod| bench.allowed(pod)).collect()
 }
 
-/// The kubelet was configured anew before the plugin came; its pods ran on.
+/// The kubelet was reconfigured before the plugin started; its pods kept running.
 fn a_kubelets_node_is_taken_over_without_a_move(version: Version) {
     let mut bench = Bench::new(version);
     let (own, reserved) = (bench.assignable(), bench.reserved());
@@ -53,21 +51,21 @@ fn a_kubelets_node_is_taken_over_without_a_move(version: Version) {
     bench.host.node.kubelet_state(Some(NONE)).unwrap();
     let plugin = bench.plugin();
     assert_eq!(cpus(&bench, &["db", "web"]), [own, reserved]);
-    let log = plugin.log();
+    let log = plugin.files().log();
     let taken_over = format!("exclusive CPU {own}, shared pool {reserved}, 0 containers changed");
     assert!(log.contains(&taken_over), "{log}");
-    assert_eq!(plugin.decided("db", "main").unwrap(), Some(own));
+    assert_eq!(plugin.files().decided("db", "main").unwrap(), Some(own));
 
     let refused = format!("{:#}", bench.host.node.run(&exclusive("next")).unwrap_err());
-    assert!(refused.contains("not enough"), "its CPU is not given out again: {refused}");
+    assert!(refused.contains("not enough"), "its CPU was assigned again: {refused}");
     bench.host.node.remove("next").unwrap();
     bench.host.node.remove("db").unwrap();
     bench.run(&exclusive("later"));
     assert_eq!(cpus(&bench, &["later", "web"]), [own, reserved]);
 }
 
-/// The plugin comes while the kubelet's static policy is active, the kubelet is configured anew,
-/// the plugin takes over: docs/migrating.md in small.
+/// The plugin starts while the kubelet's static policy is active, the kubelet is reconfigured, and
+/// the plugin takes over, as in docs/migrating.md.
 fn a_node_is_moved_from_the_kubelet_while_the_plugin_runs(version: Version) {
     let mut bench = Bench::new(version);
     let (own, reserved) = (bench.assignable(), bench.reserved());
@@ -76,17 +74,21 @@ fn a_node_is_moved_from_the_kubelet_while_the_plugin_runs(version: Version) {
     bench.run(&on(reserved, shared("web")));
     bench.host.node.kubelet_state(Some(&assigned(&bench, &db))).unwrap();
     let mut plugin = bench.plugin();
-    assert!(plugin.log().contains("the kubelet's own CPU manager is active"), "{}", plugin.log());
+    assert!(
+        plugin.files().log().contains("the kubelet's own CPU manager is active"),
+        "{}",
+        plugin.files().log()
+    );
 
-    // 1. It stands back: shared containers and those that come back get what the kubelet says, new
-    //    exclusive ones nothing.
+    // 1. Standing by: shared and restarted containers get the kubelet's CPUs, new exclusive ones
+    // are    refused.
     let refused = bench.host.node.run(&on(own, exclusive("new"))).unwrap_err();
     let refused = format!("{refused:#}");
     assert!(refused.starts_with("create_container"), "{refused}");
     assert!(refused.contains("cpuManagerPolicy: none"), "{refused}");
     bench.host.node.remove("new").unwrap();
     bench.run(&on(bench.online(), shared("wide")));
-    bench.host.node.stop_container(&running.containers[0]).unwrap();
+    bench.host.node.kubelet().stop_container(&running.containers[0].id).unwrap();
     let again = bench
         .host
         .node
@@ -95,22 +97,22 @@ fn a_node_is_moved_from_the_kubelet_while_the_plugin_runs(version: Version) {
     assert_eq!(process::allowed(again.pid).unwrap(), own);
     assert_eq!(cpus(&bench, &["web", "wide"]), [reserved, bench.online()]);
 
-    // 2. Policy none: the file is deleted, the kubelet comes back and writes it anew.
+    // 2. Policy none: the file is deleted, and the restarted kubelet writes a new one.
     bench.host.node.kubelet_state(None).unwrap();
     bench.host.node.kubelet_state(Some(NONE)).unwrap();
     plugin.wait_for("no longer active", 1, Duration::from_secs(10)).unwrap();
     assert_eq!(process::allowed(again.pid).unwrap(), own);
-    assert_eq!(plugin.decided("db", "main").unwrap(), Some(own));
+    assert_eq!(plugin.files().decided("db", "main").unwrap(), Some(own));
 
-    // 3. With the next container everything is in order.
+    // 3. The next container completes the takeover.
     bench.run(&shared("late"));
     assert_eq!(cpus(&bench, &["late", "web", "wide"]), [reserved; 3]);
     assert_eq!(process::allowed(again.pid).unwrap(), own);
-    assert!(!plugin.log().contains("moved"), "{}", plugin.log());
+    assert!(!plugin.files().log().contains("moved"), "{}", plugin.files().log());
 }
 
-/// `onActiveKubelet: observe`: it only says what it would do. The kubelet's directory is not to be
-/// seen here.
+/// `onActiveKubelet: observe`: the plugin only logs what it would do. Without the kubelet's
+/// directory.
 fn an_active_kubelet_is_observed(version: Version) {
     let mut bench = Bench::new(version);
     let (own, reserved) = (bench.assignable(), bench.reserved());
@@ -121,10 +123,10 @@ fn an_active_kubelet_is_observed(version: Version) {
     bench.run(&on(bench.online(), shared("web")));
     bench.run(&on(own, exclusive("db")));
     assert_eq!(cpus(&bench, &["web", "db"]), [bench.online(), own]);
-    let log = plugin.log();
+    let log = plugin.files().log();
     let observed = format!("default/db/main: observing, not done: exclusive CPU {own}");
     assert!(log.contains(&observed), "{log}");
-    // The kubelet's policy is none again: the first container without CPUs tells.
+    // The first container without CPUs shows that the kubelet's policy is none again.
     bench.run(&shared("late"));
     assert_eq!(cpus(&bench, &["late", "web", "db"]), [reserved, reserved, own]);
 }

@@ -1,9 +1,9 @@
-//! The plugin with real containerd, of both generations, on this machine. Each test starts a
-//! containerd of its own; they take turns.
+//! The plugin with containerd of both versions on this machine. Each test starts its own
+//! containerd; only one runs at a time.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
-/// Every test named, for each generation of containerd.
+/// Each test for each containerd version.
 macro_rules! on_both {
     ($($test:ident),* $(,)?) => {
         mod containerd_1_7 { $(#[test] fn $test() { super::$test(lab::containerd::Version::V1_7); })* }

@@ -1,10 +1,8 @@
-//! What the plugin tells with a real containerd: metrics, read by Prometheus' own parser
-//! (`promtool` of Debian's package), with the alert rules that go with them; and `status` and
-//! `explain` as they are run on the node.
+//! The plugin's output with real containerd: metrics and alert rules, checked by Prometheus' parser
+//! (`promtool` of Debian's package), and `status` and `explain` as run on the node.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -14,27 +12,21 @@ use crate::support::binaries;
 use lab::cgroup;
 use lab::containerd::Version;
 use lab::debian::Debian;
-use lab::plugin::Setup;
+use lab::plugin::PluginSetup;
 use nri_cpu_manager::wording;
-
-/// The plugin's default address.
-const ADDRESS: &str = "127.0.0.1:9479";
 
 fn promtool() -> PathBuf {
     Debian::new().unwrap().unpacked("prometheus", "bookworm").unwrap().join("usr/bin/promtool")
 }
 
 fn get(path: &str) -> (String, String) {
-    let mut stream = TcpStream::connect(ADDRESS).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {ADDRESS}\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let answer = lab::plugin::fetch(path).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     (head.lines().next().unwrap().to_owned(), body.to_owned())
 }
 
 #[test]
-fn prometheus_reads_what_the_plugin_tells() {
+fn prometheus_parses_the_metrics() {
     let promtool = promtool();
     let mut bench = Bench::new(Version::V2_1);
     let _plugin = bench.plugin();
@@ -50,7 +42,7 @@ fn prometheus_reads_what_the_plugin_tells() {
         "nri_cpu_manager_synchronized 1\n",
         "nri_cpu_manager_runtime_info{name=\"containerd\"",
     ] {
-        assert!(text.contains(sample), "{sample} is not in\n{text}");
+        assert!(text.contains(sample), "no {sample} in\n{text}");
     }
     let mut check = Command::new(promtool);
     let mut check = check
@@ -65,8 +57,7 @@ fn prometheus_reads_what_the_plugin_tells() {
     let complaints =
         String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
     println!("{complaints}");
-    // 3 is for matters of style; the only ones allowed are the kubelet's, whose names are not ours
-    // to choose.
+    // 3 means style; only the kubelet's metric names, which are given, may have such messages.
     assert!(matches!(output.status.code(), Some(0 | 3)), "{complaints}");
     let ours: Vec<&str> = complaints
         .lines()
@@ -78,7 +69,7 @@ fn prometheus_reads_what_the_plugin_tells() {
 }
 
 #[test]
-fn prometheus_takes_the_alert_rules() {
+fn prometheus_accepts_the_alert_rules() {
     let promtool = promtool();
     let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/prometheus");
     assert!(File::open(rules.join("rules.yaml")).is_ok());
@@ -89,8 +80,8 @@ fn prometheus_takes_the_alert_rules() {
     }
 }
 
-/// What a command of the plugin's own program prints.
-fn ask(setup: &Setup, arguments: &[&str]) -> String {
+/// Output of a command of the plugin.
+fn ask(setup: &PluginSetup, arguments: &[&str]) -> String {
     let state = setup.directory.join("state");
     let mut command = Command::new(&binaries().plugin);
     let output = command.args(arguments).arg("--state-dir").arg(state).output().unwrap();
@@ -103,11 +94,11 @@ fn ask(setup: &Setup, arguments: &[&str]) -> String {
 #[track_caller]
 fn has(text: &str, parts: &[&str]) {
     for part in parts {
-        assert!(text.contains(part), "{part:?} is not in\n{text}");
+        assert!(text.contains(part), "no {part:?} in\n{text}");
     }
 }
 
-/// One that was placed, one that was refused, and one that was moved behind the runtime's back.
+/// One admitted, one refused, and one changed by another program.
 #[test]
 fn status_and_explain() {
     let mut bench = Bench::new(Version::V2_1);
@@ -128,8 +119,8 @@ fn status_and_explain() {
     let web = bench.host.node.pods().iter().find(|running| running.pod.name == "web").unwrap();
     let group = cgroup::of_process(web.containers[0].pid, "cpuset").unwrap();
     fs::write(group.join("cpuset.cpus"), online.to_string()).unwrap();
-    let found = format!("but CPUs {online} are set for its group");
-    plugin.wait_for(&found, 1, Duration::from_secs(30)).unwrap();
+    let drift = format!("but CPUs {online} are set for its group");
+    plugin.wait_for(&drift, 1, Duration::from_secs(30)).unwrap();
     let drifting = get("/metrics").1;
     has(&drifting, &["nri_cpu_manager_drifting_containers 1\n"]);
     has(&drifting, &["drift_repairs_total{action=\"written\",kind=\"cpuset\"} 1\n"]);
@@ -138,7 +129,7 @@ fn status_and_explain() {
         &ask(&setup, &["explain", "web"]),
         &[
             &format!("/web/main: shared, {}\n", wording::cpus(reserved)),
-            &format!("{found}: set again"),
+            &format!("{drift}: set again"),
         ],
     );
     let text = ask(&setup, &["status"]);

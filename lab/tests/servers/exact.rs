@@ -1,5 +1,4 @@
-//! Exact sets: KEP-4800's examples, with assertions in place of the picture, resizes, whole cores,
-//! and near NUMA nodes.
+//! Exact CPU sets: KEP-4800's examples, resizes, whole cores, near NUMA nodes.
 
 use std::time::Duration;
 
@@ -12,42 +11,41 @@ use lab::scenario::{
 use lab::step::{Outcome, Step};
 use lab::suite::usual;
 use lab::view::View;
-use lab::vm::{self, Turn};
+use lab::vm::{self, Turn, Vm};
 
 use crate::part::{Part, machine, play};
 use crate::support::binaries;
 
-/// Where the processes of these pods may run; whatever was decided, they must agree with it.
+/// Checks where pods may run, and that decisions agree with it.
 #[track_caller]
 fn check_view(view: &View, expected: &[(&str, &str)]) {
     assert_eq!(view.disagreements(), [""; 0]);
-    let found: Vec<(&str, &str)> =
+    let allowed: Vec<(&str, &str)> =
         expected.iter().map(|(pod, _)| (*pod, view.allowed(pod))).collect();
-    assert_eq!(found, expected);
+    assert_eq!(allowed, expected);
 }
 
-/// The KEP's 32-CPU node: its own result, the kubelet's, and without alignment.
 #[test]
 fn the_keps_node() {
     let parts = [the_keps_order(), the_kubelets_order(), without_alignment()];
     play(&machine("kep-4800"), usual(Version::V2_1), &parts);
 }
 
-/// The KEP's result; then what happens when things end.
+/// The KEP's result, also after kills and removals.
 fn the_keps_order() -> Part {
     let mut steps = kep_4800(Order::Numerical, true);
     steps.extend([
-        // Nothing moves when the plugin is killed.
+        // No container moves when the plugin is killed.
         Step::KillPlugin,
-        Step::Look,
-        // The pods' CPUs come back, and are found again.
+        Step::View,
+        // CPUs of removed pods are assigned again.
         Step::Remove("cpus-10".into()),
-        Step::Look,
+        Step::View,
         Step::Run(exclusive("again-10", 10)),
-        Step::Look,
-        // Nor does anything move when containerd is killed.
+        Step::View,
+        // No container moves when containerd is killed.
         Step::KillRuntime,
-        Step::Look,
+        Step::View,
     ]);
     let check = |outcomes: &[Outcome]| {
         assert_eq!(refusals(outcomes), [""; 0]);
@@ -86,62 +84,64 @@ fn the_kubelets_order() -> Part {
         ("cpus-6", "24-29"),
         ("web", "0-1,4-7,30-31"),
     ];
-    placed("the kubelet's order", kep_4800(Order::FewestFree, true), expected)
+    view_at_the_end("the kubelet's order", kep_4800(Order::FewestFree, true), expected)
 }
 
 fn without_alignment() -> Part {
     let expected =
         [("cpus-10", "2-11"), ("cpus-8", "12-19"), ("cpus-6", "20-25"), ("batch", "0-1,26-31")];
-    placed("without alignment", kep_4800(Order::Numerical, false), expected)
+    view_at_the_end("without alignment", kep_4800(Order::Numerical, false), expected)
 }
 
-/// Steps with one look at the end, and what it must show.
-fn placed(name: &str, steps: Vec<Step>, expected: [(&'static str, &'static str); 4]) -> Part {
+/// Steps with one view at the end.
+fn view_at_the_end(
+    name: &str,
+    steps: Vec<Step>,
+    expected: [(&'static str, &'static str); 4],
+) -> Part {
     Part::new(name, steps, move |outcomes| {
         assert_eq!(refusals(outcomes), [""; 0]);
         check_view(views(outcomes)[0], &expected);
     })
 }
 
-/// The KEP's 16-CPU node with two caches, with containerd 1.7.
+/// The KEP's 16-CPU node with two caches, on containerd 1.7.
 #[test]
 fn the_keps_small_node() {
     let parts = [killed_between_pods(), resizes_of_cpus(), a_kubelets_node()];
     play(&machine("kep-4800-small"), Version::V1_7, &parts);
 }
 
-/// A kernel that dies is no failed step: the server is booted once more, and that it died again is
-/// said, with its last words.
+/// A dead kernel is not a failed step: the VM gets a second boot, and the second death is reported
+/// with the console.
 #[test]
 fn a_kernel_that_dies() {
     let machine = machine("small");
-    let parts = [vec![Step::Look], vec![Step::Panic]];
-    let mut told = Vec::new();
-    let mut tell = |part, played: vm::Played, _| told.push((part, played.is_ok()));
-    let patience = Duration::from_secs(60);
-    let error = vm::play(
-        Turn::WithOthers,
-        &machine,
-        Version::V2_1,
-        &parts,
-        binaries(),
-        patience,
-        &mut tell,
-    );
+    let parts = [vec![Step::View], vec![Step::Panic]];
+    let mut played_parts = Vec::new();
+    let mut on_part = |part, played: vm::Played, _| played_parts.push((part, played.is_ok()));
+    let vm = Vm {
+        machine: &machine,
+        software: Version::V2_1.into(),
+        binaries: binaries(),
+        turn: Turn::WithOthers,
+        patience: Duration::from_secs(60),
+    };
+    let error = vm.play(&parts, &mut on_part);
     let error = format!("{:#}", error.unwrap_err());
     assert!(error.contains("its kernel died, twice in a row"), "{error}");
     assert!(error.contains("Kernel panic - not syncing: sysrq triggered crash"), "{error}");
-    assert_eq!(told, [(0, true)], "what the dead kernel played was told");
+    assert_eq!(played_parts, [(0, true)], "a part of the dead kernel was reported");
 }
 
-/// The plugin is killed between the pods, and their CPUs are what they would have been.
+/// The plugin is killed between pods; their CPUs are as without kills.
 fn killed_between_pods() -> Part {
     let mut steps =
         vec![Step::StartPlugin(config(Order::Numerical, true)), Step::Run(shared("web"))];
     for name in ["one", "two", "three"] {
         steps.extend([Step::Run(exclusive(name, 4)), Step::KillPlugin]);
     }
-    steps.push(Step::Look);
+    steps.push(Step::View);
     let check = |outcomes: &[Outcome]| {
         assert_eq!(refusals(outcomes), [""; 0]);
         let expected = [("one", "2-5"), ("two", "8-11"), ("three", "12-15"), ("web", "0-1,6-7")];
@@ -159,8 +159,7 @@ fn resizes_of_cpus() -> Part {
     Part::new("resizes", resizes(15), check)
 }
 
-/// What [`resizes`] shows: the CPUs of `db`, and `web` on what is left: of 2, 4 and 1 CPUs, and
-/// together with it.
+/// The views of [`resizes`]: the CPUs of `web` while `db` has 2, 4, 1 and no exclusive CPUs.
 #[track_caller]
 fn check_resizes(views: &[&View], two: &str, four: &str, one: &str, none: &str) {
     let [start, grown, shrunk, shared, back, refused] = views[..] else {
@@ -177,10 +176,10 @@ fn check_resizes(views: &[&View], two: &str, four: &str, one: &str, none: &str) 
         assert_eq!(view.quota("db"), quota, "db on {db}");
         assert_eq!(view.quota("neighbour"), None);
     }
-    assert_eq!(refused, back, "a refused resize changes nothing");
+    assert_eq!(refused, back, "a refused resize changed something");
 }
 
-/// The runtime's answer to the kubelet, of the refusal numbered `index`.
+/// The runtime's answer to the kubelet for refusal number `index`.
 #[track_caller]
 fn check_refusal(outcomes: &[Outcome], index: usize, reason: &str) {
     let refusals = refusals(outcomes);
@@ -189,8 +188,8 @@ fn check_refusal(outcomes: &[Outcome], index: usize, reason: &str) {
     println!("{refusal}");
 }
 
-/// Two threads a core: resizes, first by single CPUs, then by whole cores only; then containers of
-/// whole cores only.
+/// Two threads per core: resizes by single CPUs, then by whole cores; then containers of whole
+/// cores.
 #[test]
 fn whole_cores_only() {
     play(&machine("smt"), usual(Version::V2_1), &[resizes_of_cores(), containers_of_cores()]);
@@ -202,11 +201,11 @@ fn resizes_of_cores() -> Part {
     steps.extend([
         Step::Reconfigure(whole_cores()),
         db(3000),
-        Step::Look,
+        Step::View,
         db(4000),
-        Step::Look,
+        Step::View,
         Step::KillPlugin,
-        Step::Look,
+        Step::View,
     ]);
     let check = |outcomes: &[Outcome]| {
         let views = views(outcomes);
@@ -214,9 +213,9 @@ fn resizes_of_cores() -> Part {
         check_refusal(outcomes, 0, "UnexpectedAdmissionError: ");
         check_refusal(outcomes, 1, "SMTAlignmentError: ");
         assert_eq!(refusals(outcomes).len(), 2);
-        assert_eq!(views[6], views[5], "half a core is refused, and nothing changes");
+        assert_eq!(views[6], views[5], "a refused resize changed something");
         check_view(views[7], &[("db", "2-3,6-7"), ("neighbour", "4-5"), ("web", "0-1")]);
-        assert_eq!(views[8], views[7], "a plugin that was killed remembers the resize");
+        assert_eq!(views[8], views[7], "a killed plugin lost the resize");
     };
     Part::new("resizes of whole cores", steps, check)
 }
@@ -228,7 +227,7 @@ fn containers_of_cores() -> Part {
         Step::Run(exclusive("odd", 5)),
         Step::Remove("odd".into()),
         Step::Run(exclusive("even", 4)),
-        Step::Look,
+        Step::View,
     ];
     let check = |outcomes: &[Outcome]| {
         check_refusal(outcomes, 0, "SMTAlignmentError: ");
@@ -238,11 +237,11 @@ fn containers_of_cores() -> Part {
     Part::new("containers of whole cores", steps, check)
 }
 
-/// Two sockets of two NUMA nodes, one CPU offline: where a container of one and a half nodes may
-/// and shall be.
+/// Placement of a container of one and a half NUMA nodes, on two sockets of two nodes with one CPU
+/// offline.
 ///
-/// Node 1 is taken. Of the rest, nodes 0 and 2 come first by number, but they are far from each
-/// other; 2 and 3 are near.
+/// Node 1 is full. Of the rest, nodes 0 and 2 come first by number but are far from each other; 2
+/// and 3 are near.
 pub(crate) fn near_numa_nodes() -> Part {
     let large = || Step::Run(exclusive("large", 6));
     let remove = |pod: &str| Step::Remove(pod.into());
@@ -251,22 +250,22 @@ pub(crate) fn near_numa_nodes() -> Part {
         Step::Run(shared("web")),
         Step::Run(exclusive("node-1", 4)),
         large(),
-        Step::Look,
-        // With nodes that are near it gets in, where it was refused.
+        Step::View,
+        // Admitted with near nodes, where it was refused.
         Step::Reconfigure(numa("restricted", true)),
         Step::Retry("large".into()),
-        Step::Look,
+        Step::View,
         remove("large"),
-        // Without the option it would be the first ones.
+        // Without the option: the first nodes.
         Step::Reconfigure(numa("best-effort", false)),
         large(),
-        Step::Look,
+        Step::View,
         remove("large"),
-        // One of the near nodes is taken too: only far ones have room.
+        // A near node is full too: only far ones have room.
         Step::Reconfigure(numa("best-effort", true)),
         Step::Run(exclusive("node-2", 4)),
         large(),
-        Step::Look,
+        Step::View,
     ];
     let check = |outcomes: &[Outcome]| {
         check_refusal(outcomes, 0, "TopologyAffinityError: ");
@@ -290,7 +289,7 @@ pub(crate) fn near_numa_nodes() -> Part {
                 ("12-14", &[32, 32, 12, 10]),
             ]
         );
-        check_view(refused, &[("node-1", "4-7"), ("web", "0-3,8-14"), ("large", "(not there)")]);
+        check_view(refused, &[("node-1", "4-7"), ("web", "0-3,8-14"), ("large", "(missing)")]);
         check_view(near, &[("node-1", "4-7"), ("large", "8-10,12-14"), ("web", "0-3,11")]);
         check_view(first, &[("node-1", "4-7"), ("large", "1-2,8-11"), ("web", "0,3,12-14")]);
         check_view(
@@ -301,8 +300,8 @@ pub(crate) fn near_numa_nodes() -> Part {
     Part::new("near NUMA nodes", steps, check)
 }
 
-/// A node of a kubelet with its static policy, taken over with the overlay for that and without a
-/// move. The CPUs are where no algorithm of ours would have them.
+/// A node of a kubelet with the static policy is taken over with the overlay `migrate`, without a
+/// move. The plugin itself would not choose these CPUs.
 fn a_kubelets_node() -> Part {
     const NONE: &str = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
     let moving = Manifests::compose("migrate").unwrap();
@@ -315,11 +314,11 @@ fn a_kubelets_node() -> Part {
         on("web", 500, "0-2,4,8,10,12-15"),
         Step::KubeletState(NONE.to_owned()),
         Step::StartDaemonSet(Box::new(moving.configured(&config(Order::Numerical, true)))),
-        Step::Look,
+        Step::View,
         Step::Run(exclusive("new", 4)),
-        Step::Look,
+        Step::View,
         Step::KillPlugin,
-        Step::Look,
+        Step::View,
     ];
     let check = |outcomes: &[Outcome]| {
         assert_eq!(refusals(outcomes), [""; 0]);

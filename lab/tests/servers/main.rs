@@ -1,10 +1,9 @@
-//! The plugin on virtual servers. A boot takes as long as a scenario, so what can be on the same
-//! machine shares one: its parts, each from an empty node on. Servers run beside each other, as
-//! many as the tests have threads: two at most.
+//! The plugin on virtual machines. A boot takes as long as a scenario, so parts for the same
+//! machine share one, each starting from an empty node. As many VMs run at the same time as there
+//! are test threads: at most two.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
-mod cgroups;
 mod exact;
 mod part;
 mod partitions;

@@ -1,23 +1,22 @@
-//! Parts: what a server does from an empty node on, and what must come of it.
+//! Parts: steps on an empty node, and a check of their outcomes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use lab::job::Software;
 use lab::scenario::shape::Shape;
-use lab::software::Software;
 use lab::step::{Outcome, Step};
 use lab::suite;
-use lab::vm::{self, Machine, Turn};
+use lab::vm::{self, Machine, Turn, Vm};
 
 use crate::support::binaries;
 
-/// For one part.
+/// Per part.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Panics if the outcomes are not what they have to be.
+/// Panics on unexpected outcomes.
 type Check = Box<dyn Fn(&[Outcome])>;
 
-/// What a server does from an empty node on.
 pub(crate) struct Part {
     name: String,
     steps: Vec<Step>,
@@ -30,13 +29,13 @@ impl Part {
     }
 }
 
-/// These scenarios of `hack/lab` on this machine. Each of them has to fit it.
+/// These scenarios on this machine. Each must apply to it.
 pub(crate) fn scenarios(machine: &Machine, names: &[&str]) -> Vec<Part> {
     let shape = Shape::of(machine).unwrap();
     let scenarios = suite::scenarios(&names.join(",")).unwrap();
     let part = |scenario: &lab::scenario::catalogue::Scenario| {
         let script = scenario.script(&shape);
-        let script = script.unwrap_or_else(|| panic!("{} does not fit", scenario.name));
+        let script = script.unwrap_or_else(|| panic!("{} does not apply", scenario.name));
         Part::new(scenario.name, script.steps(), move |outcomes| {
             assert_eq!(script.judge(outcomes), [""; 0]);
         })
@@ -44,7 +43,7 @@ pub(crate) fn scenarios(machine: &Machine, names: &[&str]) -> Vec<Part> {
     scenarios.iter().map(part).collect()
 }
 
-/// Plays parts on one server. One that fails hides no other.
+/// All parts share one VM. A failed part does not hide others.
 #[track_caller]
 pub(crate) fn play(machine: &Machine, software: impl Into<Software>, parts: &[Part]) {
     let steps: Vec<_> = parts.iter().map(|part| part.steps.clone()).collect();
@@ -60,12 +59,13 @@ pub(crate) fn play(machine: &Machine, software: impl Into<Software>, parts: &[Pa
             Err(why) => failed.push(format!("{name}: {why}")),
         }
     };
-    vm::play(Turn::WithOthers, machine, software, &steps, binaries(), PATIENCE, &mut judge)
-        .unwrap_or_else(|error| panic!("{error:#}"));
+    let software = software.into();
+    let turn = Turn::WithOthers;
+    let vm = Vm { machine, software, binaries: binaries(), turn, patience: PATIENCE };
+    vm.play(&steps, &mut judge).unwrap_or_else(|error| panic!("{error:#}"));
     assert!(failed.is_empty(), "failed: {}", failed.join("\n"));
 }
 
-/// A machine of `lab/machines`.
 pub(crate) fn machine(name: &str) -> Machine {
     Machine::load(name).unwrap_or_else(|error| panic!("{error:#}"))
 }

@@ -1,13 +1,13 @@
-//! Mechanism that the kernel keeps, on a virtual server: all processes leave, with the plugin
-//! dead as well; the groups are written by hand, the CPUs are in another partition, the partition's
-//! type or the way to keep exclusivity changes; and nothing throttles.
+//! `exclusivity: kernel` on a virtual machine: all processes leave, also while the plugin is dead;
+//! cgroups are written by another program, CPUs belong to another partition, the partition type or
+//! the mechanism changes; nothing is throttled.
 
 use lab::cgroup::Driver;
 use lab::containerd::Version;
+use lab::job::Software;
 use lab::pod::{Container, Pod};
 use lab::scenario::{exclusive, exclusivity, refusals, shared, views};
-use lab::software::Software;
-use lab::step::{Group, Outcome, Step};
+use lab::step::{CgroupRef, Outcome, Step};
 use lab::view::View;
 use lab::vm::Machine;
 use nri_cpu_manager::cpuset::CpuSet;
@@ -24,22 +24,22 @@ fn with_cgroupfs() {
     let mut parts = vec![
         all_processes_leave(),
         a_busy_container_is_not_throttled(),
-        what_was_written_by_hand_is_repaired(),
-        the_kind_can_change_and_the_way_too(),
+        writes_by_other_programs_are_repaired(),
+        type_and_mechanism_can_change(),
         restarted_at_once(),
-        beside_others_of_their_pod(),
+        with_shared_containers_in_the_pod(),
     ];
     parts.extend(privileges::parts());
     // Last: the other partition stays.
-    parts.push(what_the_kernel_refuses_cgroups_keep());
+    parts.push(cgroups_replace_refused_partitions());
     play(&machine(), Version::V2_1, &parts);
 }
 
-/// Where systemd makes the groups, and pods are slices.
+/// With pods as slices.
 #[test]
 fn with_systemd() {
     let software = Software { driver: Driver::Systemd, ..Version::V2_1.into() };
-    let mut parts = vec![all_processes_leave(), beside_others_of_their_pod()];
+    let mut parts = vec![all_processes_leave(), with_shared_containers_in_the_pod()];
     parts.extend(scenarios(&machine(), &["classes", "uninstall"]));
     play(&machine(), software, &parts);
 }
@@ -59,19 +59,19 @@ fn texts(outcomes: &[Outcome]) -> Vec<&str> {
         .collect()
 }
 
-fn container(pod: &str) -> Group {
-    Group::Container(pod.to_owned())
+fn container(pod: &str) -> CgroupRef {
+    CgroupRef::Container(pod.to_owned())
 }
 
-fn write(group: Group, file: &str, value: &str) -> Step {
-    Step::WriteGroup(group, file.to_owned(), value.to_owned())
+fn write(group: CgroupRef, file: &str, value: &str) -> Step {
+    Step::WriteCgroup(group, file.to_owned(), value.to_owned())
 }
 
-fn read(group: Group, file: &str) -> Step {
-    Step::ReadGroup(group, file.to_owned())
+fn read(group: CgroupRef, file: &str) -> Step {
+    Step::ReadCgroup(group, file.to_owned())
 }
 
-/// The kernel was asked, and had not warned of itself.
+/// The kernel was checked and is not tainted.
 #[track_caller]
 fn check_kernel(outcomes: &[Outcome]) {
     let answers = outcomes.iter().filter_map(|outcome| match outcome {
@@ -79,10 +79,10 @@ fn check_kernel(outcomes: &[Outcome]) {
         _ => None,
     });
     let answers: Vec<bool> = answers.collect();
-    assert_eq!(answers, [false], "the kernel warned of itself: its console says more");
+    assert_eq!(answers, [false], "the kernel warned or oopsed: see its console");
 }
 
-/// A busy process may run on these CPUs, and ran on some of them and on no other.
+/// The process may run on these CPUs, and ran only on them.
 #[track_caller]
 fn check_busy(view: &View, name: &str, expected: &str) {
     let (allowed, ran) = view.busy(name);
@@ -91,21 +91,20 @@ fn check_busy(view: &View, name: &str, expected: &str) {
     assert!(!ran.is_empty() && ran.is_subset(&expected), "{name} ran on {ran}, not {expected}");
 }
 
-/// A busy process in an ordinary pod and one of the host leave the exclusive CPUs, though their
-/// groups are not written; it holds while the plugin is dead, and the CPUs come back when the pod
-/// ends.
+/// A busy process in a shared pod and one of the host leave the exclusive CPUs, although their
+/// cgroups are not written; also while the plugin is dead. The CPUs return when the pod ends.
 fn all_processes_leave() -> Part {
     let steps = vec![
         Step::StartPlugin(exclusivity("kernel")),
         Step::RunBusy(shared("web")),
         Step::RunBusyOnHost("service".into()),
-        Step::Look,
+        Step::View,
         Step::Run(exclusive("db", 2)),
-        Step::Look,
+        Step::View,
         Step::EndPlugin,
-        Step::Look,
+        Step::View,
         Step::Remove("db".into()),
-        Step::Look,
+        Step::View,
     ];
     let check = |outcomes: &[Outcome]| {
         assert_eq!(refusals(outcomes), [""; 0]);
@@ -116,8 +115,8 @@ fn all_processes_leave() -> Part {
         for view in [before, pod_gone] {
             let names = ["web", "service"];
             assert_eq!(names.map(|n| view.busy(n).0), ["0-7"; 2], "without exclusive CPUs");
-            // Which CPUs a process runs on that may run on all is the scheduler's business, and one
-            // with a quota may well keep to two. Together they are more busy threads than CPUs.
+            // The scheduler may keep a process with a quota on two CPUs, but both together have
+            // more busy threads than there are CPUs.
             let ran = names.map(|n| cpus(view.busy(n).1));
             assert!(ran.iter().any(|ran| !ran.is_disjoint(&cpus("1-2"))), "they ran on {ran:?}");
         }
@@ -129,21 +128,20 @@ fn all_processes_leave() -> Part {
         assert_eq!(exclusive.disagreements(), [""; 0]);
         let written = |view: &View| view.busy.iter().map(|b| b.set.clone()).collect::<Vec<_>>();
         for view in [exclusive, plugin_dead, pod_gone] {
-            assert_eq!(written(view), written(before), "a busy process' group was written");
+            assert_eq!(written(view), written(before), "the cgroup of a busy process was written");
         }
     };
     Part::new("all processes leave", steps, check)
 }
 
-/// The pod's quota is lifted as well, so nothing is left that could throttle: not once in 150
-/// periods. In runtime mode it is not lifted, and a quarter of the periods are throttled: the
-/// figure is printed.
+/// The pod's quota is lifted as well, so no period of 150 is throttled. With the mechanism runtime
+/// it is not lifted, and a quarter of the periods are throttled: the figure is printed.
 fn a_busy_container_is_not_throttled() -> Part {
     let busy = |mode, seconds| {
         [
             Step::StartPlugin(exclusivity(mode)),
             Step::RunBusy(exclusive("db", 2)),
-            Step::Look,
+            Step::View,
             Step::Throttling("db".into(), seconds),
         ]
     };
@@ -165,28 +163,27 @@ fn a_busy_container_is_not_throttled() -> Part {
     Part::new("a busy container is not throttled", steps, check)
 }
 
-/// Someone with root writes into the groups; the plugin sees it, says so and puts it right.
-fn what_was_written_by_hand_is_repaired() -> Part {
+/// A root user writes cgroup files; the plugin reports and repairs it.
+fn writes_by_other_programs_are_repaired() -> Part {
     let steps = vec![
         Step::StartPlugin(exclusivity("kernel")),
         Step::Run(shared("web")),
         Step::Run(exclusive("db", 2)),
         read(container("db"), PARTITION),
-        // The plugin looks every few seconds: what does not touch the same file is written before
-        // one look.
+        // Writes to different files, for one check pass.
         write(container("db"), PARTITION, "member"),
         write(container("web"), CPUS, "5"),
-        Step::Await("its group is a cpuset partition \"member\": set again".into()),
+        Step::WaitFor("its group is a cpuset partition \"member\": set again".into(), 1),
         read(container("db"), PARTITION),
         read(container("web"), CPUS),
         write(container("db"), CPUS, "1"),
-        write(Group::Pod("db".into()), "cpu.max", "200000 100000"),
-        Step::Await("CPU 1 is set for its group: set again".into()),
-        Step::Await("its pod has the CFS quota \"200000 100000\": set again".into()),
+        write(CgroupRef::Pod("db".into()), "cpu.max", "200000 100000"),
+        Step::WaitFor("CPU 1 is set for its group: set again".into(), 1),
+        Step::WaitFor("its pod has the CFS quota \"200000 100000\": set again".into(), 1),
         read(container("db"), CPUS),
         read(container("db"), PARTITION),
-        read(Group::Pod("db".into()), "cpu.max"),
-        Step::Look,
+        read(CgroupRef::Pod("db".into()), "cpu.max"),
+        Step::View,
     ];
     let check = |outcomes: &[Outcome]| {
         assert_eq!(refusals(outcomes), [""; 0]);
@@ -194,18 +191,18 @@ fn what_was_written_by_hand_is_repaired() -> Part {
         let view = views(outcomes)[0];
         assert_eq!([view.allowed("db"), view.allowed("web")], ["1-2", "0,3-7"]);
     };
-    Part::new("what was written by hand is repaired", steps, check)
+    Part::new("writes by other programs are repaired", steps, check)
 }
 
-/// Where another partition has the CPUs, or may have them, the kernel refuses the partition: cgroups
-/// keep others off them, for this container only, and they come back.
-fn what_the_kernel_refuses_cgroups_keep() -> Part {
-    let other = || Group::Named("other".into());
-    let above = || Group::Named("third".into());
-    let partition = || Group::Named("third/partition".into());
+/// The kernel refuses a partition with CPUs that another partition has or may have: cgroups keep
+/// others off them for this container only, and the CPUs return.
+fn cgroups_replace_refused_partitions() -> Part {
+    let other = || CgroupRef::Named("other".into());
+    let above = || CgroupRef::Named("third".into());
+    let partition = || CgroupRef::Named("third/partition".into());
     let steps = vec![
         Step::StartPlugin(exclusivity("kernel")),
-        write(Group::Named(String::new()), "cgroup.subtree_control", "+cpuset"),
+        write(CgroupRef::Named(String::new()), "cgroup.subtree_control", "+cpuset"),
         write(other(), CPUS, "3-4"),
         write(other(), EXCLUSIVE, "3-4"),
         write(above(), "cgroup.subtree_control", "+cpuset"),
@@ -216,10 +213,10 @@ fn what_the_kernel_refuses_cgroups_keep() -> Part {
         Step::Run(shared("web")),
         Step::Run(exclusive("db", 2)),
         Step::Run(exclusive("refused", 2)),
-        Step::Await("no partition: groups keep others off its CPUs".into()),
+        Step::WaitFor("no partition: groups keep others off its CPUs".into(), 1),
         read(container("db"), PARTITION),
         read(container("refused"), PARTITION),
-        Step::Look,
+        Step::View,
         Step::Run(exclusive("displaced", 2)),
         read(container("displaced"), PARTITION),
         read(partition(), PARTITION),
@@ -227,26 +224,26 @@ fn what_the_kernel_refuses_cgroups_keep() -> Part {
         Step::Remove("displaced".into()),
         Step::Remove("refused".into()),
         Step::Run(shared("another")),
-        Step::Look,
+        Step::View,
     ];
     let check = |outcomes: &[Outcome]| {
         assert_eq!(refusals(outcomes), [""; 0]);
         assert_eq!(texts(outcomes), ["root", "member", "member", "root"]);
         check_kernel(outcomes);
-        let [beside, after] = views(outcomes)[..] else { panic!("two views") };
-        let allowed = ["db", "refused", "web"].map(|pod| beside.allowed(pod));
+        let [refused, after] = views(outcomes)[..] else { panic!("two views") };
+        let allowed = ["db", "refused", "web"].map(|pod| refused.allowed(pod));
         assert_eq!(allowed, ["1-2", "3-4", "0,7"]);
         assert_eq!(
             ["db", "web", "another"].map(|pod| after.allowed(pod)),
             ["1-2", "0,3-4,7", "0,3-4,7"]
         );
     };
-    Part::new("what the kernel refuses cgroups keep", steps, check)
+    Part::new("cgroups replace refused partitions", steps, check)
 }
 
-/// The kernel keeps CPUs of a removed group for a while: a partition that takes them too early
-/// damages it. So each instance of a container that fails again and again gets its CPUs when they
-/// have been given back.
+/// The kernel returns the CPUs of a removed cgroup with a delay, and a partition that takes them
+/// too early corrupts it. So each instance of a failing container gets its CPUs once they are
+/// returned.
 fn restarted_at_once() -> Part {
     let mut steps = vec![Step::StartPlugin(exclusivity("kernel")), Step::Run(exclusive("db", 4))];
     for _ in 0..10 {
@@ -256,7 +253,7 @@ fn restarted_at_once() -> Part {
             read(container("db"), PARTITION),
         ]);
     }
-    steps.extend([Step::Look, Step::KernelWarned]);
+    steps.extend([Step::View, Step::KernelWarned]);
     let check = |outcomes: &[Outcome]| {
         assert_eq!(refusals(outcomes), [""; 0]);
         assert_eq!(texts(outcomes), ["root"; 10]);
@@ -266,9 +263,9 @@ fn restarted_at_once() -> Part {
     Part::new("restarted at once", steps, check)
 }
 
-/// The kernel makes no partition of CPUs that another container of the pod names, and unmakes one,
-/// by half, when they are written there later.
-fn beside_others_of_their_pod() -> Part {
+/// The kernel refuses a partition with CPUs that another container of the pod has, and invalidates
+/// one when they are written there later.
+fn with_shared_containers_in_the_pod() -> Part {
     let containers = ["early", "main"].map(|name| match name {
         "main" => Container::guaranteed(name, 2000),
         _ => Container::guaranteed(name, 500),
@@ -283,7 +280,7 @@ fn beside_others_of_their_pod() -> Part {
         Step::KillPlugin,
         Step::Add("db".into(), Container::guaranteed("later", 500)),
         read(container("db"), PARTITION),
-        Step::Look,
+        Step::View,
         Step::KernelWarned,
     ];
     let check = |outcomes: &[Outcome]| {
@@ -294,29 +291,29 @@ fn beside_others_of_their_pod() -> Part {
         assert_eq!(view.allowed("db"), "3-4");
         check_kernel(outcomes);
     };
-    Part::new("beside others of their pod", steps, check)
+    Part::new("with shared containers in the pod", steps, check)
 }
 
-/// Partitions without load balancing, then with, then none at all: no container moves.
-fn the_kind_can_change_and_the_way_too() -> Part {
+/// Partitions without load balancing, with it, and none: no container moves.
+fn type_and_mechanism_can_change() -> Part {
     let isolated = format!("{}cpusetPartition: isolated\n", exclusivity("kernel"));
     let mut steps = vec![
         Step::StartPlugin(isolated),
         Step::Run(shared("web")),
         Step::Run(exclusive("db", 2)),
         read(container("db"), PARTITION),
-        Step::Look,
+        Step::View,
     ];
     for mode in ["kernel", "runtime"] {
         steps.extend([Step::Reconfigure(exclusivity(mode)), Step::Run(exclusive(mode, 1))]);
         if mode == "runtime" {
-            // Partitions end when others are kept off by other means.
-            steps.push(Step::Await("its cgroup is no cpuset partition any more".into()));
+            // Partitions end with another mechanism.
+            steps.push(Step::WaitFor("its cgroup is no cpuset partition any more".into(), 1));
         }
         steps.extend([
             read(container("db"), PARTITION),
             read(container(mode), PARTITION),
-            Step::Look,
+            Step::View,
         ]);
     }
     let check = |outcomes: &[Outcome]| {
@@ -329,5 +326,5 @@ fn the_kind_can_change_and_the_way_too() -> Part {
         assert_eq!(allowed("db"), ["1-2"; 3]);
         assert_eq!(allowed("web"), ["0,3-7", "0,4-7", "0,5-7"]);
     };
-    Part::new("the kind can change, and the way too", steps, check)
+    Part::new("type and mechanism can change", steps, check)
 }

@@ -1,10 +1,9 @@
-//! What the overlay `kernel-exclusivity` has its privileges for: the kernel keeps exclusivity for
-//! its pod, and for no pod with less. Such a pod falls back to the runtime, and says what is
-//! missing.
+//! The overlay `kernel-exclusivity` needs its privileges: with less, the plugin falls back to
+//! another mechanism and reports what is missing.
 
 use lab::daemonset::Confinement;
 use lab::manifests::Manifests;
-use lab::manifests::types::Container;
+use lab::manifests::types::ContainerSpec;
 use lab::scenario::{exclusive, refusals, shared, views};
 use lab::step::{Outcome, Step};
 
@@ -29,7 +28,7 @@ pub(crate) fn parts() -> [Part; 3] {
         part("with its privileges", full, SYS_ADMIN | SYS_NICE, "0,3-7", ""),
         part("without SYS_ADMIN", without_capability, SYS_NICE, "0-7", missing),
         part(
-            "with groups that cannot be written",
+            "with a read-only cgroup mount",
             read_only,
             SYS_ADMIN | SYS_NICE,
             "0-7",
@@ -38,13 +37,12 @@ pub(crate) fn parts() -> [Part; 3] {
     ]
 }
 
-/// The plugin's container.
-fn container(manifests: &mut Manifests) -> &mut Container {
+fn container(manifests: &mut Manifests) -> &mut ContainerSpec {
     &mut manifests.pod_mut().containers[0]
 }
 
-/// The plugin of these manifests has these capabilities and logs `says`; a busy process of the host
-/// may run on `service`.
+/// The plugin of these manifests has these capabilities and logs `says`; a busy host process may
+/// run on `service`.
 fn part(
     name: &str,
     manifests: Manifests,
@@ -57,7 +55,7 @@ fn part(
         Step::Run(shared("web")),
         Step::RunBusyOnHost("service".into()),
         Step::Run(exclusive("db", 2)),
-        Step::Look,
+        Step::View,
         Step::Confinement,
         Step::Log,
     ];
@@ -71,7 +69,7 @@ fn part(
         // Containers are pinned in each case.
         assert_eq!(view.disagreements(), [""; 0]);
         assert_eq!((view.allowed("db"), view.allowed("web")), ("1-2", "0,3-7"));
-        // A process of the host is kept away by the kernel only.
+        // Only the kernel keeps host processes away.
         assert_eq!(view.busy("service").0, service, "{log}");
         assert!(log.contains(says), "{log}");
         let expected = Confinement {
@@ -79,10 +77,8 @@ fn part(
             bounding: capabilities,
             no_new_privileges: true,
             seccomp: 2,
-            // As on every host with the unified hierarchy: files in it can be written, the
-            // directory cannot.
+            // The mode on every host: files can be written, the directory cannot.
             cgroup_mode: 0o555,
-            // The runtime's default with the unified hierarchy.
             cgroup_namespace: true,
             ..confinement.clone()
         };

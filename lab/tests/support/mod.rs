@@ -1,10 +1,9 @@
-//! What both test programs of the lab need.
+//! For both test programs of the lab.
 
 use std::sync::OnceLock;
 
 use lab::binaries::Binaries;
 
-/// The static programs, built once a test binary.
 pub(crate) fn binaries() -> &'static Binaries {
     static BINARIES: OnceLock<Binaries> = OnceLock::new();
     BINARIES.get_or_init(|| Binaries::build().unwrap())

@@ -1,6 +1,5 @@
-//! Calls to a runtime that may be killed meanwhile: what was lost may have been carried out.
-//!
-//! A kubelet lists what there is and goes on from that. Here what came of a lost call is removed.
+//! Calls to a runtime that may be killed meanwhile. A lost call may have been carried out: a
+//! kubelet lists what exists and continues from that; here the result of a lost call is removed.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use crate::kubelet::{Kubelet, RunningContainer};
 use crate::pod::{Container, Pod};
 
 impl Worker<'_> {
-    /// A call that can be made twice: it is, if the runtime was killed meanwhile.
+    /// An idempotent call: repeated if the runtime was killed meanwhile.
     pub(super) fn surely<T>(&mut self, call: impl Fn(&Kubelet) -> Result<T>) -> Result<T> {
         loop {
             self.reconnect()?;
@@ -24,8 +23,8 @@ impl Worker<'_> {
         }
     }
 
-    /// A call that can be made only once. `undo` removes what may have come of it, if the runtime
-    /// was killed meanwhile.
+    /// A call that is not idempotent. If the runtime was killed meanwhile, `undo` removes its
+    /// result.
     fn once<T>(
         &mut self,
         call: impl FnOnce(&Kubelet) -> Result<T>,
@@ -84,7 +83,7 @@ impl Worker<'_> {
         self.storm.turns.load(Ordering::SeqCst) != self.life
     }
 
-    /// Waits until the runtime is back, if it was killed.
+    /// Waits until a killed runtime is back.
     fn reconnect(&mut self) -> Result<()> {
         if !self.was_killed() {
             return Ok(());

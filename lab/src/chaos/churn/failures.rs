@@ -1,18 +1,17 @@
-//! Containers that fail: what could never run, and what runs again after several failures in a row.
+//! Containers that fail: some can never run, others run again after several failures in a row.
 
 use anyhow::{Result, ensure};
 
 use super::Worker;
-use crate::chaos::storm::Storm;
 use crate::pod::Container;
 
 /// More CPUs than any machine of the lab has.
 const GREEDY: i64 = 1_000_000;
-/// A program that is not there: the container is created and cannot be started.
+/// A missing program: the container is created and cannot start.
 const NOWHERE: [&str; 1] = ["/nowhere"];
 
 impl Worker<'_> {
-    /// A container that is created and cannot run.
+    /// A container that can be created but not started.
     pub(super) fn start_what_fails(&mut self) -> Result<()> {
         let container = Container::guaranteed("fails", self.size() * 1000).running(NOWHERE);
         let Some(id) = self.create_in_some_pod(&container) else { return Ok(()) };
@@ -21,8 +20,7 @@ impl Worker<'_> {
         self.surely(|kubelet| kubelet.remove_container(&id))
     }
 
-    /// A container that no node could hold: refused, or created without CPUs of its own while the
-    /// plugin is away.
+    /// Larger than any node: refused, or created as a shared container without the plugin.
     pub(super) fn ask_for_too_much(&mut self) -> Result<()> {
         match self.create_in_some_pod(&Container::guaranteed("greedy", GREEDY)) {
             Some(id) => self.surely(|kubelet| kubelet.remove_container(&id)),
@@ -30,10 +28,10 @@ impl Worker<'_> {
         }
     }
 
-    /// Makes a container that is not its pod's own. Only where all of those run: CPUs of one that
-    /// is to come back may go to others of its pod, and would not be moved then. Not where it asks
-    /// for as much as the whole pod: two such containers are how pods with resources of their own
-    /// are recognised, all of which share.
+    /// Creates a container that does not belong to its pod. Only in pods whose own containers all
+    /// run: CPUs of an ended one may go to others of its pod, which would not move back. Not with
+    /// the request of the whole pod: two such containers mark a pod with pod-level resources, in
+    /// which all containers share.
     fn create_in_some_pod(&mut self, container: &Container) -> Option<String> {
         let complete: Vec<usize> = (0..self.pods.len())
             .filter(|index| {
@@ -47,29 +45,28 @@ impl Worker<'_> {
         self.create_container(index, container)
     }
 
-    /// A container with CPUs of its own ends, and fails several times before it runs again, as when
-    /// its image is broken for a while. Meanwhile instances of it are removed in any order, the one
-    /// that ran among them.
+    /// An exclusive container ends and fails several times before it runs again, as with a broken
+    /// image. Meanwhile its instances are removed in any order, including the one that ran.
     pub(super) fn relapse(&mut self) -> Result<()> {
         let Some((index, which)) = self.some_holder() else { return self.restart_a_container() };
         let name = self.pods[index].containers[which].name.clone();
         let spec = self.pods[index].pod.containers.iter().find(|c| c.name == name).cloned();
         let Some(container) = spec else { return Ok(()) };
-        Storm::count(&self.storm.relapsed);
+        self.storm.counts().relapsed += 1;
         self.end_container(index, which)?;
         let broken = container.running(NOWHERE);
         for _ in 0..self.rng.u8(2..=4) {
             if let Some(id) = self.create_container(index, &broken) {
                 let launched = self.kubelet.launch_container(&id);
                 self.retire(index, &name, id);
-                ensure!(launched.is_err(), "a program that is not there was started");
+                ensure!(launched.is_err(), "a missing program was started");
             }
             self.tidy()?;
         }
         self.start_missing(index)
     }
 
-    /// A running container that has CPUs of its own, by its pod's and its own place.
+    /// A running container with exclusive CPUs, as the indexes of its pod and itself.
     fn some_holder(&mut self) -> Option<(usize, usize)> {
         let mut holders = Vec::new();
         for (index, pod) in self.pods.iter().enumerate() {

@@ -1,25 +1,23 @@
-//! Pods with an init container. It ends by itself before the pod's own container is made, which is
-//! placed on its CPUs. What that one does not need of them is lent to others as long as the pod
-//! lives.
+//! Pods with an init container. It ends by itself before the pod's own container is created, which
+//! gets its CPUs. Unneeded CPUs are lent to others until the pod ends.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Worker;
-use crate::chaos::storm::Storm;
-use crate::chaos::story::short;
+use crate::chaos::history::short;
+use crate::command::poll;
 use crate::pod::{Container, Pod};
 use crate::process;
 
-/// How long a runtime may take to notice that a container's process has ended; it takes a moment.
+/// Generous: the runtime notices the end of a process within a moment.
 const EXIT: Duration = Duration::from_secs(30);
 /// The name of all of them.
 const INIT: &str = "init";
 
 impl Worker<'_> {
-    /// Starts such a pod. Where its init container is refused there is no pod: what a kubelet would
-    /// do later is not tried.
+    /// If the init container is refused, the pod is removed: retries are not simulated.
     pub(super) fn start_pod_with_init(&mut self, name: &str) -> Result<()> {
         let [init, own] = [INIT, "c0"].map(|name| Container::guaranteed(name, self.size() * 1000));
         let budget = init.cpu_limit.max(own.cpu_limit);
@@ -31,24 +29,18 @@ impl Worker<'_> {
             return self.remove(&pod);
         }
         self.let_init_end(index)?;
-        Storm::count(&self.storm.initialised);
+        self.storm.counts().initialised += 1;
         self.start_missing(index)
     }
 
-    /// Its process ends, and the runtime says so. It is removed later, as a kubelet does.
+    /// The process ends by itself, and the runtime reports it.
     fn let_init_end(&mut self, index: usize) -> Result<()> {
         let init = self.pods[index].containers.remove(0);
         let pod = self.pods[index].pod.name.clone();
-        self.storm.witness.hear(&pod, INIT, &format!("{} ends by itself", short(&init.id)));
+        self.storm.witness.record(&pod, INIT, &format!("{} ended by itself", short(&init.id)));
         process::signal(init.pid, Signal::SIGKILL);
-        let start = Instant::now();
-        while !self.surely(|kubelet| kubelet.has_exited(&init.id))? {
-            ensure!(
-                start.elapsed() < EXIT,
-                "the runtime does not say that an init container has exited"
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        poll(EXIT, || self.surely(|kubelet| kubelet.exit_code(&init.id)))?
+            .context("the runtime does not report the exit of an init container")?;
         self.storm.witness.forget(&init.id);
         self.retire(index, INIT, init.id);
         Ok(())

@@ -5,14 +5,13 @@ fn cpus(list: &str) -> CpuSet {
     list.parse().unwrap()
 }
 
-/// Where this very process may run: it stands in for a container's.
 fn own() -> CpuSet {
     process::allowed(std::process::id()).unwrap()
 }
 
 fn witness_of(held: &str) -> Witness {
     let witness = Witness::new(own());
-    witness.seen().held.insert("pod/c0".to_owned(), cpus(held));
+    witness.observed().held.insert("pod/c0".to_owned(), cpus(held));
     witness.watch("0123456789abcdef", "pod", "c0", std::process::id());
     witness
 }
@@ -21,12 +20,12 @@ fn witness_of(held: &str) -> Witness {
 fn exclusive_cpus_are_remembered_until_the_pod_ends() {
     let witness = Witness::new(cpus("0"));
     let look = |list: &str| {
-        let mut seen = witness.seen();
-        seen.compare("pod/c0", cpus(list), witness.reserved);
-        (seen.exclusive, seen.moved)
+        let mut observed = witness.observed();
+        observed.compare("pod/c0", cpus(list), witness.reserved);
+        (observed.exclusive, observed.moved)
     };
     assert_eq!(look("15"), (1, 0));
-    // It comes back while the plugin is away, and gets its CPUs later.
+    // Restarted without the plugin, it gets its CPUs later.
     assert_eq!(look("0-15"), (1, 0));
     assert_eq!(look("15"), (1, 0));
     // Or others.
@@ -37,17 +36,17 @@ fn exclusive_cpus_are_remembered_until_the_pod_ends() {
 }
 
 #[test]
-fn a_finding_tells_the_container_s_story() {
+fn a_finding_has_the_history_of_its_container() {
     let witness = Witness::new(cpus("0"));
     witness.watch("0123456789abcdef", "pod", "c0", std::process::id());
     witness.forget("0123456789abcdef");
-    witness.hear("pod", "c0", "creation refused");
-    witness.hear("pod", "c1", "nobody asks for it");
+    witness.record("pod", "c0", "creation refused");
+    witness.record("pod", "c1", "unrelated");
     witness.killed(3);
     {
-        let mut seen = witness.seen();
+        let mut observed = witness.observed();
         for list in ["15", "11"] {
-            seen.compare("pod/c0", cpus(list), witness.reserved);
+            observed.compare("pod/c0", cpus(list), witness.reserved);
         }
     }
     let mut summary = Summary::default();
@@ -55,27 +54,27 @@ fn a_finding_tells_the_container_s_story() {
     let [finding] = &summary.findings[..] else { panic!("{:?}", summary.findings) };
     for part in [
         "(after kill 3 at ",
-        "pod/c0 had 15, and now 11\n",
+        "pod/c0 moved from 15 to 11\n",
         "0123456789ab started",
         "0123456789ab stopped",
         "creation refused",
     ] {
         assert!(finding.contains(part), "{part} is not in\n{finding}");
     }
-    assert!(!finding.contains("nobody"), "{finding}");
+    assert!(!finding.contains("unrelated"), "{finding}");
 }
 
 #[test]
-fn who_had_cpus_and_shares_at_rest_has_lost_them() {
+fn an_exclusive_container_that_shares_at_rest_has_moved() {
     let witness = witness_of("15");
-    let found = witness.deprived();
-    assert_eq!(found, [("pod/c0".to_owned(), own())]);
-    witness.seen().deprive("pod/c0", own());
-    assert_eq!(witness.seen().moved, 1);
+    let deprived = witness.deprived();
+    assert_eq!(deprived, [("pod/c0".to_owned(), own())]);
+    witness.observed().deprive("pod/c0", own());
+    assert_eq!(witness.observed().moved, 1);
     // It counts once.
     assert_eq!(witness.deprived(), []);
     // Others never had any, and an ended container has nothing to lose.
     witness.watch("another", "pod", "c1", std::process::id());
-    witness.seen().held.insert("pod/c2".to_owned(), cpus("3"));
+    witness.observed().held.insert("pod/c2".to_owned(), cpus("3"));
     assert_eq!(witness.deprived(), []);
 }

@@ -1,6 +1,5 @@
-//! The files that describe machines: `lab/machines/NAME.yaml`.
+//! Machine files: `lab/machines/NAME.yaml`.
 
-use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -9,10 +8,10 @@ use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::wording;
 use serde::Deserialize;
 
-use super::{Level, MEMORY, Machine, Node};
-use crate::cache;
+use super::{Level, MEMORY, Machine, MachineNode};
+use crate::{cache, files};
 
-/// More is more than emulation on a small machine brings up in a bearable time.
+/// Emulating more takes too long on a small machine.
 const MOST: usize = 256;
 
 /// The file as it stands.
@@ -55,15 +54,11 @@ fn inside_out() -> Vec<Level> {
     Level::INSIDE_OUT.to_vec()
 }
 
-/// What is wrong, and with which field: the line follows from the text.
-struct Wrong(&'static str, String);
+/// Field and problem; the line is found in the text.
+struct Fault(&'static str, String);
 
 impl Machine {
-    /// The machine of this name in `lab/machines`, or of this file.
-    ///
-    /// # Errors
-    /// When there is none: the error names those there are. When its file is wrong: the error names
-    /// file, line and field.
+    /// By name in `lab/machines`, or by path.
     pub fn load(name: &str) -> Result<Self> {
         let directory = cache::repository().join("lab/machines");
         let path = directory.join(format!("{name}.yaml"));
@@ -74,13 +69,10 @@ impl Machine {
             return Self::read(Path::new(name));
         }
         let known = Self::names()?;
-        bail!("there is no machine {name}: it is one of {}, or a file's path", known.join(", "))
+        bail!("unknown machine {name:?}: not a file, and not one of {}", known.join(", "))
     }
 
-    /// The names of all machines in `lab/machines`, in order.
-    ///
-    /// # Errors
-    /// When the directory cannot be read.
+    /// Sorted names of the machines in `lab/machines`.
     pub fn names() -> Result<Vec<String>> {
         let directory = cache::repository().join("lab/machines");
         let entries = fs::read_dir(&directory)
@@ -93,13 +85,9 @@ impl Machine {
         Ok(names)
     }
 
-    /// The machine of a file; it is called by the file's name.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
+    /// The name of the machine is that of the file.
     pub fn read(path: &Path) -> Result<Self> {
-        let text =
-            fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = files::read(path)?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         parse(&name, &text).with_context(|| path.display().to_string())
     }
@@ -109,11 +97,11 @@ fn parse(name: &str, text: &str) -> Result<Machine> {
     let file: File = serde_yaml::from_str(text).map_err(|error| {
         let line = error.location().map_or(1, |location| location.line());
         let what = error.to_string();
-        // The reader names the position once more at the end.
+        // The parser repeats the position at the end.
         let what = what.rfind(" at line ").map_or(what.as_str(), |at| &what[..at]);
         anyhow::anyhow!("line {line}: {what}")
     })?;
-    file.machine(name).map_err(|Wrong(field, what)| {
+    file.machine(name).map_err(|Fault(field, what)| {
         let has_field = |line: &str| {
             line.trim_start().strip_prefix(field).is_some_and(|rest| rest.starts_with(':'))
         };
@@ -122,12 +110,12 @@ fn parse(name: &str, text: &str) -> Result<Machine> {
     })
 }
 
-fn cpus(field: &'static str, list: &str) -> Result<CpuSet, Wrong> {
-    list.parse().map_err(|error| Wrong(field, format!("{list:?}: {error}")))
+fn cpus(field: &'static str, list: &str) -> Result<CpuSet, Fault> {
+    list.parse().map_err(|error| Fault(field, format!("{list:?}: {error}")))
 }
 
 impl File {
-    fn machine(self, name: &str) -> Result<Machine, Wrong> {
+    fn machine(self, name: &str) -> Result<Machine, Fault> {
         for (field, count) in [
             ("sockets", self.sockets),
             ("dies", self.dies),
@@ -136,7 +124,7 @@ impl File {
             ("threads", self.threads),
         ] {
             if !(1..=MOST).contains(&count) {
-                return Err(Wrong(field, format!("{count} is not in 1 to {MOST}")));
+                return Err(Fault(field, format!("{count} is not in the range 1 to {MOST}")));
             }
         }
         let offline = cpus("offline", &self.offline)?;
@@ -158,92 +146,92 @@ impl File {
         };
         let total = machine.cpus();
         if total > MOST {
-            return Err(Wrong(
-                "cores",
-                format!("the machine has {total} CPUs, {MOST} are the most"),
-            ));
+            return Err(Fault("cores", format!("{total} CPUs are more than {MOST}")));
         }
         machine.check_numbering()?;
         let all: CpuSet = (0..total).filter_map(|cpu| CpuSet::of(cpu).ok()).collect();
         for (number, node) in self.nodes.iter().enumerate() {
-            let wrong = |what: String| Wrong("nodes", format!("node {number}: {what}"));
             let cpus = cpus("nodes", &node.cpus)?;
-            machine.nodes.push(Node { cpus, memory: node.memory.unwrap_or(share) });
-            if machine.nodes.iter().rev().skip(1).any(|other| !other.cpus.is_disjoint(&cpus)) {
-                return Err(wrong(format!(
-                    "{}{} {} in another node too",
-                    wording::agree(cpus, "", "some of "),
-                    wording::cpus(cpus),
-                    wording::agree(cpus, "is", "are")
-                )));
+            let taken = machine.nodes.iter().map(|other| other.cpus).collect::<CpuSet>() & cpus;
+            if !taken.is_empty() {
+                let are = wording::agree(taken, "is", "are");
+                let what = format!("{} {are} also in another node", wording::cpus(taken));
+                return Err(Fault("nodes", format!("node {number}: {what}")));
             }
+            machine.nodes.push(MachineNode { cpus, memory: node.memory.unwrap_or(share) });
         }
         machine.check_nodes(all)?;
         machine.check_distances()?;
         if !offline.is_subset(&all) {
-            return Err(Wrong("offline", absent(offline - all)));
+            return Err(Fault("offline", absent(offline - all)));
         }
-        // Linux does not let it go.
         if offline.contains(0) {
-            return Err(Wrong("offline", "CPU 0 cannot be taken offline".to_owned()));
+            return Err(Fault("offline", "Linux cannot take CPU 0 offline".to_owned()));
         }
         Ok(machine)
     }
 }
 
 impl Machine {
-    fn check_numbering(&self) -> Result<(), Wrong> {
-        let wrong = |what: String| Err(Wrong("numbering", what));
+    fn check_numbering(&self) -> Result<(), Fault> {
+        let wrong = |what: String| Err(Fault("numbering", what));
         for level in Level::INSIDE_OUT {
             let named = self.numbering.iter().filter(|other| **other == level).count();
             let word = format!("{level:?}").to_lowercase();
             match (named, self.count(level)) {
-                (0, 2..) => return wrong(format!("{word} are not in it, and there are several")),
-                (2.., _) => return wrong(format!("{word} are in it more than once")),
+                (0, 2..) => return wrong(format!("{word} are missing, and there are several")),
+                (2.., _) => return wrong(format!("{word} are listed more than once")),
                 _ => {}
             }
         }
         if self.is_renumbered() && (0..self.cpus()).any(|cpu| self.processor(cpu).is_none()) {
             return wrong(
-                "the machine is too large to be numbered otherwise than usual".to_owned(),
+                "the machine is too large for another than the default numbering".to_owned(),
             );
         }
         Ok(())
     }
 
-    fn check_nodes(&self, all: CpuSet) -> Result<(), Wrong> {
+    fn check_nodes(&self, all: CpuSet) -> Result<(), Fault> {
         if self.nodes.is_empty() {
             return Ok(());
         }
         let named: CpuSet = self.nodes.iter().map(|node| node.cpus).collect();
         if named != all {
-            let (more, less) = (named - all, all - named);
-            return Err(Wrong("nodes", Difference { more, less }.to_string()));
+            let unknown = named - all;
+            let missing = all - named;
+            let what = if unknown.is_empty() {
+                let are = wording::agree(missing, "is", "are");
+                format!("{} {are} in no node", wording::cpus(missing))
+            } else {
+                absent(unknown)
+            };
+            return Err(Fault("nodes", what));
         }
         let sum: usize = self.nodes.iter().map(|node| node.memory).sum();
         if sum != self.memory {
-            let what = format!("{} MiB, but its nodes have {sum} together", self.memory);
-            return Err(Wrong("memory", what));
+            let what = format!("{} MiB, but the sum over its nodes is {sum}", self.memory);
+            return Err(Fault("memory", what));
         }
         Ok(())
     }
 
-    fn check_distances(&self) -> Result<(), Wrong> {
+    fn check_distances(&self) -> Result<(), Fault> {
         let count = self.nodes.len();
         if self.distances.is_empty() {
             return Ok(());
         }
         if self.distances.len() != count || self.distances.iter().any(|row| row.len() != count) {
-            return Err(Wrong("distances", format!("expected {count} rows of {count} numbers")));
+            return Err(Fault("distances", format!("expected {count} rows of {count} numbers")));
         }
         for (from, row) in self.distances.iter().enumerate() {
             for (to, distance) in row.iter().enumerate() {
-                // By ACPI's definition of the table.
+                // ACPI's definition.
                 if (from == to) != (*distance == 10) || *distance < 10 {
                     let what = format!(
-                        "from node {from} to {to}: {distance}; 10 is local, others are more"
+                        "from node {from} to {to}: {distance}; must be 10 to itself and more to others"
                     );
-                    return Err(Wrong("distances", what));
+                    return Err(Fault("distances", what));
                 }
             }
         }
@@ -251,25 +239,8 @@ impl Machine {
     }
 }
 
-/// CPUs named that there are not, and the other way round.
-struct Difference {
-    more: CpuSet,
-    less: CpuSet,
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.more.is_empty() {
-            let are = wording::agree(self.less, "is", "are");
-            write!(f, "{} {are} in no node", wording::cpus(self.less))
-        } else {
-            f.write_str(&absent(self.more))
-        }
-    }
-}
-
 fn absent(cpus: CpuSet) -> String {
-    format!("there {} no {}", wording::agree(cpus, "is", "are"), wording::cpus(cpus))
+    format!("no {} in this machine", wording::cpus(cpus))
 }
 
 #[cfg(test)]
@@ -278,12 +249,12 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, error: &str) {
-        let found = format!("{:#}", parse("m", text).unwrap_err());
-        assert!(found.starts_with(error), "{found}");
+        let actual = format!("{:#}", parse("m", text).unwrap_err());
+        assert!(actual.starts_with(error), "{actual}");
     }
 
     #[test]
-    fn every_machine_in_the_directory_makes_sense() {
+    fn every_machine_in_the_directory_is_valid() {
         let names = Machine::names().unwrap();
         assert!(names.len() >= 8, "{names:?}");
         for name in names {
@@ -298,12 +269,12 @@ mod tests {
         check("about: a\ncores: 4\nsocket: 2\n", "line 3: unknown field `socket`");
         check("about: a\ncores: many\n", "line 2: cores: invalid type");
         check("about: a\n", "line 1: missing field `cores`");
-        check("about: a\ncores: 0\n", "line 2: cores: 0 is not in 1 to 256");
+        check("about: a\ncores: 0\n", "line 2: cores: 0 is not in the range 1 to 256");
         check("about: a\ncores: 4\noffline: 2-\n", "line 3: offline: \"2-\": ");
         let numbering =
             |order: &str| format!("about: a\ncores: 4\nthreads: 2\nnumbering: {order}\n");
-        check(&numbering("[cores]"), "line 4: numbering: threads are not in it");
-        check(&numbering("[cores, threads, cores]"), "line 4: numbering: cores are in it more");
+        check(&numbering("[cores]"), "line 4: numbering: threads are missing");
+        check(&numbering("[cores, threads, cores]"), "line 4: numbering: cores are listed more");
         check(&numbering("[nodes]"), "line 4: numbering[0]: unknown variant `nodes`");
         // Three threads and 33 cores need two bits and six, of which the highest are never all set.
         let large = numbering("[cores, sockets, threads]").replace("threads: 2", "threads: 3");
@@ -311,13 +282,13 @@ mod tests {
             &format!("sockets: 2\n{}", large.replace("cores: 4", "cores: 33")),
             "line 5: numbering: the machine is too large",
         );
-        check("about: a\ncores: 4\noffline: 7\n", "line 3: offline: there is no CPU 7");
-        check("about: a\ncores: 4\noffline: 0\n", "line 3: offline: CPU 0 cannot");
+        check("about: a\ncores: 4\noffline: 7\n", "line 3: offline: no CPU 7 in this machine");
+        check("about: a\ncores: 4\noffline: 0\n", "line 3: offline: Linux cannot take CPU 0");
         let nodes =
             |first: &str| format!("about: a\ncores: 4\nnodes:\n  - cpus: {first}\n  - cpus: 2-3\n");
         check(&nodes("0"), "line 3: nodes: CPU 1 is in no node");
-        check(&nodes("0-2"), "line 3: nodes: node 1: some of CPUs 2-3 are in another");
-        check(&nodes("0-1,9"), "line 3: nodes: there is no CPU 9");
+        check(&nodes("0-2"), "line 3: nodes: node 1: CPU 2 is also in another");
+        check(&nodes("0-1,9"), "line 3: nodes: no CPU 9 in this machine");
         check(
             &format!("{}distances: [[10, 12]]\n", nodes("0-1")),
             "line 6: distances: expected 2 rows of 2",
@@ -327,6 +298,9 @@ mod tests {
             "line 6: distances: from node 0 to 1: 10",
         );
         let short = nodes("0-1").replace("0-1\n", "0-1\n    memory: 1\n");
-        check(&format!("memory: 512\n{short}"), "line 1: memory: 512 MiB, but its nodes have 257");
+        check(
+            &format!("memory: 512\n{short}"),
+            "line 1: memory: 512 MiB, but the sum over its nodes is 257",
+        );
     }
 }

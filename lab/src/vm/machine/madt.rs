@@ -1,26 +1,25 @@
-//! The firmware's list of processors and interrupt controllers: ACPI's MADT, as QEMU's q35 has it,
-//! in another order.
+//! ACPI's MADT, the list of processors and interrupt controllers, as in QEMU's q35 but in another
+//! order.
 //!
-//! Linux numbers the CPUs in the order of this list, and takes it from the initramfs where it finds
-//! a newer revision of the firmware's table there
-//! (`Documentation/admin-guide/acpi/initrd_table_override.rst` of the kernel). The format is in the
-//! ACPI specification, 5.2.12.
+//! Linux numbers CPUs in the order of this table, and prefers a newer revision in the initramfs to
+//! the firmware's (the kernel's `Documentation/admin-guide/acpi/initrd_table_override.rst`). The
+//! format is in the ACPI specification, 5.2.12.
 
 use anyhow::{Context, Result};
 
 use super::Machine;
 
-/// Where in the initramfs Linux looks for tables.
+/// Where Linux looks for ACPI tables in the initramfs.
 pub(crate) const TABLES: &str = "kernel/firmware/acpi";
 
-/// QEMU's is 1, and only a higher one replaces it.
+/// QEMU's revision is 1; only a higher one replaces it.
 const OEM_REVISION: u32 = 2;
 
 const LOCAL_APIC: u32 = 0xfee0_0000;
 const IO_APIC: u32 = 0xfec0_0000;
 
-/// The PC's interrupts that arrive elsewhere than at the input of their number, or in another
-/// manner than ISA's: from, to, and the manner.
+/// Interrupts with another input than their number, or other flags than ISA's: source, input,
+/// flags.
 const OVERRIDES: [(u8, u32, u16); 5] = [
     (0, 2, 0),
     (5, 5, ACTIVE_HIGH_LEVEL),
@@ -32,10 +31,7 @@ const OVERRIDES: [(u8, u32, u16); 5] = [
 const ACTIVE_HIGH_LEVEL: u16 = 0b1101;
 
 impl Machine {
-    /// The table that makes Linux number the CPUs as described; nothing where QEMU's own does.
-    ///
-    /// # Errors
-    /// When the machine is too large for it: one that was read from a file is not.
+    /// None if QEMU's own numbering is the described one.
     pub(crate) fn madt(&self) -> Result<Option<Vec<u8>>> {
         if !self.is_renumbered() {
             return Ok(None);
@@ -43,12 +39,12 @@ impl Machine {
         let processors: Option<Vec<(u8, u8)>> =
             (0..self.cpus()).map(|cpu| self.processor(cpu)).collect();
         let processors = processors
-            .with_context(|| format!("the machine {} has more APIC ids than fit", self.name))?;
+            .with_context(|| format!("the machine {} has APIC ids above 254", self.name))?;
         Ok(Some(table(&processors)))
     }
 
-    /// The firmware's number (QEMU's own) and the APIC id of a CPU; nothing past what an entry of
-    /// the table can hold: 255 stands for all of them.
+    /// The firmware's number (QEMU's) and the APIC id of a CPU. None if the id does not fit: 255
+    /// means all processors.
     pub(super) fn processor(&self, cpu: usize) -> Option<(u8, u8)> {
         let index = self.index(cpu);
         let apic_id = u8::try_from(self.apic_id(index)).ok().filter(|id| *id < u8::MAX)?;
@@ -56,7 +52,7 @@ impl Machine {
     }
 }
 
-/// The table with these processors, each with the firmware's number and its APIC id.
+/// Each processor has the firmware's number and its APIC id.
 fn table(processors: &[(u8, u8)]) -> Vec<u8> {
     let mut body = [LOCAL_APIC, 1].map(u32::to_le_bytes).concat();
     for (uid, apic_id) in processors {
@@ -65,12 +61,12 @@ fn table(processors: &[(u8, u8)]) -> Vec<u8> {
     }
     body.extend([1, 12, 0, 0]);
     body.extend([IO_APIC, 0].map(u32::to_le_bytes).concat());
-    for (from, to, manner) in OVERRIDES {
+    for (from, to, flags) in OVERRIDES {
         body.extend([2, 10, 0, from]);
         body.extend(to.to_le_bytes());
-        body.extend(manner.to_le_bytes());
+        body.extend(flags.to_le_bytes());
     }
-    // Of all processors, at their second local input.
+    // NMI of all processors at LINT1.
     body.extend([4, 6, u8::MAX, 0, 0, 1]);
     with_header(&body)
 }
@@ -88,7 +84,7 @@ fn with_header(body: &[u8]) -> Vec<u8> {
     table.extend(b"BXPC");
     table.extend(1_u32.to_le_bytes());
     table.extend(body);
-    // All bytes together are 0.
+    // The sum of all bytes is 0.
     table[CHECKSUM] = table.iter().fold(0_u8, |sum, byte| sum.wrapping_sub(*byte));
     table
 }

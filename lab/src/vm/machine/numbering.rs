@@ -1,8 +1,8 @@
 //! The order in which a machine's CPUs are numbered.
 //!
-//! QEMU's own numbers go through threads, cores, modules, dies and sockets, its firmware lists the
-//! processors in that order, and Linux numbers them as they are listed. Another list
-//! ([`madt`](super::madt)) makes another numbering.
+//! QEMU numbers CPUs by threads, cores, modules, dies and sockets, its firmware lists them in that
+//! order, and Linux numbers them as listed. Another list ([`madt`](super::madt)) gives another
+//! numbering.
 
 use super::{Level, Machine};
 
@@ -17,9 +17,10 @@ impl Machine {
         }
     }
 
-    /// QEMU's number of the CPU that is numbered so here.
+    /// QEMU's number of a CPU.
     pub(super) fn index(&self, cpu: usize) -> usize {
-        let (mut rest, mut index) = (cpu, 0);
+        let mut rest = cpu;
+        let mut index = 0;
         for level in &self.numbering {
             let inside = Level::INSIDE_OUT.iter().take_while(|other| *other != level);
             let step: usize = inside.map(|level| self.count(*level)).product();
@@ -29,10 +30,11 @@ impl Machine {
         index
     }
 
-    /// The APIC id that QEMU gives to the CPU of this number of its own: a field of bits for each
-    /// level.
+    /// The APIC id of the CPU with QEMU's number `index`: a bit field per level.
     pub(super) fn apic_id(&self, index: usize) -> usize {
-        let (mut rest, mut id, mut shift) = (index, 0, 0);
+        let mut rest = index;
+        let mut id = 0;
+        let mut shift = 0;
         for count in Level::INSIDE_OUT.map(|level| self.count(level)) {
             id |= (rest % count) << shift;
             rest /= count;
@@ -41,7 +43,7 @@ impl Machine {
         id
     }
 
-    /// Whether these are other numbers than QEMU's own.
+    /// Whether the numbers differ from QEMU's.
     pub(super) fn is_renumbered(&self) -> bool {
         (0..self.cpus()).any(|cpu| self.index(cpu) != cpu)
     }
@@ -77,7 +79,7 @@ mod tests {
             &[Cores, Modules, Dies, Sockets, Threads],
             std::array::from_fn(|cpu| cpu % 12 * 2 + cpu / 12),
         );
-        // By turns, and nothing said of what there is one of only.
+        // Alternating sockets; the single module is left out.
         check(
             &[Sockets, Threads, Cores, Dies],
             [0, 12, 1, 13, 2, 14, 3, 15, 4, 16, 5, 17, 6, 18, 7, 19, 8, 20, 9, 21, 10, 22, 11, 23],

@@ -1,4 +1,4 @@
-//! What all cgroups of a node say, and how that differs from another time.
+//! A record of all cgroups of a node, and the differences between two records.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use rustix::fs::{getxattr, listxattr};
 use serde::{Deserialize, Serialize};
 
-/// What a program can have written that is about CPUs, and what follows from it.
+/// Files about CPUs that a program can write, and the effective set.
 const FILES: [&str; 7] = [
     CPUS,
     EFFECTIVE,
@@ -23,34 +23,32 @@ pub const EFFECTIVE: &str = "cpuset.cpus.effective";
 pub const QUOTA: &str = "cpu.max";
 pub const WEIGHT: &str = "cpu.weight";
 
-/// Before the name of an extended attribute.
+/// Prefix of the names of extended attributes.
 pub const ATTRIBUTE: &str = "attribute ";
 
-/// The most bytes of the names of a group's extended attributes, and of a value.
+/// Limit in bytes, for the names and for a value.
 const MOST: usize = 4096;
 
-/// Every group, by its path below the root of cgroup v2.
+/// All cgroups by path below the root of cgroup v2.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct GroupTree(pub BTreeMap<String, Group>);
+pub struct CgroupSnapshot(pub BTreeMap<String, CgroupContent>);
 
-/// One group.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Group {
+pub struct CgroupContent {
     /// Files and extended attributes.
-    pub says: BTreeMap<String, String>,
+    pub content: BTreeMap<String, String>,
     /// Whether processes run in it or below it.
     pub populated: bool,
 }
 
-/// Where two trees differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Difference<'a> {
-    /// A group that is there no more.
+    /// A removed cgroup.
     Gone(&'a str),
-    /// A group that was not there.
+    /// A new cgroup.
     New(&'a str),
-    /// A file or an extended attribute; empty where it is not there.
-    Says { group: &'a str, what: &'a str, before: &'a str, after: &'a str },
+    /// A file or an extended attribute; an empty string where it is missing.
+    Content { group: &'a str, key: &'a str, before: &'a str, after: &'a str },
 }
 
 impl std::fmt::Display for Difference<'_> {
@@ -58,18 +56,14 @@ impl std::fmt::Display for Difference<'_> {
         match self {
             Self::Gone(group) => write!(f, "{group} is gone"),
             Self::New(group) => write!(f, "{group} is new"),
-            Self::Says { group, what, before, after } => {
-                write!(f, "{group}: {what} was {before:?} and is {after:?}")
+            Self::Content { group, key, before, after } => {
+                write!(f, "{group}: {key} was {before:?} and is {after:?}")
             }
         }
     }
 }
 
-impl GroupTree {
-    /// Reads the groups in this directory, and all below it.
-    ///
-    /// # Errors
-    /// When a group that goes on cannot be read.
+impl CgroupSnapshot {
     pub fn read(root: &Path) -> Result<Self> {
         let mut tree = Self::default();
         tree.add(root, "")?;
@@ -79,66 +73,63 @@ impl GroupTree {
     fn add(&mut self, root: &Path, path: &str) -> Result<()> {
         let directory = root.join(path);
         let Ok(entries) = fs::read_dir(&directory) else { return Ok(()) };
-        self.0.insert(path.to_owned(), Group::read(&directory)?);
+        self.0.insert(path.to_owned(), CgroupContent::read(&directory)?);
         for entry in entries.flatten().filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir())) {
             let name = entry.file_name();
-            let name = name.to_str().context("the name of a cgroup is not UTF-8")?;
+            let name = name.to_str().context("a cgroup name is not UTF-8")?;
             self.add(root, Path::new(path).join(name).to_str().unwrap_or(name))?;
         }
         Ok(())
     }
 
-    /// Where the other one differs, in the order of the groups.
-    #[must_use]
     pub fn differences<'a>(&'a self, after: &'a Self) -> Vec<Difference<'a>> {
-        let mut found = Vec::new();
+        let mut differences = Vec::new();
         for (path, group) in &self.0 {
             match after.0.get(path) {
-                Some(other) => found.extend(group.differences(path, other)),
-                None => found.push(Difference::Gone(path)),
+                Some(other) => differences.extend(group.differences(path, other)),
+                None => differences.push(Difference::Gone(path)),
             }
         }
         let new = after.0.keys().filter(|path| !self.0.contains_key(*path));
-        found.extend(new.map(|path| Difference::New(path)));
-        found
+        differences.extend(new.map(|path| Difference::New(path)));
+        differences
     }
 }
 
-impl Group {
+impl CgroupContent {
     fn read(directory: &Path) -> Result<Self> {
-        let mut says = BTreeMap::new();
+        let mut content = BTreeMap::new();
         for file in FILES {
-            // A controller that is not on in a group has no files there.
+            // A disabled controller has no files.
             if let Ok(text) = fs::read_to_string(directory.join(file)) {
-                says.insert(file.to_owned(), text.trim().to_owned());
+                content.insert(file.to_owned(), text.trim().to_owned());
             }
         }
-        says.extend(attributes(directory)?);
+        content.extend(attributes(directory)?);
         let events = fs::read_to_string(directory.join("cgroup.events")).unwrap_or_default();
-        Ok(Self { says, populated: events.lines().any(|line| line == "populated 1") })
+        Ok(Self { content, populated: events.lines().any(|line| line == "populated 1") })
     }
 
-    /// Where another group, or the same one later, differs.
+    /// Compares with another cgroup, or with this one later.
     pub fn differences<'a>(
         &'a self,
         group: &'a str,
         after: &'a Self,
     ) -> impl Iterator<Item = Difference<'a>> {
-        let new = after.says.keys().filter(|what| !self.says.contains_key(*what));
-        let all = self.says.keys().chain(new);
-        all.map(move |what| Difference::Says {
+        let new = after.content.keys().filter(|key| !self.content.contains_key(*key));
+        let all = self.content.keys().chain(new);
+        all.map(move |key| Difference::Content {
             group,
-            what,
-            before: self.what(what),
-            after: after.what(what),
+            key,
+            before: self.value(key),
+            after: after.value(key),
         })
-        .filter(|one| !matches!(one, Difference::Says { before, after, .. } if before == after))
+        .filter(|one| !matches!(one, Difference::Content { before, after, .. } if before == after))
     }
 
-    /// What a file says; empty where it is not there.
-    #[must_use]
-    pub fn what(&self, file: &str) -> &str {
-        self.says.get(file).map_or("", String::as_str)
+    /// What a file content; empty where it is not there.
+    pub fn value(&self, file: &str) -> &str {
+        self.content.get(file).map_or("", String::as_str)
     }
 }
 
@@ -180,7 +171,7 @@ mod tests {
         write("a/b/cpu.max", "max 100000\n");
         write("c/cpu.weight", "100\n");
         write("a/cgroup.events", "populated 1\nfrozen 0\n");
-        let before = GroupTree::read(root.path()).unwrap();
+        let before = CgroupSnapshot::read(root.path()).unwrap();
         assert_eq!(before.differences(&before), []);
         assert!(before.0["a"].populated && !before.0["a/b"].populated);
         write("a/cpuset.cpus", "0-3\n");
@@ -189,11 +180,11 @@ mod tests {
         write("d/e/cpu.max", "max 100000\n");
         write("a/memory.max", "1\n");
         fs::remove_dir_all(root.path().join("c")).unwrap();
-        let after = GroupTree::read(root.path()).unwrap();
-        let told: Vec<String> =
+        let after = CgroupSnapshot::read(root.path()).unwrap();
+        let differences: Vec<String> =
             before.differences(&after).iter().map(ToString::to_string).collect();
         assert_eq!(
-            told,
+            differences,
             [
                 "a: cpuset.cpus was \"\" and is \"0-3\"",
                 "a/b: cpu.max was \"max 100000\" and is \"100000 100000\"",

@@ -1,5 +1,5 @@
-//! What a full run has so far, server by server: it takes hours, and one that was interrupted can
-//! go on.
+//! Results of a full run so far, one boot at a time: it takes hours, and an interrupted run can
+//! continue.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,31 +9,29 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use super::lines;
 use super::table::{Row, Verdict};
-use crate::cache;
 use crate::containerd::Version;
+use crate::{cache, command, files};
 
-/// What came of all scenarios of one boot.
+/// Results of one boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Server {
+pub(super) struct Boot {
     machine: String,
     version: Version,
-    /// How long it took with the boot, in milliseconds.
     millis: u64,
     rows: Vec<Row>,
 }
 
-/// The servers that are done, in a file.
+/// All boots so far, in a file.
 #[derive(Debug)]
-pub(super) struct Servers {
+pub(super) struct FullRun {
     path: PathBuf,
-    done: Vec<Server>,
+    done: Vec<Boot>,
 }
 
-impl Servers {
-    /// Those of the very programs and machines of these files; with `resume` those that an earlier
-    /// run has done, too.
+impl FullRun {
+    /// The run of exactly these programs and machine files; with `resume`, includes the boots of an
+    /// earlier one.
     pub(super) fn open(files: &[PathBuf], resume: bool) -> Result<Self> {
         let cannot = |path: &Path| format!("cannot read {}", path.display());
         let mut content = Vec::new();
@@ -49,17 +47,17 @@ impl Servers {
             Err(error) => return Err(error).with_context(|| cannot(&path)),
         };
         let lines = text.lines().filter(|line| !line.is_empty());
-        let done: Result<Vec<Server>, _> = lines.map(serde_json::from_str).collect();
+        let done: Result<Vec<Boot>, _> = lines.map(serde_json::from_str).collect();
         let done = done.with_context(|| format!("{}: remove it", cannot(&path)))?;
         Ok(Self { path, done })
     }
 
-    /// Whether there is nothing left to find out about a server.
+    /// Whether this machine is done.
     pub(super) fn has(&self, machine: &str, version: Version) -> bool {
         self.done.iter().any(|done| done.machine == machine && done.version == version)
     }
 
-    /// One more is done. One that did not boot is tried again by the next run.
+    /// A machine that did not boot is tried again by the next run.
     pub(super) fn add(
         &mut self,
         machine: &str,
@@ -67,23 +65,31 @@ impl Servers {
         rows: Vec<Row>,
         time: Duration,
     ) -> Result<()> {
-        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        self.done.push(Server { machine: machine.to_owned(), version, millis, rows });
-        let booted = |server: &&Server| {
+        let millis = command::millis(time);
+        self.done.push(Boot { machine: machine.to_owned(), version, millis, rows });
+        let booted = |server: &&Boot| {
             !server.rows.iter().any(|row| matches!(row.verdict, Verdict::NotBooted(_)))
         };
-        lines::write(&self.path, self.done.iter().filter(booted))
+        write_lines(&self.path, self.done.iter().filter(booted))
     }
 
-    /// What came of all of them.
     pub(super) fn rows(&self) -> Vec<Row> {
         self.done.iter().flat_map(|server| server.rows.clone()).collect()
     }
 
-    /// How long all of them took.
     pub(super) fn time(&self) -> Duration {
         Duration::from_millis(self.done.iter().map(|server| server.millis).sum())
     }
+}
+
+/// Writes results, an object a line.
+pub(super) fn write_lines<T: Serialize>(
+    path: &Path,
+    results: impl IntoIterator<Item = T>,
+) -> Result<()> {
+    let lines: Result<Vec<String>, _> =
+        results.into_iter().map(|result| serde_json::to_string(&result)).collect();
+    files::write(path, lines.context("cannot encode the results")?.join("\n") + "\n")
 }
 
 #[cfg(test)]
@@ -103,20 +109,20 @@ mod tests {
         };
         fs::write(&files[0], std::process::id().to_string()).unwrap();
         fs::write(&files[1], "").unwrap();
-        let mut run = Servers::open(&files, false).unwrap();
+        let mut run = FullRun::open(&files, false).unwrap();
         let second = Duration::from_secs(1);
         run.add("small", Version::V2_1, vec![row(Verdict::Passed)], second).unwrap();
         run.add("small", Version::V1_7, vec![row(Verdict::NotBooted("no".into()))], second)
             .unwrap();
         assert_eq!((run.rows().len(), run.time()), (2, 2 * second));
 
-        let again = Servers::open(&files, true).unwrap();
+        let again = FullRun::open(&files, true).unwrap();
         assert!(again.has("small", Version::V2_1) && !again.has("small", Version::V1_7));
         assert!(!again.has("large", Version::V2_1));
         assert_eq!((again.rows(), again.time()), (vec![row(Verdict::Passed)], second));
-        assert!(!Servers::open(&files, false).unwrap().has("small", Version::V2_1));
+        assert!(!FullRun::open(&files, false).unwrap().has("small", Version::V2_1));
         fs::write(&files[1], "cores: 8").unwrap();
-        assert!(!Servers::open(&files, true).unwrap().has("small", Version::V2_1));
+        assert!(!FullRun::open(&files, true).unwrap().has("small", Version::V2_1));
         fs::remove_file(again.path).unwrap();
     }
 }

@@ -129,7 +129,8 @@ pub(super) fn check(node: &Node, books: &Books, pool: &Pool) -> Result<(), Strin
     if !node.assigns() {
         return Ok(());
     }
-    let not_owed = books.not_owed(&node.basis(pool));
+    let basis = node.basis(pool);
+    let not_owed = books.not_owed(&basis);
     match changes(node, pool, not_owed, &Channel::Runtime).next() {
         Some(change) => Err(format!("an update is due and not owed: {:?}", change.update())),
         None => Ok(()),

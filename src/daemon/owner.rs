@@ -12,6 +12,7 @@ use super::orphans::{Orphans, deserted_pods};
 use super::persist::Checkpoint;
 use super::record::Record;
 use super::reload::ConfigReload;
+use crate::checkpoint::StateError;
 use crate::edge::Refusal;
 use crate::exclusivity::Scope;
 use crate::ledger::{Call, Decision, Event, Ledger};
@@ -101,11 +102,12 @@ impl Owner {
             self.record.counters.rejected(facts.kind, rejection.reason, placement);
             Refusal(rejection.to_string())
         })?;
-        if self.save().await {
-            let placement = &self.ledger.settings().placement;
-            self.record.counters.given(&notes, self.ledger.topology(), placement);
-        } else {
-            self.keep_unsaved(facts)?;
+        match self.save().await {
+            Ok(()) => {
+                let placement = &self.ledger.settings().placement;
+                self.record.counters.given(&notes, self.ledger.topology(), placement);
+            }
+            Err(error) => self.keep_unsaved(facts, &error)?,
         }
         let refused = self.enforcement.follow(&facts.step, &self.ledger).await;
         let refused = refused.map_err(|refusal| {
@@ -125,17 +127,17 @@ impl Owner {
         Ok(())
     }
 
-    /// Writes the checkpoint if claims have changed. Returns whether the disk has them.
-    pub(super) async fn save(&mut self) -> bool {
+    /// Writes the checkpoint if claims have changed.
+    pub(super) async fn save(&mut self) -> Result<(), StateError> {
         let result = self.checkpoint.save(&self.ledger).await;
         self.record.counters.checkpoint_errors += u64::from(result.is_err());
-        result.inspect_err(|error| log::error!("{error}")).is_ok()
+        result.inspect_err(|error| log::error!("{error}"))
     }
 
     /// A decision is not on disk. The owner refuses a new exclusive container, as after a crash its
     /// CPUs would be unknown; the kubelet tries again. Everything else goes on: running containers
     /// show their CPUs, and a restarted one has its CPUs on disk under its name.
-    fn keep_unsaved(&mut self, facts: &Facts) -> Result<(), Refusal> {
+    fn keep_unsaved(&mut self, facts: &Facts, error: &StateError) -> Result<(), Refusal> {
         let Some(id) = &facts.created else { return Ok(()) };
         let adjustment = self.ledger.adjustment(id);
         if adjustment.is_none_or(|(adjustment, _)| !adjustment.is_exclusive())
@@ -143,7 +145,6 @@ impl Owner {
         {
             return Ok(());
         }
-        let error = self.checkpoint.error().unwrap_or_default();
         let why = format!(
             "exclusive CPUs cannot be given while the plugin cannot keep its state: {error}"
         );

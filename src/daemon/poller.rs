@@ -1,5 +1,6 @@
 //! [`Poller`]: looks at a file periodically.
 
+use super::result_of;
 use std::future::pending;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -54,10 +55,8 @@ impl<F: Send + 'static, N: Send + 'static> Poller<F, N> {
                     self.state = State::Looking(looking);
                 }
                 State::Looking(looking) => {
-                    // The look does not panic, and the task is never cancelled, so there is always
-                    // a file.
-                    let (file, news) = looking.await.map_or((None, None), |(f, n)| (Some(f), n));
-                    self.state = State::Idle(file, Instant::now() + self.interval);
+                    let (file, news) = result_of(looking).await;
+                    self.state = State::Idle(Some(file), Instant::now() + self.interval);
                     if let Some(news) = news {
                         return news;
                     }

@@ -134,7 +134,7 @@ pub(super) fn running(
     n: usize,
 ) -> Request {
     let wishes = entry.wishes();
-    let own = node.with_idle(&entry.claim().unwrap_or_default(), wishes.isolates());
+    let own = node.with_idle(&entry.held(), wishes.isolates());
     Request {
         cpus: n,
         free: node.free(books) | own,

@@ -115,7 +115,7 @@ fn container(
         cpu: entry.cpu,
         asks: entry.asks(pod.pod.qos),
         exclusive: entry.claim(),
-        idle: node.taken(entry) - entry.claim().unwrap_or_default(),
+        idle: node.taken(entry) - entry.held(),
         cpus_wish: entry.terms.cpus,
         runs_on: runs_on.unwrap_or(node.topology.online()),
         phase: entry.phase,

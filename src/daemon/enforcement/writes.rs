@@ -29,8 +29,7 @@ impl Enforcement {
     ) -> Result<(), Refused> {
         let Some(target) = ledger.target(id) else { return Ok(()) };
         self.tops.extend(target.cgroup.as_ref().and_then(CgroupPath::top));
-        let result = blocking(move || Some(work(&target).map_err(|refusal| (target, refusal))));
-        result.await.unwrap_or(Ok(()))
+        blocking(move || work(&target).map_err(|refusal| (target, refusal))).await
     }
 
     /// Logs and counts what the kernel refused. If that was a partition, groups have to keep others
@@ -92,16 +91,15 @@ impl Enforcement {
     ) -> bool {
         let Ok(writer) = self.writer.clone() else { return false };
         let subject = target.subject.clone();
-        match blocking(move || Some(write(&writer, &target))).await {
-            Some(Ok(())) => true,
-            Some(Err(refused)) => {
+        match blocking(move || write(&writer, &target)).await {
+            Ok(()) => true,
+            Err(refused) => {
                 if !refused.is_gone() && !matches!(refused, KernelRefusal::Nowhere) {
                     self.errors += 1;
                     log::warn!("{subject}: {refused}");
                 }
                 false
             }
-            None => false,
         }
     }
 }

@@ -43,7 +43,7 @@ fn complete(node: &Node, books: &mut Books, uid: &PodUid, name: &str, broken: &C
     if !entry.lost || !entry.is_alive() || !node.is_static() {
         return;
     }
-    let left = entry.claim().unwrap_or_default();
+    let left = entry.held();
     let request = running(node, books, pod, entry, n);
     let isolates = request.wishes.isolates();
     if let Some(cpus) = node.engine.complete(&node.topology, &request, &left, broken) {

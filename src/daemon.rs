@@ -16,6 +16,7 @@
 
 mod checks;
 mod complete;
+mod decision_log;
 mod deliver;
 mod delivery;
 mod drift;
@@ -30,7 +31,6 @@ mod owner;
 mod pace;
 mod persist;
 mod poller;
-mod record;
 mod reload;
 mod repair;
 mod report;

@@ -20,7 +20,7 @@ pub(super) enum Grant {
 }
 
 /// A refusal, and what the engine chose from, if the ledger asked it.
-pub(super) type Refusal = (Rejection, Option<Box<Request>>);
+pub(super) type RefusedRequest = (Rejection, Option<Box<Request>>);
 
 impl Grant {
     pub(super) fn claim(&self) -> Option<CpuSet> {
@@ -39,7 +39,7 @@ pub(super) fn grant(
     pod: &PodEntry,
     container: &Container,
     terms: &Terms,
-) -> Result<Grant, Refusal> {
+) -> Result<Grant, RefusedRequest> {
     let Some(n) = terms.exclusive_cpus(pod.pod.qos, &container.cpu) else {
         return match terms.without_whole_cpus(pod.pod.qos, &container.cpu) {
             Some(rejection) => Err((rejection, None)),

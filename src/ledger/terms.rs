@@ -149,20 +149,20 @@ fn wished(settings: &Settings, pod: &Pod, container: &str) -> Result<Terms, Reje
 
 /// Which containers an annotation is for; the most specific one is the greatest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Address {
+enum Addressee {
     Bare,
     Pod,
     Container,
 }
 
-impl Address {
+impl Addressee {
     /// Reads the text after the key; `None` if it names another container.
-    fn parse(whom: Option<&str>, container: &str) -> Result<Option<Address>, String> {
+    fn parse(whom: Option<&str>, container: &str) -> Result<Option<Addressee>, String> {
         match whom {
-            None => Ok(Some(Address::Bare)),
-            Some("pod") => Ok(Some(Address::Pod)),
+            None => Ok(Some(Addressee::Bare)),
+            Some("pod") => Ok(Some(Addressee::Pod)),
             Some(whom) => match whom.strip_prefix("container.") {
-                Some(name) => Ok((name == container).then_some(Address::Container)),
+                Some(name) => Ok((name == container).then_some(Addressee::Container)),
                 None => Err(unknown(whom, &["pod", "container.NAME"])),
             },
         }
@@ -173,14 +173,14 @@ impl Address {
 fn said<'a>(
     pod: &'a Pod,
     container: &'a str,
-) -> impl Iterator<Item = Result<(&'a str, Address, Wish), Rejection>> {
+) -> impl Iterator<Item = Result<(&'a str, Addressee, Wish), Rejection>> {
     pod.annotations.iter().filter_map(move |(name, value)| {
         let (prefix, whom) = match name.split_once('/') {
             Some((prefix, whom)) => (prefix, Some(whom)),
             None => (name.as_str(), None),
         };
         let key = prefix.strip_suffix(DOMAIN).unwrap_or(prefix);
-        let address = Address::parse(whom, container).transpose()?;
+        let address = Addressee::parse(whom, container).transpose()?;
         let said = address.and_then(|address| Ok((key, address, Wish::parse(key, value)?)));
         Some(said.map_err(|why| Rejection {
             reason: Reason::WishUnknown,

@@ -1,6 +1,6 @@
 //! What becomes of a container for which the kernel has no CPUs, with files like the kernel's.
 
-use super::super::facts::Facts;
+use super::super::facts::CallFacts;
 use super::*;
 use crate::cpuset::CpuSet;
 use crate::ledger::{
@@ -69,12 +69,12 @@ impl Node {
     }
 
     async fn follow(&mut self, call: &Call) -> Result<(), KernelRefusal> {
-        let refused = self.enforcement.follow(&Facts::of(call).step, &self.ledger).await?;
+        let refused = self.enforcement.follow(&CallFacts::of(call).step, &self.ledger).await?;
         refused.into_iter().for_each(|refused| self.fall_back(refused));
         Ok(())
     }
 
-    fn fall_back(&mut self, refused: Refused) {
+    fn fall_back(&mut self, refused: RefusedTarget) {
         if let Some(event) = self.enforcement.fall_back(&refused) {
             self.ledger.apply(event);
             self.refused.push(refused.1.to_string());

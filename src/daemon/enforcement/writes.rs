@@ -1,6 +1,6 @@
 //! Writes into the cgroups of single containers, and what the kernel says to them.
 
-use super::{Enforcement, Refused};
+use super::{Enforcement, RefusedTarget};
 use crate::daemon::blocking;
 use crate::exclusivity::{Groups, KernelRefusal, Writer};
 use crate::ledger::{CgroupPath, ContainerId, Event, Ledger, Target, Update};
@@ -26,7 +26,7 @@ impl Enforcement {
         id: &ContainerId,
         ledger: &Ledger,
         work: impl FnOnce(&Target) -> Result<(), KernelRefusal> + Send + 'static,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RefusedTarget> {
         let Some(target) = ledger.target(id) else { return Ok(()) };
         self.tops.extend(target.cgroup.as_ref().and_then(CgroupPath::top));
         blocking(move || work(&target).map_err(|refusal| (target, refusal))).await
@@ -34,7 +34,10 @@ impl Enforcement {
 
     /// Logs and counts what the kernel refused. If that was a partition, groups have to keep others
     /// off the container's CPUs: returns the event that says so.
-    pub(in crate::daemon) fn fall_back(&mut self, (target, refusal): &Refused) -> Option<Event> {
+    pub(in crate::daemon) fn fall_back(
+        &mut self,
+        (target, refusal): &RefusedTarget,
+    ) -> Option<Event> {
         let subject = &target.subject;
         if !target.is_partition() {
             self.errors += 1;

@@ -7,7 +7,7 @@ use crate::ledger::identity::identify;
 use crate::ledger::model::{Container, Pod, PodUid};
 use crate::ledger::node::Node;
 use crate::ledger::note::What;
-use crate::ledger::request::{Grant, Refusal, grant};
+use crate::ledger::request::{Grant, RefusedRequest, grant};
 use crate::ledger::terms::Terms;
 use crate::placement::Rejection;
 
@@ -43,7 +43,7 @@ fn granted(
     books: &Books,
     uid: &PodUid,
     container: &Container,
-) -> Option<Result<(Terms, Grant), Refusal>> {
+) -> Option<Result<(Terms, Grant), RefusedRequest>> {
     let pod = books.pod(uid)?;
     let terms = Terms::of_new(&node.settings, &pod.pod, container);
     let terms = terms.map_err(|rejection| (rejection, None));

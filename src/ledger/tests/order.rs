@@ -1,7 +1,7 @@
 //! The order of the changes of a decision.
 
 use super::super::books::{Applied, ContainerEntry};
-use super::super::order::{Change, in_order};
+use super::super::order::{CpuChange, in_order};
 use super::super::terms::Terms;
 use super::hotplug::machine_without;
 use super::resize::resize;
@@ -121,7 +121,7 @@ fn steps(containers: &[(&str, &str, &str, bool)]) -> Vec<String> {
             |(entry, adjustment): &&(ContainerEntry, Adjustment)| entry.applied.differs(adjustment);
         let changes = entries.iter().filter(there);
         let changes =
-            changes.map(|(entry, adjustment)| Change { entry, to: *adjustment }).collect();
+            changes.map(|(entry, adjustment)| CpuChange { entry, to: *adjustment }).collect();
         let updates = in_order(changes, None, false).updates;
         for update in &updates {
             let mut all = entries.iter_mut().map(|(entry, _)| entry);

@@ -17,7 +17,7 @@ use nri_cpu_manager::ledger::{Decision, Event, Qos};
 use nri_cpu_manager::serve::endpoint;
 use nri_cpu_manager::view::Status;
 use nri_cpu_manager::view::picture::text::Style;
-use nri_cpu_manager::view::report::ConfigSourceStatus;
+use nri_cpu_manager::view::status::ConfigSourceStatus;
 use observed::{CONFIG, Observed, create, local};
 use std::fs;
 use std::net::SocketAddr;
@@ -47,8 +47,8 @@ fn rejected(status: &Status) -> bool {
     source(status).state == "rejected"
 }
 
-fn reserved(status: &Status) -> &str {
-    &status.node.as_ref().unwrap().cpus.reserved
+fn reserved(status: &Status) -> String {
+    status.node.as_ref().unwrap().cpus.reserved.to_string()
 }
 
 /// The updates of existing containers in the next answer that can carry them.
@@ -107,7 +107,7 @@ async fn a_change_is_followed_and_nobody_moves_who_need_not() {
         ));
         let status = until(&daemon, |status| reserved(status) == "0-1,6-7").await;
         let node = status.node.unwrap();
-        assert_eq!(node.cpus.shared, "8-15");
+        assert_eq!(node.cpus.shared.to_string(), "8-15");
         has(&node.config.cpu_manager_policy_options, &["strict-cpu-reservation", "full-pcpus-only"]);
         assert_eq!(told(&daemon).await, ["id-web 8-15"]);
         assert_eq!(on_disk(&daemon), ["a 2-3", "b 4-5"]);
@@ -149,12 +149,12 @@ async fn a_file_that_cannot_be_used_changes_nothing_and_everybody_says_so() {
         let from = source(&status);
         has(from.error.as_deref().unwrap(), &[fault]);
         assert_eq!(from.error_line, Some(3));
-        assert_eq!((status.ready, reserved(&status)), (true, "0-1"));
+        assert_eq!((status.ready, &*reserved(&status)), (true, "0-1"));
         has(&status::text(&status, PLAIN), &["REJECTED, the above is the last good one: ", fault]);
         for path in ["/healthz", "/readyz"] {
             let (code, body) = get(address, path).await;
             assert_eq!(code, 200);
-            has(&body, &["ok\nwarning: the configuration was changed and cannot be used", fault]);
+            has(&body, &["ok\nwarning: configuration rejected, the last good one stays in force", fault]);
         }
         let (_, metrics) = get(address, "/metrics").await;
         has(
@@ -218,7 +218,7 @@ async fn what_needs_a_restart_is_said_and_the_rest_is_followed() {
         has(&metrics, &["\nnri_cpu_manager_config_fields_waiting_for_restart 3\n"]);
         has(
             &get(address, "/healthz").await.1,
-            &["ok\nwarning: ", "restarted to follow it in excl"],
+            &["ok\nwarning: ", "restart the plugin to apply excl"],
         );
 
         daemon.swap_config(CONFIG);

@@ -226,7 +226,7 @@ async fn readiness_follows_the_connection() {
             (status, body)
         };
         let (status, body) = ready().await;
-        assert_eq!((status, body.contains("none yet")), (503, true), "{body}");
+        assert_eq!((status, body.contains("no runtime has connected yet")), (503, true), "{body}");
         daemon.introduce(1).await;
         let (status, body) = ready().await;
         assert_eq!((status, body.contains("has not listed")), (503, true), "{body}");

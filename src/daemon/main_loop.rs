@@ -10,7 +10,7 @@ use crate::edge::{Capabilities, Message, Refusal, Runtime, Session};
 use crate::kubelet::Look;
 use crate::ledger::{ContainerId, Event};
 use crate::serve::{Observer, Question, endpoint};
-use crate::view::{Figures, Link, NodeView};
+use crate::view::{Link, NodeView};
 use std::future::pending;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -241,16 +241,8 @@ impl MainLoop<'_> {
     }
 
     fn view(&mut self) -> NodeView {
-        let link = self.link.clone();
-        match self.owner.as_mut().map(Owner::view) {
-            Some((figures, view, history)) => NodeView {
-                figures: Figures { link, node: Ok(figures) },
-                node: Some((view, history)),
-            },
-            None => {
-                NodeView { figures: Figures { link, node: Err(self.waiting.clone()) }, node: None }
-            }
-        }
+        let node = self.owner.as_mut().map(Owner::view).ok_or_else(|| self.waiting.clone());
+        NodeView { link: self.link.clone(), node }
     }
 }
 

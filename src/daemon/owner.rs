@@ -21,12 +21,12 @@ use crate::cpuset::CpuSet;
 use crate::edge::{Capabilities, Refusal, Subscriptions, Updater};
 use crate::exclusivity::{Hierarchy, KernelRefusal, Memory, ProbeError, Scope};
 use crate::kubelet::Look;
-use crate::ledger::{Channel, ContainerId, Decision, Event, Ledger, Mechanism, Policy, View};
+use crate::ledger::{Channel, ContainerId, Decision, Event, Ledger, Mechanism, Policy};
 use crate::topology::{Topology, sysfs};
 use crate::verify::Verifier;
 use crate::view::counters::EventKind;
-use crate::view::report::{ConfigStatus, OwnSettings};
-use crate::view::{History, NodeFigures};
+use crate::view::status::{ConfigStatus, OwnSettings};
+use crate::view::{NodeFigures, OwnFigures};
 use crate::wording::{self, count};
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -321,17 +321,17 @@ impl Owner {
         }
     }
 
-    pub(super) fn view(&mut self) -> (NodeFigures, Arc<View>, Arc<History>) {
+    pub(super) fn view(&mut self) -> NodeFigures {
         let view = self.keeper.ledger.view();
         self.keeper.history().badges.follow(&view);
-        (self.figures(&view), view, self.keeper.past())
+        NodeFigures { view, history: self.keeper.past(), own: self.figures() }
     }
 
-    fn figures(&self, view: &View) -> NodeFigures {
+    fn figures(&self) -> OwnFigures {
         let mut drifts = self.drift.drifts.clone();
         drifts.insert(orphans::KIND, self.orphans.ended);
         let enforcement = &self.enforcement;
-        NodeFigures {
+        OwnFigures {
             strict: self.strict,
             partition: self.config.partition(),
             on_active_kubelet: self.config.on_active_kubelet(),
@@ -352,7 +352,6 @@ impl Owner {
             unbound_pods: enforcement.unbound(),
             pool_writes: enforcement.written,
             checkpoint_error: self.keeper.checkpoint.error(),
-            ..NodeFigures::of(view)
         }
     }
 }

@@ -28,7 +28,7 @@ pub struct Counters {
     pub updates: u64,
     /// Creations and resizes that were refused, by reason.
     pub rejections: BTreeMap<&'static str, u64>,
-    /// Requests for new exclusive CPUs. A container that comes back to its own CPUs does not count.
+    /// Requests for new exclusive CPUs. A restarted container with CPUs of its own does not count.
     pub pinning_requests: u64,
     /// Of these, the failed ones.
     pub pinning_errors: u64,
@@ -39,12 +39,10 @@ pub struct Counters {
     pub checkpoint_errors: u64,
 }
 
-/// The answer to the creation of a container.
+/// The answer to the creation of a container: CPUs of its own, the shared pool, no change, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// It gets exclusive CPUs.
     Exclusive,
-    /// It runs in the shared pool.
     Shared,
     Untouched,
     Refused,
@@ -91,22 +89,26 @@ impl Default for Counters {
             rejections: refused.map(|reason| (reason, 0)).collect(),
             pinning_requests: 0,
             pinning_errors: 0,
-            aligned: [PHYSICAL_CPU, UNCORE_CACHE, NUMA_NODE, POD_NUMA_NODE].map(zero).into(),
-            misaligned: [PHYSICAL_CPU, NUMA_NODE, POD_NUMA_NODE].map(zero).into(),
+            aligned: [PHYSICAL_CPU, UNCORE_CACHE, NUMA_NODE, POD_NUMA_NODE]
+                .map(|alignment| (alignment, 0))
+                .into(),
+            misaligned: [PHYSICAL_CPU, NUMA_NODE, POD_NUMA_NODE]
+                .map(|alignment| (alignment, 0))
+                .into(),
             checkpoint_errors: 0,
         }
     }
 }
 
-fn zero(alignment: Alignment) -> (Alignment, u64) {
-    (alignment, 0)
-}
-
 impl Counters {
+    pub fn decided(&self, outcome: Outcome) -> u64 {
+        self.decisions[&outcome]
+    }
+
     /// Counts an answered event.
     pub fn handled<E>(&mut self, event: EventKind, took: Duration, answer: &Result<Decision, E>) {
-        let seconds = || Histogram::new(SECONDS);
-        self.handlers.entry(event.name).or_insert_with(seconds).observe(took.as_secs_f64());
+        let handler = self.handlers.entry(event.name).or_insert_with(|| Histogram::new(SECONDS));
+        handler.observe(took.as_secs_f64());
         if let Ok(decision) = answer {
             self.updates += decision.updates.len() as u64;
         }
@@ -160,15 +162,10 @@ impl Counters {
 
     fn count_given(&mut self, cpus: &CpuSet, topology: &Topology, settings: &Settings) {
         self.pinning_requests += 1;
-        let mut aligned = |alignment| *self.aligned.entry(alignment).or_default() += 1;
-        if settings.options.full_pcpus_only {
-            aligned(PHYSICAL_CPU);
-        }
-        if in_one_uncore(topology, cpus) {
-            aligned(UNCORE_CACHE);
-        }
-        if let Some(alignment) = numa_alignment(settings) {
-            aligned(alignment);
+        let whole_cores = settings.options.full_pcpus_only.then_some(PHYSICAL_CPU);
+        let one_cache = in_one_uncore(topology, cpus).then_some(UNCORE_CACHE);
+        for alignment in [whole_cores, one_cache, numa_alignment(settings)].into_iter().flatten() {
+            *self.aligned.entry(alignment).or_default() += 1;
         }
     }
 }
@@ -177,17 +174,15 @@ impl Counters {
 /// only.
 fn numa_alignment(settings: &Settings) -> Option<Alignment> {
     let manager = &settings.topology_manager;
-    let alignment = match manager.scope {
-        Scope::Container => NUMA_NODE,
-        Scope::Pod => POD_NUMA_NODE,
-    };
-    (manager.policy == TopologyPolicy::SingleNumaNode).then_some(alignment)
+    match manager.scope {
+        _ if manager.policy != TopologyPolicy::SingleNumaNode => None,
+        Scope::Container => Some(NUMA_NODE),
+        Scope::Pod => Some(POD_NUMA_NODE),
+    }
 }
 
 fn in_one_uncore(topology: &Topology, cpus: &CpuSet) -> bool {
-    let first = cpus.first().and_then(|cpu| topology.place(cpu));
-    let uncore = first.and_then(|place| topology.uncores().get(place.uncore()));
-    uncore.is_some_and(|uncore| cpus.is_subset(&uncore.cpus))
+    topology.uncores().iter().any(|uncore| cpus.is_subset(&uncore.cpus))
 }
 
 /// What the counters need of an event: the ledger has consumed it before the answer is there.
@@ -218,10 +213,8 @@ impl Histogram {
     }
 
     pub fn observe(&mut self, value: f64) {
-        let at = self.bounds.partition_point(|bound| *bound < value);
-        if let Some(count) = self.counts.get_mut(at) {
-            *count += 1;
-        }
+        // At most `bounds.len()`, and there is one count more than bounds.
+        self.counts[self.bounds.partition_point(|bound| *bound < value)] += 1;
         self.sum += value;
     }
 

@@ -50,7 +50,7 @@ pub(super) fn live(shape: &Shape) -> Option<Script> {
 
     let wrong = tight.replace("reservedSystemCPUs", "reservedSystemCPU");
     script.does(Step::SwapConfig(wrong));
-    script.does(Step::Await("cannot be used, the last good one stays in force".to_owned()));
+    script.does(Step::Await("rejected, the last good one stays in force".to_owned()));
     let fault = "line 2: unknown field `reservedSystemCPU`";
     script.says(Step::Log, &[fault]);
     script.says(Step::Status, &["ready:    yes", "REJECTED", fault, &in_force]);

@@ -17,7 +17,7 @@ mod xml;
 pub use xml::escaped;
 
 use super::badge::Badge;
-use super::report::NodeStatus;
+use super::status::NodeStatus;
 use crate::cpuset::CpuSet;
 use crate::snapshot::SnapshotError;
 use crate::topology::{CoreKind, Domain, Topology};
@@ -26,22 +26,20 @@ use crate::wording;
 /// A container with exclusive CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
-    /// How it is distinguished from others.
     pub badge: Badge,
     /// Its name for people; empty if the reader may not see it.
     pub name: String,
     /// Its exclusive CPUs.
     pub cpus: CpuSet,
-    /// SMT siblings of these that stay idle for it.
+    /// SMT siblings of these that stay idle.
     pub idle: CpuSet,
-    /// A remark beside its name: how its CPUs lie.
+    /// The placement of its CPUs, in words.
     pub remark: String,
 }
 
 /// How the CPUs of a machine are used.
 #[derive(Debug, Clone, Default)]
 pub struct Occupancy {
-    /// The containers with exclusive CPUs.
     pub tenants: Vec<Tenant>,
     /// CPUs that are never exclusive.
     pub reserved: CpuSet,
@@ -52,9 +50,8 @@ pub struct Occupancy {
 /// A drawing, not yet in any form.
 #[derive(Debug, Clone)]
 pub struct Picture {
-    /// The outermost frames.
     pub frames: Vec<Frame>,
-    /// The containers with exclusive CPUs, by badge.
+    /// By badge.
     pub tenants: Vec<Tenant>,
 }
 
@@ -63,43 +60,34 @@ pub struct Picture {
 pub struct Frame {
     /// What it is: one or more domains that have the same CPUs.
     pub title: String,
-    /// Its CPUs.
     pub cpus: CpuSet,
-    /// Smaller frames, or cores.
     pub inside: Inside,
 }
 
-/// What is in a frame.
 #[derive(Debug, Clone)]
 pub enum Inside {
-    /// Smaller parts.
     Frames(Vec<Frame>),
-    /// Cores; none in a NUMA node that has memory only.
+    /// None in a NUMA node that has memory only.
     Cores(Vec<Core>),
 }
 
-/// A core and its threads.
 #[derive(Debug, Clone)]
 pub struct Core {
-    /// Its sort, on machines with two of them.
+    /// On hybrid machines.
     pub kind: Option<CoreKind>,
     /// Its threads, in the order of their numbers.
     pub cells: Vec<Cell>,
 }
 
-/// A CPU.
 #[derive(Debug, Clone, Copy)]
 pub struct Cell {
-    /// The kernel's number.
     pub cpu: usize,
-    /// Its use.
     pub usage: Usage,
 }
 
-/// The use of a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Usage {
-    /// Exclusive to a container, given by its place in [`Picture::tenants`].
+    /// Exclusive to a container: its index in [`Picture::tenants`].
     Held(usize),
     /// All containers without exclusive CPUs run on it.
     Shared,
@@ -107,9 +95,8 @@ pub enum Usage {
     Reserved,
     /// Kept idle: a container with `smt: isolate` has its SMT sibling.
     Idle,
-    /// No container runs on it for the time being.
+    /// No container runs on it at present: an ended container keeps it.
     Unused,
-    /// No container can run on it.
     Offline,
 }
 
@@ -126,14 +113,13 @@ impl Usage {
         }
     }
 
-    /// The meaning of the sign.
     pub fn meaning(self) -> &'static str {
         match self {
             Usage::Held(_) => "exclusive",
             Usage::Shared => "shared",
             Usage::Reserved => "reserved: never exclusive",
             Usage::Idle => "idle SMT siblings of exclusive CPUs",
-            Usage::Unused => "kept free for containers that are expected back",
+            Usage::Unused => "kept for containers that may restart",
             Usage::Offline => "offline",
         }
     }
@@ -148,7 +134,6 @@ enum Level {
 }
 
 impl Picture {
-    /// Draws a machine.
     pub fn of(topology: &Topology, occupancy: Occupancy) -> Picture {
         let Occupancy { mut tenants, reserved, shared } = occupancy;
         tenants.sort_unstable_by_key(|tenant| tenant.badge);
@@ -175,22 +160,25 @@ impl Picture {
     /// the machine.
     ///
     /// # Errors
-    /// If the description is not of a machine.
+    /// The description is not one of a machine.
     pub fn of_status(node: &NodeStatus) -> Result<Option<Picture>, SnapshotError> {
         let Some(machine) = &node.machine else { return Ok(None) };
         let (topology, _) = machine.read()?;
-        // A list in another version's form counts as empty.
-        let set = |list: &str| list.parse::<CpuSet>().unwrap_or_default();
         let tenants = node.containers.iter().filter_map(|one| {
-            let badge = one.badge.as_deref()?.parse().ok()?;
+            let badge = one.badge?;
             let remark = names::alignment(&one.numa_nodes, &one.uncore_caches, one.whole_cores);
-            let (cpus, idle) = (set(&one.cpus), set(&one.idle));
-            Some(Tenant { badge, name: names::container(one), cpus, idle, remark })
+            Some(Tenant {
+                badge,
+                name: names::container(one),
+                cpus: one.cpus,
+                idle: one.idle,
+                remark,
+            })
         });
         let occupancy = Occupancy {
             tenants: tenants.collect(),
-            reserved: set(&node.cpus.reserved),
-            shared: set(&node.cpus.shared),
+            reserved: node.cpus.reserved,
+            shared: node.cpus.shared,
         };
         Ok(Some(Picture::of(&topology, occupancy)))
     }
@@ -212,7 +200,7 @@ impl Picture {
         cells
     }
 
-    /// The uses in this picture that have a sign of their own, for a legend.
+    /// The uses in this picture that a legend has to explain: containers have letters instead.
     pub fn signs(&self) -> Vec<Usage> {
         let mut signs: Vec<Usage> = self.cells().iter().map(|cell| cell.usage).collect();
         signs.retain(|usage| !matches!(usage, Usage::Held(_)));
@@ -255,7 +243,7 @@ impl Draw<'_> {
         };
         let caches: Vec<CpuSet> = topology.uncores().iter().map(|one| one.cpus).collect();
         let nodes: Vec<CpuSet> = topology.nodes().iter().map(|one| one.cpus).collect();
-        if 1 < caches.len() && caches.len() == topology.cores().len() {
+        if caches.len() > 1 && caches.len() == topology.cores().len() {
             return vec![Level::Socket, Level::Node];
         }
         let larger = caches.iter().any(|cache| crosses(cache, &nodes));

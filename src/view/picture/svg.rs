@@ -203,7 +203,7 @@ impl Pen<'_> {
 
     fn cell(&self, xml: &mut Xml, at: (f64, f64), cell: &Cell, kind: Option<CoreKind>) {
         let tenant = match cell.usage {
-            Usage::Held(tenant) => self.picture.tenants.get(tenant),
+            Usage::Held(at) => Some(&self.picture.tenants[at]),
             _ => None,
         };
         let kind = match kind {
@@ -232,34 +232,31 @@ impl Pen<'_> {
     }
 }
 
-fn held(xml: &mut Xml, badge: Badge, (x, y): (f64, f64), side: f64) {
-    let (colour, texture) = (badge.colour(), badge.texture());
-    let square = |xml: &mut Xml, class: &str| {
-        xml.empty(
-            "rect",
-            &[("class", &class), ("x", &x), ("y", &y), ("width", &side), ("height", &side)],
-        );
-    };
-    square(xml, &format!("c{colour}"));
-    if texture > 0 {
-        square(xml, &format!("x{texture}"));
+fn held(xml: &mut Xml, badge: Badge, at: (f64, f64), side: f64) {
+    let colour = badge.colour();
+    square(xml, &format!("c{colour}"), at, side);
+    if badge.texture() > 0 {
+        square(xml, &format!("x{}", badge.texture()), at, side);
     }
-    let class = format!("letter c{colour} on{colour}");
-    sign(xml, &class, &badge.to_string(), (x, y), side);
+    sign(xml, &format!("letter c{colour} on{colour}"), &badge.to_string(), at, side);
 }
 
-fn unheld(xml: &mut Xml, usage: Usage, (x, y): (f64, f64), side: f64) {
+fn unheld(xml: &mut Xml, usage: Usage, at: (f64, f64), side: f64) {
     let class = match usage {
         Usage::Reserved => "reserved",
         Usage::Offline => "offline",
         Usage::Idle | Usage::Unused => "unused",
         Usage::Shared | Usage::Held(_) => "shared",
     };
+    square(xml, class, at, side);
+    sign(xml, "sign", usage.sign(), at, side);
+}
+
+fn square(xml: &mut Xml, class: &str, (x, y): (f64, f64), side: f64) {
     xml.empty(
         "rect",
         &[("class", &class), ("x", &x), ("y", &y), ("width", &side), ("height", &side)],
     );
-    sign(xml, "sign", usage.sign(), (x, y), side);
 }
 
 fn sign(xml: &mut Xml, class: &str, text: &str, (x, y): (f64, f64), side: f64) {

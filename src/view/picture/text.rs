@@ -1,16 +1,14 @@
 //! The picture in a terminal: boxes of letters, one column per core, one line per thread.
 
-use super::super::badge::Badge;
+use super::super::badge::{self, Badge};
 use super::names::cut;
 use super::{Cell, Core, Frame, Inside, Picture, Usage};
 use std::fmt::Write as _;
 
-/// How to draw in a terminal.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
-    /// The width of the terminal in columns.
+    /// In columns.
     pub width: usize,
-    /// Whether to add colour.
     pub colour: bool,
 }
 
@@ -21,8 +19,10 @@ const NARROWEST: usize = 20;
 /// The most cores in a line.
 const CORES_IN_LINE: usize = 16;
 /// Background and foreground, of the 256 colours that terminals know, by colour of a badge.
-const COLOURS: [(u8, u8); 7] =
+const COLOURS: [(u8, u8); badge::COLOURS as usize] =
     [(214, 16), (75, 16), (36, 16), (227, 16), (25, 231), (166, 16), (175, 16)];
+/// Weight and style of the letters, by texture of a badge.
+const WEIGHTS: [&str; badge::TEXTURES as usize] = ["", "1;", "4;", "1;4;", "3;"];
 
 /// Draws; the text ends in a new line.
 pub fn draw(picture: &Picture, style: Style) -> String {
@@ -49,16 +49,12 @@ pub fn painted(badge: Badge, colour: bool) -> String {
 }
 
 fn paint(badge: Badge, text: &str, colour: bool) -> String {
-    let pair = COLOURS.get(usize::from(badge.colour()));
-    match pair.filter(|_| colour) {
-        // Weight and style of the letters stand for the texture.
-        Some((back, front)) => {
-            let weight = ["", "1;", "4;", "1;4;", "3;"];
-            let weight = weight.get(usize::from(badge.texture())).copied().unwrap_or_default();
-            format!("\x1b[{weight}38;5;{front};48;5;{back}m{text}\x1b[0m")
-        }
-        None => text.to_owned(),
+    if !colour {
+        return text.to_owned();
     }
+    let (back, front) = COLOURS[usize::from(badge.colour())];
+    let weight = WEIGHTS[usize::from(badge.texture())];
+    format!("\x1b[{weight}38;5;{front};48;5;{back}m{text}\x1b[0m")
 }
 
 struct Pen<'a> {
@@ -165,13 +161,10 @@ impl Pen<'_> {
         let width = self.cell;
         let Some(Cell { usage, .. }) = core.cells.get(thread) else { return " ".repeat(width + 1) };
         match usage {
-            Usage::Held(at) => match self.picture.tenants.get(*at) {
-                Some(tenant) => {
-                    let letters = format!(" {:>width$}", tenant.badge);
-                    paint(tenant.badge, &letters, self.colour)
-                }
-                None => " ".repeat(width + 1),
-            },
+            Usage::Held(at) => {
+                let badge = self.picture.tenants[*at].badge;
+                paint(badge, &format!(" {badge:>width$}"), self.colour)
+            }
             other => {
                 let sign = format!(" {:>width$}", other.sign());
                 let dim = self.colour && *other != Usage::Shared;

@@ -58,7 +58,7 @@ async fn wishes_are_explained() {
 }
 
 #[tokio::test]
-async fn one_that_was_placed() {
+async fn a_placement_is_explained() {
     local(async {
         let daemon = busy(
             "topologyManagerPolicy: best-effort\n\
@@ -115,7 +115,7 @@ async fn an_old_decision_is_explained_by_the_settings_of_its_time() {
 /// A container with idle siblings needs whole cores, and sets of many nodes are not counted where
 /// they are not listed.
 #[tokio::test]
-async fn what_would_have_done_is_counted_rightly() {
+async fn rooms_of_candidates_are_counted_in_cores_where_siblings_stay_idle() {
     local(async {
         let machine = Machine { caches: 2, cores: 8, threads: 2, ..Machine::default() };
         let bounds = "namespaces: [{names: [ns], allow: {smt: [isolate]}}]\n";
@@ -147,7 +147,7 @@ async fn what_would_have_done_is_counted_rightly() {
 }
 
 #[tokio::test]
-async fn one_that_was_refused_and_then_let_in() {
+async fn a_refusal_is_explained_until_the_container_gets_in() {
     local(async {
         let daemon = busy("topologyManagerPolicy: single-numa-node\n").await;
         let text = command(&daemon.paths.state_dir, &["explain", "big"]).await.unwrap();
@@ -181,7 +181,7 @@ async fn one_that_was_refused_and_then_let_in() {
 }
 
 #[tokio::test]
-async fn those_that_share() {
+async fn shared_containers_are_explained() {
     local(async {
         let daemon = busy("").await;
         let explain =
@@ -229,7 +229,7 @@ async fn json() {
 }
 
 #[tokio::test]
-async fn names_that_cannot_be() {
+async fn invalid_names_are_rejected() {
     local(async {
         let daemon = busy("").await;
         for name in ["", "a b", "/x", "a/b/c/d", "a?b", "x\r\ny"] {
@@ -243,7 +243,7 @@ async fn names_that_cannot_be() {
 /// A container that has to use what its pod has left chooses of these alone, and not of all that is
 /// free.
 #[tokio::test]
-async fn what_a_pod_has_left_is_what_was_chosen_from() {
+async fn a_container_that_reuses_cpus_chooses_among_these_alone() {
     local(async {
         let daemon =
             Observed::connected(&format!("{CONFIG}topologyManagerPolicy: best-effort\n")).await;

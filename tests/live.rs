@@ -52,7 +52,7 @@ fn reserved(status: &Status) -> String {
 }
 
 /// The updates of existing containers in the next answer that can carry them.
-async fn told(daemon: &Observed) -> Vec<String> {
+async fn sent(daemon: &Observed) -> Vec<String> {
     let Decision { updates, .. } =
         daemon.event(Event::Stop(ContainerId("nobody".to_owned()))).await.unwrap();
     updates
@@ -100,7 +100,7 @@ async fn a_change_is_followed_and_nobody_moves_who_need_not() {
         assert_eq!(daemon.create("web", Qos::Burstable, 500).await.unwrap(), "0-15");
         assert_eq!(daemon.create("a", Qos::Guaranteed, 2000).await.unwrap(), "2-3");
         assert_eq!(daemon.create("b", Qos::Guaranteed, 2000).await.unwrap(), "4-5");
-        assert_eq!(told(&daemon).await, [""; 0]);
+        assert_eq!(sent(&daemon).await, [""; 0]);
         daemon.swap_config(&format!(
             "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1,6-7\"\n{KUBELET}\
              cpuManagerPolicyOptions: {{strict-cpu-reservation: \"true\", full-pcpus-only: \"true\"}}\n"
@@ -109,7 +109,7 @@ async fn a_change_is_followed_and_nobody_moves_who_need_not() {
         let node = status.node.unwrap();
         assert_eq!(node.cpus.shared.to_string(), "8-15");
         has(&node.config.cpu_manager_policy_options, &["strict-cpu-reservation", "full-pcpus-only"]);
-        assert_eq!(told(&daemon).await, ["id-web 8-15"]);
+        assert_eq!(sent(&daemon).await, ["id-web 8-15"]);
         assert_eq!(on_disk(&daemon), ["a 2-3", "b 4-5"]);
         // New ones follow it.
         assert_eq!(daemon.create("c", Qos::Guaranteed, 2000).await.unwrap(), "8-9");
@@ -120,7 +120,7 @@ async fn a_change_is_followed_and_nobody_moves_who_need_not() {
         ));
         let status = until(&daemon, |status| reserved(status) == "0-3").await;
         assert_eq!(status.node.unwrap().moves.get("reserved"), Some(&1));
-        assert_eq!(told(&daemon).await, ["id-a 6-7", "id-web 0-3,10-15"]);
+        assert_eq!(sent(&daemon).await, ["id-a 6-7", "id-web 0-3,10-15"]);
         assert_eq!(on_disk(&daemon), ["a 6-7", "b 4-5", "c 8-9"]);
 
         // Without a policy containers keep their CPUs, and none gets any.
@@ -166,7 +166,7 @@ async fn a_file_that_cannot_be_used_changes_nothing_and_everybody_says_so() {
                 "\nnri_cpu_manager_config_reloads_total{result=\"applied\"} 0\n",
             ],
         );
-        assert_eq!(told(&daemon).await, [""; 0]);
+        assert_eq!(sent(&daemon).await, [""; 0]);
         assert_eq!(daemon.create("b", Qos::Guaranteed, 2000).await.unwrap(), "6-7");
 
         // Another one, and one that is not there at all.

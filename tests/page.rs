@@ -199,7 +199,7 @@ async fn browse_falling_silent(hangs: bool, time: Duration, arguments: &[&str]) 
 
 /// A page without a server does not go on looking alive, and shows its age.
 #[tokio::test]
-async fn nobody_answers() {
+async fn a_page_without_a_server_says_since_when() {
     if !installed() {
         return;
     }
@@ -244,7 +244,7 @@ async fn troubled() -> Observed {
 
 /// What a person should see to stands at the top, by a word and a sign.
 #[tokio::test]
-async fn what_to_see_to() {
+async fn notices_are_at_the_top() {
     local(async {
         let well = Observed::connected(CONFIG).await.status().await;
         assert!(!page::fragment(&well).contains("notices"), "{}", page::fragment(&well));
@@ -286,7 +286,7 @@ async fn what_to_see_to() {
 
 /// A client that may not see the pods' names does not get them from a fault of the configuration.
 #[tokio::test]
-async fn what_to_see_to_without_names() {
+async fn notices_name_nothing_to_others() {
     local(async {
         let daemon = troubled().await;
         let server = serve(&daemon).await;

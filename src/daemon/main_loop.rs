@@ -9,7 +9,7 @@ use crate::config::{Config, Reading};
 use crate::edge::{Capabilities, Message, Refusal, Runtime, Session};
 use crate::kubelet::Look;
 use crate::ledger::{ContainerId, Event};
-use crate::serve::{Observer, Question, endpoint};
+use crate::serve::{Question, ViewSource, endpoint};
 use crate::view::{Link, NodeView};
 use std::future::pending;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ enum Wake {
 /// plugin and hands it the configuration).
 pub async fn serve(
     mut inbox: mpsc::UnboundedReceiver<Message>,
-    (observer, mut questions): (Observer, mpsc::Receiver<Question>),
+    (observer, mut questions): (ViewSource, mpsc::Receiver<Question>),
     paths: &Paths,
     owner: Option<Owner>,
 ) {
@@ -148,7 +148,7 @@ async fn work(owner: Option<&mut Owner>) -> Wake {
 struct MainLoop<'a> {
     paths: &'a Paths,
     /// For the socket in the state directory.
-    observer: Observer,
+    observer: ViewSource,
     listening: bool,
     owner: Option<Owner>,
     /// Why there is no owner.

@@ -4,7 +4,7 @@
 use super::connections::Connections;
 use super::http::{self, Request, Response, StatusCode};
 use super::page;
-use super::question::Observer;
+use super::question::ViewSource;
 use crate::clock::now;
 use crate::view::{NodeView, Status, health, metrics};
 use serde::Serialize;
@@ -129,7 +129,7 @@ enum Client {
 }
 
 /// Answers scrapers and probes. Never ends.
-pub async fn serve(listener: TcpListener, observer: Observer) {
+pub async fn serve(listener: TcpListener, observer: ViewSource) {
     let accept = move |cx: &mut Context<'_>| {
         listener.poll_accept(cx).map_ok(|(stream, address)| {
             let peer = address.ip().to_canonical();
@@ -141,7 +141,7 @@ pub async fn serve(listener: TcpListener, observer: Observer) {
 }
 
 /// Answers clients of the socket, which may see everything. Never ends.
-pub async fn serve_locally(listener: UnixListener, observer: Observer) {
+pub async fn serve_locally(listener: UnixListener, observer: ViewSource) {
     let accept = move |cx: &mut Context<'_>| {
         listener.poll_accept(cx).map_ok(|(stream, _)| (stream, Client::Ourselves, None))
     };
@@ -150,7 +150,7 @@ pub async fn serve_locally(listener: UnixListener, observer: Observer) {
 
 async fn serve_each<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     accept: impl Fn(&mut Context<'_>) -> Poll<io::Result<(S, Client, Option<IpAddr>)>>,
-    observer: Observer,
+    observer: ViewSource,
 ) {
     let mut connections = Connections::default();
     loop {
@@ -173,7 +173,7 @@ async fn serve_each<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
 }
 
-async fn answer(request: Request, client: Client, observer: Observer) -> Response {
+async fn answer(request: Request, client: Client, observer: ViewSource) -> Response {
     let view = observer.view();
     let result = match (request.path.as_str(), client) {
         ("/metrics", _) => view.await.map(|view| ok(metrics::MEDIA_TYPE, metrics::text(&view))),

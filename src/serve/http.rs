@@ -87,8 +87,8 @@ pub async fn serve<A: Future<Output = Response>>(
     // A client that went away or is too slow gets nothing.
     let _ = timeout(MAX_TIME, async {
         let (response, with_body) = match read(&mut stream).await? {
-            Head::Of(request, method) => (answer(request).await, method == Method::Get),
-            Head::Refused(response) => (response, true),
+            Ok((request, method)) => (answer(request).await, method == Method::Get),
+            Err(refusal) => (refusal, true),
         };
         let head = format!(
             "HTTP/1.1 {}\r\n{SECURITY_HEADERS}Content-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
@@ -113,10 +113,8 @@ enum Method {
     Head,
 }
 
-enum Head {
-    Of(Request, Method),
-    Refused(Response),
-}
+/// What to answer, or a refusal.
+type Head = Result<(Request, Method), Response>;
 
 async fn read(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Head> {
     let mut bytes = Vec::with_capacity(512);
@@ -126,7 +124,7 @@ async fn read(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Head> {
         }
         if bytes.len() >= MAX_HEAD {
             let why = format!("the request has more than {MAX_HEAD} bytes before its body");
-            return Ok(Head::Refused(Response::text(StatusCode::TooLarge, why)));
+            return Ok(Err(Response::text(StatusCode::TooLarge, why)));
         }
         let room = (MAX_HEAD - bytes.len()) as u64;
         if (&mut *stream).take(room).read_buf(&mut bytes).await? == 0 {
@@ -139,18 +137,16 @@ async fn read(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Head> {
 fn parse(bytes: &[u8]) -> Option<Head> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
-    let refused = |status, why: String| Some(Head::Refused(Response::text(status, why)));
     match request.parse(bytes) {
         Ok(httparse::Status::Partial) => return None,
         Ok(httparse::Status::Complete(_)) => {}
         Err(httparse::Error::TooManyHeaders) => {
-            return refused(
-                StatusCode::TooLarge,
-                format!("the request has more than {MAX_FIELDS} header fields"),
-            );
+            let why = format!("the request has more than {MAX_FIELDS} header fields");
+            return Some(Err(Response::text(StatusCode::TooLarge, why)));
         }
         Err(error) => {
-            return refused(StatusCode::BadRequest, format!("not HTTP/1.1: {error}"));
+            let why = format!("not HTTP/1.1: {error}");
+            return Some(Err(Response::text(StatusCode::BadRequest, why)));
         }
     }
     let method = match request.method {
@@ -158,14 +154,13 @@ fn parse(bytes: &[u8]) -> Option<Head> {
         Some("HEAD") => Method::Head,
         _ => {
             let why = "read-only: use GET or HEAD";
-            return refused(StatusCode::MethodNotAllowed, why.to_owned());
+            return Some(Err(Response::text(StatusCode::MethodNotAllowed, why)));
         }
     };
     let target = request.path.unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let host = request.headers.iter().find(|field| field.name.eq_ignore_ascii_case("host"));
     let host = host.map(|field| String::from_utf8_lossy(field.value).trim().to_owned());
-    let request =
-        Request { path: path.to_owned(), query: query.to_owned(), host: host.unwrap_or_default() };
-    Some(Head::Of(request, method))
+    let host = host.unwrap_or_default();
+    Some(Ok((Request { path: path.to_owned(), query: query.to_owned(), host }, method)))
 }

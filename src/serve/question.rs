@@ -23,7 +23,7 @@ pub struct Question(pub oneshot::Sender<Arc<NodeView>>);
 
 /// The asking side.
 #[derive(Debug, Clone)]
-pub struct Observer(mpsc::Sender<Question>);
+pub struct ViewSource(mpsc::Sender<Question>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
@@ -38,12 +38,12 @@ pub enum NoAnswer {
 }
 
 /// A way to ask, and the owner's end of it.
-pub fn questions() -> (Observer, mpsc::Receiver<Question>) {
+pub fn questions() -> (ViewSource, mpsc::Receiver<Question>) {
     let (ask, questions) = mpsc::channel(QUEUE);
-    (Observer(ask), questions)
+    (ViewSource(ask), questions)
 }
 
-impl Observer {
+impl ViewSource {
     pub async fn view(&self) -> Result<Arc<NodeView>, NoAnswer> {
         let (reply, answer) = oneshot::channel();
         let asked = async {

@@ -23,7 +23,7 @@ pub struct Counters {
     pub handlers: BTreeMap<&'static str, Histogram>,
     /// Durations of creations in milliseconds, as the kubelet counts.
     pub admissions: Histogram,
-    pub decisions: BTreeMap<Outcome, u64>,
+    pub decisions: BTreeMap<CreateOutcome, u64>,
     /// Changes of existing containers that went out with answers.
     pub updates: u64,
     /// Creations and resizes that were refused, by reason.
@@ -33,47 +33,51 @@ pub struct Counters {
     /// Of these, the failed ones.
     pub pinning_errors: u64,
     /// Exclusive CPUs that do not cross a boundary.
-    pub aligned: BTreeMap<Alignment, u64>,
+    pub aligned: BTreeMap<AlignmentType, u64>,
     /// Refusals because every choice of CPUs would have crossed a boundary.
-    pub misaligned: BTreeMap<Alignment, u64>,
+    pub misaligned: BTreeMap<AlignmentType, u64>,
     pub checkpoint_errors: u64,
 }
 
 /// The answer to the creation of a container: CPUs of its own, the shared pool, no change, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
+pub enum CreateOutcome {
     Exclusive,
     Shared,
     Untouched,
     Refused,
 }
 
-impl Outcome {
-    pub const ALL: [Outcome; 4] =
-        [Outcome::Exclusive, Outcome::Shared, Outcome::Untouched, Outcome::Refused];
+impl CreateOutcome {
+    pub const ALL: [CreateOutcome; 4] = [
+        CreateOutcome::Exclusive,
+        CreateOutcome::Shared,
+        CreateOutcome::Untouched,
+        CreateOutcome::Refused,
+    ];
 
     /// The name in metrics.
     pub fn name(self) -> &'static str {
         match self {
-            Outcome::Exclusive => "exclusive",
-            Outcome::Shared => "shared",
-            Outcome::Untouched => "untouched",
-            Outcome::Refused => "refused",
+            CreateOutcome::Exclusive => "exclusive",
+            CreateOutcome::Shared => "shared",
+            CreateOutcome::Untouched => "untouched",
+            CreateOutcome::Refused => "refused",
         }
     }
 }
 
 /// What exclusive CPUs may be aligned to, in the kubelet's words: `(scope, boundary)`.
-pub(super) type Alignment = (&'static str, &'static str);
+pub(super) type AlignmentType = (&'static str, &'static str);
 
 /// Whole cores, counted with `full-pcpus-only`.
-pub(super) const PHYSICAL_CPU: Alignment = ("container", "physical_cpu");
+pub(super) const PHYSICAL_CPU: AlignmentType = ("container", "physical_cpu");
 /// One uncore cache, always counted.
-pub(super) const UNCORE_CACHE: Alignment = ("container", "uncore_cache");
+pub(super) const UNCORE_CACHE: AlignmentType = ("container", "uncore_cache");
 /// One NUMA node, counted with `single-numa-node` in container scope.
-pub(super) const NUMA_NODE: Alignment = ("container", "numa_node");
+pub(super) const NUMA_NODE: AlignmentType = ("container", "numa_node");
 /// One NUMA node, counted with `single-numa-node` in pod scope.
-pub(super) const POD_NUMA_NODE: Alignment = ("pod", "numa_node");
+pub(super) const POD_NUMA_NODE: AlignmentType = ("pod", "numa_node");
 
 /// The name of a refusal under `strict: true` in metrics.
 pub(crate) const STRICT: &str = "Strict";
@@ -84,7 +88,7 @@ impl Default for Counters {
         Counters {
             handlers: BTreeMap::new(),
             admissions: Histogram::new(MILLISECONDS),
-            decisions: Outcome::ALL.map(|outcome| (outcome, 0)).into(),
+            decisions: CreateOutcome::ALL.map(|outcome| (outcome, 0)).into(),
             updates: 0,
             rejections: refused.map(|reason| (reason, 0)).collect(),
             pinning_requests: 0,
@@ -101,7 +105,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    pub fn decided(&self, outcome: Outcome) -> u64 {
+    pub fn decided(&self, outcome: CreateOutcome) -> u64 {
         self.decisions[&outcome]
     }
 
@@ -115,12 +119,12 @@ impl Counters {
         if event.creates {
             self.admissions.observe(took.as_secs_f64() * 1000.0);
             let outcome = match answer {
-                Err(_) => Outcome::Refused,
-                Ok(Decision { adjustment: None, .. }) => Outcome::Untouched,
+                Err(_) => CreateOutcome::Refused,
+                Ok(Decision { adjustment: None, .. }) => CreateOutcome::Untouched,
                 Ok(Decision { adjustment: Some(adjustment), .. }) if adjustment.is_exclusive() => {
-                    Outcome::Exclusive
+                    CreateOutcome::Exclusive
                 }
-                Ok(_) => Outcome::Shared,
+                Ok(_) => CreateOutcome::Shared,
             };
             *self.decisions.entry(outcome).or_default() += 1;
         }
@@ -172,7 +176,7 @@ impl Counters {
 
 /// The alignment that the topology manager guarantees: like the kubelet, under `single-numa-node`
 /// only.
-fn numa_alignment(settings: &Settings) -> Option<Alignment> {
+fn numa_alignment(settings: &Settings) -> Option<AlignmentType> {
     let manager = &settings.topology_manager;
     match manager.scope {
         _ if manager.policy != TopologyPolicy::SingleNumaNode => None,

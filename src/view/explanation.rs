@@ -3,7 +3,7 @@
 //! A decision leaves behind its input (a [`Request`]), not its reasons: the engine that decided
 //! gives them.
 
-use super::history::{Happened, History, Name, Record, name};
+use super::history::{Happened, History, HistoryRecord, Name, name};
 use super::node::NodeView;
 use super::status::cpus::{are_whole_cores, nodes_of, uncores_of};
 use super::status::{RecordStatus, subject};
@@ -312,7 +312,7 @@ impl Case<'_> {
 
     fn decision(
         &self,
-        record: &Record,
+        record: &HistoryRecord,
         request: &Request,
         placement: Option<&Placement>,
     ) -> DecisionStatus {
@@ -343,9 +343,9 @@ fn wishes(request: &Request) -> Option<String> {
     if wishes.is_empty() { None } else { Some(format!("Wishes: {}.", wishes.join(", "))) }
 }
 
-type Choice<'a> = (&'a Record, &'a Placement, &'a Request);
+type Choice<'a> = (&'a HistoryRecord, &'a Placement, &'a Request);
 
-fn choice<'a>(record: &&'a Record) -> Option<Choice<'a>> {
+fn choice<'a>(record: &&'a HistoryRecord) -> Option<Choice<'a>> {
     match &record.happened {
         Happened::Decided { what: What::Assigned { placement, request }, done: true } => {
             Some((record, placement, request))
@@ -355,7 +355,9 @@ fn choice<'a>(record: &&'a Record) -> Option<Choice<'a>> {
 }
 
 /// A refusal, unless the container got in later.
-fn refusal<'a>(record: &&'a Record) -> Option<(&'a Record, &'a str, Option<&'a Request>)> {
+fn refusal<'a>(
+    record: &&'a HistoryRecord,
+) -> Option<(&'a HistoryRecord, &'a str, Option<&'a Request>)> {
     if record.settled {
         return None;
     }

@@ -9,12 +9,12 @@ use crate::ledger::{Policy, Stance};
 pub(crate) fn obstacles(view: &NodeView) -> Vec<String> {
     let mut obstacles = Vec::new();
     let link = &view.link;
-    if !link.is_connected() {
-        obstacles.push(match link.runtime() {
+    if !link.connected {
+        obstacles.push(match &link.runtime {
             Some(runtime) => format!("the runtime is not connected (last one: {runtime})"),
             None => "no runtime has connected yet".to_owned(),
         });
-    } else if !link.is_synchronized() {
+    } else if !link.synchronized {
         obstacles.push(
             "the runtime has not listed its containers yet; it may be waiting for one to stop"
                 .to_owned(),

@@ -14,7 +14,7 @@ const MAX_REFUSALS: usize = 64;
 const MAX_TROUBLES: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct HistoryRecord {
     pub at: Moment,
     pub subject: Subject,
     pub happened: Happened,
@@ -22,9 +22,9 @@ pub struct Record {
     pub settled: bool,
 }
 
-impl Record {
-    fn new(at: Moment, subject: Subject, happened: Happened) -> Record {
-        Record { at, subject, happened, settled: false }
+impl HistoryRecord {
+    fn new(at: Moment, subject: Subject, happened: Happened) -> HistoryRecord {
+        HistoryRecord { at, subject, happened, settled: false }
     }
 
     fn is_of(&self, (namespace, pod, container): &Name) -> bool {
@@ -57,19 +57,19 @@ pub(super) type Name = (String, String, String);
 #[derive(Debug, Clone, Default)]
 pub struct History {
     /// How containers got their exclusive CPUs, for as long as they have them.
-    living: BTreeMap<Name, VecDeque<Record>>,
+    living: BTreeMap<Name, VecDeque<HistoryRecord>>,
     pub badges: Badges,
     /// Containers whose change the runtime had not made yet at the last check pass.
     pub late: BTreeSet<ContainerId>,
-    refusals: VecDeque<Record>,
-    troubles: VecDeque<Record>,
+    refusals: VecDeque<HistoryRecord>,
+    troubles: VecDeque<HistoryRecord>,
 }
 
 impl History {
     /// Records a note of the ledger.
     pub fn note(&mut self, at: Moment, note: &Note) {
         let happened = Happened::Decided { what: note.what.clone(), done: note.done };
-        let record = Record::new(at, note.subject.clone(), happened);
+        let record = HistoryRecord::new(at, note.subject.clone(), happened);
         match &note.what {
             _ if !note.done => push(&mut self.troubles, MAX_TROUBLES, record),
             What::Refused { .. } => push(&mut self.refusals, MAX_REFUSALS, record),
@@ -93,7 +93,7 @@ impl History {
         }
     }
 
-    fn live(&mut self, record: Record) {
+    fn live(&mut self, record: HistoryRecord) {
         let name = name(&record.subject);
         for refusal in &mut self.refusals {
             refusal.settled |= refusal.is_of(&name);
@@ -127,39 +127,40 @@ impl History {
         action: String,
     ) {
         let happened = Happened::Drifted { decided, found, action };
-        push(&mut self.troubles, MAX_TROUBLES, Record::new(at, subject, happened));
+        push(&mut self.troubles, MAX_TROUBLES, HistoryRecord::new(at, subject, happened));
     }
 
     pub fn kernel_refused(&mut self, at: Moment, subject: Subject, why: String) {
         let happened = Happened::KernelRefused(why);
-        push(&mut self.troubles, MAX_TROUBLES, Record::new(at, subject, happened));
+        push(&mut self.troubles, MAX_TROUBLES, HistoryRecord::new(at, subject, happened));
     }
 
     /// Refusals, the oldest first.
-    pub fn refusals(&self) -> impl Iterator<Item = &Record> {
+    pub fn refusals(&self) -> impl Iterator<Item = &HistoryRecord> {
         self.refusals.iter()
     }
 
     /// Drifts and other troubles, the oldest first.
-    pub fn troubles(&self) -> impl Iterator<Item = &Record> {
+    pub fn troubles(&self) -> impl Iterator<Item = &HistoryRecord> {
         self.troubles.iter()
     }
 
     /// How a container got the exclusive CPUs that it has, the oldest first.
-    pub fn of_living(&self, subject: &Subject) -> impl Iterator<Item = &Record> {
+    pub fn of_living(&self, subject: &Subject) -> impl Iterator<Item = &HistoryRecord> {
         self.living.get(&name(subject)).into_iter().flatten()
     }
 
     /// All records of all containers, the oldest first.
-    pub fn all(&self) -> Vec<&Record> {
+    pub fn all(&self) -> Vec<&HistoryRecord> {
         let living = self.living.values().flatten();
-        let mut all: Vec<&Record> = living.chain(&self.refusals).chain(&self.troubles).collect();
+        let mut all: Vec<&HistoryRecord> =
+            living.chain(&self.refusals).chain(&self.troubles).collect();
         all.sort_by_key(|record| record.at);
         all
     }
 }
 
-fn push(records: &mut VecDeque<Record>, most: usize, record: Record) {
+fn push(records: &mut VecDeque<HistoryRecord>, most: usize, record: HistoryRecord) {
     if records.len() >= most {
         records.pop_front();
     }

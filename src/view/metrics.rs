@@ -6,7 +6,7 @@
 //! compares it with this file.
 
 use super::config_state::ConfigState;
-use super::counters::{Alignment, Counters, Histogram, Outcome};
+use super::counters::{AlignmentType, Counters, CreateOutcome, Histogram};
 use super::node::{Link, NodeFigures, NodeView, OwnFigures};
 use super::status::config::stance_name;
 use super::status::{ConfigStatus, CpuStatus, DomainStatus};
@@ -72,13 +72,13 @@ impl Families {
         let help = "Always 1; the plugin's version is in the label.";
         self.gauges("nri_cpu_manager_build_info", help, [sample(&version, 1)]);
         let help = "Whether the runtime is connected.";
-        self.gauge("nri_cpu_manager_connected", help, u8::from(link.is_connected()));
+        self.gauge("nri_cpu_manager_connected", help, u8::from(link.connected));
         let help = "Whether the runtime has listed its containers since it connected.";
-        self.gauge("nri_cpu_manager_synchronized", help, u8::from(link.is_synchronized()));
+        self.gauge("nri_cpu_manager_synchronized", help, u8::from(link.synchronized));
         let help = "Connections to the runtime after the first one.";
-        let again = link.connections().saturating_sub(1);
+        let again = link.connections.saturating_sub(1);
         self.counter("nri_cpu_manager_reconnects_total", help, again);
-        let runtime = link.runtime().map(|runtime| {
+        let runtime = link.runtime.as_ref().map(|runtime| {
             let labels = [
                 ("name", &*runtime.name),
                 ("nri", &runtime.nri_version),
@@ -119,7 +119,7 @@ impl Families {
             "Number of CPUs allocated per NUMA node",
             each(&DomainStatus::numa_nodes(view), "numa_node", |node| node.exclusive),
         );
-        let aligned = |(&(scope, boundary), &count): (&Alignment, &u64)| {
+        let aligned = |(&(scope, boundary), &count): (&AlignmentType, &u64)| {
             sample(&[("boundary", boundary), ("scope", scope)], count)
         };
         self.counters(
@@ -140,7 +140,7 @@ impl Families {
         self.counter(
             "kubelet_topology_manager_admission_errors_total",
             "The number of admission request failures where resources could not be aligned.",
-            counters.decided(Outcome::Refused),
+            counters.decided(CreateOutcome::Refused),
         );
         self.histograms(
             "kubelet_topology_manager_admission_duration_ms",

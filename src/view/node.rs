@@ -81,31 +81,29 @@ impl NodeFigures {
     }
 }
 
-/// The state of the connection to the runtime.
+/// The state of the connection to the runtime; only its methods change it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
-    connected: bool,
-    synchronized: bool,
-    runtime: Option<Runtime>,
+    pub(super) connected: bool,
+    /// Whether the runtime has listed its containers on this connection.
+    pub(super) synchronized: bool,
+    /// The present or last runtime.
+    pub(super) runtime: Option<Runtime>,
     /// The number of the present or last connection.
     session: Option<u64>,
-    connections: u64,
+    /// Connections since the start.
+    pub(super) connections: u64,
 }
 
 impl Link {
-    /// The runtime has introduced itself.
     pub fn introduced(&mut self, session: u64, runtime: Runtime) {
-        let connections = self.connections + u64::from(self.session != Some(session));
-        *self = Link {
-            connected: true,
-            synchronized: false,
-            runtime: Some(runtime),
-            session: Some(session),
-            connections,
-        };
+        self.connected = true;
+        self.synchronized = false;
+        self.runtime = Some(runtime);
+        self.connections += u64::from(self.session != Some(session));
+        self.session = Some(session);
     }
 
-    /// The runtime has listed its containers.
     pub fn synchronized(&mut self) {
         self.synchronized = self.connected;
     }
@@ -116,24 +114,5 @@ impl Link {
             self.connected = false;
             self.synchronized = false;
         }
-    }
-
-    pub fn is_connected(&self) -> bool {
-        self.connected
-    }
-
-    /// Whether the runtime has listed its containers on this connection.
-    pub fn is_synchronized(&self) -> bool {
-        self.synchronized
-    }
-
-    /// The present or last runtime.
-    pub fn runtime(&self) -> Option<&Runtime> {
-        self.runtime.as_ref()
-    }
-
-    /// The number of connections since the start.
-    pub fn connections(&self) -> u64 {
-        self.connections
     }
 }

@@ -64,6 +64,15 @@ pub struct Frame {
     pub inside: Inside,
 }
 
+impl Frame {
+    fn cells(&self) -> Vec<Cell> {
+        match &self.inside {
+            Inside::Frames(frames) => frames.iter().flat_map(Frame::cells).collect(),
+            Inside::Cores(cores) => cores.iter().flat_map(|core| core.cells.clone()).collect(),
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub enum Inside {
     Frames(Vec<Frame>),
@@ -125,35 +134,24 @@ impl Usage {
     }
 }
 
-/// What frames are made of, from the outside in.
-#[derive(Debug, Clone, Copy)]
-enum Level {
-    Socket,
-    Node,
-    Uncore,
-}
-
 impl Picture {
-    pub fn of(topology: &Topology, occupancy: Occupancy) -> Picture {
-        let Occupancy { mut tenants, reserved, shared } = occupancy;
-        tenants.sort_unstable_by_key(|tenant| tenant.badge);
-        let draw = Draw { topology, tenants: &tenants, reserved, shared };
-        let mut frames = draw.frames(&topology.online(), &draw.levels());
+    pub fn of(topology: &Topology, mut occupancy: Occupancy) -> Picture {
+        occupancy.tenants.sort_unstable_by_key(|tenant| tenant.badge);
+        let draw = Draw { topology, occupancy: &occupancy };
+        let mut frames = draw.frames(&topology.online(), &layers(topology));
         for node in topology.nodes().iter().filter(|node| node.cpus.is_empty()) {
             let title = format!("NUMA node {}: memory only", node.id);
             frames.push(Frame { title, cpus: CpuSet::EMPTY, inside: Inside::Cores(Vec::new()) });
         }
-        if !topology.offline().is_empty() {
-            let offline = |cpu| Cell { cpu, usage: Usage::Offline };
-            let cores = topology.offline().iter();
-            let cores = cores.map(|cpu| Core { kind: None, cells: vec![offline(cpu.id)] });
-            frames.push(Frame {
-                title: "offline".to_owned(),
-                cpus: topology.offline().iter().flat_map(|cpu| CpuSet::of(cpu.id)).collect(),
-                inside: Inside::Cores(cores.collect()),
-            });
+        let offline = topology.offline().iter();
+        let cpus: CpuSet = offline.flat_map(|cpu| CpuSet::of(cpu.id)).collect();
+        if !cpus.is_empty() {
+            let cells = cpus.iter().map(|cpu| Cell { cpu, usage: Usage::Offline });
+            let cores = cells.map(|cell| Core { kind: None, cells: vec![cell] });
+            let inside = Inside::Cores(cores.collect());
+            frames.push(Frame { title: "offline".to_owned(), cpus, inside });
         }
-        Picture { frames, tenants }
+        Picture { frames, tenants: occupancy.tenants }
     }
 
     /// Draws the node of a status; `None` if the status is from a version that does not describe
@@ -165,14 +163,12 @@ impl Picture {
         let Some(machine) = &node.machine else { return Ok(None) };
         let (topology, _) = machine.read()?;
         let tenants = node.containers.iter().filter_map(|one| {
-            let badge = one.badge?;
-            let remark = names::alignment(&one.numa_nodes, &one.uncore_caches, one.whole_cores);
             Some(Tenant {
-                badge,
+                badge: one.badge?,
                 name: names::container(one),
                 cpus: one.cpus,
                 idle: one.idle,
-                remark,
+                remark: names::alignment(&one.numa_nodes, &one.uncore_caches, one.whole_cores),
             })
         });
         let occupancy = Occupancy {
@@ -185,19 +181,7 @@ impl Picture {
 
     /// All cells, in the order of the drawing.
     pub fn cells(&self) -> Vec<Cell> {
-        fn collect(frames: &[Frame], into: &mut Vec<Cell>) {
-            for frame in frames {
-                match &frame.inside {
-                    Inside::Frames(frames) => collect(frames, into),
-                    Inside::Cores(cores) => {
-                        into.extend(cores.iter().flat_map(|core| core.cells.iter().copied()));
-                    }
-                }
-            }
-        }
-        let mut cells = Vec::new();
-        collect(&self.frames, &mut cells);
-        cells
+        self.frames.iter().flat_map(Frame::cells).collect()
     }
 
     /// The uses in this picture that a legend has to explain: containers have letters instead.
@@ -226,48 +210,49 @@ impl Picture {
     }
 }
 
+/// Domains of a kind, with its name.
+type Layer = (&'static str, Vec<Domain>);
+
+/// The layers of frames, from the outside in. Nodes contain caches, or caches contain nodes where
+/// these are smaller (sub-NUMA clustering). Where every core has a cache of its own, there is no
+/// layer of caches.
+fn layers(topology: &Topology) -> Vec<Layer> {
+    let nodes = topology.nodes().iter().map(|node| Domain { id: node.id, cpus: node.cpus });
+    let sockets = ("socket", topology.sockets().to_vec());
+    let nodes = ("NUMA node", nodes.collect::<Vec<Domain>>());
+    let caches = ("uncore cache", topology.uncores().to_vec());
+    if caches.1.len() > 1 && caches.1.len() == topology.cores().len() {
+        vec![sockets, nodes]
+    } else if any_crosses(&caches.1, &nodes.1) && !any_crosses(&nodes.1, &caches.1) {
+        vec![sockets, caches, nodes]
+    } else {
+        vec![sockets, nodes, caches]
+    }
+}
+
+/// Whether one of these domains has CPUs of more than one of the others.
+fn any_crosses(domains: &[Domain], others: &[Domain]) -> bool {
+    domains.iter().any(|domain| {
+        others.iter().filter(|other| !other.cpus.is_disjoint(&domain.cpus)).count() > 1
+    })
+}
+
 struct Draw<'a> {
     topology: &'a Topology,
-    tenants: &'a [Tenant],
-    reserved: CpuSet,
-    shared: CpuSet,
+    occupancy: &'a Occupancy,
 }
 
 impl Draw<'_> {
-    /// The levels of frames. Nodes contain caches, or caches contain nodes where these are smaller
-    /// (sub-NUMA clustering). Where every core has a cache of its own, there is no level of caches.
-    fn levels(&self) -> Vec<Level> {
-        let topology = self.topology;
-        let crosses = |one: &CpuSet, others: &[CpuSet]| {
-            others.iter().filter(|other| !other.is_disjoint(one)).count() > 1
-        };
-        let caches: Vec<CpuSet> = topology.uncores().iter().map(|one| one.cpus).collect();
-        let nodes: Vec<CpuSet> = topology.nodes().iter().map(|one| one.cpus).collect();
-        if caches.len() > 1 && caches.len() == topology.cores().len() {
-            return vec![Level::Socket, Level::Node];
-        }
-        let larger = caches.iter().any(|cache| crosses(cache, &nodes));
-        if larger && !nodes.iter().any(|node| crosses(node, &caches)) {
-            return vec![Level::Socket, Level::Uncore, Level::Node];
-        }
-        vec![Level::Socket, Level::Node, Level::Uncore]
-    }
-
     /// The frames of some CPUs. Domains in each other that have the same CPUs share a frame.
-    fn frames(&self, cpus: &CpuSet, levels: &[Level]) -> Vec<Frame> {
-        let Some((level, deeper)) = levels.split_first() else { return Vec::new() };
+    fn frames(&self, cpus: &CpuSet, layers: &[Layer]) -> Vec<Frame> {
+        let Some(((name, domains), deeper)) = layers.split_first() else { return Vec::new() };
         let mut frames = Vec::new();
-        for Domain { id, cpus: whole } in self.domains(*level) {
-            let here = whole & *cpus;
+        for Domain { id, cpus: whole } in domains {
+            let here = *whole & *cpus;
             if here.is_empty() {
                 continue;
             }
-            let name = match level {
-                Level::Socket => "socket",
-                Level::Node => "NUMA node",
-                Level::Uncore => "uncore cache",
-            };
-            let part = if here == whole { "" } else { " (part)" };
+            let part = if here == *whole { "" } else { " (part)" };
             let title = format!("{name} {id}{part}");
             let mut inner = self.frames(&here, deeper);
             frames.push(match (inner.len(), deeper.is_empty()) {
@@ -282,17 +267,6 @@ impl Draw<'_> {
         frames
     }
 
-    fn domains(&self, level: Level) -> Vec<Domain> {
-        match level {
-            Level::Socket => self.topology.sockets().to_vec(),
-            Level::Uncore => self.topology.uncores().to_vec(),
-            Level::Node => {
-                let nodes = self.topology.nodes().iter();
-                nodes.map(|node| Domain { id: node.id, cpus: node.cpus }).collect()
-            }
-        }
-    }
-
     fn cores(&self, cpus: &CpuSet) -> Vec<Core> {
         let cores = self.topology.cores().iter().map(|core| core.cpus & *cpus);
         let core = |core: CpuSet| Core {
@@ -303,11 +277,12 @@ impl Draw<'_> {
     }
 
     fn usage(&self, cpu: usize) -> Usage {
-        match self.tenants.iter().position(|tenant| tenant.cpus.contains(cpu)) {
+        let Occupancy { tenants, reserved, shared } = self.occupancy;
+        match tenants.iter().position(|tenant| tenant.cpus.contains(cpu)) {
             Some(tenant) => Usage::Held(tenant),
-            None if self.tenants.iter().any(|tenant| tenant.idle.contains(cpu)) => Usage::Idle,
-            None if self.reserved.contains(cpu) => Usage::Reserved,
-            None if self.shared.contains(cpu) => Usage::Shared,
+            None if tenants.iter().any(|tenant| tenant.idle.contains(cpu)) => Usage::Idle,
+            None if reserved.contains(cpu) => Usage::Reserved,
+            None if shared.contains(cpu) => Usage::Shared,
             None => Usage::Unused,
         }
     }

@@ -112,9 +112,9 @@ pub fn draw(picture: &Picture, form: Form<'_>) -> String {
             }
             xml.raw(TEXTURE_DEFINITIONS);
             let top = margin + above;
-            let pen = Pen { picture, side };
+            let painter = Painter { picture, side };
             xml.element("g", &[("transform", &format!("translate({margin} {top})"))], |xml| {
-                placed.iter().for_each(|one| pen.frame(xml, one));
+                placed.iter().for_each(|one| painter.frame(xml, one));
             });
             if let Form::File(_) = form {
                 legend(xml, picture, top + height + 14.0, width);
@@ -152,12 +152,12 @@ const TEXTURE_DEFINITIONS: &str = concat!(
     r#"</defs>"#,
 );
 
-struct Pen<'a> {
+struct Painter<'a> {
     picture: &'a Picture,
     side: f64,
 }
 
-impl Pen<'_> {
+impl Painter<'_> {
     fn frame(&self, xml: &mut Xml, placed: &Placed<'_>) {
         let at = format!("translate({} {})", placed.x, placed.y);
         let frame = placed.frame;

@@ -26,14 +26,14 @@ const WEIGHTS: [&str; badge::TEXTURES as usize] = ["", "1;", "4;", "1;4;", "3;"]
 
 /// Draws; the text ends in a new line.
 pub fn draw(picture: &Picture, style: Style) -> String {
-    let pen = Pen {
+    let terminal = Terminal {
         picture,
         colour: style.colour,
         width: style.width.max(NARROWEST),
         cell: picture.tenants.iter().map(|one| one.badge.to_string().len()).max().unwrap_or(1),
     };
     let mut text = String::new();
-    pen.frames(&mut text, &picture.frames, 0);
+    terminal.frames(&mut text, &picture.frames, 0);
     let signs: Vec<String> = picture
         .signs()
         .into_iter()
@@ -57,7 +57,7 @@ fn paint(badge: Badge, text: &str, colour: bool) -> String {
     format!("\x1b[{weight}38;5;{front};48;5;{back}m{text}\x1b[0m")
 }
 
-struct Pen<'a> {
+struct Terminal<'a> {
     picture: &'a Picture,
     colour: bool,
     width: usize,
@@ -71,7 +71,7 @@ struct Block {
     width: usize,
 }
 
-impl Pen<'_> {
+impl Terminal<'_> {
     fn frames(&self, text: &mut String, frames: &[Frame], indent: usize) {
         let leaf = |frame: &Frame| matches!(frame.inside, Inside::Cores(_));
         for run in frames.chunk_by(|a, b| leaf(a) && leaf(b)) {

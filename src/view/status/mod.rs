@@ -9,7 +9,7 @@ pub use cpus::{CpuStatus, DomainStatus};
 
 use super::badge::Badge;
 use super::health::obstacles;
-use super::history::{Happened, History, Record};
+use super::history::{Happened, History, HistoryRecord};
 use super::node::{Link, NodeFigures, NodeView};
 use crate::clock::Moment;
 use crate::cpuset::CpuSet;
@@ -207,12 +207,12 @@ impl Status {
 
 impl RuntimeStatus {
     fn of(link: &Link) -> RuntimeStatus {
-        let runtime = link.runtime();
+        let runtime = link.runtime.as_ref();
         let nri_version = runtime.map(|runtime| runtime.nri_version.clone());
         RuntimeStatus {
-            connected: link.is_connected(),
-            synchronized: link.is_synchronized(),
-            connections: link.connections(),
+            connected: link.connected,
+            synchronized: link.synchronized,
+            connections: link.connections,
             name: runtime.map(|runtime| runtime.name.clone()),
             version: runtime.map(|runtime| runtime.version.clone()),
             nri_version: nri_version.filter(|version| !version.is_empty()),
@@ -294,7 +294,7 @@ impl ContainerStatus {
 }
 
 impl RecordStatus {
-    pub(super) fn of(record: &Record) -> RecordStatus {
+    pub(super) fn of(record: &HistoryRecord) -> RecordStatus {
         let Subject { namespace, pod, container, .. } = record.subject.clone();
         let (kind, text) = describe(&record.happened);
         RecordStatus {

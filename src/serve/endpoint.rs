@@ -108,12 +108,12 @@ pub const SOCKET: &str = "status.sock";
 /// the directory, so an existing socket is left over from a process that has ended. Fails, among
 /// others, if its path is longer than 107 bytes.
 pub fn listen_locally(state_dir: &Path) -> io::Result<UnixListener> {
-    let (path, new) = (state_dir.join(SOCKET), state_dir.join(format!("{SOCKET}.new")));
+    let new = state_dir.join(format!("{SOCKET}.new"));
     // An earlier start may have ended before its rename.
     let _ = fs::remove_file(&new);
     let listener = UnixListener::bind(&new)?;
     fs::set_permissions(&new, Permissions::from_mode(0o600))?;
-    fs::rename(&new, &path)?;
+    fs::rename(&new, state_dir.join(SOCKET))?;
     Ok(listener)
 }
 

@@ -7,14 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// How many colours there are: those that people of every colour vision tell apart (Okabe and Ito,
-/// "Color Universal Design", 2008), without black and grey, which mean other things here.
+/// Colours that people of every colour vision tell apart (Okabe and Ito, "Color Universal Design",
+/// 2008), without black and grey, which mean other things here.
 pub const COLOURS: u16 = 7;
-/// How many textures there are, the first of which is none.
+/// Textures, of which the first is none.
 pub const TEXTURES: u16 = 5;
 
-/// A container's letter, colour and texture: all follow from one number, so that none of them alone
-/// has to be seen.
+/// A container's letter, colour and texture. All follow from one number, so one of them is enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Badge(pub u16);
 

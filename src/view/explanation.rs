@@ -3,13 +3,13 @@
 //! A decision leaves behind its input (a [`Request`]), not its reasons: the engine that decided
 //! gives them.
 
-use super::history::{Happened, History, HistoryRecord, Name, name};
-use super::node::NodeView;
+use super::history::{Happened, HistoryRecord, Name, name};
+use super::node::{NodeFigures, NodeView};
 use super::status::cpus::{are_whole_cores, nodes_of, uncores_of};
 use super::status::{RecordStatus, subject};
 use crate::cpuset::CpuSet;
 use crate::ledger::wish::{Cpus, Wish};
-use crate::ledger::{ContainerView, Mechanism, Policy, Qos, Stance, View, What};
+use crate::ledger::{ContainerView, Mechanism, Policy, Qos, Stance, What};
 use crate::placement::request::{CacheCandidate, Weighed};
 use crate::placement::{Placement, Request};
 use crate::topology::Topology;
@@ -83,18 +83,16 @@ impl NodeView {
     /// `NAMESPACE/POD/CONTAINER`. Empty if there is none.
     pub fn explain(&self, query: &str) -> Vec<Explanation> {
         let Ok(node) = &self.node else { return Vec::new() };
-        let (view, history) = (&*node.view, &*node.history);
         let mut containers: BTreeMap<Name, Option<&ContainerView>> = BTreeMap::new();
-        for record in history.all() {
+        for record in node.history.all() {
             containers.insert(name(&record.subject), None);
         }
-        for container in &view.containers {
+        for container in &node.view.containers {
             containers.insert(name(&subject(container)), Some(container));
         }
         containers.retain(|name, _| matches(query, name));
         let containers = containers.iter().take(MAX_EXPLAINED);
-        let cases = containers.map(|(name, &container)| Case { view, history, name, container });
-        cases.map(|case| case.explain()).collect()
+        containers.map(|(name, &container)| Case { node, name, container }.explain()).collect()
     }
 }
 
@@ -107,15 +105,14 @@ fn matches(query: &str, (namespace, pod, container): &Name) -> bool {
 
 /// A container to explain; `container` is `None` if it does not exist.
 struct Case<'a> {
-    view: &'a View,
-    history: &'a History,
+    node: &'a NodeFigures,
     name: &'a Name,
     container: Option<&'a ContainerView>,
 }
 
 impl Case<'_> {
     fn explain(&self) -> Explanation {
-        let mut records = self.history.all();
+        let mut records = self.node.history.all();
         records.retain(|record| name(&record.subject) == *self.name);
         let refused = records.iter().rev().find_map(|record| refusal(record));
         let chosen = records.iter().rev().find_map(|record| choice(record));
@@ -144,7 +141,7 @@ impl Case<'_> {
                 count(drifts, "time")
             ));
         }
-        if self.container.is_some_and(|container| self.history.late.contains(&container.id)) {
+        if self.container.is_some_and(|container| self.node.history.late.contains(&container.id)) {
             why.push("The runtime has not applied its CPUs yet, and is not overdue.".to_owned());
         }
         let (namespace, pod, container) = self.name.clone();
@@ -161,7 +158,7 @@ impl Case<'_> {
     }
 
     fn topology(&self) -> &Topology {
-        &self.view.topology
+        &self.node.view.topology
     }
 
     fn exclusive(
@@ -234,7 +231,7 @@ impl Case<'_> {
     }
 
     fn weighed(&self, request: &Request, placement: Option<&Placement>) -> Weighed {
-        self.view.engine.explain(self.topology(), request, placement)
+        self.node.view.engine.explain(self.topology(), request, placement)
     }
 
     fn shared(&self, container: &ContainerView) -> Vec<String> {
@@ -253,10 +250,10 @@ impl Case<'_> {
                 "Its pod, or the configuration for its namespace, wishes for shared CPUs (cpus: shared)."
                     .to_owned()
             }
-            _ if self.view.settings.policy == Policy::None => {
+            _ if self.node.view.settings.policy == Policy::None => {
                 "cpuManagerPolicy is none: no container gets exclusive CPUs.".to_owned()
             }
-            _ if self.view.stance != Stance::Assign => {
+            _ if self.node.view.stance != Stance::Assign => {
                 "The kubelet's own CPU manager assigns the CPUs of this node.".to_owned()
             }
             (Some(n), _) => format!(
@@ -301,7 +298,7 @@ impl Case<'_> {
                 request.settings.topology_manager.policy.name()
             ));
         }
-        let free_now = self.view.free;
+        let free_now = self.node.view.free;
         why.push(format!(
             "Free now: {} ({}). The kubelet retries by itself.",
             count(free_now.len(), "CPU"),

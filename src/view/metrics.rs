@@ -10,7 +10,6 @@ use super::counters::{AlignmentType, Counters, CreateOutcome, Histogram};
 use super::node::{Link, NodeFigures, NodeView, OwnFigures};
 use super::status::config::stance_name;
 use super::status::{ConfigStatus, CpuStatus, DomainStatus};
-use crate::cpuset::CpuSet;
 use crate::ledger::{MoveReason, Stance, View};
 use std::fmt::Display;
 
@@ -92,200 +91,125 @@ impl Families {
 
     /// The kubelet's own metrics.
     fn kubelet(&mut self, view: &View, counters: &Counters) {
-        self.counter(
-            "kubelet_cpu_manager_pinning_requests_total",
-            "The number of cpu core allocations which required pinning.",
-            counters.pinning_requests,
-        );
-        self.counter(
-            "kubelet_cpu_manager_pinning_errors_total",
-            "The number of cpu core allocations which required pinning failed.",
-            counters.pinning_errors,
-        );
-        self.gauge(
-            "kubelet_cpu_manager_shared_pool_size_millicores",
-            "The size of the shared CPU pool for non-guaranteed QoS pods, in millicores.",
-            // Like the kubelet's: without reserved CPUs and without those that an ended container's
-            // pod may use again.
-            view.free.len() * 1000,
-        );
-        self.gauge(
-            "kubelet_cpu_manager_exclusive_cpu_allocation_count",
-            "The total number of CPUs exclusively allocated to containers running on this node",
-            view.exclusive.len(),
-        );
-        self.gauges(
-            "kubelet_cpu_manager_allocation_per_numa",
-            "Number of CPUs allocated per NUMA node",
-            each(&DomainStatus::numa_nodes(view), "numa_node", |node| node.exclusive),
-        );
-        let aligned = |(&(scope, boundary), &count): (&AlignmentType, &u64)| {
-            sample(&[("boundary", boundary), ("scope", scope)], count)
-        };
-        self.counters(
-            "kubelet_container_aligned_compute_resources_count",
-            "Cumulative number of aligned compute resources allocated to containers by alignment type.",
-            counters.aligned.iter().map(aligned),
-        );
+        let help = "The number of cpu core allocations which required pinning.";
+        self.counter("kubelet_cpu_manager_pinning_requests_total", help, counters.pinning_requests);
+        let help = "The number of cpu core allocations which required pinning failed.";
+        self.counter("kubelet_cpu_manager_pinning_errors_total", help, counters.pinning_errors);
+        // Like the kubelet's: without reserved CPUs and without those that an ended container's pod
+        // may use again.
+        let pool = view.free.len() * 1000;
+        let help = "The size of the shared CPU pool for non-guaranteed QoS pods, in millicores.";
+        self.gauge("kubelet_cpu_manager_shared_pool_size_millicores", help, pool);
+        let help =
+            "The total number of CPUs exclusively allocated to containers running on this node";
+        let exclusive = view.exclusive.len();
+        self.gauge("kubelet_cpu_manager_exclusive_cpu_allocation_count", help, exclusive);
+        let nodes = DomainStatus::numa_nodes(view);
+        let allocated = nodes.iter().map(|node| (node.id, node.exclusive.len()));
+        let help = "Number of CPUs allocated per NUMA node";
+        let samples = by("numa_node", allocated);
+        self.gauges("kubelet_cpu_manager_allocation_per_numa", help, samples);
+        let aligned = counters.aligned.iter().map(alignment);
+        let help = "Cumulative number of aligned compute resources allocated to containers by alignment type.";
+        self.counters("kubelet_container_aligned_compute_resources_count", help, aligned);
+        let misaligned = counters.misaligned.iter().map(alignment);
+        let help = "Cumulative number of failures to allocate aligned compute resources to containers by alignment type.";
         self.counters(
             "kubelet_container_aligned_compute_resources_failure_count",
-            "Cumulative number of failures to allocate aligned compute resources to containers by alignment type.",
-            counters.misaligned.iter().map(aligned),
+            help,
+            misaligned,
         );
-        self.counter(
-            "kubelet_topology_manager_admission_requests_total",
-            "The number of admission requests where resources have to be aligned.",
-            counters.admissions.count(),
-        );
-        self.counter(
-            "kubelet_topology_manager_admission_errors_total",
-            "The number of admission request failures where resources could not be aligned.",
-            counters.decided(CreateOutcome::Refused),
-        );
-        self.histograms(
-            "kubelet_topology_manager_admission_duration_ms",
-            "Duration in milliseconds to serve a pod admission request.",
-            [histogram(&[], &counters.admissions)],
-        );
+        let admissions = counters.admissions.count();
+        let help = "The number of admission requests where resources have to be aligned.";
+        self.counter("kubelet_topology_manager_admission_requests_total", help, admissions);
+        let refused = counters.decided(CreateOutcome::Refused);
+        let help = "The number of admission request failures where resources could not be aligned.";
+        self.counter("kubelet_topology_manager_admission_errors_total", help, refused);
+        let durations = [histogram(&[], &counters.admissions)];
+        let help = "Duration in milliseconds to serve a pod admission request.";
+        self.histograms("kubelet_topology_manager_admission_duration_ms", help, durations);
         let source = [("resource_name", "cpu"), ("source", "node")];
-        self.counters(
-            "resource_manager_allocations_total",
-            "The number of exclusive resource allocations.",
-            [sample(&source, counters.pinning_requests - counters.pinning_errors)],
-        );
-        self.counters(
-            "resource_manager_allocation_errors_total",
-            "The number of exclusive resource allocations that failed.",
-            [sample(&source, counters.pinning_errors)],
-        );
+        let allocations = [sample(&source, counters.pinning_requests - counters.pinning_errors)];
+        let help = "The number of exclusive resource allocations.";
+        self.counters("resource_manager_allocations_total", help, allocations);
+        let errors = [sample(&source, counters.pinning_errors)];
+        let help = "The number of exclusive resource allocations that failed.";
+        self.counters("resource_manager_allocation_errors_total", help, errors);
         let exclusive = [("assignment_type", "node_exclusive"), ("resource_name", "cpu")];
-        self.counters(
-            "resource_manager_container_assignments",
-            "Cumulative number of containers by type of assignment.",
-            [sample(&exclusive, counters.pinning_requests - counters.pinning_errors)],
-        );
+        let assignments = [sample(&exclusive, counters.pinning_requests - counters.pinning_errors)];
+        let help = "Cumulative number of containers by type of assignment.";
+        self.counters("resource_manager_container_assignments", help, assignments);
     }
 
     fn decisions(&mut self, counters: &Counters) {
         let handlers = counters.handlers.iter();
-        self.histograms(
-            "nri_cpu_manager_handler_duration_seconds",
-            "Time from taking up an event to its answer, the checkpoint's write and the kernel's work included.",
-            handlers.map(|(event, times)| histogram(&[("event", event)], times)),
-        );
-        let decisions = counters.decisions.iter();
-        self.counters(
-            "nri_cpu_manager_decisions_total",
-            "Containers that were about to be created, by what was decided.",
-            decisions.map(|(outcome, count)| sample(&[("outcome", outcome.name())], *count)),
-        );
-        let rejections = counters.rejections.iter();
-        self.counters(
-            "nri_cpu_manager_rejections_total",
-            "Containers and resizes that were refused, by reason.",
-            rejections.map(|(reason, count)| sample(&[("reason", reason)], *count)),
-        );
-        self.counter(
-            "nri_cpu_manager_updates_total",
-            "Changes for containers that exist, sent along with answers.",
-            counters.updates,
-        );
+        let durations = handlers.map(|(event, times)| histogram(&[("event", event)], times));
+        let help = "Time from taking up an event to its answer, the checkpoint's write and the kernel's work included.";
+        self.histograms("nri_cpu_manager_handler_duration_seconds", help, durations);
+        let decisions = counters.decisions.iter().map(|(outcome, count)| (outcome.name(), count));
+        let help = "Containers that were about to be created, by what was decided.";
+        self.counters("nri_cpu_manager_decisions_total", help, by("outcome", decisions));
+        let help = "Containers and resizes that were refused, by reason.";
+        let rejections = by("reason", &counters.rejections);
+        self.counters("nri_cpu_manager_rejections_total", help, rejections);
+        let help = "Changes for containers that exist, sent along with answers.";
+        self.counter("nri_cpu_manager_updates_total", help, counters.updates);
     }
 
     fn moves(&mut self, view: &View) {
-        let moves = MoveReason::ALL.into_iter().map(|reason| {
-            let count = view.moves.get(&reason).copied().unwrap_or(0);
-            sample(&[("reason", reason.name())], count)
-        });
+        // The ledger has no entry for a reason that has not occurred.
+        let moves = MoveReason::ALL
+            .map(|reason| (reason.name(), view.moves.get(&reason).copied().unwrap_or(0)));
         let help = "Containers that were moved to other CPUs while they ran, by reason.";
-        self.counters("nri_cpu_manager_moves_total", help, moves);
+        self.counters("nri_cpu_manager_moves_total", help, by("reason", moves));
     }
 
     fn drifts(&mut self, own: &OwnFigures) {
-        let drifts = own.drifts.iter();
-        self.counters(
-            "nri_cpu_manager_drifts_total",
-            "Times that something was set otherwise than decided, by kind.",
-            drifts.map(|(kind, count)| sample(&[("kind", kind)], *count)),
-        );
-        let repairs = own.repairs.iter();
-        self.counters(
-            "nri_cpu_manager_drift_repairs_total",
-            "What was done about drifts, by kind and action.",
-            repairs.map(|((kind, action), count)| {
-                sample(&[("action", action), ("kind", kind)], *count)
-            }),
-        );
-        self.gauge(
-            "nri_cpu_manager_drifting_containers",
-            "Containers that were not as decided at the last look.",
-            own.drifting,
-        );
-        self.gauge(
-            "nri_cpu_manager_late_containers",
-            "Containers that were not as decided at the last look, as the runtime is still about to change them.",
-            own.late,
-        );
-        self.counter(
-            "nri_cpu_manager_late_total",
-            "Times that a look found a container which the runtime was still about to change.",
-            own.times_late,
-        );
-        let takes = own.change_takes.unwrap_or_default();
-        self.gauges(
-            "nri_cpu_manager_runtime_change_seconds",
-            "How long the runtime takes to change a container, on the average of late; 0 before that was measured.",
-            [sample(&[], takes.as_secs_f64())],
-        );
+        let help = "Times that something was set otherwise than decided, by kind.";
+        self.counters("nri_cpu_manager_drifts_total", help, by("kind", &own.drifts));
+        let repairs = own
+            .repairs
+            .iter()
+            .map(|((kind, action), count)| sample(&[("action", action), ("kind", kind)], count));
+        let help = "What was done about drifts, by kind and action.";
+        self.counters("nri_cpu_manager_drift_repairs_total", help, repairs);
+        let help = "Containers that were not as decided at the last look.";
+        self.gauge("nri_cpu_manager_drifting_containers", help, own.drifting);
+        let help = "Containers that were not as decided at the last look, as the runtime is still about to change them.";
+        self.gauge("nri_cpu_manager_late_containers", help, own.late);
+        let help =
+            "Times that a look found a container which the runtime was still about to change.";
+        self.counter("nri_cpu_manager_late_total", help, own.times_late);
+        let help = "How long the runtime takes to change a container, on the average of late; 0 before that was measured.";
+        let takes = own.change_takes.unwrap_or_default().as_secs_f64();
+        self.gauge("nri_cpu_manager_runtime_change_seconds", help, takes);
     }
 
     fn exclusivity(&mut self, node: &NodeFigures) {
         let own = &node.own;
-        self.counter(
-            "nri_cpu_manager_kernel_refusals_total",
-            "Times that the kernel made no partition for a container; cgroups keep others off its CPUs instead.",
-            own.kernel_refusals,
-        );
-        self.gauge(
-            "nri_cpu_manager_cgroups_writable",
-            "Whether control groups can be written; if not, the runtime alone can repair drifts.",
-            u8::from(own.cannot_write_groups.is_none()),
-        );
-        self.counter(
-            "nri_cpu_manager_cgroup_write_errors_total",
-            "Times that a control group could not be written.",
-            own.group_write_errors,
-        );
-        self.counter(
-            "nri_cpu_manager_pool_writes_total",
-            "Writes of the shared pool into the groups above containers.",
-            own.pool_writes,
-        );
-        self.gauge(
-            "nri_cpu_manager_groups_given_up",
-            "Whether the runtime keeps exclusivity though groups were to.",
-            u8::from(node.given_up().is_some()),
-        );
-        self.gauge(
-            "nri_cpu_manager_distrusted_groups",
-            "Cgroups that cannot be relied on at present: those below are bound one by one.",
-            own.distrusted_groups.len(),
-        );
-        self.gauge(
-            "nri_cpu_manager_unbound_pods",
-            "Pods that the runtime keeps off exclusive CPUs though cgroups do so for others.",
-            own.unbound_pods.len(),
-        );
-        self.counter(
-            "nri_cpu_manager_checkpoint_errors_total",
-            "Times that the checkpoint could not be written.",
-            own.counters.checkpoint_errors,
-        );
-        self.gauge(
-            "nri_cpu_manager_checkpoint_current",
-            "Whether the last write of the checkpoint succeeded.",
-            u8::from(own.checkpoint_error.is_none()),
-        );
+        let help = "Times that the kernel made no partition for a container; cgroups keep others off its CPUs instead.";
+        self.counter("nri_cpu_manager_kernel_refusals_total", help, own.kernel_refusals);
+        let writable = u8::from(own.cannot_write_groups.is_none());
+        let help =
+            "Whether control groups can be written; if not, the runtime alone can repair drifts.";
+        self.gauge("nri_cpu_manager_cgroups_writable", help, writable);
+        let help = "Times that a control group could not be written.";
+        self.counter("nri_cpu_manager_cgroup_write_errors_total", help, own.group_write_errors);
+        let help = "Writes of the shared pool into the groups above containers.";
+        self.counter("nri_cpu_manager_pool_writes_total", help, own.pool_writes);
+        let help = "Whether the runtime keeps exclusivity though groups were to.";
+        self.gauge("nri_cpu_manager_groups_given_up", help, u8::from(node.given_up().is_some()));
+        let help = "Cgroups that cannot be relied on at present: those below are bound one by one.";
+        self.gauge("nri_cpu_manager_distrusted_groups", help, own.distrusted_groups.len());
+        let help =
+            "Pods that the runtime keeps off exclusive CPUs though cgroups do so for others.";
+        self.gauge("nri_cpu_manager_unbound_pods", help, own.unbound_pods.len());
+        let errors = own.counters.checkpoint_errors;
+        let help = "Times that the checkpoint could not be written.";
+        self.counter("nri_cpu_manager_checkpoint_errors_total", help, errors);
+        let current = u8::from(own.checkpoint_error.is_none());
+        let help = "Whether the last write of the checkpoint succeeded.";
+        self.gauge("nri_cpu_manager_checkpoint_current", help, current);
     }
 
     fn cpus(&mut self, view: &View) {
@@ -297,49 +221,33 @@ impl Families {
             ("reserved", cpus.reserved),
             ("shared", cpus.shared),
         ];
-        self.gauges(
-            "nri_cpu_manager_cpus",
-            "CPUs by state; one may be in several.",
-            states.map(|(state, cpus)| sample(&[("state", state)], cpus.len())),
-        );
+        let states = states.map(|(state, cpus)| (state, cpus.len()));
+        let help = "CPUs by state; one may be in several.";
+        self.gauges("nri_cpu_manager_cpus", help, by("state", states));
         let caches = DomainStatus::uncore_caches(view);
         let nodes = DomainStatus::numa_nodes(view);
-        self.gauges(
-            "nri_cpu_manager_uncore_free_cpus",
-            "CPUs of an uncore cache that could become exclusive now.",
-            each(&caches, "uncore", |cache| cache.free),
-        );
-        self.gauges(
-            "nri_cpu_manager_uncore_exclusive_cpus",
-            "CPUs of an uncore cache that are exclusive.",
-            each(&caches, "uncore", |cache| cache.exclusive),
-        );
-        self.gauges(
-            "nri_cpu_manager_numa_free_cpus",
-            "CPUs of a NUMA node that could become exclusive now.",
-            each(&nodes, "numa_node", |node| node.free),
-        );
-        self.gauges(
-            "nri_cpu_manager_numa_exclusive_cpus",
-            "CPUs of a NUMA node that are exclusive.",
-            each(&nodes, "numa_node", |node| node.exclusive),
-        );
+        let help = "CPUs of an uncore cache that could become exclusive now.";
+        let free = by("uncore", caches.iter().map(|cache| (cache.id, cache.free.len())));
+        self.gauges("nri_cpu_manager_uncore_free_cpus", help, free);
+        let help = "CPUs of an uncore cache that are exclusive.";
+        let exclusive = by("uncore", caches.iter().map(|cache| (cache.id, cache.exclusive.len())));
+        self.gauges("nri_cpu_manager_uncore_exclusive_cpus", help, exclusive);
+        let help = "CPUs of a NUMA node that could become exclusive now.";
+        let free = by("numa_node", nodes.iter().map(|node| (node.id, node.free.len())));
+        self.gauges("nri_cpu_manager_numa_free_cpus", help, free);
+        let help = "CPUs of a NUMA node that are exclusive.";
+        let exclusive = by("numa_node", nodes.iter().map(|node| (node.id, node.exclusive.len())));
+        self.gauges("nri_cpu_manager_numa_exclusive_cpus", help, exclusive);
         let scattered = [("numa_node", &nodes), ("uncore_cache", &caches)];
-        self.gauges(
-            "nri_cpu_manager_fragmentation",
-            "How scattered free CPUs are: 0 as close together as so many can be, towards 1 in ever smaller pieces.",
-            scattered.map(|(boundary, domains)| {
-                let value = DomainStatus::fragmentation(domains, cpus.reserved);
-                sample(&[("boundary", boundary)], value)
-            }),
-        );
+        let scattered = scattered.map(|(boundary, domains)| {
+            (boundary, DomainStatus::fragmentation(domains, cpus.reserved))
+        });
+        let help = "How scattered free CPUs are: 0 as close together as so many can be, towards 1 in ever smaller pieces.";
+        self.gauges("nri_cpu_manager_fragmentation", help, by("boundary", scattered));
         let (exclusive, shared) = view.container_counts();
         let containers = [("exclusive", exclusive), ("shared", shared)];
-        self.gauges(
-            "nri_cpu_manager_containers",
-            "Containers that exist, by where they run.",
-            containers.map(|(state, count)| sample(&[("state", state)], count)),
-        );
+        let help = "Containers that exist, by where they run.";
+        self.gauges("nri_cpu_manager_containers", help, by("state", containers));
         self.gauge("nri_cpu_manager_pods", "Pods that exist.", view.pods);
     }
 
@@ -356,56 +264,43 @@ impl Families {
             ("topology_manager_policy_options", &config.topology_manager_policy_options),
             ("topology_manager_scope", &config.topology_manager_scope),
         ];
-        self.gauges(
-            "nri_cpu_manager_config_info",
-            "Always 1; the configuration in force is in the labels.",
-            [sample(&labels, 1)],
-        );
+        let help = "Always 1; the configuration in force is in the labels.";
+        self.gauges("nri_cpu_manager_config_info", help, [sample(&labels, 1)]);
         let stances = [Stance::Assign, Stance::Refuse, Stance::Observe];
-        self.gauges(
-            "nri_cpu_manager_stance",
-            "1 for what is done at present: CPUs are assigned; or the kubelet assigns them, and new exclusive containers are refused or only observed.",
-            stances.map(|stance| {
-                sample(&[("stance", stance_name(stance))], u8::from(node.view.stance == stance))
-            }),
-        );
+        let stances =
+            stances.map(|stance| (stance_name(stance), u8::from(node.view.stance == stance)));
+        let help = "1 for what is done at present: CPUs are assigned; or the kubelet assigns them, and new exclusive containers are refused or only observed.";
+        self.gauges("nri_cpu_manager_stance", help, by("stance", stances));
     }
 
     /// The first two have the names of Prometheus' own metrics of its configuration.
     fn reloads(&mut self, config: &ConfigState) {
-        self.gauge(
-            "nri_cpu_manager_config_last_reload_successful",
-            "Whether the configuration that is there is in force; if not, the last good one is.",
-            u8::from(config.fault.is_none()),
-        );
-        self.gauges(
-            "nri_cpu_manager_config_last_reload_success_timestamp_seconds",
-            "When the configuration in force was read.",
-            [sample(&[], config.loaded.0)],
-        );
+        let in_force = u8::from(config.fault.is_none());
+        let help =
+            "Whether the configuration that is there is in force; if not, the last good one is.";
+        self.gauge("nri_cpu_manager_config_last_reload_successful", help, in_force);
+        let loaded = config.loaded.0;
+        let help = "When the configuration in force was read.";
+        self.gauge("nri_cpu_manager_config_last_reload_success_timestamp_seconds", help, loaded);
         let line = config.fault.as_ref().and_then(|fault| fault.line);
-        self.gauge(
-            "nri_cpu_manager_config_fault_line",
-            "The line at fault of a configuration that cannot be used; 0 if there is none.",
-            line.unwrap_or(0),
-        );
-        self.gauge(
-            "nri_cpu_manager_config_fields_waiting_for_restart",
-            "Fields of the configuration that were changed and are followed only after a restart of the plugin.",
-            config.waiting.len(),
-        );
-        self.counters(
-            "nri_cpu_manager_config_reloads_total",
-            "Changes of the configuration, by what became of them.",
-            config.reloads.iter().map(|(result, count)| sample(&[("result", result)], *count)),
-        );
+        let help = "The line at fault of a configuration that cannot be used; 0 if there is none.";
+        self.gauge("nri_cpu_manager_config_fault_line", help, line.unwrap_or(0));
+        let help = "Fields of the configuration that were changed and are followed only after a restart of the plugin.";
+        self.gauge("nri_cpu_manager_config_fields_waiting_for_restart", help, config.waiting.len());
+        let help = "Changes of the configuration, by what became of them.";
+        let reloads = by("result", &config.reloads);
+        self.counters("nri_cpu_manager_config_reloads_total", help, reloads);
     }
 }
 
-/// Of each domain, its number in a label and how many of these CPUs it has.
-fn each(domains: &[DomainStatus], label: &str, cpus: fn(&DomainStatus) -> CpuSet) -> Vec<String> {
-    let domains = domains.iter();
-    domains.map(|one| sample(&[(label, &one.id.to_string())], cpus(one).len())).collect()
+fn alignment((&(scope, boundary), count): (&AlignmentType, &u64)) -> String {
+    sample(&[("boundary", boundary), ("scope", scope)], count)
+}
+
+/// Samples with one label.
+fn by(label: &str, samples: impl IntoIterator<Item = (impl Display, impl Display)>) -> Vec<String> {
+    let samples = samples.into_iter();
+    samples.map(|(name, value)| sample(&[(label, &name.to_string())], value)).collect()
 }
 
 /// A line behind the name of its metric.

@@ -88,8 +88,7 @@ const ROOMS: &[Room] = &[
             "src/edge/nri/incoming.rs",
             "src/serve/endpoint.rs",
             "src/view/explanation.rs",
-            "src/view/report.rs",
-            "src/view/report/",
+            "src/view/status/",
             "src/simulate/manifests.rs",
             "src/simulate/report.rs",
             "src/simulate/table.rs",
@@ -106,11 +105,10 @@ const ROOMS: &[Room] = &[
     Room { path: "src/topology/sysfs", except: &[], absent: &["log::", "tokio"] },
     // Observers get plain data, and pure functions make text from it.
     Room { path: "src/view/counters.rs", except: &[], absent: OUTSIDE_BUT_TIME },
-    Room { path: "src/view/figures.rs", except: &[], absent: OUTSIDE_BUT_TIME },
+    Room { path: "src/view/node.rs", except: &[], absent: OUTSIDE_BUT_TIME },
     Room { path: "src/view/fragmentation.rs", except: &[], absent: OUTSIDE },
     Room { path: "src/view/history.rs", except: &[], absent: OUTSIDE_BUT_TIME },
-    Room { path: "src/view/report.rs", except: &[], absent: FILES_AND_CLOCKS },
-    Room { path: "src/view/report", except: &[], absent: FILES_AND_CLOCKS },
+    Room { path: "src/view/status", except: &[], absent: FILES_AND_CLOCKS },
     Room { path: "src/view/explanation.rs", except: &[], absent: FILES_AND_CLOCKS },
     Room { path: "src/serve/page.rs", except: &[], absent: OUTSIDE_BUT_TIME },
     Room { path: "src/serve/page", except: &[], absent: OUTSIDE_BUT_TIME },
@@ -124,7 +122,6 @@ const ROOMS: &[Room] = &[
     Room { path: "src/snapshot.rs", except: &[], absent: FILES_AND_CLOCKS },
     Room { path: "src/view/health.rs", except: &[], absent: OUTSIDE_BUT_TIME },
     Room { path: "src/view/metrics.rs", except: &[], absent: OUTSIDE_BUT_TIME },
-    Room { path: "src", except: &["src/view/metrics.rs"], absent: &["prometheus::"] },
     Room { path: "src", except: &["src/serve/http.rs"], absent: &["httparse"] },
     // The decision whether the kubelet is active, and the reading of its file's bytes, are pure
     // too.

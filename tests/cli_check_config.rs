@@ -180,21 +180,21 @@ async fn what_pods_may_wish_for_in_which_namespace() {
                     nodes:\n\
                     - names: [plain]\n  exposeCpus: true\n\
                     - names: [open]\n  namespaces: [{names: [\"*\"], allow: {cpus: [exclusive]}}]\n";
-        let wishes = "pods may wish for uncore: prefer, uncore: require; those that say nothing have smt: full-cores";
+        let wishes = "pods may wish for uncore: prefer, uncore: require; default smt: full-cores";
         let settings = "cpuManagerPolicy static (no options), topologyManagerPolicy none (scope container, no options), \
                         reserved CPUs 0-1, exclusivity auto, strict false";
         assert_eq!(
             check(&daemon, text, &["--node-name", "n1"]).unwrap(),
             format!(
                 "new.yaml: no mistakes found\n\nin force on node n1:\n  {settings}, exclusiveMems follow-cpus\n  \
-                 in namespaces, of those that fit the first one counts:\n    trading: {wishes}\n    \
+                 namespaces (the first match applies):\n    trading: {wishes}\n    \
                  hpc-test-*: cpuManagerPolicy none, no exclusive CPUs\n    hpc-*: {wishes}\n    \
-                 all others: pods may wish for nothing\n\n\
+                 all others: no wishes allowed\n\n\
                  override on line 11: names plain (not this node)\n  \
                  alone: {settings}, exposeCpus true, exclusiveMems follow-cpus\n\
                  override on line 13: names open (not this node)\n  \
                  alone: {settings}, exclusiveMems follow-cpus\n  \
-                 in namespaces, of those that fit the first one counts:\n    *: pods may wish for cpus: exclusive\n"
+                 namespaces (the first match applies):\n    *: pods may wish for cpus: exclusive\n"
             )
         );
     })
@@ -242,13 +242,13 @@ async fn what_would_change_for_containers() {
         );
         let node = loop {
             let node = again.status().await.node.unwrap();
-            if node.cpus.reserved == "0-3" {
+            if node.cpus.reserved.to_string() == "0-3" {
                 break node;
             }
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         };
-        let cpus: Vec<&str> = node.containers.iter().map(|one| &*one.cpus).collect();
-        assert_eq!((cpus, &*node.cpus.shared), (vec!["6-7", "4-5", "8-15"], ""));
+        let cpus: Vec<String> = node.containers.iter().map(|one| one.cpus.to_string()).collect();
+        assert_eq!((cpus.join(" ").as_str(), node.cpus.shared.len()), ("6-7 4-5 8-15", 0));
     })
     .await;
 }

@@ -142,5 +142,5 @@ fn claims(dir: &Path) -> Result<Vec<Claim>, CheckConfigError> {
 fn shared_now(dir: &Path) -> Option<String> {
     let answer = client::ask(dir, "/status").ok()?;
     let status: Status = client::read(&answer).ok()?;
-    Some(status.node?.cpus.shared)
+    Some(status.node?.cpus.shared.to_string())
 }

@@ -2,7 +2,7 @@
 
 use super::client::{self, ClientError, show, table};
 use super::topology::Output;
-use crate::view::explanation::{DecisionStatus, Explanation};
+use crate::view::explanation::{CacheStatus, DecisionStatus, Explanation};
 use crate::wording;
 use clap::Args;
 use std::fmt::Write as _;
@@ -98,10 +98,10 @@ fn write_decision(f: &mut String, decision: &DecisionStatus) -> std::fmt::Result
         write_table(f, &rows)?;
     }
     let mut rows = vec![["uncore cache", "free", "", "taken"].map(str::to_owned).to_vec()];
-    for cache in &decision.uncore_caches {
+    for CacheStatus(cache) in &decision.uncore_caches {
         rows.push(vec![
             cache.id.to_string(),
-            wording::or_none(&cache.free),
+            wording::or_none(cache.free),
             mark(cache.fits, "holds all"),
             mark(cache.taken > 0, &cache.taken.to_string()),
         ]);

@@ -20,7 +20,7 @@ use crate::simulate::{
 };
 use crate::topology::Topology;
 use crate::view::picture::{Picture, svg};
-use crate::view::report::{ConfigStatus, OwnSettings};
+use crate::view::status::{ConfigStatus, OwnSettings};
 use clap::{Args, ValueEnum};
 use decisions::Watched;
 use progress::Progress;

@@ -6,7 +6,7 @@ use super::node::overrides;
 use crate::cpuset::CpuSet;
 use crate::serve::page;
 use crate::view::picture::{Picture, names, text as drawn};
-use crate::view::report::{DomainStatus, Indented, NodeStatus, RecordStatus, Status};
+use crate::view::status::{DomainStatus, Indented, NodeStatus, RecordStatus, Status};
 use crate::wording::{count, or_none};
 use clap::Args;
 use std::fmt::Write as _;
@@ -111,11 +111,11 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
     writeln!(
         f,
         "CPUs:     online {}, reserved {}, exclusive {}, free {}, shared pool {}\n",
-        or_none(&cpus.online),
-        or_none(&cpus.reserved),
-        or_none(&cpus.exclusive),
-        or_none(&cpus.free),
-        or_none(&cpus.shared)
+        or_none(cpus.online),
+        or_none(cpus.reserved),
+        or_none(cpus.exclusive),
+        or_none(cpus.free),
+        or_none(cpus.shared)
     )?;
     match Picture::of_status(node) {
         Ok(Some(picture)) => writeln!(f, "{}", drawn::draw(&picture, style))?,
@@ -158,19 +158,16 @@ fn write_node(f: &mut String, node: &NodeStatus, style: drawn::Style) -> std::fm
 
 /// NUMA nodes with their uncore caches; of a cache in several nodes, the part in each.
 fn domains(node: &NodeStatus) -> Vec<Vec<String>> {
-    // A list in another version's form counts as empty.
-    let set = |list: &str| list.parse::<CpuSet>().unwrap_or_default();
     let mut rows = vec![["", "CPUs", "exclusive", "free"].map(str::to_owned).to_vec()];
     let mut row = |label: String, one: &DomainStatus, inside: CpuSet| {
-        let lists = [&one.cpus, &one.exclusive, &one.free].map(|list| set(list) & inside);
-        let lists = lists.map(or_none);
+        let lists = [one.cpus, one.exclusive, one.free].map(|cpus| or_none(cpus & inside));
         rows.push([vec![label], lists.to_vec()].concat());
     };
     for numa in &node.numa_nodes {
-        let inside = set(&numa.cpus);
+        let inside = numa.cpus;
         row(format!("NUMA node {}", numa.id), numa, inside);
-        for uncore in node.uncore_caches.iter().filter(|one| !set(&one.cpus).is_disjoint(&inside)) {
-            let part = if set(&uncore.cpus).is_subset(&inside) { "" } else { " (part)" };
+        for uncore in node.uncore_caches.iter().filter(|one| !one.cpus.is_disjoint(&inside)) {
+            let part = if uncore.cpus.is_subset(&inside) { "" } else { " (part)" };
             row(format!("  uncore cache {}{part}", uncore.id), uncore, inside);
         }
     }
@@ -194,9 +191,9 @@ fn write_containers(f: &mut String, node: &NodeStatus) -> std::fmt::Result {
             (true, false) => "partial",
         };
         rows.push(vec![
-            one.badge.clone().unwrap_or_default(),
+            one.badge.map(|badge| badge.to_string()).unwrap_or_default(),
             names::container(one),
-            or_none(&one.cpus),
+            or_none(one.cpus),
             if one.exclusive { "exclusive" } else { "shared" }.to_owned(),
             numbers(&one.numa_nodes),
             numbers(&one.uncore_caches),

@@ -17,7 +17,7 @@ use crate::exclusivity::{Hierarchy, Memory};
 use crate::ledger::{Event, Ledger, Mechanism};
 use crate::topology::{Topology, sysfs};
 use crate::verify::Verifier;
-use crate::view::report::{ConfigStatus, OwnSettings};
+use crate::view::status::{ConfigStatus, OwnSettings};
 use crate::wording::{self, count};
 
 impl Owner {

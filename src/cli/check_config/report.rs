@@ -4,7 +4,7 @@ use crate::cli::node::overrides;
 use crate::config::{Config, Override};
 use crate::ledger::Settings;
 use crate::topology::Topology;
-use crate::view::report::{BoundsReport, ConfigStatus, Indented, OwnSettings};
+use crate::view::status::{BoundsReport, ConfigStatus, Indented, OwnSettings};
 use crate::wording;
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};

@@ -8,7 +8,7 @@
 //!
 //! [`Ledger::handle`] takes an event and returns a decision; nothing else changes the ledger. The
 //! ledger does no I/O, has no clock, and does not know the protocol. An
-//! [engine](crate::placement::Engine) chooses CPUs; the ledger decides which container gets them,
+//! [engine](crate::placement) that the settings name chooses CPUs; the ledger decides which container gets them,
 //! and when they are free again:
 //!
 //! * exclusive CPUs belong to a container's name in a pod, for the pod's life: a restarted
@@ -61,7 +61,7 @@ pub use target::{Deserted, Holder, LeafPlace, PodPlace, Target};
 pub use view::{ContainerView, View};
 
 use crate::cpuset::CpuSet;
-use crate::placement::{Engine, Kubelet, Rejection};
+use crate::placement::Rejection;
 use crate::topology::Topology;
 use crate::wording;
 use books::{Books, ContainerRef};
@@ -95,25 +95,15 @@ enum Carrier {
 }
 
 impl Ledger {
-    /// A ledger of a machine on which nothing runs yet, with the kubelet's algorithm.
+    /// A ledger of a machine on which nothing runs yet.
     ///
     /// `remembered` are the claims of the last process. The next [`Event::Synchronize`] shows which
     /// of them still count; until then no container gets their CPUs.
     pub fn new(topology: Topology, settings: Settings, remembered: Vec<Claim>) -> Ledger {
-        Ledger::with_engine(Arc::new(Kubelet), topology, settings, remembered)
-    }
-
-    /// A ledger with another engine.
-    pub fn with_engine(
-        engine: Arc<dyn Engine>,
-        topology: Topology,
-        settings: Settings,
-        remembered: Vec<Claim>,
-    ) -> Ledger {
         let (topology, settings) = (Arc::new(topology), Arc::new(settings));
         let (stance, mechanism) = (Stance::Assign, Mechanism::Runtime);
         let unbound = BTreeSet::new();
-        let node = Node { topology, settings, stance, mechanism, unbound, engine };
+        let node = Node { topology, settings, stance, mechanism, unbound };
         let books = Books::new(remembered);
         let pool = node.pool(&books);
         Ledger { node, books, kubelet: Vec::new(), pool, view: OnceLock::new() }

@@ -9,7 +9,7 @@ use crate::placement;
 pub struct Settings {
     /// Which containers may have exclusive CPUs.
     pub policy: Policy,
-    /// How the engine chooses their CPUs, and which ones are reserved.
+    /// Which engine chooses their CPUs and how, and which ones are reserved.
     pub placement: placement::Settings,
     /// Whether a container with exclusive CPUs gets their numbers in its
     /// [`environment`](super::environment).

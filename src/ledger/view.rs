@@ -11,7 +11,6 @@ use super::stance::Stance;
 use super::target::left_of;
 use super::wish::Cpus;
 use crate::cpuset::CpuSet;
-use crate::placement::Engine;
 use crate::topology::Topology;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,8 +22,6 @@ pub struct View {
     pub topology: Arc<Topology>,
     /// The settings in force.
     pub settings: Arc<Settings>,
-    /// What decides which CPUs.
-    pub engine: Arc<dyn Engine>,
     /// Whether CPUs are assigned here.
     pub stance: Stance,
     /// What keeps others off exclusive CPUs.
@@ -96,7 +93,6 @@ impl View {
         View {
             topology: Arc::clone(&node.topology),
             settings: Arc::clone(&node.settings),
-            engine: Arc::clone(&node.engine),
             stance: node.stance,
             mechanism: node.mechanism,
             moves: books.journal.moves().clone(),

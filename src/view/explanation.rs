@@ -8,8 +8,7 @@ use super::report::{RecordStatus, are_whole_cores, nodes_of, subject, uncores_of
 use crate::cpuset::CpuSet;
 use crate::ledger::wish::{Cpus, Wish};
 use crate::ledger::{ContainerView, Mechanism, Policy, Qos, Stance, View, What};
-use crate::placement::request::Weighed;
-use crate::placement::{Placement, Request};
+use crate::placement::{self, Placement, Request, Weighed};
 use crate::topology::Topology;
 use crate::wording::{self, count};
 use serde::{Deserialize, Serialize};
@@ -226,7 +225,7 @@ impl Case<'_> {
     }
 
     fn weighed(&self, request: &Request, placement: Option<&Placement>) -> Weighed {
-        self.view.engine.explain(self.topology(), request, placement)
+        placement::explain(self.topology(), request, placement)
     }
 
     fn shared(&self, seen: &ContainerView) -> Vec<String> {

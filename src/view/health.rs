@@ -60,11 +60,8 @@ mod tests {
     use crate::topology::synthetic::Machine;
 
     fn node(policy: Policy) -> NodeFigures {
-        let placement = placement::Settings {
-            options: placement::Options::default(),
-            topology_manager: placement::TopologyManager::default(),
-            reserved: "0".parse().unwrap(),
-        };
+        let reserved = "0".parse().unwrap();
+        let placement = placement::Settings { reserved, ..placement::Settings::default() };
         let settings = Settings { policy, placement, ..Settings::default() };
         NodeFigures::of(
             &Ledger::new(Machine::default().topology().unwrap(), settings, Vec::new()).view(),

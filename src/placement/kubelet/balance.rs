@@ -12,7 +12,7 @@
 //! Of equally balanced choices the first one wins. The kubelet overwrites its first one in part
 //! while its search goes on; its answer is mostly as balanced, and the tests compare the balance.
 
-use super::combinations::next_combination;
+use crate::placement::combinations::next_combination;
 
 /// The most choices of a search: some milliseconds. Eight nodes have fewer.
 const TRIES: usize = 20_000;

@@ -22,18 +22,18 @@
 //! A second resource joins without listing either: CPUs' hints are all supersets of some, so the
 //! sets that CPUs and another resource's hint have in common are all parts of that hint which, with
 //! every other node added, hold the request. Devices, whose nodes are given, need two of those only
-//! ([`crate::placement::preferences::devices`]).
+//! ([`super::devices`]).
 
 use super::closest::{Group, Search, group_by_distance};
-use super::hints::{CandidateNode, Demand, Hint};
+use super::demand::{CandidateNode, Demand};
 use super::merge::{Affinity, decide};
 use crate::nodeset::NodeSet;
-use crate::placement::nodes::Numa;
+use crate::placement::hint::{Hint, NumaNodes};
 use crate::placement::topology_manager::TopologyPolicy;
 
 impl Demand {
     /// What the topology manager decides for CPUs alone.
-    pub fn best(&self, policy: TopologyPolicy, numa: &Numa) -> Affinity {
+    pub fn best(&self, policy: TopologyPolicy, numa: &NumaNodes) -> Affinity {
         let hint = match policy {
             TopologyPolicy::None => None,
             TopologyPolicy::SingleNumaNode => self.single(),
@@ -53,7 +53,7 @@ impl Demand {
         Some(Hint { nodes: Some(NodeSet::of(node.number)), preferred: true })
     }
 
-    fn narrowest_and_nearest(&self, numa: &Numa) -> Option<Hint> {
+    fn narrowest_and_nearest(&self, numa: &NumaNodes) -> Option<Hint> {
         let narrowest = self.narrowest()?;
         let hint = |set, preferred| Hint { nodes: Some(self.numbers(set)), preferred };
         if narrowest > self.width
@@ -91,7 +91,7 @@ impl Demand {
     }
 
     /// The nodes in groups of equal distance, or of equal sockets if distances do not count.
-    fn groups(&self, numa: &Numa, by_socket: bool) -> Vec<Group> {
+    fn groups(&self, numa: &NumaNodes, by_socket: bool) -> Vec<Group> {
         group_by_distance(&self.nodes, by_socket, |from, to| match &numa.distances {
             Some(distances) => u64::from(distances.between(from, to)),
             None => 0,
@@ -201,7 +201,7 @@ mod tests {
         let closest = topology.nodes().iter().all(|node| !node.distances.is_empty());
         let manager =
             TopologyManager { prefer_closest_numa_nodes: closest, ..TopologyManager::default() };
-        let numa = Numa::of(topology, &manager);
+        let numa = NumaNodes::of(topology, &manager);
         let demand = Demand::new(topology, &set(available), &set(""), n, align);
         let Affinity { hint, admit } = demand.best(TopologyPolicy::Restricted, &numa);
         let nodes = hint.nodes.map(|nodes| nodes.to_string()).unwrap_or_default();
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn kep_3545_four_nodes() {
-        let numa = Numa::of(
+        let numa = NumaNodes::of(
             &nodes(1, 4, &FOUR),
             &TopologyManager { prefer_closest_numa_nodes: true, ..TopologyManager::default() },
         );
@@ -249,7 +249,7 @@ mod tests {
         let topology = nodes(2, 4, &rows);
         let manager =
             TopologyManager { prefer_closest_numa_nodes: true, ..TopologyManager::default() };
-        let distances = Numa::of(&topology, &manager).distances.unwrap();
+        let distances = NumaNodes::of(&topology, &manager).distances.unwrap();
         assert_eq!(distances.average([0, 4].into_iter().collect()), 20.0);
         // The KEP divides the sum of 9 distances by 6 and gets 16.7; nearer than the pair either
         // way.
@@ -262,9 +262,9 @@ mod tests {
             nodes: Some(nodes.iter().copied().collect()),
             preferred: true,
         };
-        let numa = Numa::of(&topology, &manager);
+        let numa = NumaNodes::of(&topology, &manager);
         let resources = [Some(vec![hint(&[0, 1, 2]), hint(&[0, 4])])];
-        let merged = crate::placement::merge(TopologyPolicy::Restricted, &numa, &resources);
+        let merged = super::super::merge::merge(TopologyPolicy::Restricted, &numa, &resources);
         assert_eq!(merged.hint, hint(&[0, 4]));
         check(&topology, "3-7", 3, false, ("4,5,6", true));
     }

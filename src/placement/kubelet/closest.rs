@@ -22,7 +22,7 @@
 //! nodes whose distances follow up to eight sockets. A real machine of 64 nodes in a fat tree
 //! reached it with requests for 15 nodes and more.
 
-use super::hints::{CandidateNode, Demand};
+use super::demand::{CandidateNode, Demand};
 use crate::nodeset::NodeSet;
 
 /// The most steps of a search (one step for one pair of groups): a few milliseconds.

@@ -16,9 +16,8 @@
 //! to be kept only once: the work grows with the number of *different* intersections, not with the
 //! product of all lists as in the kubelet (kubernetes/kubernetes#131738).
 
-use super::hints::Hint;
 use crate::nodeset::NodeSet;
-use crate::placement::nodes::Numa;
+use crate::placement::hint::{Hint, NumaNodes};
 use crate::placement::topology_manager::TopologyPolicy;
 use std::collections::HashSet;
 
@@ -35,7 +34,7 @@ pub struct Affinity {
 pub type ResourceHints = Option<Vec<Hint>>;
 
 /// Merges the hints of all resources under a policy.
-pub fn merge(policy: TopologyPolicy, numa: &Numa, resources: &[ResourceHints]) -> Affinity {
+pub fn merge(policy: TopologyPolicy, numa: &NumaNodes, resources: &[ResourceHints]) -> Affinity {
     let single = policy == TopologyPolicy::SingleNumaNode;
     if policy == TopologyPolicy::None {
         return decide(policy, numa, Hint::ANY);
@@ -66,7 +65,7 @@ pub fn merge(policy: TopologyPolicy, numa: &Numa, resources: &[ResourceHints]) -
     decide(policy, numa, Hint { nodes: Some(best), preferred: false })
 }
 
-pub(super) fn decide(policy: TopologyPolicy, numa: &Numa, best: Hint) -> Affinity {
+pub(super) fn decide(policy: TopologyPolicy, numa: &NumaNodes, best: Hint) -> Affinity {
     match policy {
         TopologyPolicy::None => Affinity { hint: Hint::ANY, admit: true },
         TopologyPolicy::BestEffort => Affinity { hint: best, admit: true },

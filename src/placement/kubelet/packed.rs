@@ -16,8 +16,8 @@
 
 use super::free::Free;
 use super::order::Level;
-use super::strategy::UncoreOrder;
 use crate::cpuset::CpuSet;
+use crate::placement::strategy::UncoreOrder;
 use crate::topology::Topology;
 
 /// Takes `n` CPUs of `available`, which has only online ones and more than `n`.

@@ -7,8 +7,8 @@
 
 use super::free::Free;
 use super::order::Level;
-use super::strategy::UncoreOrder;
 use crate::cpuset::CpuSet;
+use crate::placement::strategy::UncoreOrder;
 
 impl Free<'_> {
     pub(super) fn take_uncores(&mut self, order: UncoreOrder) {

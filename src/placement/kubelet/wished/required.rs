@@ -6,22 +6,22 @@
 //! ordinary allocation from these caches alone, so that every other rule holds: the topology
 //! manager's policy may admit one set of caches and not another.
 
-use super::devices;
 use crate::cpuset::CpuSet;
 use crate::nodeset::NodeSet;
-use crate::placement::answer::{Placement, Supply};
-use crate::placement::kubelet::allocate::{self, inside};
-use crate::placement::kubelet::hints::Hint;
-use crate::placement::kubelet::strategy::UncoreOrder;
+use crate::placement::engine::Placement;
+use crate::placement::hint::Hint;
+use crate::placement::kubelet::allocate::{self, Supply, inside};
+use crate::placement::kubelet::devices;
 use crate::placement::rejection::Rejection;
 use crate::placement::settings::Settings;
+use crate::placement::strategy::UncoreOrder;
 use crate::placement::topology_manager::TopologyPolicy;
 use crate::topology::Topology;
 use std::cmp::Reverse;
 
 /// The fewest uncore caches for `n` CPUs on this machine if all but the reserved CPUs were free;
 /// all caches, if these are too few.
-pub fn fewest(topology: &Topology, reserved: &CpuSet, n: usize) -> usize {
+pub(crate) fn fewest(topology: &Topology, reserved: &CpuSet, n: usize) -> usize {
     let mut sizes: Vec<usize> =
         topology.uncores().iter().map(|cache| (cache.cpus - *reserved).len()).collect();
     sizes.sort_unstable_by_key(|&size| Reverse(size));
@@ -33,7 +33,7 @@ pub fn fewest(topology: &Topology, reserved: &CpuSet, n: usize) -> usize {
 }
 
 /// Whether a set of CPUs is in as few uncore caches as possible on this machine.
-pub fn is_met(topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> bool {
+pub(crate) fn is_met(topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> bool {
     let caches = topology.uncores().iter().filter(|cache| !cache.cpus.is_disjoint(cpus)).count();
     caches <= fewest(topology, reserved, cpus.len())
 }
@@ -52,8 +52,7 @@ pub(super) fn allocate(
     devices: NodeSet,
 ) -> Result<Placement, Rejection> {
     let fewest = fewest(topology, &settings.reserved, n);
-    let mut left = (supply.free | supply.reusable) & topology.online();
-    left -= settings.reserved;
+    let mut left = supply.usable(topology, settings);
     let (options, policy) = (&settings.options, settings.topology_manager.policy);
     let near = match within {
         Some(hint) => hint.nodes,

@@ -9,29 +9,29 @@
 //!   core that is free as a whole, and the container that holds it holds the core. The ledger keeps
 //!   its siblings idle.
 
-pub mod devices;
-pub mod required;
+pub(super) mod required;
 
-use super::answer::{Placement, Supply};
-use super::cores::whole_cores;
-use super::kubelet::allocate;
-use super::kubelet::hints::Hint;
-use super::rejection::Rejection;
-use super::settings::Settings;
-use super::wishes::{Smt, Uncore, Wishes};
+use super::allocate::{self, Supply};
+use super::devices;
 use crate::cpuset::CpuSet;
+use crate::nodeset::NodeSet;
+use crate::placement::cores::whole_cores;
+use crate::placement::engine::Placement;
+use crate::placement::hint::Hint;
+use crate::placement::rejection::Rejection;
+use crate::placement::settings::Settings;
+use crate::placement::wishes::{Smt, Uncore, Wishes};
 use crate::topology::Topology;
 use std::borrow::Cow;
 
 /// The machine and the supply without what these wishes exclude.
-pub fn narrowed<'t>(
+pub(super) fn narrowed<'t>(
     topology: &'t Topology,
     settings: &Settings,
     wishes: &Wishes,
     supply: &Supply,
 ) -> (Cow<'t, Topology>, Supply) {
-    let all = ((supply.free | supply.reusable) & topology.online()) - settings.reserved;
-    let offered = wishes.offered(topology, &all, &CpuSet::EMPTY);
+    let offered = wishes.offered(topology, &supply.usable(topology, settings), &CpuSet::EMPTY);
     let supply = Supply { free: supply.free & offered, reusable: supply.reusable & offered };
     let machine = match wishes.smt {
         // A machine of one CPU per core: all that counts CPUs counts cores then.
@@ -43,17 +43,12 @@ pub fn narrowed<'t>(
     (machine, supply)
 }
 
-/// Chooses `n` exclusive CPUs for a container with wishes. `settings` are [`Wishes::settings`], the
-/// rest is as in [`allocate()`](allocate::allocate()).
-///
-/// # Errors
-/// As there; [`Reason::SmtAlignment`](crate::placement::Reason::SmtAlignment) or
-/// [`Reason::UncoreAlignment`](crate::placement::Reason::UncoreAlignment) if a wish cannot be met
-/// now.
-pub fn allocate(
+/// Chooses `n` exclusive CPUs for a container with wishes and `devices` on these NUMA nodes.
+/// `settings` are [`Wishes::settings`], the rest is as in [`allocate()`](allocate::allocate()).
+pub(super) fn allocate(
     topology: &Topology,
     settings: &Settings,
-    wishes: &Wishes,
+    (wishes, devices): (&Wishes, NodeSet),
     supply: &Supply,
     n: usize,
     within: Option<Hint>,
@@ -64,23 +59,21 @@ pub fn allocate(
         return Err(Rejection::not_enough_idle_cores(n, offered));
     }
     let machine = machine.as_ref();
-    let devices = wishes.devices;
-    let allocation = match (wishes.uncore, within) {
-        (Some(Uncore::Require), _) => {
-            required::allocate(machine, settings, &supply, n, within, devices)?
-        }
-        (_, Some(_)) => allocate::allocate(machine, settings, &supply, n, within)?,
-        (_, None) => {
-            let hint = devices::affinity(machine, settings, &supply, n, devices)?;
-            allocate::allocate(machine, settings, &supply, n, Some(hint))?
-        }
+    let allocation = if wishes.uncore == Some(Uncore::Require) {
+        required::allocate(machine, settings, &supply, n, within, devices)?
+    } else {
+        let hint = match within {
+            Some(hint) => hint,
+            None => devices::affinity(machine, settings, &supply, n, devices)?,
+        };
+        allocate::allocate(machine, settings, &supply, n, Some(hint))?
     };
     // Where cores are of unequal sizes, a number of CPUs need not be made of whole ones.
-    let whole = || whole_cores(topology, &allocation.cpus) == allocation.cpus;
-    match wishes.smt {
-        Some(Smt::FullCores) if !whole() => Err(Rejection::cores_of_other_sizes(n)),
-        _ => Ok(allocation),
+    let wants_whole = wishes.smt == Some(Smt::FullCores);
+    if wants_whole && whole_cores(topology, &allocation.cpus) != allocation.cpus {
+        return Err(Rejection::cores_of_other_sizes(n));
     }
+    Ok(allocation)
 }
 
 #[cfg(test)]

@@ -150,11 +150,11 @@ impl Default for TopologyManager {
 impl fmt::Display for TopologyManager {
     /// Policy, scope and options in the configuration's own words.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (policy, scope) = (self.policy.name(), self.scope.name());
+        write!(f, "topologyManagerPolicy {}", self.policy.name())?;
         if self.policy == TopologyPolicy::None {
-            return write!(f, "topologyManagerPolicy {policy}");
+            return Ok(());
         }
-        write!(f, "topologyManagerPolicy {policy} (scope {scope}, {})", self.options())
+        write!(f, " (scope {}, {})", self.scope.name(), self.options())
     }
 }
 

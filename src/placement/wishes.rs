@@ -71,7 +71,8 @@ impl Wishes {
     /// affinity of its own, also in pod scope.
     pub fn settings(&self, node: &Settings) -> Settings {
         let mut settings = *node;
-        let (options, manager) = (&mut settings.options, &mut settings.topology_manager);
+        let options = &mut settings.options;
+        let manager = &mut settings.topology_manager;
         match self.uncore {
             Some(Uncore::Prefer | Uncore::Require) => {
                 options.prefer_align_cpus_by_uncorecache = true;

@@ -76,12 +76,11 @@ impl Attempt {
         machine: &Topology,
         request: &Request,
     ) -> Result<Placement, Rejection> {
-        let Request { settings, wishes, devices, cpus: n, pod, .. } = request;
+        let Request { settings, cpus: n, pod, .. } = request;
         if is_particular(request) {
             // A container's affinity depends on the CPUs that its wishes leave; a pod's does not.
             let within = pod.map(|pod| pod_affinity(machine, request, &pod)).transpose()?;
-            let asked = (wishes, *devices);
-            return wished::allocate(machine, settings, asked, &self.supply, *n, within);
+            return wished::allocate(machine, request, &self.supply, within);
         }
         let hint = match pod {
             Some(pod) => pod_affinity(machine, request, pod)?,

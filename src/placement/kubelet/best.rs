@@ -49,7 +49,10 @@ impl Demand {
         let can = |node: &&CandidateNode| {
             self.n <= node.free && self.nodes.iter().all(|other| !other.must || other == *node)
         };
-        let node = self.nodes.iter().filter(|_| self.width == 1).find(can)?;
+        if self.width > 1 {
+            return None;
+        }
+        let node = self.nodes.iter().find(can)?;
         Some(Hint { nodes: Some(NodeSet::of(node.number)), preferred: true })
     }
 
@@ -99,8 +102,7 @@ impl Demand {
     }
 
     fn numbers(&self, chosen: NodeSet) -> NodeSet {
-        let number = |index| self.nodes.get(index).map(|node: &CandidateNode| node.number);
-        chosen.iter().filter_map(number).collect()
+        chosen.iter().map(|index| self.nodes[index].number).collect()
     }
 
     /// The lowest set, as a binary number, with so many nodes of each group that can hold the
@@ -154,7 +156,7 @@ impl Choosing {
 
     /// With [`Choosing::reach`] worked out; `None` if the count cannot be met.
     fn reached(mut self, nodes: &[CandidateNode]) -> Option<Choosing> {
-        let left = || self.left.iter().filter_map(|&index| nodes.get(index));
+        let left = || self.left.iter().map(|&index| &nodes[index]);
         let must = left().filter(|node| node.must);
         let (forced, sum) = must.fold((0, 0), |(count, sum), node| (count + 1, sum + node.free));
         let fill = self.count.checked_sub(forced)?;
@@ -171,16 +173,13 @@ impl Choosing {
     fn without_last(&self, nodes: &[CandidateNode]) -> Option<Choosing> {
         let mut without = self.clone();
         let last = without.left.pop()?;
-        match nodes.get(last) {
-            Some(node) if !node.must => without.reached(nodes),
-            _ => None,
-        }
+        if nodes[last].must { None } else { without.reached(nodes) }
     }
 
     fn take_last(&mut self, nodes: &[CandidateNode]) {
-        if let Some(node) = self.left.pop().and_then(|last| nodes.get(last)) {
+        if let Some(last) = self.left.pop() {
             self.count = self.count.saturating_sub(1);
-            self.taken += node.free;
+            self.taken += nodes[last].free;
             if let Some(own) = self.clone().reached(nodes) {
                 *self = own;
             }

@@ -57,12 +57,11 @@ impl Demand {
             if size == 0 || MAX_NODES <= node.id {
                 continue;
             }
-            let reusable = reusable.get(at).copied().unwrap_or(0);
             totals.push(size);
             nodes.push(CandidateNode {
                 number: node.id,
-                free: available.get(at).copied().unwrap_or(0) + reusable,
-                must: reusable > 0,
+                free: available[at] + reusable[at],
+                must: reusable[at] > 0,
                 sockets: if align_by_socket { sockets_of(topology, &node.cpus) } else { 0 },
             });
         }
@@ -115,9 +114,8 @@ impl Demand {
 
     /// The hint of a set of nodes by index, if it can hold the request.
     fn hint(&self, chosen: &[usize]) -> Option<Hint> {
-        let nodes = chosen.iter().filter_map(|&index| self.nodes.get(index));
         let (mut free, mut must, mut sockets, mut set) = (0, 0, 0u128, NodeSet::EMPTY);
-        for node in nodes {
+        for node in chosen.iter().map(|&index| &self.nodes[index]) {
             free += node.free;
             must += usize::from(node.must);
             sockets |= node.sockets;

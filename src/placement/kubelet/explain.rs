@@ -63,7 +63,7 @@ fn numa_sets(
     let (machine, supply, n) = match &request.pod {
         Some(pod) => (Cow::Borrowed(machine), pod_supply(request, pod), pod.cpus),
         None => {
-            let (machine, supply) = narrowed(machine, settings, &request.wishes, supply);
+            let (machine, supply) = narrowed(machine, request, supply);
             (machine, supply, request.cpus)
         }
     };

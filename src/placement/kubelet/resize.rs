@@ -115,21 +115,22 @@ fn grow(
         return Err(NotEnough { requested: more, available: free.len() });
     }
     let mut set = *held;
-    let (mut ours, mut theirs) = (topology.tally(&set), topology.tally(&free));
+    let mut ours = topology.tally(&set);
+    let mut theirs = topology.tally(&free);
     for _ in 0..more {
         let places = free.iter().filter_map(|cpu| Some((cpu, topology.place(cpu)?)));
         let nearest = places.min_by_key(|&(cpu, place)| {
             let near = (
-                Reverse(count(&ours.cores, place.core())),
-                Reverse(count(&ours.uncores, place.uncore())),
-                Reverse(count(&ours.nodes, place.node())),
+                Reverse(ours.cores[place.core()]),
+                Reverse(ours.uncores[place.uncore()]),
+                Reverse(ours.nodes[place.node()]),
                 distance(topology, &ours, place),
-                Reverse(count(&ours.sockets, place.socket())),
+                Reverse(ours.sockets[place.socket()]),
             );
             let used_up = (
-                count(&theirs.nodes, place.node()),
-                count(&theirs.uncores, place.uncore()),
-                count(&theirs.cores, place.core()),
+                theirs.nodes[place.node()],
+                theirs.uncores[place.uncore()],
+                theirs.cores[place.core()],
             );
             (near, used_up, cpu)
         });
@@ -154,9 +155,9 @@ fn shrink(topology: &Topology, held: &CpuSet, n: usize) -> CpuSet {
         let places = set.iter().filter_map(|cpu| Some((cpu, topology.place(cpu)?)));
         let loosest = places.min_by_key(|&(cpu, place)| {
             (
-                count(&ours.nodes, place.node()),
-                count(&ours.uncores, place.uncore()),
-                count(&ours.cores, place.core()),
+                ours.nodes[place.node()],
+                ours.uncores[place.uncore()],
+                ours.cores[place.core()],
                 Reverse(cpu),
             )
         });
@@ -167,15 +168,10 @@ fn shrink(topology: &Topology, held: &CpuSet, n: usize) -> CpuSet {
     set
 }
 
-fn count(counts: &[usize], at: usize) -> usize {
-    counts.get(at).copied().unwrap_or_default()
-}
-
 /// The sum of distances from the node of `place` to every CPU of the set; 0 if the machine reports
 /// no distances.
 fn distance(topology: &Topology, ours: &Tally, place: Place) -> u64 {
-    let Some(node) = topology.nodes().get(place.node()) else { return 0 };
-    let to = node.distances.iter().zip(&ours.nodes);
+    let to = topology.nodes()[place.node()].distances.iter().zip(&ours.nodes);
     to.map(|(&distance, &cpus)| u64::from(distance) * cpus as u64).sum()
 }
 

@@ -1,6 +1,6 @@
-//! Allocations under [`Wishes`], which the kubelet does not know.
+//! Allocations under [`Wishes`](crate::placement::Wishes), which the kubelet does not know.
 //!
-//! Most wishes switch the node's own options for one container ([`Wishes::settings`]). Two go
+//! Most wishes switch the node's own options for one container (`Wishes::settings`). Two go
 //! beyond the kubelet's options, and are ordinary allocations from a part of the supply
 //! ([`allocate()`]):
 //!
@@ -14,23 +14,22 @@ pub(super) mod required;
 use super::allocate::{self, Supply};
 use super::devices;
 use crate::cpuset::CpuSet;
-use crate::nodeset::NodeSet;
 use crate::placement::cores::whole_cores;
 use crate::placement::engine::Placement;
 use crate::placement::hint::Hint;
 use crate::placement::rejection::Rejection;
-use crate::placement::settings::Settings;
-use crate::placement::wishes::{Smt, Uncore, Wishes};
+use crate::placement::request::Request;
+use crate::placement::wishes::{Smt, Uncore};
 use crate::topology::Topology;
 use std::borrow::Cow;
 
-/// The machine and the supply without what these wishes exclude.
+/// The machine and the supply without what the wishes of `request` exclude.
 pub(super) fn narrowed<'t>(
     topology: &'t Topology,
-    settings: &Settings,
-    wishes: &Wishes,
+    request: &Request,
     supply: &Supply,
 ) -> (Cow<'t, Topology>, Supply) {
+    let Request { settings, wishes, .. } = request;
     let offered = wishes.offered(topology, &supply.usable(topology, settings), &CpuSet::EMPTY);
     let supply = Supply { free: supply.free & offered, reusable: supply.reusable & offered };
     let machine = match wishes.smt {
@@ -43,24 +42,23 @@ pub(super) fn narrowed<'t>(
     (machine, supply)
 }
 
-/// Chooses `n` exclusive CPUs for a container with wishes and `devices` on these NUMA nodes.
-/// `settings` are [`Wishes::settings`], the rest is as in [`allocate()`](allocate::allocate()).
+/// Chooses the CPUs of a container with wishes or devices from `supply`; `within` is as in
+/// [`allocate()`](allocate::allocate()).
 pub(super) fn allocate(
     topology: &Topology,
-    settings: &Settings,
-    (wishes, devices): (&Wishes, NodeSet),
+    request: &Request,
     supply: &Supply,
-    n: usize,
     within: Option<Hint>,
 ) -> Result<Placement, Rejection> {
-    let (machine, supply) = narrowed(topology, settings, wishes, supply);
+    let &Request { ref settings, wishes, devices, cpus: n, .. } = request;
+    let (machine, supply) = narrowed(topology, request, supply);
     let offered = (supply.free | supply.reusable).len();
     if wishes.isolates() && offered < n {
         return Err(Rejection::not_enough_idle_cores(n, offered));
     }
     let machine = machine.as_ref();
     let allocation = if wishes.uncore == Some(Uncore::Require) {
-        required::allocate(machine, settings, &supply, n, within, devices)?
+        required::allocate(machine, request, &supply, within)?
     } else {
         let hint = match within {
             Some(hint) => hint,

@@ -7,13 +7,12 @@
 //! manager's policy may admit one set of caches and not another.
 
 use crate::cpuset::CpuSet;
-use crate::nodeset::NodeSet;
 use crate::placement::engine::Placement;
 use crate::placement::hint::Hint;
 use crate::placement::kubelet::allocate::{self, Supply, inside};
 use crate::placement::kubelet::devices;
 use crate::placement::rejection::Rejection;
-use crate::placement::settings::Settings;
+use crate::placement::request::Request;
 use crate::placement::strategy::UncoreOrder;
 use crate::placement::topology_manager::TopologyPolicy;
 use crate::topology::Topology;
@@ -45,15 +44,14 @@ pub(crate) fn is_met(topology: &Topology, reserved: &CpuSet, cpus: &CpuSet) -> b
 /// caches has room; otherwise the first rejection of such a set.
 pub(super) fn allocate(
     topology: &Topology,
-    settings: &Settings,
+    request: &Request,
     supply: &Supply,
-    n: usize,
     within: Option<Hint>,
-    devices: NodeSet,
 ) -> Result<Placement, Rejection> {
+    let &Request { ref settings, devices, cpus: n, .. } = request;
     let fewest = fewest(topology, &settings.reserved, n);
     let mut left = supply.usable(topology, settings);
-    let (options, policy) = (&settings.options, settings.topology_manager.policy);
+    let options = &settings.options;
     let near = match within {
         Some(hint) => hint.nodes,
         None => Some(devices).filter(|devices| !devices.is_empty()),
@@ -62,8 +60,11 @@ pub(super) fn allocate(
     // The pod's nodes are a must or come first, by the policy; the affinity decides about those of
     // devices.
     let must = within.is_some()
-        && matches!(policy, TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode);
-    if let Some(near) = near.filter(|_| must) {
+        && matches!(
+            settings.topology_manager.policy,
+            TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode
+        );
+    if must && let Some(near) = near {
         left &= near;
     }
     let mut candidates = candidates(topology, &left, n, fewest, options.uncore_order);
@@ -105,7 +106,7 @@ fn candidates(
         topology.sockets().iter().map(|socket| socket.cpus).collect(),
         vec![topology.online()],
     ];
-    let mut found = Vec::new();
+    let mut candidates = Vec::new();
     for level in levels {
         let caches = level.iter().map(|domain| caches_of(topology, &(*free & *domain)));
         let mut sets: Vec<CpuSet> =
@@ -113,10 +114,10 @@ fn candidates(
         if order == UncoreOrder::FewestFree {
             sets.sort_by_key(CpuSet::len);
         }
-        sets.retain(|set| !found.contains(set));
-        found.extend(sets);
+        sets.retain(|set| !candidates.contains(set));
+        candidates.extend(sets);
     }
-    found
+    candidates
 }
 
 fn caches_of(topology: &Topology, free: &CpuSet) -> Vec<CpuSet> {

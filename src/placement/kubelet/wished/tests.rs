@@ -1,9 +1,10 @@
 //! What each wish gives, and what it is refused with.
 
 use super::*;
+use crate::nodeset::NodeSet;
 use crate::placement::machines::{Shape, caches, set};
 use crate::placement::wishes::Numa;
-use crate::placement::{Options, TopologyManager, TopologyPolicy};
+use crate::placement::{Options, Reuse, Settings, TopologyManager, TopologyPolicy, Wishes};
 use proptest::prelude::*;
 
 const PREFER: Wishes = Wishes { uncore: Some(Uncore::Prefer), ..Wishes::NONE };
@@ -17,6 +18,23 @@ const ISOLATE: Wishes = Wishes { smt: Some(Smt::Isolate), ..Wishes::NONE };
 
 fn reserving(reserved: &str) -> Settings {
     Settings { reserved: set(reserved), ..Settings::default() }
+}
+
+fn request(node: &Settings, free: CpuSet, wishes: Wishes, n: usize) -> Request {
+    Request {
+        cpus: n,
+        free,
+        reuse: Reuse::Beside(CpuSet::EMPTY),
+        promised: 0,
+        pod: None,
+        wishes,
+        devices: NodeSet::EMPTY,
+        settings: wishes.settings(node),
+    }
+}
+
+fn answer(topology: &Topology, request: &Request) -> Result<Placement, Rejection> {
+    allocate(topology, request, &Supply { free: request.free, ..Supply::default() }, None)
 }
 
 /// One request for CPUs of `free`: the CPUs, or the refusal.
@@ -35,13 +53,12 @@ fn check_near(
     n: usize,
     expect: &str,
 ) {
-    let supply = Supply { free: set(free), reusable: CpuSet::EMPTY };
-    let found = allocate(topology, &wishes.settings(node), (&wishes, devices), &supply, n, None);
-    let found = match found {
-        Ok(allocation) => allocation.cpus.to_string(),
+    let request = Request { devices, ..request(node, set(free), wishes, n) };
+    let answer = match answer(topology, &request) {
+        Ok(placement) => placement.cpus.to_string(),
         Err(rejection) => rejection.to_string(),
     };
-    assert_eq!(found, expect, "{n} CPUs of {free}, {wishes:?}, devices on {devices}");
+    assert_eq!(answer, expect, "{n} CPUs of {free}, {wishes:?}, devices on {devices}");
 }
 
 #[test]
@@ -186,11 +203,9 @@ proptest! {
         let node = Settings { reserved, ..Settings::default() };
         let taken: CpuSet = taken.into_iter().map(|cpu| CpuSet::of(cpu).unwrap()).collect();
         let free = machine.online() - taken;
-        let supply = Supply { free, reusable: CpuSet::EMPTY };
-        let asked = (&wishes, NodeSet::EMPTY);
-        let found = allocate(&machine, &wishes.settings(&node), asked, &supply, n, None);
-        prop_assume!(found.is_ok());
-        let cpus = found.unwrap().cpus;
+        let answer = answer(&machine, &request(&node, free, wishes, n));
+        prop_assume!(answer.is_ok());
+        let cpus = answer.unwrap().cpus;
         prop_assert_eq!(cpus.len(), n);
         prop_assert!(cpus.is_subset(&(free - reserved)));
         let cores = whole_cores(&machine, &cpus);

@@ -156,16 +156,22 @@ impl Choosing {
 
     /// With [`Choosing::reach`] worked out; `None` if the count cannot be met.
     fn reached(mut self, nodes: &[CandidateNode]) -> Option<Choosing> {
-        let left = || self.left.iter().map(|&index| &nodes[index]);
-        let must = left().filter(|node| node.must);
-        let (forced, sum) = must.fold((0, 0), |(count, sum), node| (count + 1, sum + node.free));
-        let fill = self.count.checked_sub(forced)?;
-        let mut free: Vec<usize> = left().filter(|node| !node.must).map(|node| node.free).collect();
-        if free.len() < fill {
+        let mut fill = self.count;
+        let mut reach = self.taken;
+        let mut others = Vec::with_capacity(self.left.len());
+        for node in self.left.iter().map(|&index| &nodes[index]) {
+            if node.must {
+                fill = fill.checked_sub(1)?;
+                reach += node.free;
+            } else {
+                others.push(node.free);
+            }
+        }
+        if others.len() < fill {
             return None;
         }
-        free.sort_unstable_by(|one, other| other.cmp(one));
-        self.reach = self.taken + sum + free.iter().take(fill).sum::<usize>();
+        others.sort_unstable_by(|one, other| other.cmp(one));
+        self.reach = reach + others.iter().take(fill).sum::<usize>();
         Some(self)
     }
 

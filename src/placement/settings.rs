@@ -19,7 +19,7 @@ pub struct Settings {
 /// Which engine answers requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EngineKind {
-    /// [`Kubelet`](super::kubelet::Kubelet).
+    /// The kubelet's answers ([`kubelet`](super::kubelet)).
     #[default]
     Kubelet,
     /// An engine that only tests choose.

@@ -82,8 +82,7 @@ impl Demand {
     /// lexicographically.
     ///
     /// Their number doubles with each node. Admission needs it neither for CPUs alone
-    /// ([`Demand::best`]) nor beside devices ([`super::devices`]); it is
-    /// what both are proved against.
+    /// ([`Demand::best`]) nor beside devices; it is what both are proved against.
     pub fn enumerate(&self) -> Vec<Hint> {
         let mut hints = Vec::new();
         for size in 1..=self.nodes.len() {

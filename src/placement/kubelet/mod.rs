@@ -1,4 +1,4 @@
-//! [`Kubelet`]: the engine that answers as the kubelet's static policy and topology manager do, and
+//! `Kubelet`: the engine that answers as the kubelet's static policy and topology manager do, and
 //! as close to them as possible under wishes that they do not know.
 //!
 //! ```text

@@ -57,6 +57,7 @@ impl Node {
                 options: Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() },
                 topology_manager: TopologyManager { policy, ..TopologyManager::default() },
                 reserved: topology.cores().first().map(|core| core.cpus).unwrap_or_default(),
+                ..placement::Settings::default()
             },
             ..Settings::default()
         };

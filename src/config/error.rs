@@ -3,9 +3,8 @@
 use super::lines;
 use super::values::Text;
 use crate::placement::options::OptionError;
-use crate::placement::settings::SettingsError;
 use crate::placement::topology_manager::TopologyManagerError;
-use crate::placement::{Options, TopologyManager};
+use crate::placement::{Options, SettingsError, TopologyManager};
 use crate::wording::nearest;
 use std::io;
 use std::ops::Range;

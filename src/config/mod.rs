@@ -21,10 +21,10 @@ use crate::cpuset::CpuSet;
 use crate::exclusivity::Exclusivity;
 use crate::ledger::{Namespaces, Policy, Settings, Stance};
 use crate::partition::PartitionType;
-use crate::placement::kubelet::reserve::ReserveError;
-use crate::placement::settings::SettingsError;
-use crate::placement::topology_manager::Scope;
-use crate::placement::{self, NodeLimit, Options, Reservation, TopologyPolicy, UncoreOrder};
+use crate::placement::{
+    self, NodeLimit, Options, Reservation, ReserveError, Scope, SettingsError, TopologyPolicy,
+    UncoreOrder,
+};
 use crate::topology::Topology;
 use crate::wording;
 use error::Source;
@@ -273,15 +273,15 @@ impl Config {
             let placement = self.without_policy(topology)?;
             return Ok(Settings { policy, placement, ..Settings::default() });
         }
-        let wanted = placement::settings::Wanted {
+        let wanted = placement::Wanted {
             cpu_options: &self.file.cpu_manager_policy_options.borrowed(),
             topology_policy: self.topology_policy.name(),
             topology_scope: self.topology_scope.name(),
             topology_options: &self.file.topology_manager_policy_options.borrowed(),
             reservation: self.reservation(topology)?,
         };
-        let mut settings = placement::Settings::check(topology, &wanted, NodeLimit::Lifted)
-            .map_err(|error| self.explain(&error))?;
+        let mut settings =
+            wanted.check(topology, NodeLimit::Lifted).map_err(|error| self.explain(&error))?;
         settings.options.uncore_order = self.uncore_order;
         if settings.reserved == topology.online() {
             let why = format!(
@@ -305,7 +305,7 @@ impl Config {
             None => CpuSet::EMPTY,
         };
         let options = Options { uncore_order: self.uncore_order, ..Options::default() };
-        Ok(placement::Settings { options, reserved, topology_manager: Default::default() })
+        Ok(placement::Settings { options, reserved, ..placement::Settings::default() })
     }
 
     /// The list, or without one the sum of the amounts, as in the kubelet.

@@ -106,10 +106,8 @@ pub(super) fn due(node: &Node, books: &Books, pool: &Pool, channel: &Channel) ->
 
 /// Records what has gone out.
 pub(super) fn record(books: &mut Books, due: &Due) {
-    if let Some(basis) = due.basis
-        && !due.written
-    {
-        books.set_delivered(basis);
+    if !due.written {
+        books.set_delivered(due.basis);
     }
     for Update { container, adjustment } in &due.updates {
         books.change_found(container, |entry| {

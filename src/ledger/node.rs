@@ -6,7 +6,6 @@ use super::policy::{Mechanism, Policy};
 use super::settings::Settings;
 use super::stance::Stance;
 use crate::cpuset::CpuSet;
-use crate::placement::Engine;
 use crate::placement::cores::with_idle_siblings;
 use crate::topology::Topology;
 use std::collections::BTreeSet;
@@ -21,7 +20,6 @@ pub(super) struct Node {
     pub(super) mechanism: Mechanism,
     /// Pods whose containers no cgroup can bind.
     pub(super) unbound: BTreeSet<PodUid>,
-    pub(super) engine: Arc<dyn Engine>,
 }
 
 /// Where containers that share CPUs may run.

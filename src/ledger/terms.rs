@@ -10,6 +10,7 @@ use super::namespaces::Bounds;
 use super::policy::Policy;
 use super::settings::Settings;
 use super::wish::{Cpus, Wish, unknown};
+use crate::nodeset::NodeSet;
 use crate::placement::wishes::{Numa, Uncore, Wishes};
 use crate::placement::{Reason, Rejection, TopologyPolicy};
 use std::collections::BTreeMap;
@@ -33,6 +34,8 @@ pub(super) struct Terms {
     /// Whether its pod itself says so: the ledger then refuses what it cannot meet.
     pub(super) insists: bool,
     pub(super) wishes: Wishes,
+    /// The NUMA nodes of its devices; empty if they do not matter.
+    pub(super) devices: NodeSet,
 }
 
 impl Terms {
@@ -122,7 +125,7 @@ impl Terms {
             let placement = self.wishes.settings(&settings.placement);
             if placement.topology_manager.policy != TopologyPolicy::None {
                 let nodes = container.devices.iter().filter_map(|device| device.node);
-                self.wishes.devices = nodes.collect();
+                self.devices = nodes.collect();
             }
         }
         self
@@ -226,7 +229,6 @@ fn resolve(pod: &Pod, container: &str, bounds: Option<&Bounds>) -> Result<Terms,
         uncore: own.wishes.uncore.or(terms.wishes.uncore),
         numa: own.wishes.numa.or(terms.wishes.numa),
         smt: own.wishes.smt.or(terms.wishes.smt),
-        ..Wishes::NONE
     };
     // A default gives way to a wish that it contradicts.
     if contradiction(&wishes).is_some() {

@@ -3,6 +3,7 @@
 mod anew;
 mod budget;
 mod devices;
+mod engine;
 mod environment;
 mod grant;
 mod groups;
@@ -48,10 +49,9 @@ fn machine(caches: usize, per_cache: usize) -> Topology {
 fn settings() -> Settings {
     let options = Options { prefer_align_cpus_by_uncorecache: true, ..Options::default() };
     let reserved = "0-1".parse().unwrap();
-    let topology_manager = TopologyManager::default();
     Settings {
         policy: Policy::Static,
-        placement: placement::Settings { options, topology_manager, reserved },
+        placement: placement::Settings { options, reserved, ..placement::Settings::default() },
         ..Settings::default()
     }
 }

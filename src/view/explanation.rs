@@ -10,8 +10,7 @@ use super::status::{RecordStatus, subject};
 use crate::cpuset::CpuSet;
 use crate::ledger::wish::{Cpus, Wish};
 use crate::ledger::{ContainerView, Mechanism, Policy, Qos, Stance, What};
-use crate::placement::request::{CacheCandidate, Weighed};
-use crate::placement::{Placement, Request};
+use crate::placement::{self, CacheCandidate, Placement, Request, Weighed};
 use crate::topology::Topology;
 use crate::wording::{self, count};
 use serde::{Deserialize, Serialize};
@@ -231,7 +230,7 @@ impl Case<'_> {
     }
 
     fn weighed(&self, request: &Request, placement: Option<&Placement>) -> Weighed {
-        self.node.view.engine.explain(self.topology(), request, placement)
+        placement::explain(self.topology(), request, placement)
     }
 
     fn shared(&self, container: &ContainerView) -> Vec<String> {

@@ -65,11 +65,8 @@ mod tests {
     use std::sync::Arc;
 
     fn node(policy: Policy) -> NodeFigures {
-        let placement = placement::Settings {
-            options: placement::Options::default(),
-            topology_manager: placement::TopologyManager::default(),
-            reserved: "0".parse().unwrap(),
-        };
+        let reserved = "0".parse().unwrap();
+        let placement = placement::Settings { reserved, ..placement::Settings::default() };
         let settings = Settings { policy, placement, ..Settings::default() };
         let own = OwnFigures {
             config: ConfigState::new("config.yaml", Vec::new(), Moment(0)),

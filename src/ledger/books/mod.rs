@@ -394,8 +394,9 @@ impl Books {
         self.delivered = None;
     }
 
-    /// All updates that follow from this have gone out.
-    pub(super) fn set_delivered(&mut self, basis: Basis) {
-        self.delivered = Some(basis);
+    /// All updates that follow from this have gone out; `None`: only some, so that shared containers
+    /// may differ from each other.
+    pub(super) fn set_delivered(&mut self, basis: Option<Basis>) {
+        self.delivered = basis;
     }
 }

@@ -11,6 +11,7 @@ use crate::ledger::model::PodUid;
 use crate::ledger::node::Node;
 use crate::ledger::note::{MoveReason, What};
 use crate::ledger::request::running;
+use crate::placement::{self, Request, Running};
 use crate::topology::Topology;
 
 /// `node` has the machine as it is now: `before` with other CPUs online.
@@ -44,9 +45,11 @@ fn complete(node: &Node, books: &mut Books, uid: &PodUid, name: &str, broken: &C
         return;
     }
     let left = entry.held();
-    let request = running(node, books, pod, entry, n);
+    // A container that runs comes before pods that are about to start.
+    let request = Request { promised: 0, ..running(node, books, pod, entry, n) };
     let isolates = request.wishes.isolates();
-    if let Some(cpus) = node.engine.complete(&node.topology, &request, &left, broken) {
+    let reduced = Running::Reduced { left, broken: *broken };
+    if let Ok(cpus) = placement::resize(&node.topology, &request, &reduced) {
         books.change_container(uid, name, |entry| entry.move_to(cpus, isolates));
     }
 }

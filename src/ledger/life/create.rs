@@ -38,6 +38,8 @@ pub(crate) fn create(
     }
 }
 
+// Inlined, its large result would be copied in pieces, also for containers that share CPUs.
+#[inline(never)]
 fn granted(
     node: &Node,
     books: &Books,

@@ -7,7 +7,7 @@
 
 use crate::cpuset::{CpuSet, ParseError};
 use crate::topology::model::{NodeFacts, OfflineCpu};
-use crate::topology::sizes::{CacheSize, Sizes};
+use crate::topology::{CacheSize, Sizes};
 use crate::topology::{CoreKind, Cpu, Facts, Topology, TopologyError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

@@ -9,8 +9,8 @@ mod fake_sysfs;
 
 use fake_sysfs::{CACHE_BYTES, Files, NODE_BYTES};
 use nri_cpu_manager::cpuset::CpuSet;
+use nri_cpu_manager::topology::CacheSize;
 use nri_cpu_manager::topology::picture::Picture;
-use nri_cpu_manager::topology::sizes::CacheSize;
 use nri_cpu_manager::topology::synthetic::{Machine, Numbering};
 use nri_cpu_manager::topology::sysfs::{self, ReadError, Reading};
 use nri_cpu_manager::topology::{CoreKind, Cpu, Topology};

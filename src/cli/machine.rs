@@ -2,8 +2,8 @@
 //! described one.
 
 use crate::snapshot::{Snapshot, SnapshotError};
+use crate::topology::Sizes;
 use crate::topology::presets::{preset, presets};
-use crate::topology::sizes::Sizes;
 use crate::topology::synthetic::{DescriptionError, Machine};
 use crate::topology::sysfs::{self, Reading};
 use crate::topology::{Topology, TopologyError};

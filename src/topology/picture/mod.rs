@@ -7,8 +7,7 @@
 mod distances;
 mod runs;
 
-use super::model::{CoreKind, Domain, NumaNode, Topology};
-use super::sizes::Sizes;
+use super::model::{CoreKind, Domain, NumaNode, Sizes, Topology};
 use crate::cpuset::CpuSet;
 use crate::wording::{count, or_none};
 use runs::{joined, list, runs};
@@ -18,9 +17,7 @@ use std::fmt;
 /// Draws a machine; [`Display`](fmt::Display) gives the text, ending in a new line.
 #[derive(Debug, Clone, Copy)]
 pub struct Picture<'a> {
-    /// The machine.
     pub topology: &'a Topology,
-    /// The known sizes of its parts.
     pub sizes: &'a Sizes,
 }
 
@@ -88,7 +85,7 @@ impl Picture<'_> {
             )?;
         }
         if rows.iter().any(|row| row.label.ends_with(PART)) {
-            writeln!(f, "{PART}: it has more CPUs elsewhere in this picture")?;
+            writeln!(f, "{PART}: more of its CPUs are listed elsewhere")?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use super::tree::Tree;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The most directories to look at; a path in sysfs has fewer.
+/// The most directories to check; a path in sysfs has fewer.
 const DEEPEST: usize = 40;
 
 /// The NUMA node of the device with these numbers; `None` if the kernel does not know it, as for
@@ -36,7 +36,10 @@ fn node_of(dir: &Path) -> Option<usize> {
 /// The node of the functions behind a VFIO group, if all are on one node.
 fn group_node(root: &Path, device: &Path) -> Option<usize> {
     let is_group = device.parent().is_some_and(|dir| dir.ends_with("devices/virtual/vfio"));
-    let group = device.file_name().filter(|_| is_group)?;
+    if !is_group {
+        return None;
+    }
+    let group = device.file_name()?;
     let functions = root.join("kernel/iommu_groups").join(group).join("devices");
     let paths: Vec<PathBuf> =
         fs::read_dir(functions).ok()?.flatten().map(|entry| entry.path()).collect();

@@ -76,9 +76,9 @@ async fn one_that_was_placed() {
                 "prefer-align-cpus-by-uncorecache: whole uncore caches first",
                 "CPUs 8-15 are in NUMA node 1 and uncore cache 8; they are whole cores.",
                 "The runtime keeps others off them.",
-                "1           8     as narrow as can be  chosen\n",
+                "1           8     narrowest  chosen\n",
                 "0,1         14\n",
-                "8             8-15  holds all  8\n",
+                "8             8-15  fits all  8\n",
                 "exclusive CPUs 8-15 (NUMA affinity 1)",
             ],
         );
@@ -126,7 +126,7 @@ async fn what_would_have_done_is_counted_rightly() {
         daemon.event(event).await.unwrap();
         let text = command(&daemon.paths.state_dir, &["explain", "quiet"]).await.unwrap();
         println!("{text}");
-        has(&text, &["0             2-7              3\n", "8             8-15  holds all  1\n"]);
+        has(&text, &["0             2-7             3\n", "8             8-15  fits all  1\n"]);
         let status = command(&daemon.paths.state_dir, &["status", "--color", "never"]).await;
         has(&status.unwrap(), &["│ - A A A", "│ - z z z", "z idle SMT siblings"]);
         let node = daemon.status().await.node.unwrap();
@@ -173,7 +173,7 @@ async fn one_that_was_refused_and_then_let_in() {
         has(&text, &["ns/big/c: gone\n", "It is not there any more.", "TopologyAffinityError"]);
         assert!(!text.contains("tries again"), "{text}");
         let text = command(&daemon.paths.state_dir, &["explain", "ns/db/c"]).await.unwrap_err();
-        has(&text, &["nothing is known of ns/db/c"]);
+        has(&text, &["no record of ns/db/c"]);
     })
     .await;
 }
@@ -216,7 +216,7 @@ async fn those_that_share() {
 #[tokio::test]
 async fn json() {
     let help = command(Path::new(""), &["explain", "--help"]).await.unwrap_err();
-    has(&help, &["For programs: JSON\n"]);
+    has(&help, &["For programs: one JSON document\n"]);
     local(async {
         let daemon = busy("").await;
         let text = command(&daemon.paths.state_dir, &["explain", "db", "--output", "json"]).await;
@@ -259,10 +259,10 @@ async fn what_a_pod_has_left_is_what_was_chosen_from() {
             &[
                 "CPUs 2-5",
                 "Ended containers of its pod had left it CPUs 2-5",
-                "0           4     as narrow",
+                "0           4     narrowest",
             ],
         );
-        has(&text, &["0             2-5   holds all  4\n", "8             none\n"]);
+        has(&text, &["0             2-5   fits all  4\n", "8             none\n"]);
     })
     .await;
 }
@@ -289,7 +289,7 @@ async fn idle_siblings_are_counted_by_cores() {
             println!("{text}");
         }
         let text = command(&daemon.paths.state_dir, &["explain", "quiet"]).await.unwrap();
-        has(&text, &["0           3     as narrow", "1           4     as narrow"]);
+        has(&text, &["0           3     narrowest", "1           4     narrowest"]);
     })
     .await;
 }

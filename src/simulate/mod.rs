@@ -1,4 +1,4 @@
-//! Simulation: a node's ledger with a described workload on a described machine.
+//! Simulation of a node: its ledger, with a workload on a machine that need not exist.
 //!
 //! ```text
 //! YAML ── manifests ─┐
@@ -16,7 +16,7 @@ pub(crate) mod report;
 pub mod table;
 mod workload;
 
-pub use engine::{Happening, Observer, Waiting};
+pub use engine::{Happening, NoRoom, Observer};
 pub use record::Recorder;
-pub use report::{Report, RunReport};
+pub use report::{Report, RunReport, Setup};
 pub use workload::{Time, Workload, WorkloadError};

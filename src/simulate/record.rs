@@ -1,4 +1,4 @@
-//! [`Recorder`]: sums up the figures of a simulation.
+//! [`Recorder`]: collects the figures of a simulation.
 
 use super::engine::{Happening, OUT_OF_CPU, Observer};
 use super::workload::Time;
@@ -11,9 +11,10 @@ use std::collections::BTreeMap;
 /// The number of samples over time.
 const SAMPLES: usize = 60;
 
-/// The sums, some of them over time.
 #[derive(Debug)]
 pub struct Recorder {
+    /// The end of the simulation.
+    pub end: Time,
     /// Refused pods and containers, by reason; each counts once.
     pub refused: BTreeMap<&'static str, usize>,
     /// Further refusals of containers that had been refused.
@@ -25,14 +26,13 @@ pub struct Recorder {
     /// Admitted containers without exclusive CPUs.
     pub shared: usize,
     /// The alignment of exclusive CPUs at their assignment.
-    pub alignment: Alignment,
+    pub alignment: ExclusiveSets,
     /// Changes of existing containers.
     pub updates: usize,
     /// The number of exclusive CPUs over time.
     pub exclusive: Course,
     /// Fragmentation of free CPUs by uncore cache over time.
     pub by_cache: Course,
-    /// The same by NUMA node.
     pub by_node: Course,
     /// CPUs that may be exclusive.
     assignable: Tally,
@@ -44,18 +44,14 @@ pub struct Recorder {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waited {
     pub pods: usize,
-    /// The sum of all waits.
     pub sum: Time,
-    /// The longest wait.
     pub most: Time,
 }
 
-/// The number of exclusive sets, and of those in as few domains as sets of their size can be in.
+/// The number of exclusive sets, and of those in the fewest possible domains for their size.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Alignment {
-    /// Containers that got exclusive CPUs.
+pub struct ExclusiveSets {
     pub containers: usize,
-    /// Sets in as few sockets as so many CPUs need.
     pub sockets: usize,
     pub numa_nodes: usize,
     pub uncore_caches: usize,
@@ -91,10 +87,11 @@ impl Course {
     }
 }
 
-impl Alignment {
+impl ExclusiveSets {
     fn count(&mut self, topology: &Topology, cpus: &CpuSet) {
-        let (lie, all) = (topology.tally(cpus), topology.sizes());
-        let least = |lie: &[usize], all: &[usize]| {
+        let used = topology.tally(cpus);
+        let all = topology.sizes();
+        let fewest = |used: &[usize], all: &[usize]| {
             let mut sizes = all.to_vec();
             sizes.sort_unstable_by(|one, other| other.cmp(one));
             let mut rest = cpus.len();
@@ -103,29 +100,28 @@ impl Alignment {
                 rest = rest.saturating_sub(**size);
                 more
             });
-            usize::from(lie.iter().filter(|count| **count > 0).count() <= needed.count())
+            usize::from(used.iter().filter(|count| **count > 0).count() <= needed.count())
         };
         self.containers += 1;
-        self.sockets += least(&lie.sockets, &all.sockets);
-        self.numa_nodes += least(&lie.nodes, &all.nodes);
-        self.uncore_caches += least(&lie.uncores, &all.uncores);
-        let mut cores = lie.cores.iter().zip(&all.cores);
-        self.whole_cores += usize::from(cores.all(|(lie, all)| *lie == 0 || lie == all));
+        self.sockets += fewest(&used.sockets, &all.sockets);
+        self.numa_nodes += fewest(&used.nodes, &all.nodes);
+        self.uncore_caches += fewest(&used.uncores, &all.uncores);
+        self.whole_cores += usize::from(used.is_whole_cores(all));
     }
 }
 
 impl Recorder {
-    /// For a simulation until `end`.
     pub fn new(ledger: &Ledger, end: Time) -> Recorder {
         let topology = ledger.topology();
         let assignable = topology.online() - ledger.settings().placement.reserved;
         Recorder {
+            end,
             refused: BTreeMap::new(),
             refused_again: 0,
             complete: 0,
             waited: Waited::default(),
             shared: 0,
-            alignment: Alignment::default(),
+            alignment: ExclusiveSets::default(),
             updates: 0,
             exclusive: Course::default(),
             by_cache: Course::default(),
@@ -136,23 +132,23 @@ impl Recorder {
     }
 
     /// The fragmentation of free CPUs now, by uncore cache and by NUMA node.
-    pub fn scattered(&self, ledger: &Ledger) -> (f64, f64) {
+    pub fn fragmentation(&self, ledger: &Ledger) -> (f64, f64) {
         let free = ledger.topology().tally(&ledger.free());
-        let scattered = |all: &[usize], free: &[usize]| {
-            let pairs: Vec<(usize, usize)> =
-                all.iter().copied().zip(free.iter().copied()).collect();
-            fragmentation(&pairs)
-        };
         let all = &self.assignable;
-        (scattered(&all.uncores, &free.uncores), scattered(&all.nodes, &free.nodes))
+        (by_domain(&all.uncores, &free.uncores), by_domain(&all.nodes, &free.nodes))
     }
+}
+
+fn by_domain(all: &[usize], free: &[usize]) -> f64 {
+    let pairs: Vec<(usize, usize)> = all.iter().copied().zip(free.iter().copied()).collect();
+    fragmentation(&pairs)
 }
 
 impl Observer for Recorder {
     fn see(&mut self, now: Time, ledger: &Ledger, happening: &Happening<'_>) {
         match happening {
             Happening::Passes(from, to) => {
-                let (by_cache, by_node) = self.scattered(ledger);
+                let (by_cache, by_node) = self.fragmentation(ledger);
                 let (span, step) = ((*from, *to), self.step);
                 self.exclusive.lasted(ledger.exclusive().len() as f64, span, step);
                 self.by_cache.lasted(by_cache, span, step);
@@ -202,9 +198,9 @@ mod tests {
     fn alignment() {
         let topology = "pack:2 l3:2 core:2 pu:2".parse::<Machine>().unwrap().topology().unwrap();
         let check = |cpus: &str, expect: [usize; 4]| {
-            let mut found = Alignment::default();
-            found.count(&topology, &cpus.parse().unwrap());
-            let Alignment { sockets, numa_nodes, uncore_caches, whole_cores, .. } = found;
+            let mut sets = ExclusiveSets::default();
+            sets.count(&topology, &cpus.parse().unwrap());
+            let ExclusiveSets { sockets, numa_nodes, uncore_caches, whole_cores, .. } = sets;
             assert_eq!([sockets, numa_nodes, uncore_caches, whole_cores], expect, "{cpus}");
         };
         check("0-3", [1, 1, 1, 1]);

@@ -10,41 +10,42 @@ use crate::view::picture::{Occupancy, Picture, Tenant, names};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The version of the form. It changes when something is taken away or means something else, not
-/// when something is added.
+/// Changes when a field is removed or changes its meaning, not when one is added.
 pub(crate) const VERSION: u32 = 1;
 
 /// The results of one workload, one for each configuration.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// The version of this form.
     pub version: u32,
-    /// The name of the machine on the command line.
+    /// As on the command line.
     pub machine: String,
-    /// Its online CPUs.
+    /// Online.
     pub cpus: usize,
-    /// Its uncore caches.
     pub uncore_caches: usize,
-    /// Its NUMA nodes with CPUs.
+    /// With CPUs.
     pub numa_nodes: usize,
-    /// The file of the workload.
+    /// The file.
     pub workload: String,
-    /// The simulations.
     pub runs: Vec<RunReport>,
 }
 
-/// The result of one simulation.
+/// The configuration of a simulation.
 #[derive(Debug, Serialize)]
-pub struct RunReport {
-    /// The file of the configuration.
+pub struct Setup {
+    /// The file.
     pub config: String,
     /// The settings in force, in a line.
     pub settings: String,
     /// The first lines of the applied entries of `nodes`, the most specific last.
     pub overrides: Vec<usize>,
-    /// The end, in seconds.
+}
+
+#[derive(Debug, Serialize)]
+pub struct RunReport {
+    #[serde(flatten)]
+    pub setup: Setup,
+    /// In seconds.
     pub end: f64,
-    /// The pods that arrived.
     pub pods: Pods,
     /// Refused pods and containers, by reason; each counts once.
     pub refused: BTreeMap<&'static str, usize>,
@@ -52,11 +53,9 @@ pub struct RunReport {
     pub refused_again: usize,
     /// Admitted containers without exclusive CPUs.
     pub shared: usize,
-    /// Containers with exclusive CPUs, and their alignment.
     pub exclusive: Exclusive,
     /// Changes of existing containers.
     pub updates: usize,
-    /// The number of exclusive CPUs over time, and at the end.
     pub exclusive_cpus: Values,
     /// Fragmentation of free CPUs, 0 best, by boundary: `numa_node`, `uncore_cache`.
     pub fragmentation: BTreeMap<&'static str, Values>,
@@ -64,7 +63,6 @@ pub struct RunReport {
     pub placements: Vec<Placement>,
 }
 
-/// Numbers of pods.
 #[derive(Debug, Serialize)]
 pub struct Pods {
     pub arrived: usize,
@@ -72,17 +70,15 @@ pub struct Pods {
     pub complete: usize,
     /// The complete pods that had to wait.
     pub waited: usize,
-    /// Their mean wait, in seconds.
+    /// In seconds.
     pub mean_wait: f64,
-    /// The longest wait, in seconds.
     pub longest_wait: f64,
 }
 
-/// Numbers of exclusive sets: all, and those in as few domains as sets of their size can be in.
+/// The number of exclusive sets, and of those in the fewest possible domains for their size.
 #[derive(Debug, Serialize)]
 pub struct Exclusive {
     pub containers: usize,
-
     pub fewest_uncore_caches: usize,
     pub fewest_numa_nodes: usize,
     pub fewest_sockets: usize,
@@ -116,16 +112,8 @@ pub struct Placement {
 }
 
 impl RunReport {
-    /// The result from the figures and from the ledger at the end.
-    pub fn of(
-        config: &str,
-        settings: String,
-        overrides: Vec<usize>,
-        workload: &Workload,
-        end: Time,
-        ledger: &Ledger,
-        record: &Recorder,
-    ) -> RunReport {
+    /// `ledger` is in its state at the end.
+    pub fn of(setup: Setup, workload: &Workload, ledger: &Ledger, record: &Recorder) -> RunReport {
         let seconds = |time: Time| time as f64 / 1000.0;
         let waited = record.waited;
         let values = |course: &Course, last: f64| Values {
@@ -134,15 +122,13 @@ impl RunReport {
             last,
             samples: course.samples.clone(),
         };
-        let (by_cache, by_node) = record.scattered(ledger);
+        let (by_cache, by_node) = record.fragmentation(ledger);
         let alignment = record.alignment;
         RunReport {
-            config: config.to_owned(),
-            settings,
-            overrides,
-            end: seconds(end),
+            setup,
+            end: seconds(record.end),
             pods: Pods {
-                arrived: workload.pods.iter().filter(|pod| pod.arrive <= end).count(),
+                arrived: workload.pods.iter().filter(|pod| pod.arrive <= record.end).count(),
                 complete: record.complete,
                 waited: waited.pods,
                 mean_wait: seconds(waited.sum) / waited.pods.max(1) as f64,
@@ -169,27 +155,28 @@ impl RunReport {
     }
 }
 
-/// The node in its present state.
+/// The node in the present state of the ledger.
 pub(crate) fn picture(ledger: &Ledger) -> Picture {
     let view = ledger.view();
-    let (topology, badges) = (&view.topology, badges(&view));
-    let tenants = view.containers.iter().filter_map(|seen| {
-        let (cpus, idle, badge) = (seen.exclusive?, seen.idle, badges.of(seen)?);
-        let placement = placement(topology, seen, None);
+    let badges = badges(&view);
+    let tenants = view.containers.iter().filter_map(|container| {
+        let cpus = container.exclusive?;
+        let badge = badges.of(container)?;
+        let placement = placement(&view.topology, container, None);
         let name = format!("{}/{}/{}", placement.namespace, placement.pod, placement.container);
         let remark = names::alignment(
             &placement.numa_nodes,
             &placement.uncore_caches,
             placement.whole_cores,
         );
-        Some(Tenant { badge, name: names::printable(&name), cpus, idle, remark })
+        Some(Tenant { badge, name: names::printable(&name), cpus, idle: container.idle, remark })
     });
     let occupancy = Occupancy {
         tenants: tenants.collect(),
         reserved: ledger.settings().placement.reserved,
         shared: ledger.pool(),
     };
-    Picture::of(topology, occupancy)
+    Picture::of(&view.topology, occupancy)
 }
 
 fn badges(view: &View) -> Badges {
@@ -200,35 +187,37 @@ fn badges(view: &View) -> Badges {
 
 fn placements(ledger: &Ledger) -> Vec<Placement> {
     let view = ledger.view();
-    let (topology, badges) = (&view.topology, badges(&view));
-    let alive = view
-        .containers
-        .iter()
-        .filter(|seen| seen.phase != Phase::Ended || seen.exclusive.is_some());
-    let mut placements: Vec<Placement> = alive
-        .map(|seen| placement(topology, seen, badges.of(seen).map(|badge| badge.to_string())))
-        .collect();
+    let badges = badges(&view);
+    let mut placements = Vec::new();
+    for container in &view.containers {
+        if container.phase != Phase::Ended || container.exclusive.is_some() {
+            let badge = badges.of(container).map(|badge| badge.to_string());
+            placements.push(placement(&view.topology, container, badge));
+        }
+    }
     placements
         .sort_by_cached_key(|one| (one.namespace.clone(), one.pod.clone(), one.container.clone()));
     placements
 }
 
-fn placement(topology: &Topology, seen: &ContainerView, badge: Option<String>) -> Placement {
-    let cpus = seen.exclusive.unwrap_or_default();
-    let lie = topology.tally(&cpus);
-    let numbers = |lie: &[usize], ids: Vec<usize>| -> Vec<usize> {
-        lie.iter().zip(ids).filter(|(count, _)| **count > 0).map(|(_, id)| id).collect()
+fn placement(topology: &Topology, container: &ContainerView, badge: Option<String>) -> Placement {
+    let cpus = container.exclusive.unwrap_or_default();
+    let used = topology.tally(&cpus);
+    let numbers = |used: &[usize], ids: Vec<usize>| -> Vec<usize> {
+        used.iter().zip(ids).filter(|(count, _)| **count > 0).map(|(_, id)| id).collect()
     };
-    let mut cores = lie.cores.iter().zip(&topology.sizes().cores);
     Placement {
         badge,
-        namespace: seen.pod.namespace.clone(),
-        pod: seen.pod.name.clone(),
-        container: seen.name.to_owned(),
-        exclusive: seen.exclusive.is_some(),
-        cpus: seen.runs_on.to_string(),
-        numa_nodes: numbers(&lie.nodes, topology.nodes().iter().map(|one| one.id).collect()),
-        uncore_caches: numbers(&lie.uncores, topology.uncores().iter().map(|one| one.id).collect()),
-        whole_cores: !cpus.is_empty() && cores.all(|(lie, all)| *lie == 0 || lie == all),
+        namespace: container.pod.namespace.clone(),
+        pod: container.pod.name.clone(),
+        container: container.name.to_owned(),
+        exclusive: container.exclusive.is_some(),
+        cpus: container.runs_on.to_string(),
+        numa_nodes: numbers(&used.nodes, topology.nodes().iter().map(|one| one.id).collect()),
+        uncore_caches: numbers(
+            &used.uncores,
+            topology.uncores().iter().map(|one| one.id).collect(),
+        ),
+        whole_cores: !cpus.is_empty() && used.is_whole_cores(topology.sizes()),
     }
 }

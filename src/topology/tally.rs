@@ -53,6 +53,11 @@ impl Tally {
         self.each(place, |count| *count = count.saturating_sub(1));
     }
 
+    /// Whether a set with this tally has no part of a core; `sizes` are those of its machine.
+    pub fn is_whole_cores(&self, sizes: &Tally) -> bool {
+        self.cores.iter().zip(&sizes.cores).all(|(used, all)| *used == 0 || used == all)
+    }
+
     fn each(&mut self, place: Place, change: impl Fn(&mut usize)) {
         let counts = [
             self.cores.get_mut(place.core()),

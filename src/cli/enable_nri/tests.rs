@@ -109,7 +109,7 @@ fn a_missing_file_is_made() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("config.toml");
     let said = run_on(&config).unwrap();
-    assert!(said.contains("made"), "{said}");
+    assert!(said.contains("created"), "{said}");
     let text = fs::read_to_string(&config).unwrap();
     assert_eq!(text, format!("version = 2\n\n[plugins.\"{NRI}\"]\ndisable = false\n"));
 }

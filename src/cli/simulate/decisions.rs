@@ -1,6 +1,5 @@
 //! Every decision of a simulation as a table.
 
-use super::error::SimulateError;
 use crate::ledger::Ledger;
 use crate::simulate::engine::OUT_OF_CPU;
 use crate::simulate::{Happening, Observer, Recorder, Time};
@@ -8,52 +7,49 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
-/// Records the figures, and writes decisions to a file.
-pub(super) struct Watched {
+/// Records the figures, and writes decisions to a file if one is given.
+pub(super) struct DecisionTable {
     recorder: Recorder,
-    table: Option<(csv::Writer<File>, PathBuf)>,
+    writer: Option<csv::Writer<File>>,
     /// The first failed write.
     failed: Option<csv::Error>,
 }
 
-impl Watched {
-    /// Writes to `file`, if it is given.
-    pub(super) fn new(
-        recorder: Recorder,
-        file: Option<&PathBuf>,
-    ) -> Result<Watched, SimulateError> {
-        let open = |path: &PathBuf| match File::create(path) {
-            Ok(file) => Ok((csv::Writer::from_writer(file), path.clone())),
-            Err(error) => Err(SimulateError::File("write", path.clone(), error)),
+impl DecisionTable {
+    pub(super) fn new(recorder: Recorder, file: Option<&PathBuf>) -> io::Result<DecisionTable> {
+        let writer = match file {
+            Some(path) => Some(csv::Writer::from_writer(File::create(path)?)),
+            None => None,
         };
-        let mut watched = Watched { recorder, table: file.map(open).transpose()?, failed: None };
-        watched.line(&["time", "namespace", "pod", "container", "outcome", "cpus", "why"]);
-        Ok(watched)
+        let mut table = DecisionTable { recorder, writer, failed: None };
+        table.line(&["time", "namespace", "pod", "container", "outcome", "cpus", "why"]);
+        Ok(table)
     }
 
     /// Writes the rest and returns the figures.
-    pub(super) fn finish(self) -> Result<Recorder, SimulateError> {
-        let Some((mut table, path)) = self.table else { return Ok(self.recorder) };
-        let flushed = table.flush();
-        match self.failed.map_or(flushed, |error| Err(io::Error::from(error))) {
-            Ok(()) => Ok(self.recorder),
-            Err(error) => Err(SimulateError::File("write", path, error)),
+    pub(super) fn finish(self) -> io::Result<Recorder> {
+        if let Some(error) = self.failed {
+            return Err(error.into());
         }
+        if let Some(mut writer) = self.writer {
+            writer.flush()?;
+        }
+        Ok(self.recorder)
     }
 
     fn line(&mut self, cells: &[&str]) {
-        if let Some((table, _)) = &mut self.table
-            && let Err(error) = table.write_record(cells)
+        if let Some(writer) = &mut self.writer
+            && let Err(error) = writer.write_record(cells)
         {
             self.failed.get_or_insert(error);
         }
     }
 }
 
-impl Observer for Watched {
+impl Observer for DecisionTable {
     fn see(&mut self, now: Time, ledger: &Ledger, happening: &Happening<'_>) {
         self.recorder.see(now, ledger, happening);
-        if self.table.is_none() {
+        if self.writer.is_none() {
             return;
         }
         let (pod, container, outcome, cpus, why) = match happening {

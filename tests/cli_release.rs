@@ -116,7 +116,7 @@ fn not_while_the_plugin_runs() {
 fn nowhere() {
     let empty = tempfile::tempdir().unwrap();
     let error = run(&args(empty.path(), empty.path()), &mut Vec::new()).unwrap_err().to_string();
-    assert!(error.contains("no cpuset controller in"), "{error}");
+    assert!(error.contains("has no cpuset controller"), "{error}");
 }
 
 /// The id of a container, as runtimes make them.

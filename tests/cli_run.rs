@@ -118,7 +118,7 @@ fn a_second_instance() {
     let place = Place::new();
     let first = nri_cpu_manager::checkpoint::StateDir::open(&place.path("state")).unwrap();
     let error = place.refuses(GOOD, place.path("state"), place.path("nri.sock"));
-    assert!(error.contains("another nri-cpu-manager is running"), "{error}");
+    assert!(error.contains("another nri-cpu-manager uses the state directory"), "{error}");
     drop(first);
 }
 

@@ -48,7 +48,7 @@ pub enum ReleaseError {
         "{0}. It records whose CFS quota was lifted. Nothing was undone; without --containers, everything else is"
     )]
     Claims(#[from] checkpoint::FileError),
-    #[error("no cpuset controller in {}: is the host's cgroup file system mounted there?", .0.display())]
+    #[error("{} has no cpuset controller: is the host's cgroup file system mounted there?", .0.display())]
     NoHierarchy(PathBuf),
     /// The kernel refused some writes; everything else is undone.
     #[error("{0} could not be undone, see above")]

@@ -122,7 +122,7 @@ pub fn run(
         let mut report = |pods| progress.at(pods);
         engine::run(&mut ledger, &workload, args.no_room, args.until, &mut observer, &mut report);
         progress.done();
-        let record = observer.finish().map_err(failed)?;
+        let recorder = observer.finish().map_err(failed)?;
         let drawn = picture(&ledger);
         if let Some(file) = args.picture.get(number) {
             let title = format!("{}, {name}", args.topology);
@@ -136,7 +136,7 @@ pub fn run(
             settings: ConfigStatus::log_line(settings, ledger.mechanism(), config.strict(), own),
             overrides: config.applied_lines(),
         };
-        runs.push(RunReport::of(setup, &workload, &ledger, &record));
+        runs.push(recorder.report(setup, &workload, &ledger));
         pictures.push(drawn);
     }
     let report = report(&args.topology, &path, &loaded.topology, runs);

@@ -1,7 +1,8 @@
 //! [`Recorder`]: collects the figures of a simulation.
 
 use super::engine::{Happening, OUT_OF_CPU, Observer};
-use super::workload::Time;
+use super::report::{Exclusive, Pods, RunReport, Setup, Values, placements};
+use super::workload::{Time, Workload};
 use crate::cpuset::CpuSet;
 use crate::ledger::Ledger;
 use crate::topology::{Tally, Topology};
@@ -14,26 +15,26 @@ const SAMPLES: usize = 60;
 #[derive(Debug)]
 pub struct Recorder {
     /// The end of the simulation.
-    pub end: Time,
+    end: Time,
     /// Refused pods and containers, by reason; each counts once.
-    pub refused: BTreeMap<&'static str, usize>,
+    refused: BTreeMap<&'static str, usize>,
     /// Further refusals of containers that had been refused.
-    pub refused_again: usize,
+    refused_again: usize,
     /// Pods with all containers admitted.
-    pub complete: usize,
+    complete: usize,
     /// The complete pods that had to wait.
-    pub waited: Waited,
+    waited: Waited,
     /// Admitted containers without exclusive CPUs.
-    pub shared: usize,
+    shared: usize,
     /// The alignment of exclusive CPUs at their assignment.
-    pub alignment: ExclusiveSets,
+    alignment: Exclusive,
     /// Changes of existing containers.
-    pub updates: usize,
+    updates: usize,
     /// The number of exclusive CPUs over time.
-    pub exclusive: Course,
+    exclusive: Course,
     /// Fragmentation of free CPUs by uncore cache over time.
-    pub by_cache: Course,
-    pub by_node: Course,
+    by_cache: Course,
+    by_node: Course,
     /// CPUs that may be exclusive.
     assignable: Tally,
     /// The time between two samples.
@@ -42,38 +43,33 @@ pub struct Recorder {
 
 /// Pods that waited for their admission.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Waited {
-    pub pods: usize,
-    pub sum: Time,
-    pub most: Time,
-}
-
-/// The number of exclusive sets, and of those in the fewest possible domains for their size.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ExclusiveSets {
-    pub containers: usize,
-    pub sockets: usize,
-    pub numa_nodes: usize,
-    pub uncore_caches: usize,
-    pub whole_cores: usize,
+struct Waited {
+    pods: usize,
+    sum: Time,
+    most: Time,
 }
 
 /// A value over time.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Course {
+struct Course {
     /// The sum of each value times its duration.
     sum: f64,
     time: Time,
     /// The largest value with a duration above zero.
-    pub most: f64,
+    most: f64,
     /// The value at regular moments, the first of them at the beginning.
-    pub samples: Vec<f64>,
+    samples: Vec<f64>,
 }
 
 impl Course {
-    /// The mean over time; 0 if no time has passed.
-    pub fn mean(&self) -> f64 {
+    /// 0 if no time has passed.
+    fn mean(&self) -> f64 {
         if self.time == 0 { 0.0 } else { self.sum / self.time as f64 }
+    }
+
+    fn values(self, last: f64) -> Values {
+        let mean = self.mean();
+        Values { mean, most: self.most.max(last), last, samples: self.samples }
     }
 
     fn lasted(&mut self, value: f64, (from, to): (Time, Time), step: Time) {
@@ -87,7 +83,7 @@ impl Course {
     }
 }
 
-impl ExclusiveSets {
+impl Exclusive {
     fn count(&mut self, topology: &Topology, cpus: &CpuSet) {
         let used = topology.tally(cpus);
         let all = topology.sizes();
@@ -103,9 +99,9 @@ impl ExclusiveSets {
             usize::from(used.iter().filter(|count| **count > 0).count() <= needed.count())
         };
         self.containers += 1;
-        self.sockets += fewest(&used.sockets, &all.sockets);
-        self.numa_nodes += fewest(&used.nodes, &all.nodes);
-        self.uncore_caches += fewest(&used.uncores, &all.uncores);
+        self.fewest_sockets += fewest(&used.sockets, &all.sockets);
+        self.fewest_numa_nodes += fewest(&used.nodes, &all.nodes);
+        self.fewest_uncore_caches += fewest(&used.uncores, &all.uncores);
         self.whole_cores += usize::from(used.is_whole_cores(all));
     }
 }
@@ -121,7 +117,7 @@ impl Recorder {
             complete: 0,
             waited: Waited::default(),
             shared: 0,
-            alignment: ExclusiveSets::default(),
+            alignment: Exclusive::default(),
             updates: 0,
             exclusive: Course::default(),
             by_cache: Course::default(),
@@ -131,12 +127,43 @@ impl Recorder {
         }
     }
 
-    /// The fragmentation of free CPUs now, by uncore cache and by NUMA node.
-    pub fn fragmentation(&self, ledger: &Ledger) -> (f64, f64) {
+    /// The result, with the ledger in its state at the end.
+    pub fn report(self, setup: Setup, workload: &Workload, ledger: &Ledger) -> RunReport {
+        let (by_cache, by_node) = self.fragmentation(ledger);
+        RunReport {
+            setup,
+            end: seconds(self.end),
+            pods: Pods {
+                arrived: workload.pods.iter().filter(|pod| pod.arrive <= self.end).count(),
+                complete: self.complete,
+                waited: self.waited.pods,
+                mean_wait: seconds(self.waited.sum) / self.waited.pods.max(1) as f64,
+                longest_wait: seconds(self.waited.most),
+            },
+            refused: self.refused,
+            refused_again: self.refused_again,
+            shared: self.shared,
+            exclusive: self.alignment,
+            updates: self.updates,
+            exclusive_cpus: self.exclusive.values(ledger.exclusive().len() as f64),
+            fragmentation: BTreeMap::from([
+                ("numa_node", self.by_node.values(by_node)),
+                ("uncore_cache", self.by_cache.values(by_cache)),
+            ]),
+            placements: placements(ledger),
+        }
+    }
+
+    /// Of the free CPUs now, by uncore cache and by NUMA node.
+    fn fragmentation(&self, ledger: &Ledger) -> (f64, f64) {
         let free = ledger.topology().tally(&ledger.free());
         let all = &self.assignable;
         (by_domain(&all.uncores, &free.uncores), by_domain(&all.nodes, &free.nodes))
     }
+}
+
+fn seconds(time: Time) -> f64 {
+    time as f64 / 1000.0
 }
 
 fn by_domain(all: &[usize], free: &[usize]) -> f64 {
@@ -198,10 +225,17 @@ mod tests {
     fn alignment() {
         let topology = "pack:2 l3:2 core:2 pu:2".parse::<Machine>().unwrap().topology().unwrap();
         let check = |cpus: &str, expect: [usize; 4]| {
-            let mut sets = ExclusiveSets::default();
+            let mut sets = Exclusive::default();
             sets.count(&topology, &cpus.parse().unwrap());
-            let ExclusiveSets { sockets, numa_nodes, uncore_caches, whole_cores, .. } = sets;
-            assert_eq!([sockets, numa_nodes, uncore_caches, whole_cores], expect, "{cpus}");
+            let Exclusive {
+                fewest_sockets,
+                fewest_numa_nodes,
+                fewest_uncore_caches,
+                whole_cores,
+                ..
+            } = sets;
+            let found = [fewest_sockets, fewest_numa_nodes, fewest_uncore_caches, whole_cores];
+            assert_eq!(found, expect, "{cpus}");
         };
         check("0-3", [1, 1, 1, 1]);
         check("2-5", [1, 1, 0, 1]);

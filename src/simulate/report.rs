@@ -1,8 +1,6 @@
 //! [`Report`]: the result of simulations, for people and programs. The names are a promise to
 //! scripts; docs/simulate.md is the reference.
 
-use super::record::{Course, Recorder};
-use super::workload::{Time, Workload};
 use crate::ledger::{ContainerView, Ledger, Phase, View};
 use crate::topology::Topology;
 use crate::view::badge::Badges;
@@ -76,7 +74,7 @@ pub struct Pods {
 }
 
 /// The number of exclusive sets, and of those in the fewest possible domains for their size.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Exclusive {
     pub containers: usize,
     pub fewest_uncore_caches: usize,
@@ -111,50 +109,6 @@ pub struct Placement {
     pub whole_cores: bool,
 }
 
-impl RunReport {
-    /// `ledger` is in its state at the end.
-    pub fn of(setup: Setup, workload: &Workload, ledger: &Ledger, record: &Recorder) -> RunReport {
-        let seconds = |time: Time| time as f64 / 1000.0;
-        let waited = record.waited;
-        let values = |course: &Course, last: f64| Values {
-            mean: course.mean(),
-            most: course.most.max(last),
-            last,
-            samples: course.samples.clone(),
-        };
-        let (by_cache, by_node) = record.fragmentation(ledger);
-        let alignment = record.alignment;
-        RunReport {
-            setup,
-            end: seconds(record.end),
-            pods: Pods {
-                arrived: workload.pods.iter().filter(|pod| pod.arrive <= record.end).count(),
-                complete: record.complete,
-                waited: waited.pods,
-                mean_wait: seconds(waited.sum) / waited.pods.max(1) as f64,
-                longest_wait: seconds(waited.most),
-            },
-            refused: record.refused.clone(),
-            refused_again: record.refused_again,
-            shared: record.shared,
-            exclusive: Exclusive {
-                containers: alignment.containers,
-                fewest_uncore_caches: alignment.uncore_caches,
-                fewest_numa_nodes: alignment.numa_nodes,
-                fewest_sockets: alignment.sockets,
-                whole_cores: alignment.whole_cores,
-            },
-            updates: record.updates,
-            exclusive_cpus: values(&record.exclusive, ledger.exclusive().len() as f64),
-            fragmentation: BTreeMap::from([
-                ("numa_node", values(&record.by_node, by_node)),
-                ("uncore_cache", values(&record.by_cache, by_cache)),
-            ]),
-            placements: placements(ledger),
-        }
-    }
-}
-
 /// The node in the present state of the ledger.
 pub(crate) fn picture(ledger: &Ledger) -> Picture {
     let view = ledger.view();
@@ -185,7 +139,7 @@ fn badges(view: &View) -> Badges {
     badges
 }
 
-fn placements(ledger: &Ledger) -> Vec<Placement> {
+pub(super) fn placements(ledger: &Ledger) -> Vec<Placement> {
     let view = ledger.view();
     let badges = badges(&view);
     let mut placements = Vec::new();

@@ -99,6 +99,10 @@ impl SettingsReport {
             reserved_cpus: settings.placement.reserved.to_string(),
         }
     }
+
+    fn line(&self) -> String {
+        self.config.line(Some(&self.reserved_cpus))
+    }
 }
 
 impl OverrideReport {
@@ -120,15 +124,7 @@ impl OverrideReport {
             settings: settings.ok().map(|settings| SettingsReport::of(alone, &settings)),
         }
     }
-}
 
-impl Display for SettingsReport {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.config.line(Some(&self.reserved_cpus)))
-    }
-}
-
-impl OverrideReport {
     /// Writes it for people, the namespaces only if they differ from `here`.
     fn write(&self, f: &mut Formatter<'_>, here: &[BoundsReport]) -> fmt::Result {
         let nodes = [("names", &self.names), ("labels", &self.labels)];
@@ -141,7 +137,7 @@ impl OverrideReport {
             writeln!(f, "  alone, not valid on this machine: {error}")?;
         }
         if let Some(settings) = &self.settings {
-            writeln!(f, "  alone: {settings}")?;
+            writeln!(f, "  alone: {}", settings.line())?;
             if settings.config.namespaces != here {
                 write!(f, "{}", Indented(&settings.config.namespaces, "  "))?;
             }
@@ -150,27 +146,20 @@ impl OverrideReport {
     }
 }
 
-impl Display for AssignmentReport {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { namespace, pod, container, cpus, effect } = self;
-        write!(f, "{namespace}/{pod}/{container}: {} ", wording::cpus(cpus))?;
-        match effect {
-            Effect::Stays => f.write_str(wording::agree(cpus, "stays", "stay")),
-            Effect::Moves { to, why } => write!(f, "would become {to}: {why}"),
-            Effect::Shares { why } => {
-                write!(f, "would be lost, and it would run in the shared pool: {why}")
-            }
-        }
-    }
-}
-
 impl Display for Outlook {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.assignments.is_empty() {
             writeln!(f, "no container has exclusive CPUs")?;
         }
-        for one in &self.assignments {
-            writeln!(f, "{one}")?;
+        for AssignmentReport { namespace, pod, container, cpus, effect } in &self.assignments {
+            write!(f, "{namespace}/{pod}/{container}: {} ", wording::cpus(cpus))?;
+            match effect {
+                Effect::Stays => writeln!(f, "{}", wording::agree(cpus, "stays", "stay"))?,
+                Effect::Moves { to, why } => writeln!(f, "would become {to}: {why}")?,
+                Effect::Shares { why } => {
+                    writeln!(f, "would be lost, and it would run in the shared pool: {why}")?;
+                }
+            }
         }
         let now = match &self.shared_now {
             Some(now) => wording::or_none(now),
@@ -187,8 +176,7 @@ impl Display for Report {
             None => String::new(),
         };
         writeln!(f, "{}: valid{machine}", self.file)?;
-        let lines = self.applied.iter().filter_map(|at| Some(self.overrides.get(*at)?.line));
-        let lines: Vec<usize> = lines.collect();
+        let lines: Vec<usize> = self.applied.iter().map(|&at| self.overrides[at].line).collect();
         let node = match &self.node {
             None if self.overrides.is_empty() => "every node".to_owned(),
             None if self.unknown => {
@@ -197,7 +185,7 @@ impl Display for Report {
             None => format!("a node with these labels{}", overrides(&lines)),
             Some(node) => format!("node {node}{}", overrides(&lines)),
         };
-        writeln!(f, "\nsettings on {node}:\n  {}", self.settings)?;
+        writeln!(f, "\nsettings on {node}:\n  {}", self.settings.line())?;
         let namespaces = &self.settings.config.namespaces;
         write!(f, "{}", Indented(namespaces, "  "))?;
         if !self.overrides.is_empty() {

@@ -8,13 +8,15 @@ mod trial;
 pub use report::{AssignmentReport, Effect, Outlook, OverrideReport, Report, SettingsReport};
 
 use super::client;
-use super::machine::{self, MachineError, NodeArgs};
-use super::output::{Output, show};
+use super::machine::{self, NodeArgs};
+use super::output::{Output, cannot, show};
 use crate::checkpoint;
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use crate::view::Status;
 use clap::Args;
-use std::io::{self, Write};
+use std::error::Error;
+use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, Args)]
@@ -39,39 +41,19 @@ pub struct CheckConfigArgs {
     pub output: Output,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum CheckConfigError {
-    #[error("cannot read {}: {source}", path.display())]
-    Unreadable { path: PathBuf, source: io::Error },
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    #[error(transparent)]
-    Machine(#[from] MachineError),
-    #[error("{0}. Check --state-dir")]
-    State(#[from] checkpoint::FileError),
-    #[error("no directory {}. Check --state-dir", .0.display())]
-    NoState(PathBuf),
-    #[error("cannot write the result: {0}")]
-    Write(#[from] io::Error),
-}
-
-pub fn run(args: &CheckConfigArgs, out: &mut dyn Write) -> Result<(), CheckConfigError> {
+pub fn run(args: &CheckConfigArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let report = check(args)?;
     let text = match args.output {
         Output::Text => report.to_string(),
-        Output::Json => {
-            format!("{}\n", serde_json::to_string_pretty(&report).map_err(io::Error::from)?)
-        }
+        Output::Json => serde_json::to_string_pretty(&report)? + "\n",
     };
     Ok(show(out, &text)?)
 }
 
-fn check(args: &CheckConfigArgs) -> Result<Report, CheckConfigError> {
-    let document = Config::read(&args.file).map_err(|error| match error {
-        // The advice in the text of that error is about --config, which this command lacks.
-        ConfigError::Unreadable { path, source } => CheckConfigError::Unreadable { path, source },
-        error => error.into(),
-    })?;
+fn check(args: &CheckConfigArgs) -> Result<Report, Box<dyn Error>> {
+    // Not `Config::read`: its error for a missing file is about --config, which this command lacks.
+    let text = fs::read_to_string(&args.file).map_err(cannot("read", &args.file))?;
+    let document = Config::parse(&args.file.display().to_string(), &text)?;
     let topology = match &args.topology {
         Some(what) => machine::load(what)?.topology,
         None => machine::read(&args.sysfs_root)?.topology,
@@ -82,9 +64,10 @@ fn check(args: &CheckConfigArgs) -> Result<Report, CheckConfigError> {
     let outlook = match &args.state_dir {
         None => None,
         Some(dir) => {
-            let claims = checkpoint::read(dir)?;
+            let claims =
+                checkpoint::read(dir).map_err(|error| format!("{error}. Check --state-dir"))?;
             if claims.is_none() && !dir.is_dir() {
-                return Err(CheckConfigError::NoState(dir.clone()));
+                return Err(format!("no directory {}. Check --state-dir", dir.display()).into());
             }
             let after = trial::after(&topology, &settings, claims.unwrap_or_default());
             Some(Outlook { shared_now: shared_now(dir), ..after })

@@ -4,7 +4,9 @@
 //! Everything else in the file stays as it is, comments included. The user has to restart the
 //! runtime afterwards.
 
+use super::output::cannot;
 use clap::Args;
+use std::error::Error;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
@@ -21,16 +23,6 @@ pub struct EnableNriArgs {
     /// containerd's configuration file
     #[arg(long, value_name = "FILE", default_value = "/etc/containerd/config.toml")]
     pub config: PathBuf,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum EnableNriError {
-    #[error("cannot {action} {}: {source}", path.display())]
-    File { action: &'static str, path: PathBuf, source: io::Error },
-    #[error("{}: {why}. Nothing was changed", path.display())]
-    Content { path: PathBuf, why: Unsuitable },
-    #[error("cannot write the result: {0}")]
-    Write(#[from] io::Error),
 }
 
 /// Why a configuration cannot be changed safely.
@@ -65,19 +57,19 @@ pub struct Enabled {
 
 /// Enables NRI in the file, and reports on `out` what it did and what the user has to do. After an
 /// error the file is unchanged.
-pub fn run(args: &EnableNriArgs, out: &mut dyn Write) -> Result<(), EnableNriError> {
+pub fn run(args: &EnableNriArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     // `replace` must replace the file behind a symbolic link, not the link.
     let path = match args.config.canonicalize() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => args.config.clone(),
-        target => target.map_err(failed("find", &args.config))?,
+        target => target.map_err(cannot("find", &args.config))?,
     };
     let old = match fs::read_to_string(&path) {
         // containerd also runs without a file, with all settings at their defaults.
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        read => Some(read.map_err(failed("read", &path))?),
+        read => Some(read.map_err(cannot("read", &path))?),
     };
     let enabled = enable(old.as_deref().unwrap_or("version = 2\n"))
-        .map_err(|why| EnableNriError::Content { path: path.clone(), why })?;
+        .map_err(|why| format!("{}: {why}. Nothing was changed", path.display()))?;
     let shown = path.display();
     match &enabled.content {
         None => writeln!(out, "{shown}: NRI is enabled already, nothing was changed")?,
@@ -180,7 +172,7 @@ fn set(table: &mut dyn TableLike, key: &str, new: bool) {
 }
 
 /// Replaces the file atomically; the new one has the old one's owner and permissions.
-fn replace(path: &Path, content: &str) -> Result<(), EnableNriError> {
+fn replace(path: &Path, content: &str) -> Result<(), String> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".enable-nri");
     let new = path.with_file_name(name);
@@ -206,13 +198,8 @@ fn replace(path: &Path, content: &str) -> Result<(), EnableNriError> {
     write().map_err(|source| {
         // The first error matters; this only leaves no temporary file behind.
         let _ = fs::remove_file(&new);
-        failed("replace", path)(source)
+        cannot("replace", path)(source)
     })
-}
-
-fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> EnableNriError {
-    let path = path.to_owned();
-    move |source| EnableNriError::File { action, path, source }
 }
 
 #[cfg(test)]

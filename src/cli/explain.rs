@@ -1,10 +1,11 @@
 //! `nri-cpu-manager explain`: why containers have the CPUs they have, or have none.
 
-use super::client::{self, ClientError};
+use super::client;
 use super::output::{Output, show, table};
 use crate::view::explanation::{DecisionStatus, Explanation};
 use crate::wording;
 use clap::Args;
+use std::error::Error;
 use std::fmt::Write as _;
 use std::io::Write;
 use std::path::PathBuf;
@@ -33,14 +34,15 @@ fn name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-pub fn run(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), ClientError> {
+pub fn run(args: &ExplainArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let answer = client::ask(&args.state_dir, &format!("/explain?{}", args.of))?;
     let explanations: Vec<Explanation> = client::read(&answer)?;
     if explanations.is_empty() {
-        return Err(ClientError::Refused(format!(
+        return Err(format!(
             "no record of {}: it is not on this node, not created yet, or its refusal is too long ago",
             args.of
-        )));
+        )
+        .into());
     }
     let text = match args.output {
         Output::Text => explanations.iter().map(text).collect::<Vec<_>>().join("\n"),

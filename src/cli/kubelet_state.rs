@@ -3,13 +3,15 @@
 //! A kubelet that starts with its static policy and this file leaves every running container on its
 //! CPUs. Without the file it would reassign all CPUs.
 
-use super::machine::{self, MachineError, NodeArgs};
+use super::machine::{self, NodeArgs};
+use super::output::show;
 use crate::checkpoint;
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use crate::kubelet::StateFile;
 use crate::ledger::{KubeletClaim, Named};
 use clap::Args;
-use std::io::{self, Write};
+use std::error::Error;
+use std::io::Write;
 use std::path::PathBuf;
 
 #[derive(Debug, Clone, Args)]
@@ -27,27 +29,17 @@ pub struct KubeletStateArgs {
     pub sysfs_root: PathBuf,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum KubeletStateError {
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    #[error(transparent)]
-    Machine(#[from] MachineError),
-    #[error("{0}. Only this file has the assignments: check --state-dir")]
-    State(#[from] checkpoint::FileError),
-    #[error("no {} in {}: only this file has the assignments. Check --state-dir", checkpoint::FILE, .0.display())]
-    NoState(PathBuf),
-    #[error("cannot write the kubelet's state: {0}")]
-    Write(#[from] io::Error),
-}
-
 /// Writes the kubelet's state file to `out`. The plugin may be running.
-pub fn run(args: &KubeletStateArgs, out: &mut dyn Write) -> Result<(), KubeletStateError> {
+pub fn run(args: &KubeletStateArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let topology = machine::read(&args.sysfs_root)?.topology;
     let placement =
         Config::read(&args.config)?.for_node(&args.node.identity())?.resolve(&topology)?.placement;
-    let claims = checkpoint::read(&args.state_dir)?
-        .ok_or_else(|| KubeletStateError::NoState(args.state_dir.clone()))?;
+    let advice = "Only this file has the assignments: check --state-dir";
+    let claims = checkpoint::read(&args.state_dir).map_err(|error| format!("{error}. {advice}"))?;
+    let Some(claims) = claims else {
+        let dir = args.state_dir.display();
+        return Err(format!("no {} in {dir}. {advice}", checkpoint::FILE).into());
+    };
     let mut shared = topology.online();
     if placement.options.strict_cpu_reservation {
         shared -= placement.reserved;
@@ -63,5 +55,5 @@ pub fn run(args: &KubeletStateArgs, out: &mut dyn Write) -> Result<(), KubeletSt
         })
         .collect();
     let state = StateFile { policy: "static".to_owned(), shared, claims, pods: Vec::new() };
-    Ok(out.write_all(state.to_json().as_bytes())?)
+    Ok(show(out, &state.to_json())?)
 }

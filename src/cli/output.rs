@@ -2,7 +2,9 @@
 
 use crate::view::picture::text::{Style, WIDTH};
 use clap::ValueEnum;
+use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::Path;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
@@ -15,7 +17,7 @@ pub enum Output {
 /// Of commands that draw a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Drawing {
-    /// For people at a terminal, with a picture of characters
+    /// For people, with a picture drawn in text
     Text,
     /// For programs: one JSON document
     Json,
@@ -25,7 +27,7 @@ pub enum Drawing {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Color {
-    /// On a terminal, unless the variable NO_COLOR is set (<https://no-color.org>)
+    /// On a terminal, unless the variable NO_COLOR is set
     Auto,
     Always,
     Never,
@@ -52,11 +54,18 @@ impl Color {
 }
 
 /// Writes to `out`; a reader that goes away (`| head`) is no error.
-pub fn show(out: &mut dyn Write, text: &str) -> io::Result<()> {
+pub fn show(out: &mut dyn Write, text: &str) -> Result<(), String> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(format!("cannot write the output: {error}"))
+        }
         _ => Ok(()),
     }
+}
+
+/// The error of a failed action on a file.
+pub(super) fn cannot<E: Display>(action: &str, path: &Path) -> impl Fn(E) -> String {
+    move |error| format!("cannot {action} {}: {error}", path.display())
 }
 
 /// Lines of cells as a table, with columns as wide as their longest cell.

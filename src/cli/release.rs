@@ -6,6 +6,7 @@ use crate::kubelet;
 use crate::topology::sysfs;
 use crate::wording::count;
 use clap::Args;
+use std::error::Error;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use tokio::signal::unix::{SignalKind, signal};
@@ -36,50 +37,42 @@ pub struct ReleaseArgs {
     pub proc_root: PathBuf,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum ReleaseError {
-    #[error("{0}. Remove the DaemonSet first: a running plugin would redo its changes")]
-    Runs(StateError),
-    #[error(
-        "the kubelet's static policy is active (state file in {}): it has assigned the containers' CPUs. Omit --containers", .0.display()
-    )]
-    Kubelet(PathBuf),
-    #[error(
-        "{0}. It records whose CFS quota was lifted. Nothing was undone; without --containers, everything else is"
-    )]
-    Claims(#[from] checkpoint::FileError),
-    #[error("{} has no cpuset controller: is the host's cgroup file system mounted there?", .0.display())]
-    NoHierarchy(PathBuf),
-    /// The kernel refused some writes; everything else is undone.
-    #[error("{0} could not be undone, see above")]
-    Left(String),
-    #[error("cannot write the result, or wait: {0}")]
-    Io(#[from] io::Error),
-}
-
-pub fn run(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), ReleaseError> {
+pub fn run(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     release(args, out)?;
     if args.stay { Ok(stay(out)?) } else { Ok(()) }
 }
 
 /// The lock of the state directory is released with the return, so that a reinstalled plugin can
 /// start.
-fn release(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), ReleaseError> {
+fn release(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
     let _lock = match StateDir::open(&args.state_dir) {
-        Err(error @ StateError::Locked { .. }) => return Err(ReleaseError::Runs(error)),
+        Err(error @ StateError::Locked { .. }) => {
+            let advice = "Remove the DaemonSet first: a running plugin would redo its changes";
+            return Err(format!("{error}. {advice}").into());
+        }
         // Without a state there is no plugin to disturb.
         other => other.ok(),
     };
     if args.containers && kubelet::is_active(&args.kubelet_state_dir) {
-        return Err(ReleaseError::Kubelet(args.kubelet_state_dir.clone()));
+        let dir = args.kubelet_state_dir.display();
+        let why = format!(
+            "the kubelet's static policy is active (state file in {dir}): it has assigned the containers' CPUs. Omit --containers"
+        );
+        return Err(why.into());
     }
     let claims = if args.containers {
-        Some(checkpoint::read(&args.state_dir)?.unwrap_or_default())
+        let advice = "It records whose CFS quota was lifted. Nothing was undone; without --containers, \
+                      everything else is";
+        let claims = checkpoint::read(&args.state_dir);
+        Some(claims.map_err(|error| format!("{error}. {advice}"))?.unwrap_or_default())
     } else {
         None
     };
-    let hierarchy = Hierarchy::open(&args.cgroup_root)
-        .ok_or_else(|| ReleaseError::NoHierarchy(args.cgroup_root.clone()))?;
+    let Some(hierarchy) = Hierarchy::open(&args.cgroup_root) else {
+        let root = args.cgroup_root.display();
+        let advice = "is the host's cgroup file system mounted there?";
+        return Err(format!("{root} has no cpuset controller: {advice}").into());
+    };
     let memory = Memory::open(&args.state_dir, &args.proc_root);
     let widest = sysfs::possible(&args.sysfs_root).unwrap_or_else(|| hierarchy.free());
     let Undone { pools, partitions, quotas, containers, errors } =
@@ -95,7 +88,7 @@ fn release(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), ReleaseError>
     }
     match errors.len() {
         0 => Ok(()),
-        left => Err(ReleaseError::Left(count(left, "cgroup"))),
+        left => Err(format!("{} could not be undone, see above", count(left, "cgroup")).into()),
     }
 }
 

@@ -4,20 +4,20 @@
 mod decisions;
 mod words;
 
-use super::machine::{self, MachineError, NodeArgs};
-use super::output::{Color, Drawing, show};
-use crate::config::{Config, ConfigError};
+use super::machine::{self, NodeArgs};
+use super::output::{Color, Drawing, cannot, show};
+use crate::config::Config;
 use crate::ledger::Ledger;
 use crate::simulate::report::{VERSION, picture};
 use crate::simulate::{
-    NoRoom, Recorder, Report, RunReport, Setup, Time, Workload, WorkloadError, engine, manifests,
-    table,
+    NoRoom, Recorder, Report, RunReport, Setup, Time, Workload, engine, manifests, table,
 };
 use crate::topology::Topology;
 use crate::view::picture::{Picture, svg};
 use crate::view::report::{ConfigStatus, OwnSettings};
 use clap::Args;
 use decisions::DecisionTable;
+use std::error::Error;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -57,29 +57,13 @@ pub struct SimulateArgs {
     pub color: Color,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum SimulateError {
-    #[error("{0}")]
-    Arguments(&'static str),
-    #[error(transparent)]
-    Machine(#[from] MachineError),
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    #[error("cannot {0} {1}: {2}")]
-    File(&'static str, PathBuf, io::Error),
-    #[error("{0}: {1}")]
-    Workload(PathBuf, WorkloadError),
-    #[error("cannot write the result: {0}")]
-    Write(#[from] io::Error),
-}
-
 /// Simulates and writes to `out`; progress and warnings go to `aside`. Mistakes in arguments and
 /// files are errors before the simulation starts.
 pub fn run(
     args: &SimulateArgs,
     out: &mut dyn Write,
     aside: &mut dyn Write,
-) -> Result<(), SimulateError> {
+) -> Result<(), Box<dyn Error>> {
     if args.topology == "list" {
         return Ok(show(out, &machine::list())?);
     }
@@ -113,21 +97,17 @@ pub fn run(
         let name = config.name();
         let recorder = Recorder::new(&ledger, end);
         let table = args.decisions.get(number);
-        let failed = |error| {
-            let file = table.cloned().unwrap_or_default();
-            SimulateError::File("write", file, error)
-        };
-        let mut observer = DecisionTable::new(recorder, table).map_err(failed)?;
+        let mut observer = DecisionTable::new(recorder, table)?;
         let mut progress = Progress::new(aside, name, workload.pods.len());
         let mut report = |pods| progress.at(pods);
         engine::run(&mut ledger, &workload, args.no_room, args.until, &mut observer, &mut report);
         progress.done();
-        let recorder = observer.finish().map_err(failed)?;
+        let recorder = observer.finish()?;
         let drawn = picture(&ledger);
         if let Some(file) = args.picture.get(number) {
             let title = format!("{}, {name}", args.topology);
             fs::write(file, svg::draw(&drawn, svg::Form::File(&title)))
-                .map_err(|error| SimulateError::File("write", file.clone(), error))?;
+                .map_err(cannot("write", file))?;
         }
         let settings = ledger.settings();
         let own = OwnSettings::of(settings, config.partition(), config.on_active_kubelet());
@@ -144,25 +124,24 @@ pub fn run(
 }
 
 /// Checks the arguments, then reads the workload.
-fn check(args: &SimulateArgs) -> Result<(PathBuf, Workload), SimulateError> {
+fn check(args: &SimulateArgs) -> Result<(PathBuf, Workload), Box<dyn Error>> {
     let (Some(path), false) = (args.workload.clone(), args.config.is_empty()) else {
-        return Err(SimulateError::Arguments("--config and --workload are required"));
+        return Err("--config and --workload are required".into());
     };
     for files in [&args.picture, &args.decisions] {
         if !files.is_empty() && files.len() != args.config.len() {
             let why = "--picture and --decisions are needed once for each --config";
-            return Err(SimulateError::Arguments(why));
+            return Err(why.into());
         }
     }
     if args.output == Drawing::Svg && args.config.len() > 1 {
         let why = "--output svg draws one configuration; use --picture for several";
-        return Err(SimulateError::Arguments(why));
+        return Err(why.into());
     }
-    let text = fs::read_to_string(&path)
-        .map_err(|error| SimulateError::File("read", path.clone(), error))?;
+    let text = fs::read_to_string(&path).map_err(cannot("read", &path))?;
     let is_table = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"));
     let workload = if is_table { table::parse(&text) } else { manifests::parse(&text) };
-    let workload = workload.map_err(|error| SimulateError::Workload(path.clone(), error))?;
+    let workload = workload.map_err(|error| format!("{}: {error}", path.display()))?;
     Ok((path, workload))
 }
 
@@ -178,7 +157,7 @@ fn report(machine: &str, workload: &Path, topology: &Topology, runs: Vec<RunRepo
     }
 }
 
-fn text(args: &SimulateArgs, report: &Report, pictures: &[Picture]) -> io::Result<String> {
+fn text(args: &SimulateArgs, report: &Report, pictures: &[Picture]) -> serde_json::Result<String> {
     Ok(match args.output {
         Drawing::Text => words::text(report, pictures, args.color.style()),
         Drawing::Json => format!("{}\n", serde_json::to_string_pretty(report)?),

@@ -1,6 +1,6 @@
 //! `nri-cpu-manager status`: the node and its containers, as a running plugin sees them.
 
-use super::client::{self, ClientError};
+use super::client;
 use super::output::{Color, Drawing, overrides, show, table};
 use crate::cpuset::CpuSet;
 use crate::serve::page;
@@ -8,6 +8,7 @@ use crate::view::picture::{Picture, names, text as drawn};
 use crate::view::report::{DomainStatus, Indented, NodeStatus, RecordStatus, Status};
 use crate::wording::{count, or_none};
 use clap::Args;
+use std::error::Error;
 use std::fmt::Write as _;
 use std::io::Write;
 use std::path::PathBuf;
@@ -25,12 +26,12 @@ pub struct StatusArgs {
     pub color: Color,
 }
 
-pub fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), ClientError> {
+pub fn run(args: &StatusArgs, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let answer = client::ask(&args.state_dir, "/status")?;
     let text = match args.output {
         Drawing::Text => text(&client::read(&answer)?, args.color.style()),
         Drawing::Json => client::pretty(&answer)?,
-        Drawing::Svg => page::picture(&client::read(&answer)?).map_err(ClientError::Refused)?,
+        Drawing::Svg => page::picture(&client::read(&answer)?)?,
     };
     Ok(show(out, &text)?)
 }

@@ -1,7 +1,7 @@
 //! `nri-cpu-manager topology`: shows the machine as the plugin sees it.
 
-use super::machine::{self, LoadedMachine, MachineError};
-use super::output::{Drawing, show};
+use super::machine::{self, LoadedMachine};
+use super::output::{Drawing, cannot, show};
 use crate::cpuset::CpuSet;
 use crate::snapshot::Snapshot;
 use crate::topology::Topology;
@@ -10,8 +10,9 @@ use crate::view::picture::{self, Occupancy, svg};
 use crate::wording::count;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
@@ -31,25 +32,12 @@ pub struct TopologyArgs {
     pub output: Drawing,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum TopologyCommandError {
-    #[error(transparent)]
-    Machine(#[from] MachineError),
-    #[error("cannot write {0}: {1}")]
-    Save(PathBuf, io::Error),
-    /// This does not happen: all types have a YAML form.
-    #[error("cannot write the machine as YAML: {0}")]
-    Form(#[from] serde_yaml::Error),
-    #[error("cannot write the topology: {0}")]
-    Write(#[from] io::Error),
-}
-
 /// Writes the machine to `out`, and the reader's warnings to `warnings`.
 pub fn run(
     args: &TopologyArgs,
     out: &mut dyn Write,
     warnings: &mut dyn Write,
-) -> Result<(), TopologyCommandError> {
+) -> Result<(), Box<dyn Error>> {
     if args.from.as_deref() == Some("list") {
         return Ok(show(out, &machine::list())?);
     }
@@ -61,8 +49,7 @@ pub fn run(
         (Some(file), _) => save(file, &Snapshot::of(&topology, &sizes))?,
         (None, Drawing::Text) => Picture { topology: &topology, sizes: &sizes }.to_string(),
         (None, Drawing::Json) => {
-            let json = serde_json::to_string_pretty(&MachineReport::of(&topology));
-            json.map_err(io::Error::from)? + "\n"
+            serde_json::to_string_pretty(&MachineReport::of(&topology))? + "\n"
         }
         (None, Drawing::Svg) => {
             let occupancy = Occupancy { shared: topology.online(), ..Occupancy::default() };
@@ -80,14 +67,14 @@ pub fn run(
 }
 
 /// Saves a machine and returns the text for standard output; `-` is standard output itself.
-fn save(file: &Path, snapshot: &Snapshot) -> Result<String, TopologyCommandError> {
+fn save(file: &Path, snapshot: &Snapshot) -> Result<String, Box<dyn Error>> {
     let version = env!("CARGO_PKG_VERSION");
     let yaml = serde_yaml::to_string(snapshot)?;
     let text = format!("# A machine, written by nri-cpu-manager {version}.\n{yaml}");
     if file == Path::new("-") {
         return Ok(text);
     }
-    fs::write(file, text).map_err(|error| TopologyCommandError::Save(file.to_owned(), error))?;
+    fs::write(file, text).map_err(cannot("write", file))?;
     let cores = count(snapshot.cores.len(), "core");
     let caches = count(snapshot.uncore_caches.len(), "uncore cache");
     Ok(format!("{}: {cores}, {caches}\n", file.display()))

@@ -23,7 +23,7 @@ pub const OUT_OF_CPU: &str = "OutOfcpu";
 pub enum NoRoom {
     /// Retry after each departure of a pod
     Retry,
-    /// Leave
+    /// Leave, without another try
     Drop,
 }
 

@@ -73,7 +73,7 @@ fn what_is_unsuitable_is_left_alone() {
 }
 
 /// Runs the command on a file, and returns what it said.
-fn run_on(config: &Path) -> Result<String, EnableNriError> {
+fn run_on(config: &Path) -> Result<String, Box<dyn Error>> {
     let mut out = Vec::new();
     run(&EnableNriArgs { config: config.to_owned() }, &mut out)?;
     Ok(String::from_utf8(out).unwrap())

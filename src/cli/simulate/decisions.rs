@@ -1,24 +1,30 @@
 //! Every decision of a simulation as a table.
 
+use crate::cli::output::cannot;
 use crate::ledger::Ledger;
 use crate::simulate::engine::OUT_OF_CPU;
 use crate::simulate::{Happening, Observer, Recorder, Time};
 use std::fs::File;
-use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Records the figures, and writes decisions to a file if one is given.
-pub(super) struct DecisionTable {
+pub(super) struct DecisionTable<'a> {
     recorder: Recorder,
-    writer: Option<csv::Writer<File>>,
+    writer: Option<(csv::Writer<File>, &'a Path)>,
     /// The first failed write.
     failed: Option<csv::Error>,
 }
 
-impl DecisionTable {
-    pub(super) fn new(recorder: Recorder, file: Option<&PathBuf>) -> io::Result<DecisionTable> {
+impl<'a> DecisionTable<'a> {
+    pub(super) fn new(
+        recorder: Recorder,
+        file: Option<&'a PathBuf>,
+    ) -> Result<DecisionTable<'a>, String> {
         let writer = match file {
-            Some(path) => Some(csv::Writer::from_writer(File::create(path)?)),
+            Some(path) => {
+                let file = File::create(path).map_err(cannot("write", path))?;
+                Some((csv::Writer::from_writer(file), path.as_path()))
+            }
             None => None,
         };
         let mut table = DecisionTable { recorder, writer, failed: None };
@@ -27,18 +33,16 @@ impl DecisionTable {
     }
 
     /// Writes the rest and returns the figures.
-    pub(super) fn finish(self) -> io::Result<Recorder> {
-        if let Some(error) = self.failed {
-            return Err(error.into());
-        }
-        if let Some(mut writer) = self.writer {
-            writer.flush()?;
+    pub(super) fn finish(self) -> Result<Recorder, String> {
+        if let Some((mut writer, path)) = self.writer {
+            let flushed = writer.flush().map_err(csv::Error::from);
+            self.failed.map_or(flushed, Err).map_err(cannot("write", path))?;
         }
         Ok(self.recorder)
     }
 
     fn line(&mut self, cells: &[&str]) {
-        if let Some(writer) = &mut self.writer
+        if let Some((writer, _)) = &mut self.writer
             && let Err(error) = writer.write_record(cells)
         {
             self.failed.get_or_insert(error);
@@ -46,7 +50,7 @@ impl DecisionTable {
     }
 }
 
-impl Observer for DecisionTable {
+impl Observer for DecisionTable<'_> {
     fn see(&mut self, now: Time, ledger: &Ledger, happening: &Happening<'_>) {
         self.recorder.see(now, ledger, happening);
         if self.writer.is_none() {

@@ -95,7 +95,14 @@ pub fn run(
     let mut pictures = Vec::new();
     for (number, (config, mut ledger)) in nodes.into_iter().enumerate() {
         let name = config.name();
-        let recorder = Recorder::new(&ledger, end);
+        let settings = ledger.settings();
+        let own = OwnSettings::of(settings, config.partition(), config.on_active_kubelet());
+        let setup = Setup {
+            config: name.to_owned(),
+            settings: ConfigStatus::log_line(settings, ledger.mechanism(), config.strict(), own),
+            overrides: config.applied_lines(),
+        };
+        let recorder = Recorder::new(setup, &workload, &ledger, end);
         let table = args.decisions.get(number);
         let mut observer = DecisionTable::new(recorder, table)?;
         let mut progress = Progress::new(aside, name, workload.pods.len());
@@ -109,14 +116,7 @@ pub fn run(
             fs::write(file, svg::draw(&drawn, svg::Form::File(&title)))
                 .map_err(cannot("write", file))?;
         }
-        let settings = ledger.settings();
-        let own = OwnSettings::of(settings, config.partition(), config.on_active_kubelet());
-        let setup = Setup {
-            config: name.to_owned(),
-            settings: ConfigStatus::log_line(settings, ledger.mechanism(), config.strict(), own),
-            overrides: config.applied_lines(),
-        };
-        runs.push(recorder.report(setup, &workload, &ledger));
+        runs.push(recorder.report(&ledger));
         pictures.push(drawn);
     }
     let report = report(&args.topology, &path, &loaded.topology, runs);

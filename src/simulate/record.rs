@@ -7,46 +7,24 @@ use crate::cpuset::CpuSet;
 use crate::ledger::Ledger;
 use crate::topology::{Tally, Topology};
 use crate::view::fragmentation::fragmentation;
-use std::collections::BTreeMap;
 
 /// The number of samples over time.
 const SAMPLES: usize = 60;
 
 #[derive(Debug)]
 pub struct Recorder {
-    /// The end of the simulation.
-    end: Time,
-    /// Refused pods and containers, by reason; each counts once.
-    refused: BTreeMap<&'static str, usize>,
-    /// Further refusals of containers that had been refused.
-    refused_again: usize,
-    /// Pods with all containers admitted.
-    complete: usize,
-    /// The complete pods that had to wait.
-    waited: Waited,
-    /// Admitted containers without exclusive CPUs.
-    shared: usize,
-    /// The alignment of exclusive CPUs at their assignment.
-    alignment: Exclusive,
-    /// Changes of existing containers.
-    updates: usize,
-    /// The number of exclusive CPUs over time.
+    /// The counts; what follows from time or from the end is still missing.
+    report: RunReport,
+    /// The sum of all waits.
+    waited: Time,
     exclusive: Course,
-    /// Fragmentation of free CPUs by uncore cache over time.
+    /// Fragmentation of free CPUs.
     by_cache: Course,
     by_node: Course,
     /// CPUs that may be exclusive.
     assignable: Tally,
     /// The time between two samples.
     step: Time,
-}
-
-/// Pods that waited for their admission.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Waited {
-    pods: usize,
-    sum: Time,
-    most: Time,
 }
 
 /// A value over time.
@@ -107,18 +85,19 @@ impl Exclusive {
 }
 
 impl Recorder {
-    pub fn new(ledger: &Ledger, end: Time) -> Recorder {
+    /// For a simulation of `workload` until `end`.
+    pub fn new(setup: Setup, workload: &Workload, ledger: &Ledger, end: Time) -> Recorder {
         let topology = ledger.topology();
         let assignable = topology.online() - ledger.settings().placement.reserved;
+        let arrived = workload.pods.iter().filter(|pod| pod.arrive <= end).count();
         Recorder {
-            end,
-            refused: BTreeMap::new(),
-            refused_again: 0,
-            complete: 0,
-            waited: Waited::default(),
-            shared: 0,
-            alignment: Exclusive::default(),
-            updates: 0,
+            report: RunReport {
+                setup,
+                end: seconds(end),
+                pods: Pods { arrived, ..Pods::default() },
+                ..RunReport::default()
+            },
+            waited: 0,
             exclusive: Course::default(),
             by_cache: Course::default(),
             by_node: Course::default(),
@@ -128,30 +107,15 @@ impl Recorder {
     }
 
     /// The result, with the ledger in its state at the end.
-    pub fn report(self, setup: Setup, workload: &Workload, ledger: &Ledger) -> RunReport {
+    pub fn report(self, ledger: &Ledger) -> RunReport {
         let (by_cache, by_node) = self.fragmentation(ledger);
-        RunReport {
-            setup,
-            end: seconds(self.end),
-            pods: Pods {
-                arrived: workload.pods.iter().filter(|pod| pod.arrive <= self.end).count(),
-                complete: self.complete,
-                waited: self.waited.pods,
-                mean_wait: seconds(self.waited.sum) / self.waited.pods.max(1) as f64,
-                longest_wait: seconds(self.waited.most),
-            },
-            refused: self.refused,
-            refused_again: self.refused_again,
-            shared: self.shared,
-            exclusive: self.alignment,
-            updates: self.updates,
-            exclusive_cpus: self.exclusive.values(ledger.exclusive().len() as f64),
-            fragmentation: BTreeMap::from([
-                ("numa_node", self.by_node.values(by_node)),
-                ("uncore_cache", self.by_cache.values(by_cache)),
-            ]),
-            placements: placements(ledger),
-        }
+        let mut report = self.report;
+        report.pods.mean_wait = seconds(self.waited) / report.pods.waited.max(1) as f64;
+        report.exclusive_cpus = self.exclusive.values(ledger.exclusive().len() as f64);
+        report.fragmentation.insert("numa_node", self.by_node.values(by_node));
+        report.fragmentation.insert("uncore_cache", self.by_cache.values(by_cache));
+        report.placements = placements(ledger);
+        report
     }
 
     /// Of the free CPUs now, by uncore cache and by NUMA node.
@@ -173,33 +137,34 @@ fn by_domain(all: &[usize], free: &[usize]) -> f64 {
 
 impl Observer for Recorder {
     fn see(&mut self, now: Time, ledger: &Ledger, happening: &Happening<'_>) {
+        let report = &mut self.report;
         match happening {
             Happening::Passes(from, to) => {
                 let (by_cache, by_node) = self.fragmentation(ledger);
-                let (span, step) = ((*from, *to), self.step);
-                self.exclusive.lasted(ledger.exclusive().len() as f64, span, step);
-                self.by_cache.lasted(by_cache, span, step);
-                self.by_node.lasted(by_node, span, step);
+                let span = (*from, *to);
+                self.exclusive.lasted(ledger.exclusive().len() as f64, span, self.step);
+                self.by_cache.lasted(by_cache, span, self.step);
+                self.by_node.lasted(by_node, span, self.step);
             }
             Happening::Decided(_, answer) => {
-                self.updates += answer.as_ref().map_or(0, |decision| decision.updates.len());
+                report.updates += answer.as_ref().map_or(0, |decision| decision.updates.len());
             }
             Happening::Placed { exclusive: Some(cpus), .. } => {
-                self.alignment.count(ledger.topology(), cpus);
+                report.exclusive.count(ledger.topology(), cpus);
             }
-            Happening::Placed { .. } => self.shared += 1,
-            Happening::Refused { again: true, .. } => self.refused_again += 1,
+            Happening::Placed { .. } => report.shared += 1,
+            Happening::Refused { again: true, .. } => report.refused_again += 1,
             Happening::Refused { why, .. } => {
-                *self.refused.entry(why.reason.name()).or_default() += 1;
+                *report.refused.entry(why.reason.name()).or_default() += 1;
             }
-            Happening::Full { .. } => *self.refused.entry(OUT_OF_CPU).or_default() += 1,
+            Happening::Full { .. } => *report.refused.entry(OUT_OF_CPU).or_default() += 1,
             Happening::Complete(pod) => {
-                self.complete += 1;
-                let waited = now - pod.arrive;
-                if waited > 0 {
-                    self.waited.pods += 1;
-                    self.waited.sum += waited;
-                    self.waited.most = self.waited.most.max(waited);
+                report.pods.complete += 1;
+                let wait = now - pod.arrive;
+                if wait > 0 {
+                    report.pods.waited += 1;
+                    report.pods.longest_wait = report.pods.longest_wait.max(seconds(wait));
+                    self.waited += wait;
                 }
             }
         }

@@ -28,7 +28,7 @@ pub struct Report {
 }
 
 /// The configuration of a simulation.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Setup {
     /// The file.
     pub config: String,
@@ -38,7 +38,7 @@ pub struct Setup {
     pub overrides: Vec<usize>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct RunReport {
     #[serde(flatten)]
     pub setup: Setup,
@@ -61,7 +61,7 @@ pub struct RunReport {
     pub placements: Vec<Placement>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Pods {
     pub arrived: usize,
     /// The pods with all containers admitted at some time.
@@ -84,7 +84,7 @@ pub struct Exclusive {
 }
 
 /// A value over time.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Values {
     pub mean: f64,
     pub most: f64,

@@ -152,7 +152,7 @@ struct Envelope<'a> {
 }
 
 #[derive(Serialize, Deserialize)]
-struct State {
+struct StoredState {
     containers: Vec<StoredClaim>,
 }
 
@@ -188,7 +188,7 @@ fn encode(claims: &[Claim]) -> io::Result<Vec<u8>> {
         request: claim.cpu.request.map(|milli| milli.0),
         limit: claim.cpu.limit.map(|milli| milli.0),
     };
-    let state = State { containers: claims.iter().map(store).collect() };
+    let state = StoredState { containers: claims.iter().map(store).collect() };
     let state = serde_json::to_string(&state).and_then(RawValue::from_string)?;
     let envelope = Envelope { version: VERSION, checksum: checksum(&state), state: &state };
     let mut bytes = serde_json::to_vec(&envelope)?;
@@ -218,7 +218,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Claim>, String> {
             envelope.checksum
         ));
     }
-    let state: State = serde_json::from_str(envelope.state.get())
+    let state: StoredState = serde_json::from_str(envelope.state.get())
         .map_err(|error| format!("invalid content ({error})"))?;
     state
         .containers

@@ -8,7 +8,7 @@ use nri_cpu_manager::cli::{self, Cli, Command};
 use nri_cpu_manager::config::Config;
 use nri_cpu_manager::ledger::Ledger;
 use nri_cpu_manager::simulate::{
-    Happening, NoRoom, Observer, Time, Workload, engine, manifests, table,
+    Happening, NoRoom, StepObserver, Time, Workload, engine, manifests, table,
 };
 use nri_cpu_manager::topology::synthetic::Machine;
 use serde_json::Value;
@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 /// Everything is as it must be after every event.
 struct Checked;
 
-impl Observer for Checked {
+impl StepObserver for Checked {
     fn see(&mut self, _: Time, ledger: &Ledger, _: &Happening<'_>) {
         assert_eq!(ledger.check(), Ok(()));
     }

@@ -5,7 +5,7 @@
 mod report;
 mod trial;
 
-pub use report::{AssignmentReport, Effect, Outlook, OverrideReport, Report, SettingsReport};
+pub use report::{AssignmentReport, CheckReport, Effect, Outlook, OverrideReport, SettingsReport};
 
 use super::client;
 use super::machine::{self, NodeArgs};
@@ -50,7 +50,7 @@ pub fn run(args: &CheckConfigArgs, out: &mut dyn Write) -> Result<(), Box<dyn Er
     Ok(show(out, &text)?)
 }
 
-fn check(args: &CheckConfigArgs) -> Result<Report, Box<dyn Error>> {
+fn check(args: &CheckConfigArgs) -> Result<CheckReport, Box<dyn Error>> {
     // Not `Config::read`: its error for a missing file is about --config, which this command lacks.
     let text = fs::read_to_string(&args.file).map_err(cannot("read", &args.file))?;
     let document = Config::parse(&args.file.display().to_string(), &text)?;
@@ -78,7 +78,7 @@ fn check(args: &CheckConfigArgs) -> Result<Report, Box<dyn Error>> {
         let alone = document.with(&[at])?;
         overrides.push(OverrideReport::of(entry, here.applied().contains(&at), &alone, &topology));
     }
-    Ok(Report {
+    Ok(CheckReport {
         file: args.file.display().to_string(),
         machine: args.topology.clone(),
         unknown: node.is_unknown(),

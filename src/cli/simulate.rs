@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::ledger::Ledger;
 use crate::simulate::report::{VERSION, picture};
 use crate::simulate::{
-    NoRoom, Recorder, Report, RunReport, Setup, Time, Workload, engine, manifests, table,
+    NoRoom, Recorder, RunReport, Setup, SimulationReport, Time, Workload, engine, manifests, table,
 };
 use crate::topology::Topology;
 use crate::view::picture::{Picture, svg};
@@ -145,8 +145,13 @@ fn check(args: &SimulateArgs) -> Result<(PathBuf, Workload), Box<dyn Error>> {
     Ok((path, workload))
 }
 
-fn report(machine: &str, workload: &Path, topology: &Topology, runs: Vec<RunReport>) -> Report {
-    Report {
+fn report(
+    machine: &str,
+    workload: &Path,
+    topology: &Topology,
+    runs: Vec<RunReport>,
+) -> SimulationReport {
+    SimulationReport {
         version: VERSION,
         machine: machine.to_owned(),
         cpus: topology.cpus().len(),
@@ -157,7 +162,11 @@ fn report(machine: &str, workload: &Path, topology: &Topology, runs: Vec<RunRepo
     }
 }
 
-fn text(args: &SimulateArgs, report: &Report, pictures: &[Picture]) -> serde_json::Result<String> {
+fn text(
+    args: &SimulateArgs,
+    report: &SimulationReport,
+    pictures: &[Picture],
+) -> serde_json::Result<String> {
     Ok(match args.output {
         Drawing::Text => words::text(report, pictures, args.color.style()),
         Drawing::Json => format!("{}\n", serde_json::to_string_pretty(report)?),

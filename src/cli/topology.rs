@@ -5,7 +5,7 @@ use super::output::{Drawing, cannot, show};
 use crate::cpuset::CpuSet;
 use crate::snapshot::Snapshot;
 use crate::topology::Topology;
-use crate::topology::picture::Picture;
+use crate::topology::picture::TopologyText;
 use crate::view::picture::{self, Occupancy, svg};
 use crate::wording::count;
 use serde::Serialize;
@@ -47,7 +47,7 @@ pub fn run(
     };
     let text = match (&args.save, args.output) {
         (Some(file), _) => save(file, &Snapshot::of(&topology, &sizes))?,
-        (None, Drawing::Text) => Picture { topology: &topology, sizes: &sizes }.to_string(),
+        (None, Drawing::Text) => TopologyText { topology: &topology, sizes: &sizes }.to_string(),
         (None, Drawing::Json) => {
             serde_json::to_string_pretty(&MachineReport::of(&topology))? + "\n"
         }

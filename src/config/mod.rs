@@ -133,19 +133,15 @@ impl Config {
         let reserved = list.transpose().map_err(|why| source.at("reservedSystemCPUs", why))?;
         // The kubelet reads an empty string as none.
         let policies = [("none", Policy::None), ("", Policy::None), ("static", Policy::Static)];
-        let policy =
-            source.one_of("cpuManagerPolicy", file.cpu_manager_policy.as_ref(), &policies)?;
+        let policy = source.one_of("cpuManagerPolicy", &file.cpu_manager_policy, &policies)?;
         let policies = TopologyPolicy::ALL.map(|policy| (policy.name(), policy));
         let policies = [[("", TopologyPolicy::None)].as_slice(), &policies].concat();
-        let topology_policy = source.one_of(
-            "topologyManagerPolicy",
-            file.topology_manager_policy.as_ref(),
-            &policies,
-        )?;
+        let topology_policy =
+            source.one_of("topologyManagerPolicy", &file.topology_manager_policy, &policies)?;
         let scopes = Scope::ALL.map(|scope| (scope.name(), scope));
         let scopes = [[("", Scope::Container)].as_slice(), &scopes].concat();
         let topology_scope =
-            source.one_of("topologyManagerScope", file.topology_manager_scope.as_ref(), &scopes)?;
+            source.one_of("topologyManagerScope", &file.topology_manager_scope, &scopes)?;
         let amount = |field, reserved: &Pairs| {
             let amount = reserved.get("cpu").map_or(Ok(0), values::parse_milli_cpus);
             amount.map_err(|why| source.at(field, why))
@@ -154,8 +150,7 @@ impl Config {
         let kube = amount("kubeReserved", &file.kube_reserved)?;
         let orders =
             [("fewest-free", UncoreOrder::FewestFree), ("numerical", UncoreOrder::Numerical)];
-        let uncore_order =
-            source.one_of("uncoreCacheOrder", file.uncore_cache_order.as_ref(), &orders)?;
+        let uncore_order = source.one_of("uncoreCacheOrder", &file.uncore_cache_order, &orders)?;
         let dir = file.kubelet_state_dir.as_ref().map_or(KUBELET_STATE_DIR, |dir| dir.0.as_str());
         if !(dir.is_empty() || dir.starts_with('/')) {
             let why = format!(
@@ -165,19 +160,17 @@ impl Config {
         }
         let kubelet_state_dir = (!dir.is_empty()).then(|| PathBuf::from(dir));
         let stances = [("refuse", false), ("observe", true)];
-        let observe =
-            source.one_of("onActiveKubelet", file.on_active_kubelet.as_ref(), &stances)?;
+        let observe = source.one_of("onActiveKubelet", &file.on_active_kubelet, &stances)?;
         let on_active_kubelet = if observe { Stance::Observe } else { Stance::Refuse };
         let kinds = Exclusivity::ALL.map(|kind| (kind.name(), kind));
-        let exclusivity = source.one_of("exclusivity", file.exclusivity.as_ref(), &kinds)?;
+        let exclusivity = source.one_of("exclusivity", &file.exclusivity, &kinds)?;
         let kinds = PartitionType::ALL.map(|kind| (kind.name(), kind));
-        let partition = source.one_of("cpusetPartition", file.cpuset_partition.as_ref(), &kinds)?;
+        let partition = source.one_of("cpusetPartition", &file.cpuset_partition, &kinds)?;
         let booleans = [("true", true), ("false", false)];
-        let strict = source.one_of("strict", file.strict.as_ref(), &booleans)?;
-        let expose_cpus = source.one_of("exposeCpus", file.expose_cpus.as_ref(), &booleans)?;
+        let strict = source.one_of("strict", &file.strict, &booleans)?;
+        let expose_cpus = source.one_of("exposeCpus", &file.expose_cpus, &booleans)?;
         let mems = [("all", false), ("follow-cpus", true)];
-        let mems_follow_cpus =
-            source.one_of("exclusiveMems", file.exclusive_mems.as_ref(), &mems)?;
+        let mems_follow_cpus = source.one_of("exclusiveMems", &file.exclusive_mems, &mems)?;
         Ok(Config {
             source,
             file,

@@ -107,7 +107,7 @@ impl Source {
     pub(super) fn one_of<T: Copy + Default>(
         &self,
         field: &str,
-        text: Option<&Text>,
+        text: &Option<Text>,
         values: &[(&str, T)],
     ) -> Result<T, ConfigError> {
         let Some(Text(text)) = text else { return Ok(T::default()) };

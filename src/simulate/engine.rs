@@ -56,7 +56,7 @@ pub enum Happening<'a> {
     Complete(&'a PodSpec),
 }
 
-pub trait Observer {
+pub trait StepObserver {
     /// `happening` is at `now`; the ledger has its result.
     fn see(&mut self, now: Time, ledger: &Ledger, happening: &Happening<'_>);
 }
@@ -68,11 +68,11 @@ pub fn run(
     workload: &Workload,
     no_room: NoRoom,
     end: Option<Time>,
-    observer: &mut dyn Observer,
+    observer: &mut dyn StepObserver,
     progress: &mut dyn FnMut(usize),
 ) {
     let room = ledger.topology().online() - ledger.settings().placement.reserved;
-    let mut engine = Engine {
+    let mut engine = Simulation {
         ledger,
         workload,
         no_room,
@@ -89,17 +89,17 @@ pub fn run(
             break;
         }
         engine.until(pod.arrive);
-        engine.arrive(number, pod);
+        engine.arrive(number);
         progress(number + 1);
     }
     engine.until(end.unwrap_or(engine.now));
 }
 
-struct Engine<'a> {
+struct Simulation<'a> {
     ledger: &'a mut Ledger,
     workload: &'a Workload,
     no_room: NoRoom,
-    observer: &'a mut dyn Observer,
+    observer: &'a mut dyn StepObserver,
     now: Time,
     /// Free thousandths of a CPU, by the requests of the pods on the node.
     room: u64,
@@ -121,8 +121,9 @@ struct Guest {
     attempts: usize,
 }
 
-impl Engine<'_> {
-    fn arrive(&mut self, number: usize, pod: &PodSpec) {
+impl Simulation<'_> {
+    fn arrive(&mut self, number: usize) {
+        let pod = &self.workload.pods[number];
         if let Some(depart) = pod.depart {
             self.departures.push(Reverse((depart, number)));
         }
@@ -135,7 +136,7 @@ impl Engine<'_> {
             }
             return;
         }
-        self.enter(number, pod);
+        self.enter(number);
     }
 
     /// Lets time pass up to a moment, with the departures until then.
@@ -168,7 +169,8 @@ impl Engine<'_> {
     }
 
     /// Admits a pod and starts its containers.
-    fn enter(&mut self, number: usize, pod: &PodSpec) {
+    fn enter(&mut self, number: usize) {
+        let pod = &self.workload.pods[number];
         self.room = self.room.saturating_sub(pod.request());
         let reported = pod.as_reported(number);
         self.send(Event::RunPod(reported.clone()));
@@ -179,7 +181,7 @@ impl Engine<'_> {
             running: Vec::new(),
             attempts: 0,
         };
-        self.start(number, pod, &mut guest);
+        self.start(number, &mut guest);
         let refused = !guest.pending.is_empty();
         self.guests.insert(number, guest);
         if refused && self.no_room == NoRoom::Drop {
@@ -187,10 +189,11 @@ impl Engine<'_> {
         }
     }
 
-    fn start(&mut self, number: usize, pod: &PodSpec, guest: &mut Guest) {
+    fn start(&mut self, number: usize, guest: &mut Guest) {
+        let pod = &self.workload.pods[number];
         let pending = std::mem::take(&mut guest.pending);
         for (tried, at) in pending.iter().copied().enumerate() {
-            let Some(container) = pod.containers.get(at) else { continue };
+            let container = &pod.containers[at];
             let id = ContainerId(format!("{number}-{at}-{}", guest.attempts));
             guest.attempts += 1;
             let instance = container.as_reported(id.clone(), guest.pod.sandbox.clone());
@@ -236,33 +239,24 @@ impl Engine<'_> {
         }
         self.send(Event::StopPod(pod.sandbox.clone()));
         self.send(Event::RemovePod(pod.sandbox));
-        self.room += self.workload.pods.get(number).map_or(0, PodSpec::request);
+        self.room += self.workload.pods[number].request();
         true
     }
 
     /// Waiting containers and pods try again, in the order of the pods' arrival.
     fn try_again(&mut self) {
-        let workload = self.workload;
-        let unfinished: Vec<usize> = self
-            .guests
-            .iter()
-            .filter(|(_, guest)| !guest.pending.is_empty())
-            .map(|(at, _)| *at)
-            .collect();
-        for number in unfinished {
-            let (Some(pod), Some(mut guest)) =
-                (workload.pods.get(number), self.guests.remove(&number))
-            else {
-                continue;
-            };
-            self.start(number, pod, &mut guest);
-            self.guests.insert(number, guest);
+        let mut guests = std::mem::take(&mut self.guests);
+        for (number, guest) in &mut guests {
+            if !guest.pending.is_empty() {
+                self.start(*number, guest);
+            }
         }
-        let waiting = std::mem::take(&mut self.queue);
-        for number in waiting {
-            match workload.pods.get(number) {
-                Some(pod) if pod.request() <= self.room => self.enter(number, pod),
-                _ => self.queue.push(number),
+        self.guests = guests;
+        for number in std::mem::take(&mut self.queue) {
+            if self.workload.pods[number].request() <= self.room {
+                self.enter(number);
+            } else {
+                self.queue.push(number);
             }
         }
     }

@@ -67,17 +67,8 @@ struct One {
 
 #[derive(Debug, Default, Deserialize)]
 struct Resources {
-    requests: Option<BTreeMap<String, Scalar>>,
-    limits: Option<BTreeMap<String, Scalar>>,
-}
-
-/// A quantity as text or as a number.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Scalar {
-    Whole(u64),
-    Fraction(f64),
-    Text(String),
+    requests: Option<BTreeMap<String, Value>>,
+    limits: Option<BTreeMap<String, Value>>,
 }
 
 pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
@@ -230,12 +221,12 @@ fn wishes(annotations: Option<BTreeMap<String, String>>) -> Vec<(String, String)
 /// A container's requests and limits. A limit without a request is the request too, as in the API
 /// server.
 fn asked(place: &str, one: &One) -> Result<Amounts, WorkloadError> {
-    let read = |of: &Option<BTreeMap<String, Scalar>>, what: &str| {
-        let Some(scalar) = of.as_ref().and_then(|map| map.get(what)) else { return Ok(None) };
-        let text = match scalar {
-            Scalar::Whole(number) => number.to_string(),
-            Scalar::Fraction(number) => number.to_string(),
-            Scalar::Text(text) => text.clone(),
+    let read = |of: &Option<BTreeMap<String, Value>>, what: &str| {
+        let text = match of.as_ref().and_then(|map| map.get(what)) {
+            None => return Ok(None),
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Number(number)) => number.to_string(),
+            Some(_) => return Err(form(place, format!("{what}: expected a string or a number"))),
         };
         Quantity::parse(&text).map(Some).map_err(|why| form(place, format!("{what}: {why}")))
     };

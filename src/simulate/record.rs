@@ -1,7 +1,7 @@
 //! [`Recorder`]: collects the figures of a simulation.
 
-use super::engine::{Happening, OUT_OF_CPU, Observer};
-use super::report::{Exclusive, Pods, RunReport, Setup, Values, placements};
+use super::engine::{Happening, OUT_OF_CPU, StepObserver};
+use super::report::{ExclusiveCounts, Pods, RunReport, Setup, Values, placements};
 use super::workload::{Time, Workload};
 use crate::cpuset::CpuSet;
 use crate::ledger::Ledger;
@@ -61,7 +61,7 @@ impl Course {
     }
 }
 
-impl Exclusive {
+impl ExclusiveCounts {
     fn count(&mut self, topology: &Topology, cpus: &CpuSet) {
         let used = topology.tally(cpus);
         let all = topology.sizes();
@@ -135,7 +135,7 @@ fn by_domain(all: &[usize], free: &[usize]) -> f64 {
     fragmentation(&pairs)
 }
 
-impl Observer for Recorder {
+impl StepObserver for Recorder {
     fn see(&mut self, now: Time, ledger: &Ledger, happening: &Happening<'_>) {
         let report = &mut self.report;
         match happening {
@@ -190,9 +190,9 @@ mod tests {
     fn alignment() {
         let topology = "pack:2 l3:2 core:2 pu:2".parse::<Machine>().unwrap().topology().unwrap();
         let check = |cpus: &str, expect: [usize; 4]| {
-            let mut sets = Exclusive::default();
+            let mut sets = ExclusiveCounts::default();
             sets.count(&topology, &cpus.parse().unwrap());
-            let Exclusive {
+            let ExclusiveCounts {
                 fewest_sockets,
                 fewest_numa_nodes,
                 fewest_uncore_caches,

@@ -1,4 +1,4 @@
-//! [`Report`]: the result of simulations, for people and programs. The names are a promise to
+//! [`SimulationReport`]: the result of simulations, for people and programs. The names are a promise to
 //! scripts; docs/simulate.md is the reference.
 
 use crate::ledger::{ContainerView, Ledger, Phase, View};
@@ -13,7 +13,7 @@ pub(crate) const VERSION: u32 = 1;
 
 /// The results of one workload, one for each configuration.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct SimulationReport {
     pub version: u32,
     /// As on the command line.
     pub machine: String,
@@ -51,14 +51,14 @@ pub struct RunReport {
     pub refused_again: usize,
     /// Admitted containers without exclusive CPUs.
     pub shared: usize,
-    pub exclusive: Exclusive,
+    pub exclusive: ExclusiveCounts,
     /// Changes of existing containers.
     pub updates: usize,
     pub exclusive_cpus: Values,
     /// Fragmentation of free CPUs, 0 best, by boundary: `numa_node`, `uncore_cache`.
     pub fragmentation: BTreeMap<&'static str, Values>,
     /// The containers at the end.
-    pub placements: Vec<Placement>,
+    pub placements: Vec<PlacementReport>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -75,7 +75,7 @@ pub struct Pods {
 
 /// The number of exclusive sets, and of those in the fewest possible domains for their size.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct Exclusive {
+pub struct ExclusiveCounts {
     pub containers: usize,
     pub fewest_uncore_caches: usize,
     pub fewest_numa_nodes: usize,
@@ -95,7 +95,7 @@ pub struct Values {
 
 /// A container at the end.
 #[derive(Debug, Serialize)]
-pub struct Placement {
+pub struct PlacementReport {
     /// Its letters in the picture, if it has exclusive CPUs.
     pub badge: Option<String>,
     pub namespace: String,
@@ -139,7 +139,7 @@ fn badges(view: &View) -> Badges {
     badges
 }
 
-pub(super) fn placements(ledger: &Ledger) -> Vec<Placement> {
+pub(super) fn placements(ledger: &Ledger) -> Vec<PlacementReport> {
     let view = ledger.view();
     let badges = badges(&view);
     let mut placements = Vec::new();
@@ -154,13 +154,17 @@ pub(super) fn placements(ledger: &Ledger) -> Vec<Placement> {
     placements
 }
 
-fn placement(topology: &Topology, container: &ContainerView, badge: Option<String>) -> Placement {
+fn placement(
+    topology: &Topology,
+    container: &ContainerView,
+    badge: Option<String>,
+) -> PlacementReport {
     let cpus = container.exclusive.unwrap_or_default();
     let used = topology.tally(&cpus);
     let numbers = |used: &[usize], ids: Vec<usize>| -> Vec<usize> {
         used.iter().zip(ids).filter(|(count, _)| **count > 0).map(|(_, id)| id).collect()
     };
-    Placement {
+    PlacementReport {
         badge,
         namespace: container.pod.namespace.clone(),
         pod: container.pod.name.clone(),

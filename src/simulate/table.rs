@@ -86,7 +86,7 @@ pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
             pods.push(Collected { pod, amounts: Vec::new(), qos: class, place });
             pods.len() - 1
         });
-        let Some(Collected { pod, amounts, qos, .. }) = pods.get_mut(at) else { continue };
+        let Collected { pod, amounts, qos, .. } = &mut pods[at];
         if pod.depart != depart || *qos != class {
             let why = format!("depart or qos differs from an earlier line of pod {}", pod.name);
             return Err(form(&place, why));

@@ -11,7 +11,7 @@ use std::fmt::{self, Display, Formatter};
 
 /// The names are a promise to scripts; docs/configuration.md is the reference.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
+pub struct CheckReport {
     pub file: String,
     /// `null` for this machine.
     pub machine: Option<String>,
@@ -169,7 +169,7 @@ impl Display for Outlook {
     }
 }
 
-impl Display for Report {
+impl Display for CheckReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let machine = match &self.machine {
             Some(machine) => format!(" on machine {machine}"),

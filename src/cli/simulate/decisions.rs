@@ -3,7 +3,7 @@
 use crate::cli::output::cannot;
 use crate::ledger::Ledger;
 use crate::simulate::engine::OUT_OF_CPU;
-use crate::simulate::{Happening, Observer, Recorder, Time};
+use crate::simulate::{Happening, Recorder, StepObserver, Time};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -50,7 +50,7 @@ impl<'a> DecisionTable<'a> {
     }
 }
 
-impl Observer for DecisionTable<'_> {
+impl StepObserver for DecisionTable<'_> {
     fn see(&mut self, now: Time, ledger: &Ledger, happening: &Happening<'_>) {
         self.recorder.see(now, ledger, happening);
         if self.writer.is_none() {

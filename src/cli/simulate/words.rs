@@ -1,7 +1,7 @@
 //! The result for people: configurations side by side, and the node at the end.
 
 use crate::cli::output::{overrides, table};
-use crate::simulate::report::{Placement, Report, RunReport, Setup, Values};
+use crate::simulate::report::{PlacementReport, RunReport, Setup, SimulationReport, Values};
 use crate::view::picture::names::{alignment, printable};
 use crate::view::picture::{Picture, text};
 use crate::wording::count;
@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 /// The most containers in the list; the JSON has all.
 const LISTED: usize = 40;
 
-pub(super) fn text(report: &Report, pictures: &[Picture], style: text::Style) -> String {
+pub(super) fn text(report: &SimulationReport, pictures: &[Picture], style: text::Style) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
     let _ = write(&mut out, report, pictures, style);
@@ -20,7 +20,7 @@ pub(super) fn text(report: &Report, pictures: &[Picture], style: text::Style) ->
 
 fn write(
     f: &mut String,
-    report: &Report,
+    report: &SimulationReport,
     pictures: &[Picture],
     style: text::Style,
 ) -> std::fmt::Result {
@@ -115,7 +115,7 @@ fn curve(values: &Values) -> String {
 }
 
 fn write_placements(f: &mut String, run: &RunReport) -> std::fmt::Result {
-    let (exclusive, shared): (Vec<&Placement>, Vec<&Placement>) =
+    let (exclusive, shared): (Vec<&PlacementReport>, Vec<&PlacementReport>) =
         run.placements.iter().partition(|one| one.exclusive);
     let mut rows = vec![["", "CONTAINER", "CPUS", "PLACEMENT"].map(str::to_owned).to_vec()];
     for one in exclusive.iter().chain(&shared).take(LISTED) {

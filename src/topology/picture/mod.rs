@@ -16,7 +16,7 @@ use std::fmt;
 
 /// Draws a machine; [`Display`](fmt::Display) gives the text, ending in a new line.
 #[derive(Debug, Clone, Copy)]
-pub struct Picture<'a> {
+pub struct TopologyText<'a> {
     pub topology: &'a Topology,
     pub sizes: &'a Sizes,
 }
@@ -29,7 +29,7 @@ struct Row {
     cpus: String,
 }
 
-impl fmt::Display for Picture<'_> {
+impl fmt::Display for TopologyText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.summary())?;
         self.tree(f)?;
@@ -45,7 +45,7 @@ impl fmt::Display for Picture<'_> {
     }
 }
 
-impl Picture<'_> {
+impl TopologyText<'_> {
     fn summary(&self) -> String {
         let topology = self.topology;
         let dies: BTreeSet<(usize, usize)> =

@@ -10,7 +10,7 @@ fn check(machine: &Machine, expect: &str) {
         caches: topology.uncores().iter().map(|uncore| (uncore.id, size)).collect(),
         memory: topology.nodes().iter().map(|node| (node.id, 256 << 30)).collect(),
     };
-    let picture = Picture { topology: &topology, sizes: &sizes }.to_string();
+    let picture = TopologyText { topology: &topology, sizes: &sizes }.to_string();
     assert_eq!(picture.trim_end(), expect.trim(), "\n{picture}");
 }
 
@@ -159,7 +159,7 @@ fn a_large_server() {
     let machine: Machine = "pack:2 numa:4 l3:4 core:8 pu:2".parse().unwrap();
     let machine = Machine { numbering: Numbering::Interleaved, ..machine };
     let topology = machine.topology().unwrap();
-    let picture = Picture { topology: &topology, sizes: &Sizes::default() }.to_string();
+    let picture = TopologyText { topology: &topology, sizes: &Sizes::default() }.to_string();
     assert_eq!(topology.cpus().len(), 512);
     assert!(picture.lines().count() <= 60, "{picture}");
     assert!(picture.lines().all(|line| line.len() <= 90), "{picture}");

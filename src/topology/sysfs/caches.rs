@@ -1,7 +1,7 @@
 //! Uncore caches.
 
 use super::groups::{Groups, adopt, partition};
-use super::tree::{Format, Lookup, Tree};
+use super::tree::{Format, Lookup, SysfsTree};
 use super::warning::{Fact, Problem, Warnings};
 use crate::cpuset::CpuSet;
 use crate::topology::CacheSize;
@@ -29,7 +29,7 @@ struct CacheEntry {
 /// The CPUs that share a cache identify it: the `id` files are optional, and unique only in one
 /// level.
 pub(super) fn read(
-    tree: &Tree,
+    tree: &SysfsTree,
     places: &BTreeMap<usize, SocketAndNode>,
     warnings: &mut Warnings,
 ) -> Caches {
@@ -67,7 +67,7 @@ pub(super) fn read(
 }
 
 /// A CPU's own L3, or the last level it has.
-fn claim(tree: &Tree, cpu: usize, warnings: &mut Warnings) -> Option<CacheEntry> {
+fn claim(tree: &SysfsTree, cpu: usize, warnings: &mut Warnings) -> Option<CacheEntry> {
     let caches = format!("devices/system/cpu/cpu{cpu}/cache");
     let indices = tree.numbered(&caches, "index");
     let mut trouble = indices.trouble;

@@ -5,7 +5,7 @@
 //! above it that is a PCI function or the like has a file `numa_node`. A VFIO group (`/dev/vfio/N`)
 //! is no device of a bus itself: its functions are in `kernel/iommu_groups/N/devices`.
 
-use super::tree::Tree;
+use super::tree::SysfsTree;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ fn node_above(root: &Path, device: &Path) -> Option<usize> {
 
 /// The node in a device's own file; -1 stands for unknown.
 fn node_of(dir: &Path) -> Option<usize> {
-    Tree::at(dir.to_owned()).number("numa_node").value
+    SysfsTree::at(dir.to_owned()).number("numa_node").value
 }
 
 /// The node of the functions behind a VFIO group, if all are on one node.

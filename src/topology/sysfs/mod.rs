@@ -45,7 +45,7 @@ use super::model::{Cpu, Facts, OfflineCpu, Sizes};
 use crate::cpuset::CpuSet;
 use std::collections::BTreeMap;
 use std::path::Path;
-use tree::Tree;
+use tree::SysfsTree;
 use warning::Warnings;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,30 +58,26 @@ pub struct Reading {
 
 /// Reads the machine; sysfs is `root` or `root/sys`.
 pub fn read(root: &Path) -> Result<Reading, ReadError> {
-    let tree = Tree::find(root)?;
+    let tree = SysfsTree::find(root)?;
     let mut warnings = Warnings::default();
     let cpus::Population { online, offline, isolated } = cpus::read(&tree, &mut warnings)?;
+    // Each of these readers covers every online CPU, whatever the files lack.
     let nodes = nodes::read(&tree, online | offline, online, &mut warnings);
     let cores = cores::read(&tree, online, &mut warnings);
     let sockets = cores::sockets(&tree, online, &cores, &nodes.of, &mut warnings);
-    let places: BTreeMap<usize, caches::SocketAndNode> = sockets
-        .iter()
-        .map(|(&cpu, &socket)| (cpu, (socket, nodes.of.get(&cpu).copied().unwrap_or_default())))
-        .collect();
+    let places: BTreeMap<usize, caches::SocketAndNode> =
+        sockets.iter().map(|(&cpu, &socket)| (cpu, (socket, nodes.of[&cpu]))).collect();
     let caches = caches::read(&tree, &places, &mut warnings);
     let kinds = cores::kinds(&tree, &mut warnings);
 
-    // What no file tells defaults to the CPU's own number, and to node and socket 0.
-    let lookup =
-        |map: &BTreeMap<usize, usize>, cpu, otherwise| map.get(&cpu).copied().unwrap_or(otherwise);
     let cpus: Vec<Cpu> = online
         .iter()
         .map(|id| Cpu {
             id,
-            core: lookup(&cores, id, id),
-            uncore: lookup(&caches.of, id, id),
-            numa: lookup(&nodes.of, id, 0),
-            socket: lookup(&sockets, id, 0),
+            core: cores[&id],
+            uncore: caches.of[&id],
+            numa: nodes.of[&id],
+            socket: sockets[&id],
             die: cores::die(&tree, id),
             kind: kinds.of(id),
         })
@@ -105,14 +101,14 @@ pub fn read(root: &Path) -> Result<Reading, ReadError> {
 /// The online CPUs by the kernel's own list alone, which is cheap enough to poll. `None` if it
 /// cannot be read; [`read`] has other sources then.
 pub fn online(root: &Path) -> Option<CpuSet> {
-    let tree = Tree::at(root.to_owned());
+    let tree = SysfsTree::at(root.to_owned());
     let listed = tree.cpus("devices/system/cpu", &[("online", tree::Format::List)]);
     listed.value.filter(|online| !online.is_empty())
 }
 
 /// The CPUs that the machine could have, online or not.
 pub fn possible(root: &Path) -> Option<CpuSet> {
-    let tree = Tree::at(root.to_owned());
+    let tree = SysfsTree::at(root.to_owned());
     tree.cpus("devices/system/cpu", &[("possible", tree::Format::List)]).value
 }
 

@@ -1,6 +1,6 @@
 //! NUMA nodes, their distances and memory.
 
-use super::tree::{Format, Tree};
+use super::tree::{Format, SysfsTree};
 use super::warning::{Fact, Problem, Warnings};
 use crate::cpuset::CpuSet;
 use crate::topology::model::{LOCAL_DISTANCE, NodeFacts};
@@ -17,7 +17,12 @@ pub(super) struct Nodes {
     pub(super) memory: BTreeMap<usize, u64>,
 }
 
-pub(super) fn read(tree: &Tree, present: CpuSet, online: CpuSet, warnings: &mut Warnings) -> Nodes {
+pub(super) fn read(
+    tree: &SysfsTree,
+    present: CpuSet,
+    online: CpuSet,
+    warnings: &mut Warnings,
+) -> Nodes {
     let ids = warnings.value(Fact::Nodes, tree.numbered(DIR, "node")).unwrap_or_default();
     if ids.is_empty() {
         // A kernel without NUMA has no such directory. It has one node.
@@ -48,7 +53,7 @@ pub(super) fn read(tree: &Tree, present: CpuSet, online: CpuSet, warnings: &mut 
 }
 
 fn members(
-    tree: &Tree,
+    tree: &SysfsTree,
     ids: &[usize],
     present: CpuSet,
     online: CpuSet,
@@ -99,7 +104,7 @@ fn members(
 }
 
 /// The distances from one node to all, in ascending order of their numbers; empty if unknown.
-fn distances(tree: &Tree, id: usize, ids: &[usize], warnings: &mut Warnings) -> Vec<u32> {
+fn distances(tree: &SysfsTree, id: usize, ids: &[usize], warnings: &mut Warnings) -> Vec<u32> {
     let path = format!("{DIR}/node{id}/distance");
     let lookup = tree.parsed(&path, |text| {
         let distances: Vec<u32> = text
@@ -131,7 +136,7 @@ fn distances(tree: &Tree, id: usize, ids: &[usize], warnings: &mut Warnings) -> 
 }
 
 /// The line `Node 0 MemTotal:  65536 kB` of a node's `meminfo`, in bytes.
-fn memory(tree: &Tree, id: usize) -> Option<u64> {
+fn memory(tree: &SysfsTree, id: usize) -> Option<u64> {
     let text = tree.text(&format!("{DIR}/node{id}/meminfo")).value?;
     let rest = text.lines().find_map(|line| line.split_once("MemTotal:").map(|(_, rest)| rest))?;
     rest.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)

@@ -1,4 +1,4 @@
-//! [`Tree`]: small files under a sysfs directory, and [`ReadError`]: why there is no machine in one.
+//! [`SysfsTree`]: small files under a sysfs directory, and [`ReadError`]: why there is no machine in one.
 
 use crate::cpuset::CpuSet;
 use std::fs;
@@ -10,7 +10,7 @@ const LONGEST: u64 = 64 * 1024;
 
 /// A sysfs directory. Paths given to its methods are relative to it.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct SysfsTree {
     root: PathBuf,
 }
 
@@ -58,17 +58,17 @@ pub(super) enum Format {
     Mask,
 }
 
-impl Tree {
-    pub(super) fn at(root: PathBuf) -> Tree {
-        Tree { root }
+impl SysfsTree {
+    pub(super) fn at(root: PathBuf) -> SysfsTree {
+        SysfsTree { root }
     }
 
     /// The tree at `root`, or at `root/sys` in a copy of a whole machine.
-    pub(super) fn find(root: &Path) -> Result<Tree, ReadError> {
+    pub(super) fn find(root: &Path) -> Result<SysfsTree, ReadError> {
         for candidate in [root.to_owned(), root.join("sys")] {
             let path = candidate.join("devices/system/cpu");
             match fs::read_dir(&path) {
-                Ok(_) => return Ok(Tree::at(candidate)),
+                Ok(_) => return Ok(SysfsTree::at(candidate)),
                 Err(error) if is_absence(&error) => {}
                 Err(source) => return Err(ReadError::Unreadable { path, source }),
             }

@@ -61,7 +61,7 @@ fn excerpt(ignored: &[String]) -> String {
     const LISTED: usize = 5;
     match ignored {
         [] => String::new(),
-        [listed @ ..] if listed.len() <= LISTED => format!("; ignored: {}", listed.join("; ")),
+        listed if listed.len() <= LISTED => format!("; ignored: {}", listed.join("; ")),
         all => {
             let more = all.len() - LISTED;
             format!("; ignored: {}; and {more} more", all[..LISTED].join("; "))

@@ -77,9 +77,9 @@ async fn a_placement_is_explained() {
                 "prefer-align-cpus-by-uncorecache: whole uncore caches first",
                 "CPUs 8-15 are in NUMA node 1 and uncore cache 8; they are whole cores.",
                 "Runtime updates keep other containers off them.",
-                "1           8     as narrow as can be  chosen\n",
+                "1           8     narrowest  chosen\n",
                 "0,1         14\n",
-                "8             8-15  holds all  8\n",
+                "8             8-15  fits all  8\n",
                 "exclusive CPUs 8-15 (NUMA affinity 1)",
             ],
         );
@@ -127,7 +127,7 @@ async fn rooms_of_candidates_are_counted_in_cores_where_siblings_stay_idle() {
         daemon.event(event).await.unwrap();
         let text = command(&daemon.paths.state_dir, &["explain", "quiet"]).await.unwrap();
         println!("{text}");
-        has(&text, &["0             2-7              3\n", "8             8-15  holds all  1\n"]);
+        has(&text, &["0             2-7             3\n", "8             8-15  fits all  1\n"]);
         let status = command(&daemon.paths.state_dir, &["status", "--color", "never"]).await;
         has(&status.unwrap(), &["│ - A A A", "│ - z z z", "z idle SMT siblings"]);
         let node = daemon.status().await.node.unwrap();
@@ -175,7 +175,7 @@ async fn a_refusal_is_explained_until_the_container_gets_in() {
         has(&text, &["ns/big/c: gone\n", "It no longer exists.", "TopologyAffinityError"]);
         assert!(!text.contains("retries"), "{text}");
         let text = command(&daemon.paths.state_dir, &["explain", "ns/db/c"]).await.unwrap_err();
-        has(&text, &["nothing is known of ns/db/c"]);
+        has(&text, &["no record of ns/db/c"]);
     })
     .await;
 }
@@ -218,7 +218,7 @@ async fn shared_containers_are_explained() {
 #[tokio::test]
 async fn json() {
     let help = command(Path::new(""), &["explain", "--help"]).await.unwrap_err();
-    has(&help, &["For programs: JSON\n"]);
+    has(&help, &["For programs: one JSON document\n"]);
     local(async {
         let daemon = busy("").await;
         let text = command(&daemon.paths.state_dir, &["explain", "db", "--output", "json"]).await;
@@ -261,10 +261,10 @@ async fn a_container_that_reuses_cpus_chooses_among_these_alone() {
             &[
                 "CPUs 2-5",
                 "Reusable from ended containers of its pod: CPUs 2-5.",
-                "0           4     as narrow",
+                "0           4     narrowest",
             ],
         );
-        has(&text, &["0             2-5   holds all  4\n", "8             none\n"]);
+        has(&text, &["0             2-5   fits all  4\n", "8             none\n"]);
     })
     .await;
 }
@@ -291,7 +291,7 @@ async fn idle_siblings_are_counted_by_cores() {
             println!("{text}");
         }
         let text = command(&daemon.paths.state_dir, &["explain", "quiet"]).await.unwrap();
-        has(&text, &["0           3     as narrow", "1           4     as narrow"]);
+        has(&text, &["0           3     narrowest", "1           4     narrowest"]);
     })
     .await;
 }

@@ -145,12 +145,12 @@ async fn a_file_that_cannot_be_used_changes_nothing_and_everybody_says_so() {
         daemon.create("a", Qos::Guaranteed, 4000).await.unwrap();
         daemon.swap_config("cpuManagerPolicy: static\n\nreservedSystemCPUs: \"0-99\"\n");
         let status = until(&daemon, rejected).await;
-        let fault = "config.yaml, line 3: reservedSystemCPUs: CPUs 16-99 do not exist; online are 0-15. Nothing was changed";
+        let fault = "config.yaml, line 3: reservedSystemCPUs: CPUs 16-99 do not exist; online CPUs: 0-15. Nothing was changed";
         let from = source(&status);
         has(from.error.as_deref().unwrap(), &[fault]);
         assert_eq!(from.error_line, Some(3));
         assert_eq!((status.ready, &*reserved(&status)), (true, "0-1"));
-        has(&status::text(&status, PLAIN), &["REJECTED, the above is the last good one: ", fault]);
+        has(&status::text(&status, PLAIN), &["REJECTED, the last valid configuration stays in force: ", fault]);
         for path in ["/healthz", "/readyz"] {
             let (code, body) = get(address, path).await;
             assert_eq!(code, 200);
@@ -212,7 +212,7 @@ async fn what_needs_a_restart_is_said_and_the_rest_is_followed() {
         assert_eq!(reserved(&status), "0-3");
         has(
             &status::text(&status, PLAIN),
-            &["followed only after a restart: exclusivity, cpusetPartition"],
+            &["take effect after a restart: exclusivity, cpusetPartition"],
         );
         let (_, metrics) = get(address, "/metrics").await;
         has(&metrics, &["\nnri_cpu_manager_config_fields_waiting_for_restart 3\n"]);
@@ -227,7 +227,7 @@ async fn what_needs_a_restart_is_said_and_the_rest_is_followed() {
         daemon.swap_config(&format!("{CONFIG}exclusivity: kernel\n"));
         let status = until(&daemon, rejected).await;
         assert_eq!(source(&status).error_line, Some(4));
-        has(source(&status).error.as_deref().unwrap(), &["the kernel cannot keep exclusivity"]);
+        has(source(&status).error.as_deref().unwrap(), &["the kernel cannot enforce exclusivity"]);
     })
     .await;
 }

@@ -49,7 +49,7 @@ async fn the_node_at_a_glance() {
                 "fragmentation of free CPUs (0 best, 1 worst): 0.00 by numa node, 0.00 by uncore cache",
                 "8-15  exclusive  1     8       whole  runtime  created",
                 "0-7   shared     -     -       -      -        created",
-                "refused (the newest first):\n",
+                "refused (newest first):\n",
                 "ns/big/c: refused: UnexpectedAdmissionError: Allocate failed",
             ],
         );
@@ -82,7 +82,7 @@ async fn as_json() {
         let plain = Style { width: 80, colour: false };
         assert!(!status::text(&status, plain).contains("drifting:"));
         status.node.as_mut().unwrap().drifting = 2;
-        let drifting = "\ndrifting: 2 containers, not where it was decided in spite of repairs\n";
+        let drifting = "\ndrifting: 2 containers not on the decided CPUs, despite repairs\n";
         has(&status::text(&status, plain), &[drifting]);
     })
     .await;

@@ -1,4 +1,4 @@
-//! The plugin's model of cgroup v2 cpusets ([`Tree`](nri_cpu_manager::exclusivity::Tree))
+//! The plugin's model of cgroup v2 cpusets ([`CgroupTree`](nri_cpu_manager::exclusivity::CgroupTree))
 //! held against a kernel: `hack/lab cgroups`, and the step for it.
 
 use std::collections::BTreeMap;

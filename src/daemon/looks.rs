@@ -65,7 +65,7 @@ impl Looks {
 fn findings(verifier: &Verifier, placed: Vec<Target>) -> Vec<Finding> {
     placed
         .into_iter()
-        .map(|placed| Finding { drift: verifier.look(&placed), placed })
+        .map(|placed| Finding { drift: verifier.check(&placed), placed })
         .filter(|finding| !finding.drift.is_empty())
         .collect()
 }

@@ -16,8 +16,8 @@ pub(super) async fn witness(verifier: Option<Verifier>, mut event: Event) -> Eve
         groups.iter().map(|group| verifier.set_for(group.as_ref()?)).collect()
     };
     for (container, set) in containers.iter_mut().zip(blocking(look).await) {
-        let Some(InForce { cpus: set, runs_on, mems, kept }) = set else { continue };
-        container.partitioned = kept;
+        let Some(InForce { cpus: set, runs_on, mems, partitioned }) = set else { continue };
+        container.partitioned = partitioned;
         container.outdated = container.cpus != Some(set);
         if container.outdated {
             let believed = container.cpus.map_or_else(|| "none".to_owned(), |c| c.to_string());

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use fastrand::Rng;
 use nix::errno::Errno;
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::exclusivity::{Refused, Tree};
+use nri_cpu_manager::exclusivity::{CgroupTree, Refused};
 use nri_cpu_manager::ledger::CgroupPath;
 
 use super::{Comparison, Difference, Settings};
@@ -107,7 +107,7 @@ pub(crate) fn compare(settings: &Settings) -> Result<Comparison> {
     Ok(comparison)
 }
 
-fn describe(tree: &Tree, group: &CgroupPath) -> String {
+fn describe(tree: &CgroupTree, group: &CgroupPath) -> String {
     let cpus = tree.cpus(group).unwrap_or_default().to_string();
     let populated = if tree.is_populated(group) { ", populated" } else { "" };
     format!("{group}: cpus {cpus:?}, effective {}{populated}", tree.effective(group))
@@ -128,7 +128,7 @@ struct Process {
 /// Both sides, and the processes in the kernel's groups.
 struct Driver {
     rng: Rng,
-    tree: Tree,
+    tree: CgroupTree,
     online: CpuSet,
     processes: BTreeMap<CgroupPath, Process>,
 }
@@ -137,7 +137,7 @@ impl Driver {
     fn new(seed: u64) -> Result<Self> {
         delegate(Path::new(ROOT))?;
         let online = cpus("online")?;
-        let tree = Tree::new(online, cpus("possible")?);
+        let tree = CgroupTree::new(online, cpus("possible")?);
         Ok(Self { rng: Rng::with_seed(seed), tree, online, processes: BTreeMap::new() })
     }
 

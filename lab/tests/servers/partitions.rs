@@ -176,12 +176,12 @@ fn what_was_written_by_hand_is_repaired() -> Part {
         // one look.
         write(container("db"), PARTITION, "member"),
         write(container("web"), CPUS, "5"),
-        Step::Await("its group is a cpuset partition \"member\": set again".into()),
+        Step::Await("its cgroup is a cpuset partition \"member\": set again".into()),
         read(container("db"), PARTITION),
         read(container("web"), CPUS),
         write(container("db"), CPUS, "1"),
         write(Group::Pod("db".into()), "cpu.max", "200000 100000"),
-        Step::Await("CPU 1 is set for its group: set again".into()),
+        Step::Await("its cgroup has CPU 1 set: set again".into()),
         Step::Await("its pod has the CFS quota \"200000 100000\": set again".into()),
         read(container("db"), CPUS),
         read(container("db"), PARTITION),
@@ -311,7 +311,7 @@ fn the_kind_can_change_and_the_way_too() -> Part {
         steps.extend([Step::Reconfigure(exclusivity(mode)), Step::Run(exclusive(mode, 1))]);
         if mode == "runtime" {
             // Partitions end when others are kept off by other means.
-            steps.push(Step::Await("its cgroup is no cpuset partition any more".into()));
+            steps.push(Step::Await("cpuset partition ended".into()));
         }
         steps.extend([
             read(container("db"), PARTITION),

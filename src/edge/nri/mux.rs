@@ -29,19 +29,13 @@ const PIECE_COST: usize = 64;
 /// Why the multiplexer stopped, other than by the end of the stream.
 #[derive(Debug, thiserror::Error)]
 pub enum MuxError {
-    /// The socket failed.
     #[error("the connection to the runtime failed: {0}")]
     Io(#[from] io::Error),
-    /// The peer breaks the protocol.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// The stream ended inside a frame.
-    #[error("the connection to the runtime ended in the middle of a frame")]
+    #[error("the connection to the runtime ended inside a frame")]
     Truncated,
-    /// Too many bytes wait for a reader.
-    #[error(
-        "the runtime has sent over {MAX_WAITING} bytes on connection {0} that wait for an answer to earlier ones"
-    )]
+    #[error("more than {MAX_WAITING} unread bytes from the runtime on connection {0}")]
     Overrun(u32),
 }
 
@@ -84,11 +78,8 @@ fn lane() -> (Lane, Conn) {
 }
 
 impl<T: AsyncRead + AsyncWrite> Mux<T> {
-    /// Runs until either side ends the connection. Then the readers see the end of their streams.
-    ///
-    /// # Errors
-    ///
-    /// If the socket fails or the peer breaks the protocol. An orderly end is no error.
+    /// Runs until either side ends the connection, which is no error. Then the readers see the end
+    /// of their streams.
     pub async fn run(self) -> Result<(), MuxError> {
         let (reader, writer) = tokio::io::split(self.trunk);
         tokio::select! {
@@ -108,7 +99,7 @@ async fn receive(
     let mut unframer = Unframer::default();
     loop {
         let read = trunk.read(&mut buffer).await?;
-        let mut bytes = buffer.get(..read).unwrap_or_default();
+        let mut bytes = &buffer[..read];
         if bytes.is_empty() {
             return if unframer.between_frames() { Ok(()) } else { Err(MuxError::Truncated) };
         }
@@ -130,22 +121,24 @@ async fn send(
     mut plugin: DuplexStream,
     mut runtime: DuplexStream,
 ) -> io::Result<()> {
-    let (mut plugin_piece, mut runtime_piece) = (vec![0; PIECE], vec![0; PIECE]);
-    let (mut plugin_framer, mut runtime_framer) = (Framer::default(), Framer::default());
+    let mut plugin_piece = vec![0; PIECE];
+    let mut runtime_piece = vec![0; PIECE];
+    let mut plugin_framer = Framer::default();
+    let mut runtime_framer = Framer::default();
     let mut runtime_open = true;
     let mut frames = Vec::new();
     loop {
         frames.clear();
         tokio::select! {
             read = plugin.read(&mut plugin_piece) => {
-                let bytes = plugin_piece.get(..read?).unwrap_or_default();
+                let bytes = &plugin_piece[..read?];
                 if bytes.is_empty() {
                     return trunk.shutdown().await;
                 }
                 encode(&mut frames, PLUGIN_CONN, &mut plugin_framer, bytes);
             }
             read = runtime.read(&mut runtime_piece), if runtime_open => {
-                let bytes = runtime_piece.get(..read?).unwrap_or_default();
+                let bytes = &runtime_piece[..read?];
                 runtime_open = !bytes.is_empty();
                 encode(&mut frames, RUNTIME_CONN, &mut runtime_framer, bytes);
             }
@@ -155,7 +148,6 @@ async fn send(
     }
 }
 
-/// Appends `bytes` of a connection to `frames`.
 fn encode(frames: &mut Vec<u8>, conn: u32, framer: &mut Framer, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let (payload, rest) = bytes.split_at(framer.cut(bytes));
@@ -165,7 +157,7 @@ fn encode(frames: &mut Vec<u8>, conn: u32, framer: &mut Framer, mut bytes: &[u8]
     }
 }
 
-/// The queue of bytes that arrived for a connection.
+/// Bytes that arrived for a connection.
 struct Inbox {
     queue: mpsc::UnboundedSender<Vec<u8>>,
     waiting: Arc<AtomicUsize>,
@@ -203,14 +195,15 @@ impl AsyncRead for Incoming {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let mut rest = this.current.get(this.taken..).unwrap_or_default();
-        if rest.is_empty() {
+        if this.taken == this.current.len() {
             let Some(piece) = ready!(this.pieces.poll_recv(cx)) else { return Poll::Ready(Ok(())) };
             this.waiting.fetch_sub(piece.len() + PIECE_COST, Ordering::Relaxed);
-            (this.current, this.taken) = (piece, 0);
-            rest = &this.current;
+            this.current = piece;
+            this.taken = 0;
         }
-        let (now, _) = rest.split_at(rest.len().min(buffer.remaining()));
+        // `taken` never exceeds the length.
+        let rest = &this.current[this.taken..];
+        let now = &rest[..rest.len().min(buffer.remaining())];
         buffer.put_slice(now);
         this.taken += now.len();
         Poll::Ready(Ok(()))

@@ -23,7 +23,6 @@ const GOOD_CONNECTION: Duration = Duration::from_secs(30);
 /// How long to try the first connection: the time for a runtime that is restarting.
 const FIRST_DIAL: Duration = Duration::from_secs(3);
 
-/// The way to the runtime.
 #[derive(Debug)]
 pub enum Endpoint {
     /// Connect to this socket, and again after each end of a connection. A restarted runtime makes
@@ -36,33 +35,22 @@ pub enum Endpoint {
 /// Why there is no connection to the runtime, and there will be none.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// No attempt to connect to the socket succeeded.
     #[error(
         "cannot connect to the runtime's NRI socket {}: {source}. Is NRI enabled in the configuration of containerd or \
          CRI-O, and is the socket's directory mounted where this runs?",
         path.display()
     )]
-    Dial {
-        /// The socket.
-        path: PathBuf,
-        /// The system's last error.
-        source: io::Error,
-    },
-    /// The connection of a launched plugin is not usable.
-    #[error("cannot use the connection from the runtime: {0}")]
+    Dial { path: PathBuf, source: io::Error },
+    #[error("cannot use the runtime's connection: {0}")]
     Adopt(#[source] io::Error),
-    /// The plugin gave up the connection of a launched plugin.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
 
 /// Stays connected to the runtime until `shutdown`, and then finishes the answers under way.
 ///
-/// Sends all messages to `owner`, with a new [`Session`] for each connection.
-///
-/// # Errors
-///
-/// If there never was a connection, or the connection of a launched plugin failed.
+/// Sends all messages to `owner`, with a new [`Session`] for each connection. It fails if there
+/// never was a connection, or that of a launched plugin failed.
 pub async fn run(
     endpoint: Endpoint,
     identity: &Identity,

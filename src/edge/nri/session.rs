@@ -75,13 +75,13 @@ async fn connected(
     owner: &DaemonSender,
     stop: impl Future,
 ) -> Result<Ended, SessionError> {
-    let (mux, served, called) = mux::new(trunk);
+    let (mux, served, called) = mux::split(trunk);
     let runtime = RuntimeClient::new(ttrpc::r#async::Client::new(Socket::new(called)));
     let (sender, progress) = watch::channel(Handshake::Connected);
     let updater = Arc::new(RuntimeUpdater::new(runtime.clone()));
     let mut service = Service::new(session, owner.clone(), sender, updater);
     let (finish, finishing) = oneshot::channel::<()>();
-    let mut mux = pin!(mux.run());
+    let mut mux = pin!(mux);
     // Ready before the registration: the runtime's first call can overtake the answer to it.
     let serving = rpc::serve(served, |request, arrived| service.call(&request, arrived), finishing);
     let mut serving = pin!(serving);

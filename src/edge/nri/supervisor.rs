@@ -67,7 +67,7 @@ pub async fn run(
         }
     };
     let started = Instant::now();
-    let mut pause = Pause::default();
+    let mut pause = Pause::FIRST;
     let mut last = Session(0);
     loop {
         let dialed = tokio::select! {
@@ -85,7 +85,7 @@ pub async fn run(
                     Err(error) => log::error!("{error} ({last})"),
                 }
                 if since.elapsed() >= GOOD_CONNECTION {
-                    pause = Pause::default();
+                    pause = Pause::FIRST;
                 }
                 MAX_PAUSE_FAILING
             }
@@ -112,13 +112,9 @@ fn adopt(stream: unix::net::UnixStream) -> io::Result<UnixStream> {
 /// Growing pauses with a random part, so that the plugins of a node do not reconnect all at once.
 struct Pause(Duration);
 
-impl Default for Pause {
-    fn default() -> Pause {
-        Pause(FIRST_PAUSE)
-    }
-}
-
 impl Pause {
+    const FIRST: Pause = Pause(FIRST_PAUSE);
+
     /// The next pause: twice the last one up to `limit`, less up to a quarter.
     fn next(&mut self, limit: Duration) -> Duration {
         let full = self.0.min(limit);
@@ -135,20 +131,20 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_their_limit() {
-        let mut pause = Pause::default();
+        let mut pause = Pause::FIRST;
         for limit in [MAX_PAUSE_DIALING, MAX_PAUSE_FAILING] {
             for full in [200, 400, 800, 1600, 3200, 6400, 12_800, 20_000] {
                 let full = Duration::from_millis(full).min(limit);
                 let next = pause.next(limit);
                 assert!(next <= full && next >= full.mul_f64(0.75), "{next:?} of {full:?}");
             }
-            pause = Pause::default();
+            pause = Pause::FIRST;
         }
     }
 
     #[test]
     fn pauses_differ() {
-        let pauses: Vec<_> = (0..8).map(|_| Pause::default().next(MAX_PAUSE_FAILING)).collect();
+        let pauses: Vec<_> = (0..8).map(|_| Pause::FIRST.next(MAX_PAUSE_FAILING)).collect();
         assert!(pauses.iter().any(|pause| pause != &pauses[0]), "{pauses:?}");
     }
 }

@@ -6,7 +6,6 @@
 
 use std::fmt;
 
-/// A runtime's name and versions from `Configure`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Runtime {
     /// `containerd` or `cri-o`; containerd 2.0.0 to 2.0.3 say `v2`.
@@ -91,9 +90,8 @@ const POD_UPDATE_EVENTS: i32 = 0x800 | 0x1000;
 
 impl Capabilities {
     pub fn of(runtime: &Runtime) -> Capabilities {
-        let kind = RuntimeKind::of(&runtime.name);
         let version = Version::parse(&runtime.version).map(|(version, _)| version);
-        let table = version.and_then(|version| built_with(kind?, version));
+        let table = version.and_then(|version| built_with(&runtime.name, version));
         let nri = match runtime.nri_version.as_str() {
             "" => table,
             // Runtimes send this field since 0.12.0.
@@ -102,7 +100,7 @@ impl Capabilities {
         // Whether the runtime holds back lifecycle calls while a plugin registers. If it does not,
         // a container created at that moment is neither in the list of existing containers nor in
         // an event.
-        let blocks_during_sync = kind == Some(RuntimeKind::Containerd)
+        let blocks_during_sync = matches!(&*runtime.name, "containerd" | "v2")
             && version.is_some_and(|version| {
                 version >= v(2, 0, 3) || (v(1, 7, 26)..v(2, 0, 0)).contains(&version)
             });
@@ -113,23 +111,6 @@ impl Capabilities {
             unsolicited_updates: at_least(v(0, 12, 1)),
             validation: at_least(v(0, 10, 0)),
             warnings: warnings(runtime, nri, blocks_during_sync),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RuntimeKind {
-    Containerd,
-    Crio,
-}
-
-impl RuntimeKind {
-    fn of(name: &str) -> Option<RuntimeKind> {
-        match name {
-            // 2.0.0 to 2.0.3 use the last part of a Go import path as their name.
-            "containerd" | "v2" => Some(RuntimeKind::Containerd),
-            "cri-o" => Some(RuntimeKind::Crio),
-            _ => None,
         }
     }
 }
@@ -146,10 +127,9 @@ fn reported_nri(text: &str) -> Option<Version> {
     }
 }
 
-/// The NRI version of a runtime of this kind and version.
-fn built_with(kind: RuntimeKind, version: Version) -> Option<Version> {
-    let table: &[(Version, Version)] = match kind {
-        RuntimeKind::Containerd => &[
+fn built_with(name: &str, version: Version) -> Option<Version> {
+    let table: &[(Version, Version)] = match name {
+        "containerd" | "v2" => &[
             (v(1, 7, 0), v(0, 3, 0)),
             (v(1, 7, 7), v(0, 4, 0)),
             (v(1, 7, 14), v(0, 6, 0)),
@@ -160,7 +140,7 @@ fn built_with(kind: RuntimeKind, version: Version) -> Option<Version> {
             (v(2, 3, 0), v(0, 12, 0)),
             (v(2, 4, 0), v(0, 12, 1)),
         ],
-        RuntimeKind::Crio => &[
+        "cri-o" => &[
             (v(1, 26, 0), v(0, 3, 0)),
             (v(1, 29, 0), v(0, 5, 0)),
             (v(1, 29, 2), v(0, 6, 0)),
@@ -172,6 +152,7 @@ fn built_with(kind: RuntimeKind, version: Version) -> Option<Version> {
             (v(1, 35, 0), v(0, 11, 0)),
             (v(1, 37, 0), v(0, 12, 0)),
         ],
+        _ => return None,
     };
     table.iter().rev().find(|(since, _)| *since <= version).map(|&(_, nri)| nri)
 }

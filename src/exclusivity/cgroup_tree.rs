@@ -28,13 +28,10 @@ pub struct CgroupTree {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Cgroup {
     cpus: CpuSet,
-    /// Whether it has processes of its own.
     occupied: bool,
-    /// Whether it is a valid partition of `cpus`.
     partition: bool,
 }
 
-/// Why the kernel refuses a write of `cpuset.cpus`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error("no such cgroup")]
@@ -67,7 +64,6 @@ impl CgroupTree {
         self.groups.retain(|other, _| other != group && !other.is_below(group));
     }
 
-    /// Puts processes into a cgroup, or takes all of them out.
     pub fn occupy(&mut self, group: &CgroupPath, occupied: bool) {
         if let Some(group) = self.groups.get_mut(group) {
             group.occupied = occupied;
@@ -128,7 +124,6 @@ impl CgroupTree {
         }
     }
 
-    /// The effective CPUs of the cgroup above this one.
     pub fn above(&self, group: &CgroupPath) -> CpuSet {
         match group.parent() {
             Some(parent) => self.effective(&parent),
@@ -169,7 +164,6 @@ impl CgroupTree {
             .filter(|other| other.is_below(group))
     }
 
-    /// The cgroups directly below this one.
     pub fn children<'a>(&'a self, group: &'a CgroupPath) -> impl Iterator<Item = &'a CgroupPath> {
         let depth = group.as_str().matches('/').count() + 1;
         self.below(group).filter(move |other| other.as_str().matches('/').count() == depth)

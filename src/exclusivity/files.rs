@@ -8,7 +8,6 @@ use crate::cpuset::CpuSet;
 use crate::ledger::CgroupPath;
 use std::time::Instant;
 
-/// How much to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// The cgroups that bind. What is below a loose one is bound, whatever it says.

@@ -94,7 +94,8 @@ impl Goal {
 /// What the ledger says of the cgroups of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Layout {
-    pub(super) goal: Goal,
+    /// As far as no other program comes into it.
+    pub goal: Goal,
     pub(super) pods: Vec<PodGroup>,
     /// Containers that run and are to be partitions. Until they are, cgroups keep others off.
     pub(super) partitions: Vec<(CgroupPath, CpuSet)>,
@@ -111,11 +112,6 @@ pub(super) struct PodGroup {
 }
 
 impl Layout {
-    /// The goal as far as no other program comes into it.
-    pub fn goal(&self) -> &Goal {
-        &self.goal
-    }
-
     pub fn of(ledger: &Ledger) -> Layout {
         let mut layout = Layout::default();
         layout.goal.pool = ledger.bound();

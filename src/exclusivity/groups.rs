@@ -27,7 +27,6 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Plans in one pass: each finds out which cgroups cannot be written, and the next does without.
 const ROUNDS: usize = 4;
 
-/// What a pass has done, and what is left.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     pub written: u64,
@@ -41,16 +40,13 @@ pub struct Report {
     pub unbound: BTreeMap<PodUid, String>,
     /// Cgroups that are not relied on, and why: those below are bound instead.
     pub distrusted: Vec<(String, String)>,
-    /// What other programs allow cgroups.
     pub bounds: Vec<(String, CpuSet)>,
 }
 
-/// What was undone, and what could not be.
 #[derive(Debug, Default)]
 pub struct Undone {
     /// Cgroups with the CPUs that another program had set before, or all.
     pub groups: u64,
-    /// Cgroups that are no cpuset partitions any more.
     pub partitions: u64,
     /// CFS quotas of pods and containers that are in force again.
     pub quotas: u64,
@@ -72,7 +68,6 @@ pub struct Groups {
     witnesses: BTreeMap<CgroupPath, PodUid>,
     /// Whether this kernel has let a cgroup with processes be emptied.
     empties_populated: bool,
-    /// Whether partitions are made beside the cgroups.
     pub partitions: bool,
     /// Pods whose cgroup was missing at the last check of all.
     missing: BTreeSet<PodUid>,
@@ -91,7 +86,6 @@ impl Groups {
         Groups { on: Some(on), memory, ..Groups::default() }
     }
 
-    /// Makes all cgroups what they have to be.
     pub fn follow(&mut self, layout: &Layout, scope: Scope) -> Report {
         let mut report = Report { unbound: layout.nowhere.clone(), ..Report::default() };
         let Some(on) = self.on.clone() else { return report };

@@ -11,7 +11,6 @@ pub const EFFECTIVE: &str = "cpuset.cpus.effective";
 pub const PARTITION: &str = "cpuset.cpus.partition";
 pub(super) const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
 
-/// The kernel's interface for cpusets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CgroupVersion {
     /// A hierarchy for each controller.
@@ -102,7 +101,6 @@ impl Hierarchy {
         self.directory(group).is_dir()
     }
 
-    /// Whether this process is in a cgroup.
     pub(super) fn is_own(&self, group: &CgroupPath) -> bool {
         let own = std::process::id().to_string();
         self.read(group, "cgroup.procs").is_ok_and(|pids| pids.lines().any(|pid| pid == own))
@@ -118,7 +116,6 @@ impl Hierarchy {
         text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_default()
     }
 
-    /// The cgroups directly below the root.
     pub fn tops(&self) -> Vec<CgroupPath> {
         names_in(&self.root).filter_map(|name| CgroupPath::new(&name)).collect()
     }

@@ -18,7 +18,6 @@ pub enum Exclusivity {
     Kernel,
 }
 
-/// The mechanism in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Means {
     pub mechanism: Mechanism,
@@ -30,7 +29,6 @@ impl Exclusivity {
     pub const ALL: [Exclusivity; 4] =
         [Exclusivity::Auto, Exclusivity::Runtime, Exclusivity::Groups, Exclusivity::Kernel];
 
-    /// The name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Exclusivity::Auto => "auto",

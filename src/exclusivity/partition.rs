@@ -14,7 +14,6 @@ use crate::wording;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// What a partition may use. Unlike [`EXCLUSIVE`] it is never stale.
 const EXCLUSIVE_EFFECTIVE: &str = "cpuset.cpus.exclusive.effective";
 /// The state of a cgroup that is no partition.
 const MEMBER: &str = "member";
@@ -24,7 +23,6 @@ const MEMBER: &str = "member";
 const PATIENCE: Duration = Duration::from_millis(400);
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Why the kernel does not keep other cgroups off a cgroup's CPUs.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelRefusal {
     #[error(transparent)]
@@ -33,18 +31,9 @@ pub enum KernelRefusal {
     Nowhere,
     #[error("the kernel still holds {} for a removed cgroup", wording::cpus(.0))]
     Withheld(CpuSet),
-    /// All writes succeeded, but the cgroup is no valid partition of its CPUs. `state` has the
-    /// kernel's reason.
-    #[error(
-        "{group}: asked for a {kind} partition of {}, got {state:?} with {}", wording::cpus(.cpus), wording::cpus(.effective)
-    )]
-    Invalid {
-        group: CgroupPath,
-        state: String,
-        effective: CpuSet,
-        kind: PartitionType,
-        cpus: CpuSet,
-    },
+    /// All writes succeeded, but the cgroup is no valid partition of its CPUs.
+    #[error("{0}")]
+    Invalid(String),
 }
 
 impl KernelRefusal {
@@ -134,9 +123,13 @@ fn make(
     if is_valid(on, group, cpus, kind)? {
         return Ok(());
     }
+    // The kernel appends its reason to the state.
     let state = on.read(group, PARTITION)?;
-    let effective = on.cpus(group, EFFECTIVE)?;
-    Err(KernelRefusal::Invalid { group: group.clone(), state, effective, kind, cpus })
+    let effective = wording::cpus(on.cpus(group, EFFECTIVE)?);
+    let wanted = wording::cpus(cpus);
+    Err(KernelRefusal::Invalid(format!(
+        "{group}: asked for a {kind} partition of {wanted}, got {state:?} with {effective}"
+    )))
 }
 
 /// Removes `cpus`, and the CPUs of partitions beside `group`, from the ordinary cgroups beside it:
@@ -159,7 +152,6 @@ fn clear_siblings(on: &Hierarchy, group: &CgroupPath, cpus: CpuSet) -> Result<()
     Ok(())
 }
 
-/// The end of a wait that begins now.
 pub(super) fn deadline() -> Instant {
     Instant::now() + PATIENCE
 }

@@ -15,19 +15,11 @@ use std::fmt;
 
 const STATIC: &str = "static";
 
-/// The CPU manager's policy, as the state file names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StatePolicy {
-    Static,
-    Other,
-    /// There is no file, or no access to it.
-    Unknown,
-}
-
 #[derive(Debug, Clone)]
 pub(crate) struct ActivityDetector {
     when_active: Stance,
-    file: StatePolicy,
+    /// The policy in the state file; `None` without a file, or access to it.
+    policy: Option<String>,
     /// Whether the last conclusive request named CPUs.
     names_cpus: bool,
     /// The kubelet's assignments, as last read.
@@ -64,18 +56,12 @@ impl fmt::Display for Sign {
     }
 }
 
-impl StatePolicy {
-    fn of(policy: &str) -> StatePolicy {
-        if policy == STATIC { StatePolicy::Static } else { StatePolicy::Other }
-    }
-}
-
 impl ActivityDetector {
     /// `when_active` is the stance beside an active CPU manager of the kubelet.
     pub(crate) fn new(when_active: Stance) -> ActivityDetector {
         ActivityDetector {
             when_active,
-            file: StatePolicy::Unknown,
+            policy: None,
             names_cpus: false,
             claims: Vec::new(),
             active: false,
@@ -91,19 +77,19 @@ impl ActivityDetector {
     pub(crate) fn look(&mut self, look: Look) -> Option<Change> {
         let mut reassigned = false;
         match look {
-            Look::Missing => self.file = StatePolicy::Unknown,
+            Look::Missing => self.policy = None,
             Look::Bad { policy: None, .. } => {}
-            Look::Bad { policy: Some(policy), .. } => self.file = StatePolicy::of(&policy),
+            Look::Bad { policy, .. } => self.policy = policy,
             Look::StateFile(StateFile { policy, claims, .. }) => {
-                self.file = StatePolicy::of(&policy);
                 // After a change of the policy the last assignments are still to be taken over.
-                if self.file == StatePolicy::Static {
+                if policy == STATIC {
                     reassigned = self.claims != claims;
                     self.claims = claims;
                 }
+                self.policy = Some(policy);
             }
         }
-        if self.file == StatePolicy::Other {
+        if self.policy.as_ref().is_some_and(|policy| policy != STATIC) {
             self.names_cpus = false;
         }
         let change = self.judge();
@@ -128,9 +114,9 @@ impl ActivityDetector {
     }
 
     fn judge(&mut self) -> Option<Change> {
-        let sign = match self.file {
-            StatePolicy::Static => Some(Sign::File),
-            StatePolicy::Unknown if self.names_cpus => Some(Sign::Request),
+        let sign = match self.policy.as_deref() {
+            Some(STATIC) => Some(Sign::File),
+            None if self.names_cpus => Some(Sign::Request),
             _ => None,
         };
         let was = std::mem::replace(&mut self.active, sign.is_some());

@@ -35,13 +35,9 @@ pub(crate) struct StateFileWatcher {
     last_read: Option<FileIdentity>,
 }
 
-/// The kubelet replaces its file, so the inode is new each time.
-#[derive(Debug, PartialEq, Eq)]
-enum FileIdentity {
-    Missing,
-    Unreadable(io::ErrorKind),
-    Of { device: u64, inode: u64, size: u64, modified: (i64, i64), changed: (i64, i64) },
-}
+/// Device, inode, size, and the times of the last changes of content and inode. The kubelet replaces
+/// its file, so the inode is new each time.
+type FileIdentity = Result<(u64, u64, u64, [i64; 4]), io::ErrorKind>;
 
 impl StateFileWatcher {
     pub(crate) fn new(kubelet_dir: &Path) -> StateFileWatcher {
@@ -50,7 +46,7 @@ impl StateFileWatcher {
 
     /// Reads the file if it may have changed since it was read last; otherwise this costs one `stat`.
     pub(crate) fn look(&mut self) -> Option<Look> {
-        let identity = FileIdentity::of(&self.path);
+        let identity = identity(&self.path);
         if self.last_read.as_ref() == Some(&identity) {
             return None;
         }
@@ -68,20 +64,10 @@ impl StateFileWatcher {
     }
 }
 
-impl FileIdentity {
-    fn of(path: &Path) -> FileIdentity {
-        match fs::metadata(path) {
-            Ok(file) => FileIdentity::Of {
-                device: file.dev(),
-                inode: file.ino(),
-                size: file.size(),
-                modified: (file.mtime(), file.mtime_nsec()),
-                changed: (file.ctime(), file.ctime_nsec()),
-            },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => FileIdentity::Missing,
-            Err(error) => FileIdentity::Unreadable(error.kind()),
-        }
-    }
+fn identity(path: &Path) -> FileIdentity {
+    let file = fs::metadata(path).map_err(|error| error.kind())?;
+    let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
+    Ok((file.dev(), file.ino(), file.size(), times))
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {

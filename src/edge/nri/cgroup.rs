@@ -60,7 +60,6 @@ fn last(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
 }
 
-/// The path of a slice.
 fn expand(slice: &str) -> Option<String> {
     let name = match slice {
         // The OCI runtimes use this slice for containers outside of Kubernetes.

@@ -19,7 +19,6 @@ const MESSAGE_HEADER: usize = 10;
 /// if a frame does not fit into the buffer.
 const READER_BUFFER: usize = 4096;
 
-/// Why the peer's bytes are not frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     #[error("the runtime sent a frame for connection 0, which does not exist")]
@@ -70,7 +69,6 @@ impl Unframer {
         self.left == 0 && self.header_bytes == 0
     }
 
-    /// Starts a frame after its last header byte.
     fn begin(&mut self) -> Result<(), FrameError> {
         let length = (self.header & u64::from(u32::MAX)) as usize;
         self.conn = (self.header >> 32) as u32;

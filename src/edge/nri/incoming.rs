@@ -67,7 +67,6 @@ fn wishes(annotations: &HashMap<String, String>) -> Vec<(String, String)> {
     wishes
 }
 
-/// The CPU time of a whole pod.
 pub(super) fn budget(cpu: &wire::LinuxCPU) -> Option<MilliCpu> {
     request(cpu, None).budget()
 }

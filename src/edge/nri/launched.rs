@@ -18,7 +18,6 @@ pub struct Launched {
     fd: i32,
 }
 
-/// Why a launched plugin cannot use its environment.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     #[error("{SOCKET}={0:?} is not a file descriptor")]

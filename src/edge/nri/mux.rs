@@ -24,7 +24,6 @@ const PIECE: usize = 64 << 10;
 /// MiB).
 const MAX_WAITING: usize = 32 << 20;
 
-/// Why the multiplexer stopped, other than by the end of the stream.
 #[derive(Debug, thiserror::Error)]
 pub enum MuxError {
     #[error("the connection to the runtime failed: {0}")]
@@ -60,7 +59,6 @@ pub(super) fn split(
     (moved, join(plugin_reader, plugin_writer), join(runtime_reader, runtime_writer))
 }
 
-/// Sorts the arriving bytes into the two connections.
 async fn receive(
     mut trunk: impl AsyncRead + Unpin,
     mut plugin: DuplexStream,

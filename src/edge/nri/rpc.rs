@@ -21,7 +21,6 @@ const MAX_REQUEST: usize = (16 << 20) + 4096;
 /// only if it gives up on some.
 const MAX_WAITING: usize = 64;
 
-/// The payload of a response, or the error.
 pub(super) type Reply = Result<Vec<u8>, Status>;
 
 pub(super) enum Answer {

@@ -14,11 +14,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 use ttrpc::proto::{Code, Request, Status};
 
-/// The plugin's ttrpc service.
 const SERVICE: &str = "nri.pkg.api.v1alpha1.Plugin";
 /// The runtime's default time limit for an answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest accepted time limit.
 const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(600);
 /// The part of the runtime's time limit after which the plugin answers in any case: after the limit
 /// the runtime drops the plugin and goes on without it.
@@ -26,7 +24,6 @@ const REPLY_PART: f64 = 0.6;
 /// The most pods and containers in a synchronisation, far more than a node can hold.
 const MAX_LISTED: usize = 1 << 16;
 
-/// The progress of the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Handshake {
     Connected,
@@ -34,7 +31,6 @@ pub(super) enum Handshake {
     Synchronized,
 }
 
-/// Answers the calls of one connection.
 pub(super) struct Service {
     session: Session,
     owner: DaemonSender,
@@ -46,7 +42,6 @@ pub(super) struct Service {
     containers: Vec<Container>,
 }
 
-/// The kind of answer that a decision becomes.
 #[derive(Debug)]
 enum AnswerKind {
     Synchronize,
@@ -77,7 +72,7 @@ impl Service {
     /// Handles a call that arrived at this moment.
     pub(super) fn call(&mut self, request: &Request, arrived: Instant) -> Answer {
         if request.service != SERVICE {
-            return unimplemented(format!("unknown service {:?}", request.service));
+            return fail(Code::UNIMPLEMENTED, format!("unknown service {:?}", request.service));
         }
         let limit = match u64::try_from(request.timeout_nano) {
             Ok(nanos @ 1..) => self.timeout.min(Duration::from_nanos(nanos)),
@@ -85,7 +80,7 @@ impl Service {
         };
         let deadline = arrived + limit.mul_f64(REPLY_PART);
         self.dispatch(&request.method, &request.payload, deadline)
-            .unwrap_or_else(|error| Answer::Now(Err(status(Code::INVALID_ARGUMENT, error))))
+            .unwrap_or_else(|error| fail(Code::INVALID_ARGUMENT, error))
     }
 
     fn dispatch(
@@ -119,7 +114,8 @@ impl Service {
                     let request: wire::ContainerRequest = parse(payload)?;
                     self.lifecycle(kind, &request.pod, &request.container, deadline)
                 }
-                None => unimplemented(format!("unknown call {method:?}")),
+                // On this code only, a runtime since NRI 0.12 repeats the call as `StateChange`.
+                None => fail(Code::UNIMPLEMENTED, format!("unknown call {method:?}")),
             },
         })
     }
@@ -165,7 +161,7 @@ impl Service {
         let listed = self.pods.len() + self.containers.len();
         if listed + part.pods.len() + part.containers.len() > MAX_LISTED {
             let error = format!("more than {MAX_LISTED} pods and containers");
-            return Answer::Now(Err(status(Code::RESOURCE_EXHAUSTED, error)));
+            return fail(Code::RESOURCE_EXHAUSTED, error);
         }
         self.pods.extend(part.pods.iter().map(|pod| incoming::pod(pod, None)));
         // A container may come before its pod, so its own fields have to name the sandbox.
@@ -382,11 +378,10 @@ fn nothing() -> Answer {
     now(&wire::Empty::new())
 }
 
-fn unnamed() -> Answer {
-    Answer::Now(Err(status(Code::INVALID_ARGUMENT, "the call has no container id")))
+fn fail(code: Code, why: impl ToString) -> Answer {
+    Answer::Now(Err(status(code, why)))
 }
 
-/// On this code only, a runtime since NRI 0.12 repeats the call as `StateChange`.
-fn unimplemented(what: String) -> Answer {
-    Answer::Now(Err(status(Code::UNIMPLEMENTED, what)))
+fn unnamed() -> Answer {
+    fail(Code::INVALID_ARGUMENT, "the call has no container id")
 }

@@ -28,7 +28,6 @@ const SYNCHRONIZE_REMINDER: Duration = Duration::from_secs(30);
 /// How long answers under way may take at a stop.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// How a connection ended, other than by an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// By the runtime.
@@ -37,7 +36,6 @@ pub enum Ended {
     Stopped,
 }
 
-/// Why the plugin gave up a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     #[error(transparent)]

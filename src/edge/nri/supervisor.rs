@@ -32,7 +32,6 @@ pub enum Endpoint {
     Launched(unix::net::UnixStream),
 }
 
-/// Why there is no connection to the runtime, and there will be none.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error(
@@ -67,7 +66,7 @@ pub async fn run(
         }
     };
     let started = Instant::now();
-    let mut pause = Pause::FIRST;
+    let mut pause = Pause(FIRST_PAUSE);
     let mut last = Session(0);
     loop {
         let dialed = tokio::select! {
@@ -85,7 +84,7 @@ pub async fn run(
                     Err(error) => log::error!("{error} ({last})"),
                 }
                 if since.elapsed() >= GOOD_CONNECTION {
-                    pause = Pause::FIRST;
+                    pause = Pause(FIRST_PAUSE);
                 }
                 MAX_PAUSE_FAILING
             }
@@ -113,8 +112,6 @@ fn adopt(stream: unix::net::UnixStream) -> io::Result<UnixStream> {
 struct Pause(Duration);
 
 impl Pause {
-    const FIRST: Pause = Pause(FIRST_PAUSE);
-
     /// The next pause: twice the last one up to `limit`, less up to a quarter.
     fn next(&mut self, limit: Duration) -> Duration {
         let full = self.0.min(limit);
@@ -131,20 +128,20 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_their_limit() {
-        let mut pause = Pause::FIRST;
+        let mut pause = Pause(FIRST_PAUSE);
         for limit in [MAX_PAUSE_DIALING, MAX_PAUSE_FAILING] {
             for full in [200, 400, 800, 1600, 3200, 6400, 12_800, 20_000] {
                 let full = Duration::from_millis(full).min(limit);
                 let next = pause.next(limit);
                 assert!(next <= full && next >= full.mul_f64(0.75), "{next:?} of {full:?}");
             }
-            pause = Pause::FIRST;
+            pause = Pause(FIRST_PAUSE);
         }
     }
 
     #[test]
     fn pauses_differ() {
-        let pauses: Vec<_> = (0..8).map(|_| Pause::FIRST.next(MAX_PAUSE_FAILING)).collect();
+        let pauses: Vec<_> = (0..8).map(|_| Pause(FIRST_PAUSE).next(MAX_PAUSE_FAILING)).collect();
         assert!(pauses.iter().any(|pause| pause != &pauses[0]), "{pauses:?}");
     }
 }

@@ -15,7 +15,6 @@ const AT_ONCE: usize = 1000;
 #[derive(Clone)]
 pub(super) struct RuntimeUpdater {
     runtime: RuntimeClient,
-    /// One call at a time.
     turn: Arc<Semaphore>,
 }
 

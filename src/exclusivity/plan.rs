@@ -364,8 +364,8 @@ impl<'a> Survey<'a> {
             // Others may keep it on fewer CPUs, as long as any of them are left.
             let bound = goal.bounds.contains_key(below) && !set.is_disjoint(&cpus);
             if !set.is_empty() && !cpus.is_subset(&set) && !bound {
-                let (group, value) = (below.clone(), goal.widest);
-                self.aims.push(Aim { group, kind: Kind::Loosen, value, above: cpus });
+                let group = below.clone();
+                self.aims.push(Aim { group, kind: Kind::Loosen, value: goal.widest, above: cpus });
             }
         }
     }

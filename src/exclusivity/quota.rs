@@ -9,7 +9,7 @@
 
 use super::hierarchy::{CgroupVersion, FileError, Hierarchy, unless_gone};
 use super::memory::Memory;
-use crate::ledger::{CgroupPath, MilliCpu};
+use crate::ledger::CgroupPath;
 
 /// The file of a quota, and its content without a quota. In version 2 a write of that content
 /// leaves the period unchanged.
@@ -34,23 +34,12 @@ pub(super) fn end(on: &Hierarchy, group: &CgroupPath) -> Result<(), FileError> {
 }
 
 /// Sets a quota, unless there is one. Returns whether it did.
-fn set(on: &Hierarchy, group: &CgroupPath, quota: &str) -> Result<bool, FileError> {
+pub(super) fn set(on: &Hierarchy, group: &CgroupPath, quota: &str) -> Result<bool, FileError> {
     if quota_of(on, group)?.is_some() {
         return Ok(false);
     }
     let (file, _) = file(on.version());
     on.of_cpu().write(group, file, quota).map(|()| true)
-}
-
-/// Sets a container's own quota to its limit, unless it has one. Returns whether it did. Version 2
-/// only.
-pub(super) fn set_limit(
-    on: &Hierarchy,
-    group: &CgroupPath,
-    limit: MilliCpu,
-) -> Result<bool, FileError> {
-    let (quota, period) = limit.quota();
-    set(on, group, &format!("{quota} {period}"))
 }
 
 /// Lifts a pod's quota, and remembers it first. Returns whether there was one.

@@ -92,7 +92,8 @@ impl Freedom<'_> {
     fn group(&self, group: &CgroupPath, id: &str, undone: &mut Undone) {
         let claim = self.claims.iter().find(|claim| claim.id.0 == id);
         if let Some(limit) = claim.and_then(|claim| claim.cpu.limit) {
-            let set = quota::set_limit(self.on, group, limit);
+            let (quota, period) = limit.quota();
+            let set = quota::set(self.on, group, &format!("{quota} {period}"));
             count(set, &mut undone.quotas, &mut undone.errors);
         }
         count(self.cpus(group), &mut undone.containers, &mut undone.errors);

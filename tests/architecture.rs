@@ -100,7 +100,7 @@ const ROOMS: &[Room] = &[
     Room { path: "src", except: &["src/cli/enable_nri"], absent: &["toml_edit"] },
     Room { path: "src/exclusivity", except: &["src/exclusivity/watch.rs"], absent: &["tokio"] },
     Room { path: "src/exclusivity/cgroup_tree.rs", except: &[], absent: OUTSIDE },
-    Room { path: "src/exclusivity/wanted.rs", except: &[], absent: OUTSIDE },
+    Room { path: "src/exclusivity/goal.rs", except: &[], absent: OUTSIDE },
     Room { path: "src/exclusivity/plan.rs", except: &[], absent: OUTSIDE },
     Room { path: "src/verify", except: &[], absent: &["tokio"] },
     Room { path: "src/topology/sysfs", except: &[], absent: &["log::", "tokio"] },

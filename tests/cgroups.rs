@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on should stop")]
 
 use nri_cpu_manager::cpuset::CpuSet;
-use nri_cpu_manager::exclusivity::{Level, Outcome, Tree, Wanted, carry_out};
+use nri_cpu_manager::exclusivity::{CgroupLevel, CgroupTree, Goal, PlanOutcome, carry_out};
 use nri_cpu_manager::ledger::CgroupPath;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -93,7 +93,7 @@ struct Pod {
 }
 
 struct Node {
-    kernel: Tree,
+    kernel: CgroupTree,
     online: CpuSet,
     root: &'static str,
     pods: Vec<Pod>,
@@ -126,7 +126,7 @@ impl Pod {
 
 impl Node {
     fn new(root: &'static str, later: bool) -> Node {
-        let kernel = Tree::new(all(), all());
+        let kernel = CgroupTree::new(all(), all());
         Node {
             kernel: if later { kernel.emptying_populated() } else { kernel },
             online: all(),
@@ -155,23 +155,23 @@ impl Node {
         fresh | (free & but).lowest(n - fresh.len())
     }
 
-    fn wanted(&self) -> Wanted {
+    fn goal(&self) -> Goal {
         let exclusive = self.pods.iter().filter(|pod| !pod.claim.is_empty());
         let mut tops = BTreeMap::new();
         for pod in &self.pods {
             match &pod.class {
-                Some(class) => tops.insert(class.clone(), Level::Class),
-                None => tops.insert(pod.group.clone(), Level::Pod),
+                Some(class) => tops.insert(class.clone(), CgroupLevel::Class),
+                None => tops.insert(pod.group.clone(), CgroupLevel::Pod),
             };
         }
-        Wanted {
+        Goal {
             pool: self.pool(),
             widest: all(),
             exclusive: exclusive.map(|pod| (pod.leaf("main"), pod.claim)).collect(),
             tops,
             bounds: self.bounds.clone(),
             distrusted: self.distrusted.clone(),
-            ..Wanted::default()
+            ..Goal::default()
         }
     }
 
@@ -211,25 +211,25 @@ impl Node {
     }
 
     /// Plans, and makes at most so many writes.
-    fn follow(&mut self, most: usize) -> Outcome {
-        let wanted = self.wanted();
+    fn follow(&mut self, most: usize) -> PlanOutcome {
+        let goal = self.goal();
         let mut tree = self.kernel.clone();
         let differ = |node: &Node| {
             let mut done = node.kernel.clone();
-            carry_out(&mut done, &wanted, |_, _| true);
+            carry_out(&mut done, &goal, |_, _| true);
             done.groups().filter(|group| done.cpus(group) != node.kernel.cpus(group)).count()
         };
-        let entering = wanted.exclusive.iter().filter(|(leaf, claim)| {
+        let entering = goal.exclusive.iter().filter(|(leaf, claim)| {
             !self.kernel.contains(leaf) || !claim.is_subset(&self.kernel.effective(leaf))
         });
         let (differing, entering) = (differ(self), entering.count());
         let (mut overlaps, mut cuts) = (self.overlaps(), self.empty_cuts());
-        let at_rest = wanted.exclusive.iter().all(|(leaf, claim)| {
+        let at_rest = goal.exclusive.iter().all(|(leaf, claim)| {
             !self.kernel.contains(leaf) || self.kernel.effective(leaf).is_subset(claim)
         });
         let room = at_rest && cuts.is_empty() && !self.disturbed;
         let mut left = most;
-        let outcome = carry_out(&mut tree, &wanted, |group, value| {
+        let outcome = carry_out(&mut tree, &goal, |group, value| {
             if left == 0 || self.is_refused(group) {
                 return false;
             }
@@ -241,11 +241,11 @@ impl Node {
             let (now, empty) = (self.overlaps(), self.empty_cuts());
             assert!(
                 now.is_subset(&overlaps),
-                "{group} := {value}: {now:?}\n{before:#?}\n{wanted:#?}"
+                "{group} := {value}: {now:?}\n{before:#?}\n{goal:#?}"
             );
             assert!(
                 empty.is_subset(&cuts),
-                "{group} := {value}: {empty:?}\n{before:#?}\n{wanted:#?}"
+                "{group} := {value}: {empty:?}\n{before:#?}\n{goal:#?}"
             );
             (overlaps, cuts) = (now, empty);
             true
@@ -255,14 +255,13 @@ impl Node {
             assert_eq!(outcome.failed, []);
             // What containers enter, class and pod, may have to be written twice.
             if room {
-                assert!(outcome.written <= differing + 2 * entering, "{outcome:?} {wanted:#?}");
+                assert!(outcome.written <= differing + 2 * entering, "{outcome:?} {goal:#?}");
             }
-            let again = carry_out(&mut tree, &wanted, |group, value| {
-                panic!("{group} := {value} {wanted:#?}")
-            });
+            let again =
+                carry_out(&mut tree, &goal, |group, value| panic!("{group} := {value} {goal:#?}"));
             assert_eq!(again.written, 0);
             if self.bounds.is_empty() {
-                assert_eq!(self.overlaps(), BTreeSet::new(), "{:#?}\n{wanted:#?}", self.kernel);
+                assert_eq!(self.overlaps(), BTreeSet::new(), "{:#?}\n{goal:#?}", self.kernel);
             }
         }
         outcome

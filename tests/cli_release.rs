@@ -1,4 +1,4 @@
-//! `nri-cpu-manager release`: nothing is left in control groups.
+//! `nri-cpu-manager release`: nothing is left in cgroups.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 

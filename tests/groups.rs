@@ -1,4 +1,4 @@
-//! What control groups say beside what was decided, and what is written to them.
+//! What cgroups say against the decision, and what is written to them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -291,7 +291,7 @@ async fn a_change_that_the_runtime_lost_is_made_up_for() {
     .await;
 }
 
-/// A CPU goes offline and comes back: where the runtime takes no update at once, control groups are
+/// A CPU goes offline and comes back: where the runtime takes no update at once, cgroups are
 /// written, long before a look at them would find a drift. Its next answer says the same.
 #[tokio::test(start_paused = true)]
 async fn what_changes_for_shared_containers_is_written_at_once() {

@@ -75,7 +75,7 @@ fn release(args: &ReleaseArgs, out: &mut impl Write) -> Result<(), Box<dyn Error
     };
     let memory = Memory::open(&args.state_dir, &args.proc_root);
     let widest = sysfs::possible(&args.sysfs_root).unwrap_or_else(|| hierarchy.free());
-    let Undone { pools, partitions, quotas, containers, errors } =
+    let Undone { groups: pools, partitions, quotas, containers, errors } =
         undo(&hierarchy, memory, widest, claims.as_deref());
     writeln!(out, "shared pool: {} restored", count(pools, "cgroup"))?;
     writeln!(out, "partitions:  {} ended", count(partitions, "partition"))?;

@@ -77,7 +77,7 @@ impl Checks {
 fn findings(verifier: &Verifier, targets: Vec<Target>) -> Vec<Finding> {
     targets
         .into_iter()
-        .map(|target| Finding { drift: verifier.look(&target), target })
+        .map(|target| Finding { drift: verifier.check(&target), target })
         .filter(|finding| !finding.drift.is_empty())
         .collect()
 }

@@ -145,7 +145,7 @@ async fn cpus_of_a_group_that_is_gone_are_not_taken_and_stay_its_own() {
     assert_eq!(first, Some("1-2".parse().unwrap()));
     assert_eq!(
         followed.unwrap_err().to_string(),
-        "the kernel still keeps CPUs 1-2 for a group that is gone"
+        "the kernel still holds CPUs 1-2 for a removed cgroup"
     );
     assert_eq!(node.enforcement.refusals, 0);
     fs::write(node.root.path().join("kubepods/cpuset.cpus.effective"), "0-7\n").unwrap();

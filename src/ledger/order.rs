@@ -95,11 +95,10 @@ pub(super) fn in_order(
     let mut steps = Vec::with_capacity(shared.len() + exclusive.len());
     let mut widened = Vec::new();
     for change in &shared {
-        match change.before().is_some_and(|cpus| cpus.is_subset(&change.to.cpus())) {
-            true => widened.push(change),
-            false => {
-                steps.push(change.step_without(&left).unwrap_or_else(|| change.step_aside(&wanted)))
-            }
+        if change.before().is_some_and(|cpus| cpus.is_subset(&change.to.cpus())) {
+            widened.push(change);
+        } else {
+            steps.push(change.step_without(&left).unwrap_or_else(|| change.step_aside(&wanted)));
         }
     }
     let in_the_way = steps.iter().filter(|_| !bound);

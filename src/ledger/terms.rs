@@ -82,13 +82,12 @@ impl Terms {
     /// # Errors
     /// If the pod itself wants exclusive CPUs for the container.
     pub(super) fn without_room(&self) -> Result<(), Rejection> {
-        match self.insists && self.cpus == Some(Cpus::Exclusive) {
-            true => Err(unmet(
-                "cpus: exclusive is more than the CPU limit of the pod leaves for this container"
-                    .to_owned(),
-            )),
-            false => Ok(()),
+        if self.insists && self.cpus == Some(Cpus::Exclusive) {
+            let why =
+                "cpus: exclusive is more than the CPU limit of the pod leaves for this container";
+            return Err(unmet(why.to_owned()));
         }
+        Ok(())
     }
 }
 

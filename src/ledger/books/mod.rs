@@ -343,10 +343,9 @@ impl Books {
             // Its sandbox was made anew. A container of both is the same one, and the later events
             // had the uid.
             for (name, entry) in renamed.containers {
-                if known.containers.contains_key(&name) {
-                    gone.push(entry.id);
-                } else {
-                    known.containers.insert(name, entry);
+                match known.containers.entry(name) {
+                    Entry::Occupied(_) => gone.push(entry.id),
+                    Entry::Vacant(place) => drop(place.insert(entry)),
                 }
             }
         } else {

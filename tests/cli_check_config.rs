@@ -229,7 +229,7 @@ async fn what_would_change_for_containers() {
         let (_, outlook) = text.rsplit_once("\n\n").unwrap();
         assert_eq!(
             outlook,
-            "ns/a/c: CPUs 2-3 would become 6-7: some of its CPUs are reserved now\n\
+            "ns/a/c: CPUs 2-3 would become 6-7: some of its CPUs are now reserved\n\
              ns/b/c: CPUs 4-5 stay\nns/c/c: CPUs 8-15 stay\nshared pool: 0-1,6-7 -> none\n"
         );
         let state = &daemon.paths.state_dir;

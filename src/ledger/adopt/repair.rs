@@ -40,7 +40,7 @@ pub(super) fn repair(
                 INHERITED.to_owned()
             } else {
                 let why = illegal(node, Some(lost), lost.len());
-                format!("{why}, and it is not to have others")
+                format!("{why}, and it gets no others")
             });
             books.journal.note(true, subject, what);
         }

@@ -26,7 +26,7 @@ use std::collections::btree_map::Entry;
 use sums::{CountedPod, Sums};
 
 /// Why a container shares CPUs that has inherited its amount.
-pub(super) const INHERITED: &str = "it and another container each ask for all CPUs of their pod, so these are resources of the pod's own";
+pub(super) const INHERITED: &str = "it and another container each request all CPUs of their pod, which are pod-level resources";
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Books {

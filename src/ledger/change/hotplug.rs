@@ -65,7 +65,7 @@ fn note_change(node: &Node, books: &mut Books, uid: &PodUid, name: &str, had: Op
     match now {
         Some(to) => books.journal.moved(subject, had, to, why),
         None => {
-            let what = What::LeftShared("all its exclusive CPUs are offline now".to_owned());
+            let what = What::LeftShared("all its exclusive CPUs are now offline".to_owned());
             books.journal.note(true, subject, what);
         }
     }

@@ -83,7 +83,7 @@ fn enter(
                     }
                     (Some(n), Some(budget)) if n > budget && budget > 0 && node.is_static() => {
                         Some(What::LeftShared(format!(
-                            "it asks for {n} CPUs of a pod that had {budget} when its sandbox was made, \
+                            "it requests {n} CPUs of a pod that had {budget} when its sandbox was created, \
                              and other containers of the pod use some of these"
                         )))
                     }

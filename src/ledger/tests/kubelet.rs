@@ -327,7 +327,7 @@ fn observing_tells_what_would_be_done() {
     assert_eq!(
         told(&mut node),
         [
-            "default/a/c: observing, not done: moved to exclusive CPUs 2-5: it was created while no plugin pinned containers"
+            "default/a/c: observing, not done: moved to exclusive CPUs 2-5: created while no plugin pinned containers"
         ]
     );
     node.kubelet_creates(&b, "b", 4000, "2-5").unwrap();

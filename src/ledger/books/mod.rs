@@ -26,7 +26,8 @@ use std::collections::btree_map::Entry;
 use sums::{CountedPod, Sums};
 
 /// Why a container shares CPUs that has inherited its amount.
-pub(super) const INHERITED: &str = "it and another container each request all CPUs of their pod, which are pod-level resources";
+pub(super) const INHERITED: &str =
+    "it and another container each request all CPUs of their pod, which are pod-level resources";
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Books {

@@ -248,17 +248,19 @@ fn count_in(pods: &mut BTreeSet<PodUid>, uid: &PodUid, counts: bool) {
     }
 }
 
-/// Whether a shared container of the pod has CPUs of the pod's partitions in its cpuset. It must
-/// not.
+/// Whether a shared container of the pod has CPUs of the pod's partitions in its cpuset, or no
+/// cpuset at all. It must not.
 fn is_in_its_own_way(pod: &PodEntry) -> bool {
     let partitioned = pod.partitioned();
     if partitioned.is_empty() {
         return false;
     }
     let shared = pod.containers.values();
-    let shared = shared.filter(|entry| entry.is_updatable() && entry.claim().is_none());
-    let mut set = shared.filter_map(|entry| entry.applied.certain_cpus());
-    set.any(|cpus| !cpus.is_disjoint(&partitioned))
+    let mut shared = shared.filter(|entry| entry.is_updatable() && entry.claim().is_none());
+    shared.any(|entry| match entry.applied.cpus() {
+        Some(cpus) => !cpus.is_disjoint(&partitioned),
+        None => true,
+    })
 }
 
 #[derive(Debug)]

@@ -222,8 +222,10 @@ impl Node {
         let entering = wanted.exclusive.iter().filter(|(leaf, claim)| {
             !self.kernel.contains(leaf) || !claim.is_subset(&self.kernel.effective(leaf))
         });
-        let (differing, entering) = (differ(self), entering.count());
-        let (mut overlaps, mut cuts) = (self.overlaps(), self.empty_cuts());
+        let differing = differ(self);
+        let entering = entering.count();
+        let mut overlaps = self.overlaps();
+        let mut cuts = self.empty_cuts();
         let at_rest = wanted.exclusive.iter().all(|(leaf, claim)| {
             !self.kernel.contains(leaf) || self.kernel.effective(leaf).is_subset(claim)
         });
@@ -238,7 +240,8 @@ impl Node {
             let before = self.kernel.clone();
             self.kernel.write(group, value).unwrap();
             WRITES.fetch_add(1, Ordering::Relaxed);
-            let (now, empty) = (self.overlaps(), self.empty_cuts());
+            let now = self.overlaps();
+            let empty = self.empty_cuts();
             assert!(
                 now.is_subset(&overlaps),
                 "{group} := {value}: {now:?}\n{before:#?}\n{wanted:#?}"
@@ -301,7 +304,8 @@ impl Node {
                 if failed.iter().any(own) {
                     return;
                 }
-                let (leaf, claim) = (pod.leaf("main"), pod.claim);
+                let leaf = pod.leaf("main");
+                let claim = pod.claim;
                 let before = self.overlaps();
                 let mut kernel = self.kernel.clone();
                 kernel.put(&leaf, claim);
@@ -323,7 +327,8 @@ impl Node {
                 let before = self.pods[at].claim;
                 self.pods[at].claim = self.choose(exclusive, before);
                 if self.pods[at].claim.is_empty() && !before.is_empty() {
-                    let (leaf, told) = (self.pods[at].leaf("main"), all());
+                    let leaf = self.pods[at].leaf("main");
+                    let told = all();
                     self.follow(usize::MAX);
                     if self.kernel.contains(&leaf) {
                         self.kernel.put(&leaf, told);
@@ -400,7 +405,7 @@ fn play(root: usize, later: bool, ops: Vec<Op>) {
 }
 
 #[test]
-fn every_single_write_is_legal() {
+fn every_single_write_keeps_exclusive_cpus_exclusive() {
     // As `PROPTEST_CASES` says, so that a longer run checks more.
     let cases = ProptestConfig::default().cases.max(3000);
     let mut runner = TestRunner::new(ProptestConfig { cases, ..ProptestConfig::default() });

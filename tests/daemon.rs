@@ -30,7 +30,7 @@ async fn a_decision_is_on_disk_before_it_is_answered() {
 }
 
 #[tokio::test]
-async fn a_shared_container_does_not_touch_the_disk() {
+async fn a_shared_container_does_not_write_the_checkpoint() {
     local(async {
         let daemon = Daemon::start();
         daemon.create("a", Qos::Guaranteed, 4000).await.unwrap();
@@ -42,7 +42,7 @@ async fn a_shared_container_does_not_touch_the_disk() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_down_is_not_given() {
+async fn a_container_is_refused_if_the_checkpoint_cannot_be_written() {
     local(async {
         let daemon = Daemon::start();
         assert_eq!(daemon.create("s", Qos::Burstable, 500).await.unwrap(), "0-15");
@@ -63,7 +63,7 @@ async fn what_cannot_be_written_down_is_not_given() {
 /// The edge gives up on an answer that comes too late: the runtime has not heard of the changes in
 /// it.
 #[tokio::test]
-async fn changes_that_were_not_heard_are_told_again() {
+async fn updates_of_a_dropped_answer_are_sent_again() {
     local(async {
         let daemon = Daemon::start();
         daemon.create("s", Qos::Burstable, 500).await.unwrap();
@@ -78,7 +78,7 @@ async fn changes_that_were_not_heard_are_told_again() {
 }
 
 #[tokio::test]
-async fn work_of_an_old_connection_is_not_done() {
+async fn calls_of_another_session_are_dropped() {
     local(async {
         let daemon = Daemon::start();
         let (reply, answer) = oneshot::channel();
@@ -109,13 +109,14 @@ async fn beside_an_active_kubelet_new_exclusive_containers_are_refused() {
 
 /// The kubelet is configured anew while the plugin runs: it takes over by itself, within seconds.
 #[tokio::test]
-async fn when_the_kubelet_is_no_longer_active_the_plugin_takes_over() {
+async fn the_plugin_takes_over_when_the_kubelets_manager_stops() {
     local(async {
         let daemon = Daemon::beside_kubelet("onActiveKubelet: observe\n", Some(STATIC));
         assert_eq!(daemon.named("k", 4000, "8-11").await, Ok(None));
         daemon.kubelet_writes(NONE);
         let start = std::time::Instant::now();
-        let (mut turn, mut pinned) = (0, None);
+        let mut turn = 0;
+        let mut pinned = None;
         while pinned.is_none() {
             assert!(start.elapsed().as_secs() < 10, "it has not taken over");
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -135,7 +136,7 @@ async fn when_the_kubelet_is_no_longer_active_the_plugin_takes_over() {
 
 /// Where the kubelet's directory cannot be seen, what it asks for tells.
 #[tokio::test]
-async fn without_its_file_the_kubelets_requests_tell() {
+async fn without_its_state_file_the_kubelets_requests_show_whether_it_is_active() {
     local(async {
         let daemon = Daemon::start();
         assert_eq!(daemon.create("a", Qos::Guaranteed, 2000).await.unwrap(), "2-3");
@@ -148,7 +149,7 @@ async fn without_its_file_the_kubelets_requests_tell() {
 }
 
 #[tokio::test]
-async fn a_state_file_that_cannot_be_believed_does_no_harm() {
+async fn an_unreadable_state_file_is_ignored_and_a_damaged_one_still_shows_its_policy() {
     local(async {
         let daemon = Daemon::beside_kubelet("", Some("{\"policyName\":\"sta"));
         assert_eq!(daemon.create("a", Qos::Guaranteed, 4000).await.unwrap(), "2-5");

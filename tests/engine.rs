@@ -20,7 +20,8 @@ impl Engine for FirstFree {
     fn place(&self, machine: &Topology, request: &Request) -> Result<Placement, Rejection> {
         let free = (request.free | request.reuse.cpus()) & machine.online();
         let cpus = (free - request.settings.reserved).lowest(request.cpus);
-        let (requested, available) = (request.cpus, cpus.len());
+        let requested = request.cpus;
+        let available = cpus.len();
         let enough = available == requested;
         enough
             .then_some(Placement { cpus, hint: Hint::ANY })
@@ -72,7 +73,7 @@ fn create(ledger: &mut Ledger, name: &str, cpus: u64) -> Result<String, String> 
 }
 
 #[test]
-fn another_engine_answers_without_a_change_of_the_ledger() {
+fn the_ledger_runs_with_another_engine() {
     let topology = "pack:1 l3:2 core:4 pu:1".parse::<Machine>().unwrap().topology().unwrap();
     let reserved = "0".parse().unwrap();
     let placement = placement::Settings { reserved, ..placement::Settings::default() };

@@ -189,10 +189,12 @@ impl Node<'_> {
             return;
         };
         let number = self.random.below(live.containers.len());
-        let (pod, container) = (live.pod.clone(), live.containers[number].clone());
+        let pod = live.pod.clone();
+        let container = live.containers[number].clone();
         let amount = Some(MilliCpu(self.milli()));
         let cpu = CpuRequest { request: amount, limit: amount };
-        let (pins, before) = (self.pins.clone(), self.ledger.exclusive());
+        let pins = self.pins.clone();
+        let before = self.ledger.exclusive();
         let wanted = Wanted { cpu, sets_quota: true, cpus: None };
         let update = Admission::Update { pod, container: container.clone(), wanted };
         if self.event(update).is_err() {
@@ -202,7 +204,8 @@ impl Node<'_> {
         }
         self.counts.resized += 1;
         self.live[at].containers[number].cpu = cpu;
-        let (was, is) = (pins[&container.id], self.pins[&container.id]);
+        let was = pins[&container.id];
+        let is = self.pins[&container.id];
         if was.is_exclusive() && is.is_exclusive() {
             let grown = was.cpus().is_subset(&is.cpus());
             assert!(grown || is.cpus().is_subset(&was.cpus()), "{was:?} became {is:?}");
@@ -265,12 +268,14 @@ impl Node<'_> {
 }
 
 #[test]
-fn what_must_always_hold_does_on_every_machine() {
+fn the_invariants_hold_on_every_machine() {
     let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance");
     let (machines, _) = runner::machines(&vectors).unwrap();
     let wanted = std::env::var("STEPS").map_or(FEW, |steps| steps.parse().unwrap());
     let each = wanted.div_ceil(machines.len() * LIVES);
-    let (mut random, mut counts, mut used) = (Random::new(), Counts::default(), 0);
+    let mut random = Random::new();
+    let mut counts = Counts::default();
+    let mut used = 0;
     for topology in machines.values() {
         for life in 0..LIVES {
             let Some(settings) = (0..20).find_map(|_| settings(topology, &mut random, life)) else {

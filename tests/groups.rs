@@ -20,10 +20,11 @@ use std::time::Duration;
 
 /// Seen with CRI-O: after its restart it lists what it set when it created a container.
 #[tokio::test]
-async fn what_the_kernel_says_is_set_counts_before_what_the_runtime_believes() {
+async fn cpus_set_in_the_cgroup_outrank_the_runtimes_list() {
     local(async {
         let daemon = Daemon::start();
-        let (mut pods, mut containers) = (Vec::new(), Vec::new());
+        let mut pods = Vec::new();
+        let mut containers = Vec::new();
         for (name, believed, set) in [
             ("stale", "2-5", Some("8-11")),
             // What cannot be seen, or has nothing set, is as the runtime says.
@@ -72,7 +73,8 @@ async fn a_list_from_before_a_resize_does_not_undo_it() {
         let four = Some(MilliCpu(4000));
         let cpu = CpuRequest { request: four, limit: four };
         let wanted = Wanted { cpu, sets_quota: true, cpus: None };
-        let (of, which) = (pod.clone(), container.clone());
+        let of = pod.clone();
+        let which = container.clone();
         daemon.event(Admission::Update { pod: of, container: which, wanted }).await.unwrap();
         assert_eq!(daemon.on_disk()[0].cpus.to_string(), "2-5");
         let group = daemon.paths.cgroup_root.join("kubepods/a");
@@ -80,7 +82,8 @@ async fn a_list_from_before_a_resize_does_not_undo_it() {
         fs::write(group.join("cpuset.cpus"), "2-5\n").unwrap();
         container.cpus = Some("2-3".parse().unwrap());
         container.cpu.limit = None;
-        let (pods, containers) = (vec![pod], vec![container]);
+        let pods = vec![pod];
+        let containers = vec![container];
         daemon.event(Event::Synchronize { pods, containers }).await.unwrap();
         let claim = daemon.on_disk().remove(0);
         assert_eq!((claim.cpus.to_string().as_str(), claim.cpu), ("2-5", cpu));
@@ -91,7 +94,7 @@ async fn a_list_from_before_a_resize_does_not_undo_it() {
 /// No event reports the end of a pod or a container; its groups do, but only after a while, and
 /// only those that were seen.
 #[tokio::test(start_paused = true)]
-async fn ends_that_nobody_told_of() {
+async fn unreported_ends_are_detected_by_cgroups() {
     local(async {
         let daemon = Daemon::start();
         let group = |name: &str| daemon.paths.cgroup_root.join("kubepods").join(name).join("c");
@@ -154,7 +157,7 @@ async fn a_pod_that_ended_while_the_plugin_was_away_holds_no_cpus() {
 
 /// The same, if its group is gone before the plugin is back.
 #[tokio::test(start_paused = true)]
-async fn cpus_of_a_listed_pod_without_a_group_are_free_at_the_start() {
+async fn cpus_of_a_listed_pod_without_a_cgroup_are_free_at_the_start() {
     local(async {
         let daemon = Daemon::start();
         let Admission::Create { mut pod, container } = create("gone", Qos::Guaranteed, 12_000)
@@ -174,7 +177,7 @@ async fn cpus_of_a_listed_pod_without_a_group_are_free_at_the_start() {
 /// Another program writes into groups: the plugin sets all that it found again where the runtime
 /// takes no update at once; the next answer to the runtime has it too.
 #[tokio::test(start_paused = true)]
-async fn every_drift_of_a_look_is_repaired() {
+async fn every_drift_that_a_check_finds_is_repaired() {
     local(async {
         let daemon = Daemon::start();
         for (name, set) in [("a", "5"), ("b", "5"), ("right", "0-15")] {
@@ -244,7 +247,7 @@ async fn a_second_drift_before_the_next_answer_is_logged_too() {
 
 /// The kubelet repeats it each second.
 #[tokio::test(start_paused = true)]
-async fn a_resize_that_is_refused_again_and_again_is_logged_now_and_then() {
+async fn a_repeatedly_refused_resize_is_logged_occasionally() {
     local(async {
         let daemon = Daemon::start();
         assert_eq!(warnings("ns/grows/c"), [""; 0]);
@@ -256,7 +259,8 @@ async fn a_resize_that_is_refused_again_and_again_is_logged_now_and_then() {
         let much = Some(MilliCpu(16_000));
         let cpu = CpuRequest { request: much, limit: much };
         for _ in 0..120 {
-            let (pod, container) = (pod.clone(), container.clone());
+            let pod = pod.clone();
+            let container = container.clone();
             let wanted = Wanted { cpu, sets_quota: true, cpus: None };
             daemon.event(Admission::Update { pod, container, wanted }).await.unwrap_err();
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -272,7 +276,7 @@ async fn a_resize_that_is_refused_again_and_again_is_logged_now_and_then() {
 /// Pods that a kubelet starts at the same time: containerd loses updates of a container that it is
 /// still creating, and its next answer can be hours away.
 #[tokio::test(start_paused = true)]
-async fn a_change_that_the_runtime_lost_is_made_up_for() {
+async fn an_update_that_the_runtime_lost_is_written_to_the_cgroup() {
     local(async {
         let daemon = Daemon::start();
         let web = in_group(&daemon, "web", (Qos::Burstable, 500), "0-15");
@@ -294,7 +298,7 @@ async fn a_change_that_the_runtime_lost_is_made_up_for() {
 /// A CPU goes offline and comes back: where the runtime takes no update at once, control groups are
 /// written, long before a look at them would find a drift. Its next answer says the same.
 #[tokio::test(start_paused = true)]
-async fn what_changes_for_shared_containers_is_written_at_once() {
+async fn hotplug_updates_of_shared_containers_are_written_at_once() {
     local(async {
         let daemon = Daemon::start();
         let web = in_group(&daemon, "web", (Qos::Burstable, 500), "0-1,6-15");
@@ -318,7 +322,7 @@ async fn what_changes_for_shared_containers_is_written_at_once() {
 /// A pod of two ends: the CPUs of the one that ended first were kept for its restart, and that the
 /// pod is gone is said by an event whose answer can carry nothing.
 #[tokio::test(start_paused = true)]
-async fn cpus_of_a_pod_that_is_gone_are_shared_at_once() {
+async fn cpus_of_an_ended_pod_are_shared_at_once() {
     local(async {
         let daemon = Daemon::start();
         let web = in_group(&daemon, "web", (Qos::Burstable, 500), "0-1,6-15");
@@ -345,7 +349,7 @@ async fn cpus_of_a_pod_that_is_gone_are_shared_at_once() {
 /// A runtime takes its time for twenty changes and loses the last one; meanwhile another program
 /// writes another group by hand. What is only late is left to the runtime, what has drifted is not.
 #[tokio::test(start_paused = true)]
-async fn what_is_late_is_waited_for_and_hides_nothing_else() {
+async fn late_updates_are_left_to_the_runtime_and_hide_no_drift() {
     local(async {
         let daemon = Daemon::start();
         let start = async |name: &str, asks, set| {
@@ -394,7 +398,7 @@ async fn what_is_late_is_waited_for_and_hides_nothing_else() {
 /// Seen with CRI-O and crun: the quota of a container that ran before the plugin came stays, though
 /// its CPUs are set.
 #[tokio::test(start_paused = true)]
-async fn a_quota_of_a_container_from_before_is_lifted_soon() {
+async fn the_quota_of_an_adopted_container_is_lifted_soon() {
     local(async {
         let daemon = Daemon::start();
         let (pod, mut container) = in_group(&daemon, "db", (Qos::Guaranteed, 4000), "2-5");

@@ -181,7 +181,8 @@ struct Node {
 impl Node {
     fn new((topology, settings, mechanism): (Topology, Settings, Mechanism)) -> Node {
         let ledger = ledger(&topology, &settings, mechanism, Vec::new());
-        let (pods, instances) = (Vec::new(), BTreeMap::new());
+        let pods = Vec::new();
+        let instances = BTreeMap::new();
         Node {
             whole: topology.clone(),
             kernel: Tree::new(topology.online(), topology.online()),
@@ -273,7 +274,8 @@ impl Node {
                 let Some(id) = self.pick(container) else { return };
                 let late = &self.instances[&id];
                 if late.stopped {
-                    let (pod, container) = (late.pod.clone(), late.container.clone());
+                    let pod = late.pod.clone();
+                    let container = late.container.clone();
                     self.event(Event::Started { pod, container });
                 }
             }
@@ -353,7 +355,8 @@ impl Node {
     }
 
     fn create(&mut self, instance: Instance) {
-        let (pod, container) = (instance.pod.clone(), instance.container.clone());
+        let pod = instance.pod.clone();
+        let container = instance.container.clone();
         let before: Vec<Claim> = self.ledger.claims().collect();
         // The process of an earlier instance has ended before the runtime is asked for the next
         // one.

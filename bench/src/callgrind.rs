@@ -18,7 +18,8 @@ const ALLOCATOR: [&str; 4] = ["malloc", "calloc", "realloc", "free"];
 /// Calls `call` where it is counted, and tells its case.
 pub(super) fn case<T>(name: &str, call: impl FnOnce() -> T) -> Result<T, Box<dyn Error>> {
     println!("{name}");
-    let (mut call, mut answer) = (Some(call), None);
+    let mut call = Some(call);
+    let mut answer = None;
     counted_by_callgrind(&mut || answer = call.take().map(|call| call()));
     black_box(answer).ok_or_else(|| format!("{name}: not called").into())
 }
@@ -65,7 +66,8 @@ pub(super) fn count() -> Result<Vec<(String, u64)>, Box<dyn Error>> {
     // The last part is what came after the last case.
     counts.pop();
     if counts.len() != names.len() || counts.contains(&0) {
-        let (ran, found) = (names.len(), counts.iter().filter(|&&count| count > 0).count());
+        let ran = names.len();
+        let found = counts.iter().filter(|&&count| count > 0).count();
         return Err(format!(
             "{ran} cases ran, but valgrind counted {found}: are the program's symbols stripped?"
         )

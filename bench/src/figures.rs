@@ -79,7 +79,8 @@ pub(super) struct Change {
 impl Change {
     /// By which share of itself the count has grown.
     fn growth(&self) -> Option<f64> {
-        let (now, before) = (self.now? as f64, self.before? as f64);
+        let now = self.now? as f64;
+        let before = self.before? as f64;
         Some((now - before) / before)
     }
 

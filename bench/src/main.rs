@@ -60,7 +60,8 @@ fn count(save: bool) -> Result<bool, Box<dyn Error>> {
         return Ok(true);
     }
     if !kept.counts.is_empty() && kept.compiler != new.compiler {
-        let (kept, new) = (&kept.compiler, &new.compiler);
+        let kept = &kept.compiler;
+        let new = &new.compiler;
         println!(
             "skipped: instruction counts are not judged: {KEPT} is of {kept:?}, this is {new:?}; hack/bench --save keeps new ones"
         );

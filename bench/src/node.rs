@@ -20,7 +20,8 @@ pub(super) struct Size {
 impl Size {
     fn machine(self) -> Machine {
         let sockets = self.nodes.min(2);
-        let (cores, nodes) = (self.cpus / 2 / sockets, self.nodes / sockets);
+        let cores = self.cpus / 2 / sockets;
+        let nodes = self.nodes / sockets;
         Machine {
             sockets,
             nodes,

@@ -132,7 +132,8 @@ impl Step {
     fn is_as_balanced(&self, node: &Node) -> bool {
         let Step::Admit { expect, .. } = self else { return false };
         let Ok(theirs) = expect.default.parse::<CpuSet>() else { return false };
-        let (topology, online) = (node.ledger.topology(), node.ledger.topology().online());
+        let topology = node.ledger.topology();
+        let online = node.ledger.topology().online();
         let taken = |shared: CpuSet| online - shared;
         expect.admitted && is_as_balanced(topology, &online, &taken(node.shared()), &taken(theirs))
     }

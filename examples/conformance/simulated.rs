@@ -67,7 +67,8 @@ impl PodSpec {
     /// The most CPUs that its containers have exclusively at a time: sidecars stay, init containers
     /// come and go.
     fn budget(&self) -> usize {
-        let (mut sidecars, mut most) = (0, 0);
+        let mut sidecars = 0;
+        let mut most = 0;
         for spec in &self.init {
             match spec.restartable {
                 true => sidecars += spec.whole_cpus(),
@@ -184,7 +185,8 @@ impl Node {
     /// The plugin dies and starts anew with its claims: what runs exclusively stays where it is.
     pub(super) fn restart(&mut self) -> Result<(), String> {
         let claims = self.ledger.claims().collect();
-        let (topology, settings) = (self.ledger.topology().clone(), self.ledger.settings().clone());
+        let topology = self.ledger.topology().clone();
+        let settings = self.ledger.settings().clone();
         self.ledger = Ledger::new(topology, settings, claims);
         let pods = self.live.values().map(|(pod, _)| pod.clone()).collect();
         let containers = self.live.values().flat_map(|(_, running)| running.clone()).collect();

@@ -60,7 +60,8 @@ impl fmt::Display for Table {
             let mut ratios = ratios.clone();
             ratios.sort_by(f64::total_cmp);
             let at = |index: usize| ratios.get(index).copied().unwrap_or(0.0);
-            let (least, median) = (at(0), at((ratios.len() - 1) / 2));
+            let least = at(0);
+            let median = at((ratios.len() - 1) / 2);
             let cpus = if *cpus == 0 { "-".to_owned() } else { cpus.to_string() };
             let count = ratios.len();
             writeln!(f, "| {op} | {cpus} | {nodes} | {count} | {least:.0} | {median:.0} |")?;

@@ -37,7 +37,8 @@ pub fn mux(bytes: &[u8]) {
 
 /// What arrives on each connection, and whether all of it was frames.
 fn unframe(parts: &[&[u8]]) -> (Vec<(u32, u8)>, bool) {
-    let (mut unframer, mut payload) = (Unframer::default(), Vec::new());
+    let mut unframer = Unframer::default();
+    let mut payload = Vec::new();
     for part in parts {
         let mut part = *part;
         loop {
@@ -57,7 +58,9 @@ pub fn ttrpc(bytes: &[u8]) {
     in_paused_time(async {
         let (mut trunk, plugin) = connect();
         let mut out = Vec::new();
-        let (mut stream, mut sent, mut raw) = (1, Vec::new(), false);
+        let mut stream = 1;
+        let mut sent = Vec::new();
+        let mut raw = false;
         for call in calls {
             match call {
                 Call::Method(method, payload) => {
@@ -83,7 +86,8 @@ pub fn ttrpc(bytes: &[u8]) {
 
 /// Reads an answer to each of these calls, in any order, and nothing else on that connection.
 async fn answers(trunk: &mut DuplexStream, sent: Vec<(u32, &str)>) {
-    let (mut unframer, mut arrived) = (Unframer::default(), Vec::new());
+    let mut unframer = Unframer::default();
+    let mut arrived = Vec::new();
     let mut waiting: HashSet<u32> = sent.iter().map(|(stream, _)| *stream).collect();
     let mut buffer = vec![0; 64 << 10];
     while !waiting.is_empty() {
@@ -98,7 +102,8 @@ async fn answers(trunk: &mut DuplexStream, sent: Vec<(u32, &str)>) {
         }
         while arrived.len() >= TTRPC_HEADER {
             let number = |at: usize| u32::from_be_bytes(arrived[at..at + 4].try_into().unwrap());
-            let (length, stream) = (number(0) as usize, number(4));
+            let length = number(0) as usize;
+            let stream = number(4);
             if arrived.len() < TTRPC_HEADER + length {
                 break;
             }

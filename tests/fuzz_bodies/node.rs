@@ -34,7 +34,8 @@ pub fn ledger(remembered: Vec<Claim>) -> Ledger {
 
 /// A Guaranteed pod with one container, `cpus` set for it.
 pub fn running(name: &str, milli: u64, set: Option<CpuSet>) -> (Pod, Container) {
-    let (amount, sandbox) = (Some(MilliCpu(milli)), SandboxId(format!("sandbox-{name}")));
+    let amount = Some(MilliCpu(milli));
+    let sandbox = SandboxId(format!("sandbox-{name}"));
     let pod = Pod {
         sandbox: sandbox.clone(),
         uid: PodUid(format!("uid-{name}")),

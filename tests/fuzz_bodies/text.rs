@@ -66,7 +66,8 @@ pub fn adopt(claims: Vec<Claim>) {
 
 fn adopt_with(mut ledger: Ledger) {
     assert_eq!(ledger.check(), Ok(()));
-    let (a, b) = (node::cpus("2-5"), node::cpus("8-11"));
+    let a = node::cpus("2-5");
+    let b = node::cpus("8-11");
     let nodes = [
         node::running("a", 4000, Some(a)),
         node::running("b", 4000, Some(b)),

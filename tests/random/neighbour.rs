@@ -34,7 +34,8 @@ impl Node {
             });
             instance.container.cpus = instance.adjustment.map(|adjustment| adjustment.cpus());
             instance.running = true;
-            let (pod, container) = (instance.pod.clone(), instance.container.clone());
+            let pod = instance.pod.clone();
+            let container = instance.container.clone();
             if let Some(decision) =
                 self.event(Admission::Create { pod: pod.clone(), container: container.clone() })
             {

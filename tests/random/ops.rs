@@ -4,7 +4,8 @@ use super::{Op, change, wishes};
 use proptest::prelude::*;
 
 pub(super) fn op() -> impl Strategy<Value = Op> {
-    let (pod, container) = (0..8usize, 0..16usize);
+    let pod = 0..8usize;
+    let container = 0..16usize;
     prop_oneof![
         3 => (0..5u8, [0..9u8, 0..9u8], 0..4u8, wishes::wishes()).prop_map(
             |(qos, cpus, kinds, wishes)| Op::RunPod { qos, cpus, kinds, wishes }

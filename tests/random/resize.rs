@@ -15,7 +15,8 @@ impl Node {
             let budget = pod.budget.map(|budget| MilliCpu(budget.0.max(halves * 500)));
             self.event(Event::UpdatePod(Pod { budget, ..pod.clone() }));
         }
-        let (before, claims) = (self.instances.clone(), self.claims());
+        let before = self.instances.clone();
+        let claims = self.claims();
         let amount = Some(MilliCpu(u64::from(halves) * 500));
         let cpu = CpuRequest { request: amount, limit: amount };
         let wanted = Wanted { cpu, sets_quota: true, cpus: None };

@@ -15,8 +15,8 @@ impl Node {
         // Where the rules of today give nobody such CPUs, only the memory tells that they are
         // exclusive.
         let remembered = memory == 0;
-        let (fixed, wishes) =
-            (self.settings.policy == Policy::Static, !self.settings.namespaces.is_empty());
+        let fixed = self.settings.policy == Policy::Static;
+        let wishes = !self.settings.namespaces.is_empty();
         let asks = |pod: &Pod| match wishes {
             true => fixed && !opts_out(pod),
             false => fixed && pod.qos == Qos::Guaranteed,

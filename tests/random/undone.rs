@@ -7,7 +7,8 @@ impl Node {
     /// What its name had stays its name's.
     pub(super) fn undone(&mut self, pod: usize, container: usize, stops: bool) {
         let Some(instance) = self.instance(pod, container) else { return };
-        let (id, of) = (instance.container.id.clone(), instance.clone());
+        let id = instance.container.id.clone();
+        let of = instance.clone();
         let its = |claims: Vec<Claim>| {
             let mut all = claims.into_iter();
             all.find(|claim| {

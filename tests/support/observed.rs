@@ -51,7 +51,8 @@ impl Observed {
         let volume = dir.path().join("config");
         swap(&volume, config);
         let file = volume.join("config.yaml");
-        let (sysfs_root, cgroup_root) = (dir.path().join("sys"), dir.path().join("cgroup"));
+        let sysfs_root = dir.path().join("sys");
+        let cgroup_root = dir.path().join("cgroup");
         super::fake_sysfs::write(&sysfs_root, &super::fake_sysfs::files(&machine.facts().unwrap()));
         let paths = Paths {
             node: NodeIdentity { name: Some("node".to_owned()), labels: None },

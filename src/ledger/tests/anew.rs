@@ -1,4 +1,4 @@
-//! A new life, or a new connection: what is taken along besides what the runtime lists.
+//! Restarts of the plugin and reconnects of the runtime: what is kept besides the runtime's list.
 
 use super::hotplug::machine_without;
 use super::resize::resize;
@@ -12,31 +12,34 @@ fn pairs(expect: &[(&str, &str)]) -> Vec<(String, String)> {
     expect.iter().map(|(id, cpus)| ((*id).to_owned(), (*cpus).to_owned())).collect()
 }
 
-/// Whatever is decided before the runtime's first list, if ever there is one: what was remembered
-/// has to be written again.
+/// Decisions before the runtime's first list, if there ever is one, must not drop remembered claims
+/// from the checkpoint.
 #[test]
-fn what_is_remembered_stays_so_until_the_runtime_tells() {
-    let (a, b, gone) = (guaranteed("a", 4000), guaranteed("b", 4000), guaranteed("gone", 1000));
+fn checkpointed_claims_stay_until_the_runtime_lists_its_containers() {
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
+    let gone = guaranteed("gone", 1000);
     let remembered = vec![claim(&a, "a", "2-5"), claim(&gone, "gone", "6")];
     let mut node = Node::with(settings(), remembered);
     node.event(Event::Settings(settings())).unwrap();
     assert_eq!(claims(&node), pairs(&[("a", "2-5"), ("gone", "6")]));
-    // A runtime that never lists what it runs: only their own name gets them,
+    // Without a list only a container of the same name gets the remembered CPUs.
     assert_eq!(node.create(&b, "c", "b", 4000).unwrap(), "8-11");
     assert_eq!(claims(&node), pairs(&[("b", "8-11"), ("a", "2-5"), ("gone", "6")]));
     let revision = node.ledger.revision();
     assert_eq!(node.create(&a, "c", "a2", 4000).unwrap(), "2-5");
     assert_eq!(claims(&node), pairs(&[("a2", "2-5"), ("b", "8-11"), ("gone", "6")]));
     assert_ne!(node.ledger.revision(), revision);
-    // and with their container they are gone.
+    // A claim ends with its container.
     node.event(Event::Remove(ContainerId("gone".to_owned()))).unwrap();
     assert_eq!(claims(&node), pairs(&[("a2", "2-5"), ("b", "8-11")]));
     assert_eq!(node.ledger.pool().to_string(), "0-1,6-7,12-15");
 }
 
 #[test]
-fn an_instance_whose_creation_was_missed_has_its_names_cpus() {
-    let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
+fn an_instance_whose_creation_was_missed_gets_the_cpus_of_its_predecessor() {
+    let a = guaranteed("a", 4000);
+    let s = pod("s", Qos::Burstable, 100);
     let mut node = Node::new();
     node.create(&s, "c", "s", 100).unwrap();
     node.create(&guaranteed("first", 2000), "c", "first", 2000).unwrap();
@@ -48,11 +51,11 @@ fn an_instance_whose_creation_was_missed_has_its_names_cpus() {
     node.check("missed", "4-7");
 }
 
-/// A list tells what pods were created with, and nothing of what ended containers of them asked
-/// for.
+/// A list has the resources that pods were created with, and no request of their ended containers.
 #[test]
-fn a_pod_promises_itself_no_more_than_it_may_still_ask_for() {
-    let (a, b) = (guaranteed("a", 8000), guaranteed("b", 8000));
+fn after_a_list_a_pod_reserves_only_what_it_can_still_request() {
+    let a = guaranteed("a", 8000);
+    let b = guaranteed("b", 8000);
     let mut node = Node::new();
     node.create(&a, "done", "done", 4000).unwrap();
     node.create(&a, "runs", "runs", 4000).unwrap();
@@ -72,7 +75,7 @@ fn a_pod_promises_itself_no_more_than_it_may_still_ask_for() {
 }
 
 #[test]
-fn cpus_that_went_offline_while_nobody_looked_cost_the_others_nothing() {
+fn a_container_keeps_its_other_cpus_when_one_went_offline_during_a_restart() {
     let a = guaranteed("a", 4000);
     for (rest, expect, later) in [(0, "2-4,6", "2-4,6"), (10_000, "2-4", "2-5")] {
         let mut node = Node::new();
@@ -89,19 +92,19 @@ fn cpus_that_went_offline_while_nobody_looked_cost_the_others_nothing() {
         node.event(event).unwrap();
         node.check("a", expect);
         assert_eq!(node.ledger.view().moves.get(&MoveReason::Offline), Some(&1));
-        // One that has fewer than it asks for is completed, also if that was noticed only at a
-        // start.
+        // A container with fewer CPUs than it requests is completed, also one that a restart found.
         node.event(Event::Machine(machine_without(""))).unwrap();
         node.event(Event::Stop(ContainerId("any".to_owned()))).unwrap();
         node.check("a", later);
     }
 }
 
-/// Shared containers would be let onto its CPUs until the kernel has refused it once more.
+/// Otherwise shared containers would run on its CPUs until the kernel refused the partition again.
 #[test]
-fn whom_the_kernel_refused_is_kept_by_groups_after_a_new_connection() {
+fn a_refused_partition_stays_enforced_by_groups_after_a_reconnect() {
     let mut node = Node::by(Mechanism::Partitions, settings());
-    let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
+    let a = guaranteed("a", 4000);
+    let s = pod("s", Qos::Burstable, 100);
     node.create(&s, "c", "s", 100).unwrap();
     node.create(&a, "c", "a", 4000).unwrap();
     node.ledger.apply(Event::PartitionRefused(ContainerId("a".to_owned())));
@@ -111,9 +114,9 @@ fn whom_the_kernel_refused_is_kept_by_groups_after_a_new_connection() {
     assert_eq!(node.ledger.bound().to_string(), "0-1,6-15");
 }
 
-/// Shares end at 256 CPUs: only the limit shows a larger request.
+/// CPU shares end at 256 CPUs: only the limit shows a larger request.
 #[test]
-fn a_growth_beyond_what_shares_can_tell() {
+fn a_resize_beyond_256_cpus_is_read_from_the_limit() {
     let amount = |cpus: u64| Some(MilliCpu(cpus * 1000));
     let before = CpuRequest { request: amount(200), limit: amount(200) };
     let grown = before.changed_by(CpuRequest { request: None, limit: amount(300) });
@@ -124,16 +127,19 @@ fn a_growth_beyond_what_shares_can_tell() {
     assert_eq!(before.changed_by(CpuRequest { request: None, limit: amount(100) }).amount(), None);
 }
 
-/// The kubelet keeps its notes of init containers that have ended, whose CPUs the pod's other
-/// containers use again.
+/// The kubelet's state file keeps entries of ended init containers, whose CPUs the pod's other
+/// containers reuse.
 #[test]
-fn what_the_kubelet_noted_for_an_init_container_too_is_still_the_containers() {
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
-    let of = |pod: &Pod, name: &str| Named::Container(pod.uid.clone(), name.to_owned());
-    let note = |of, list| KubeletClaim { of, cpus: cpus(list) };
+fn cpus_that_the_kubelet_also_recorded_for_an_init_container_stay_the_app_containers() {
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
     let mut node = Node::new();
-    let claims =
-        vec![note(of(&a, "init"), "9-12"), note(of(&a, "c"), "9-12"), note(of(&b, "c"), "3-6")];
+    let claims = [(&a, "init", "9-12"), (&a, "c", "9-12"), (&b, "c", "3-6")]
+        .map(|(pod, name, list)| KubeletClaim {
+            of: Named::Container(pod.uid.clone(), name.to_owned()),
+            cpus: cpus(list),
+        })
+        .into();
     node.event(Event::Kubelet { stance: Stance::Assign, claims }).unwrap();
     node.event(node.running(&[(&a, "c", "a", 4000), (&b, "c", "b", 4000)])).unwrap();
     node.check("a", "9-12");

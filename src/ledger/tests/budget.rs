@@ -8,8 +8,9 @@ fn pool_of_two() -> (Node, Vec<Pod>) {
     let mut strict = settings();
     strict.placement.options.strict_cpu_reservation = true;
     let mut node = Node::with(strict, Vec::new());
-    let (a, rest, s) =
-        (guaranteed("a", 5000), guaranteed("rest", 8000), pod("s", Qos::Burstable, 100));
+    let a = guaranteed("a", 5000);
+    let rest = guaranteed("rest", 8000);
+    let s = pod("s", Qos::Burstable, 100);
     node.create(&s, "c", "s", 100).unwrap();
     for (name, cpus) in [("one", "2-3"), ("two", "4-5"), ("three", "6-15"), ("four", "6-15")] {
         assert_eq!(node.create(&a, name, name, 2000).unwrap(), cpus);
@@ -32,7 +33,7 @@ fn restarted(node: &Node, remembered: bool, listed: &[(&Pod, &str, &str, u64)]) 
 /// Seen: after a restart one of the two that shared had both CPUs of the pool, and all others the
 /// reserved ones.
 #[test]
-fn a_shared_pool_of_the_size_that_a_container_asks_for_is_not_its_own() {
+fn a_shared_pool_of_matching_size_is_not_adopted_as_exclusive() {
     let (node, pods) = pool_of_two();
     let [a, rest, s] = pods.as_slice() else { unreachable!() };
     let all = [
@@ -58,7 +59,7 @@ fn a_shared_pool_of_the_size_that_a_container_asks_for_is_not_its_own() {
 
 /// One of the two has just ended, and comes back: its CPUs are no room for the third one.
 #[test]
-fn an_ended_containers_share_of_the_budget_is_its_own() {
+fn an_ended_container_keeps_its_share_of_its_pods_budget() {
     let (mut node, pods) = pool_of_two();
     let [a, rest, s] = pods.as_slice() else { unreachable!() };
     node.stop("two");
@@ -76,14 +77,15 @@ fn an_ended_containers_share_of_the_budget_is_its_own() {
 
 /// Where nothing else is known, what others have that ask for no exclusive CPUs is a shared pool.
 #[test]
-fn what_a_container_has_that_asks_for_none_is_a_pool() {
-    let (a, s) = (guaranteed("a", 2000), pod("s", Qos::Burstable, 100));
+fn cpus_of_a_container_without_a_whole_request_are_a_shared_pool() {
+    let a = guaranteed("a", 2000);
+    let s = pod("s", Qos::Burstable, 100);
     for (others, expect) in [("8-9", "2-3"), ("10-11", "8-9")] {
         let mut node = Node::new();
         node.set.insert("a".to_owned(), cpus("8-9"));
         node.set.insert("s".to_owned(), cpus(others));
         node.event(node.running(&[(&a, "c", "a", 2000), (&s, "c", "s", 100)])).unwrap();
-        node.tell();
+        node.send_due();
         node.check("a", expect);
     }
 }

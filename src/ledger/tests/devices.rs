@@ -24,7 +24,7 @@ fn create(node: &mut Node, name: &str, milli: u64, on: &[usize]) -> Result<Strin
 }
 
 #[test]
-fn cpus_are_where_the_devices_are() {
+fn cpus_are_on_the_numa_nodes_of_devices() {
     let mut restricted = node(TopologyPolicy::Restricted);
     assert_eq!(create(&mut restricted, "a", 6000, &[0]).unwrap(), "2-7");
     assert_eq!(create(&mut restricted, "b", 2000, &[1]).unwrap(), "8-9");

@@ -10,7 +10,7 @@ fn told(settings: Settings, milli: u64) -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn only_new_exclusive_containers_and_only_if_wanted() {
+fn environment_variables_are_set_for_new_exclusive_containers_if_configured() {
     let wanted = Settings { expose_cpus: true, ..settings() };
     let own = |(name, value): (&'static str, &str)| (name, value.to_owned());
     let expect = [

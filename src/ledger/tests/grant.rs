@@ -1,12 +1,11 @@
-//! Scopes of the topology manager, and CPUs that a pod uses again.
+//! Topology manager: scopes, devices, and CPUs that a pod reuses.
 
 use super::*;
 use crate::placement::{Scope, TopologyPolicy};
 use crate::topology::synthetic::Machine;
 
-/// Two NUMA nodes of eight CPUs, 0 and 1 are reserved, and a container or pod is in one node or
-/// refused.
-fn single(scope: Scope, remembered: Vec<Claim>) -> Ledger {
+/// `single-numa-node` on two NUMA nodes of eight CPUs, CPUs 0-1 reserved.
+fn single_numa_node(scope: Scope, remembered: Vec<Claim>) -> Ledger {
     let mut settings = settings();
     let policy = TopologyPolicy::SingleNumaNode;
     settings.placement.topology_manager =
@@ -16,20 +15,21 @@ fn single(scope: Scope, remembered: Vec<Claim>) -> Ledger {
 }
 
 #[test]
-fn a_new_life_keeps_a_pods_numa_node() {
-    let mut node = Node { ledger: single(Scope::Pod, Vec::new()), set: BTreeMap::new() };
-    let (a, gone) = (guaranteed("a", 4000), guaranteed("gone", 4000));
+fn a_restart_keeps_a_pods_numa_node() {
+    let mut node = Node { ledger: single_numa_node(Scope::Pod, Vec::new()), set: BTreeMap::new() };
+    let a = guaranteed("a", 4000);
+    let gone = guaranteed("gone", 4000);
     assert_eq!(node.create(&gone, "c", "g", 4000).unwrap(), "2-5");
     assert_eq!(node.create(&a, "one", "1", 2000).unwrap(), "8-9");
-    node.ledger = single(Scope::Pod, node.ledger.claims().collect());
+    node.ledger = single_numa_node(Scope::Pod, node.ledger.claims().collect());
     node.event(node.running(&[(&a, "one", "1", 2000)])).unwrap();
     // Node 0 has room for the whole pod again.
     assert_eq!(node.create(&a, "two", "2", 2000).unwrap(), "10-11");
 }
 
 #[test]
-fn badly_lying_cpus_of_ended_containers_do_not_keep_their_pod_out() {
-    let mut node = Node { ledger: single(Scope::Container, Vec::new()), set: BTreeMap::new() };
+fn misaligned_cpus_of_ended_containers_do_not_block_their_pod() {
+    let mut node = Node { ledger: single_numa_node(Scope::Container, Vec::new()), set: BTreeMap::new() };
     let a = guaranteed("a", 12_000);
     for (name, expect) in [("one", "2-7"), ("two", "8-13")] {
         assert_eq!(node.create(&a, name, name, 6000).unwrap(), expect);
@@ -38,7 +38,7 @@ fn badly_lying_cpus_of_ended_containers_do_not_keep_their_pod_out() {
     // The pod has six CPUs of each node; its budget is used up.
     assert_eq!(node.create(&a, "app", "p", 8000).unwrap(), "8-15");
 
-    let mut node = Node { ledger: single(Scope::Container, Vec::new()), set: BTreeMap::new() };
+    let mut node = Node { ledger: single_numa_node(Scope::Container, Vec::new()), set: BTreeMap::new() };
     let a = guaranteed("a", 8000);
     assert_eq!(node.create(&a, "init", "i", 4000).unwrap(), "2-5");
     node.stop("i");

@@ -35,7 +35,7 @@ fn create(node: &mut Node, pod: &Pod, id: &str, milli: u64) -> String {
 }
 
 #[test]
-fn no_container_is_updated() {
+fn with_groups_no_container_is_updated() {
     let mut node = groups();
     let a = placed(guaranteed("a", 4000));
     for name in ["s", "t"] {
@@ -59,7 +59,7 @@ fn no_container_is_updated() {
 /// That does not depend on the pool, and includes the reserved CPUs under strict reservation, so
 /// that something is left when the pool is exhausted.
 #[test]
-fn beside_exclusive_cpus_of_the_same_pod() {
+fn a_shared_container_is_updated_off_the_exclusive_cpus_of_its_pod() {
     let mut strict = settings();
     strict.placement.options.strict_cpu_reservation = true;
     for settings in [settings(), strict] {
@@ -76,7 +76,7 @@ fn beside_exclusive_cpus_of_the_same_pod() {
 
 /// What no group can bind the runtime has to update, whenever the pool changes.
 #[test]
-fn a_pod_that_no_group_binds() {
+fn a_container_that_no_group_binds_is_updated() {
     let mut node = groups();
     create(&mut node, &placed(pod("s", Qos::Burstable, 100)), "s", 100);
     create(&mut node, &placed(pod("t", Qos::Burstable, 100)), "t", 100);
@@ -85,19 +85,19 @@ fn a_pod_that_no_group_binds() {
     node.check("t", "0-1,6-15");
     assert_eq!(node.set.get("s"), None);
     node.ledger.apply(Event::Unbound(BTreeSet::new()));
-    node.tell();
+    node.send_due();
     node.check("t", "0-1,6-15");
 }
 
 /// The runtime has to keep exclusivity from now on, and has to be told all that it was not. The
 /// other way round nothing is to be told.
 #[test]
-fn from_groups_to_the_runtime_and_back() {
+fn only_a_change_to_the_runtime_mechanism_sends_updates() {
     let mut node = groups();
     create(&mut node, &placed(pod("s", Qos::Burstable, 100)), "s", 100);
     create(&mut node, &placed(guaranteed("a", 4000)), "a", 4000);
     node.event(Event::Mechanism(Mechanism::Runtime)).unwrap();
-    node.tell();
+    node.send_due();
     node.check("s", "0-1,6-15");
     assert_eq!(node.set.get("a"), None, "its own have not changed");
     for mechanism in [Mechanism::Groups, Mechanism::Partitions] {
@@ -108,7 +108,7 @@ fn from_groups_to_the_runtime_and_back() {
 
 /// What the runtime sets once more with a resize has to be right, whatever the pool is by then.
 #[test]
-fn a_resized_container_is_told_what_holds_for_ever() {
+fn a_resized_shared_container_gets_its_permanent_cpuset() {
     let mut node = Node::new();
     let s = placed(pod("s", Qos::Burstable, 100));
     create(&mut node, &s, "s", 100);

@@ -17,14 +17,15 @@ fn without(node: &mut Node, offline: &str) {
 
 fn busy_node() -> (Node, Pod) {
     let mut node = Node::new();
-    let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
+    let a = guaranteed("a", 4000);
+    let s = pod("s", Qos::Burstable, 100);
     node.create(&s, "c", "s", 100).unwrap();
     assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "2-5");
     (node, a)
 }
 
 #[test]
-fn a_shared_cpu_goes_and_comes_back() {
+fn a_shared_cpu_going_offline_moves_no_exclusive_container() {
     let (mut node, _) = busy_node();
     without(&mut node, "9");
     node.check("a", "2-5");
@@ -36,7 +37,7 @@ fn a_shared_cpu_goes_and_comes_back() {
 }
 
 #[test]
-fn who_lost_a_cpu_gets_the_nearest_one_and_keeps_it() {
+fn a_container_that_loses_a_cpu_gets_the_nearest_one_and_keeps_it() {
     let (mut node, _) = busy_node();
     without(&mut node, "3");
     node.check("a", "2,4-6");
@@ -48,7 +49,7 @@ fn who_lost_a_cpu_gets_the_nearest_one_and_keeps_it() {
 }
 
 #[test]
-fn without_another_cpu_it_goes_on_with_what_it_has_until_one_is_back() {
+fn a_container_without_a_replacement_keeps_the_rest_until_a_cpu_is_free() {
     let (mut node, _) = busy_node();
     let rest = guaranteed("rest", 10_000);
     assert_eq!(node.create(&rest, "c", "rest", 10_000).unwrap(), "6-15");
@@ -66,7 +67,7 @@ fn without_another_cpu_it_goes_on_with_what_it_has_until_one_is_back() {
 }
 
 #[test]
-fn who_lost_all_shares_until_some_are_back() {
+fn a_container_that_loses_all_its_cpus_shares_until_some_return() {
     let (mut node, _) = busy_node();
     let rest = guaranteed("rest", 10_000);
     node.create(&rest, "c", "rest", 10_000).unwrap();
@@ -82,7 +83,7 @@ fn who_lost_all_shares_until_some_are_back() {
 
 /// CPU 0 cannot go offline on most machines, but others can be reserved.
 #[test]
-fn another_cpu_takes_the_place_of_reserved_ones_that_are_gone() {
+fn a_reservation_that_is_offline_is_replaced_by_another_cpu() {
     let (mut node, _) = busy_node();
     without(&mut node, "0-1");
     node.check("s", "6-15");
@@ -95,9 +96,10 @@ fn another_cpu_takes_the_place_of_reserved_ones_that_are_gone() {
 /// Found by random histories: the plugin was not sure that the runtime had heard of the loss when
 /// the kubelet's CPU manager came and went.
 #[test]
-fn who_lost_cpus_keeps_the_others_when_the_kubelet_is_gone() {
+fn a_container_that_lost_a_cpu_keeps_the_others_after_the_kubelets_manager_stops() {
     let mut node = Node::new();
-    let (a, rest) = (guaranteed("a", 4000), guaranteed("rest", 10_000));
+    let a = guaranteed("a", 4000);
+    let rest = guaranteed("rest", 10_000);
     let creation = container(&a, "c", "a", 4000);
     let adjustment = node.event(Admission::Create { pod: a.clone(), container: creation }).unwrap();
     assert_eq!(adjustment.unwrap().cpus(), cpus("2-5"));

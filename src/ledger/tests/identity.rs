@@ -17,7 +17,7 @@ fn stub(pod: &Pod) -> Pod {
 }
 
 #[test]
-fn a_pod_that_is_told_by_its_sandbox_alone_is_the_same_pod() {
+fn a_pod_named_by_its_sandbox_alone_is_the_same_pod() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     let event = Admission::Create { pod: a.clone(), container: container(&a, "c", "1", 4000) };
@@ -32,7 +32,7 @@ fn a_pod_that_is_told_by_its_sandbox_alone_is_the_same_pod() {
 }
 
 #[test]
-fn a_pod_without_anything_in_an_event_is_found_by_its_container() {
+fn an_event_without_a_pod_is_matched_by_its_container() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     node.create(&a, "c", "1", 4000).unwrap();
@@ -50,7 +50,7 @@ fn a_pod_without_anything_in_an_event_is_found_by_its_container() {
 }
 
 #[test]
-fn a_pod_that_is_told_in_full_only_later_is_the_same_pod() {
+fn a_pod_described_in_full_only_later_is_the_same_pod() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     let nameless = Pod { qos: Qos::Guaranteed, budget: a.budget, ..stub(&a) };
@@ -66,9 +66,10 @@ fn a_pod_that_is_told_in_full_only_later_is_the_same_pod() {
 /// Found by a fuzzer. No runtime does it; were it to, two pods would have been ended by one event,
 /// or none.
 #[test]
-fn an_id_is_one_containers_only() {
+fn an_id_belongs_to_one_container() {
     let mut node = Node::new();
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
     for (pod, name, milli) in [(&a, "c", 4000), (&b, "c", 2000), (&b, "other", 2000)] {
         let cpus = node.create(pod, name, "1", milli).unwrap();
         assert_eq!(node.ledger.exclusive().to_string(), cpus);
@@ -82,7 +83,8 @@ fn an_id_is_one_containers_only() {
 #[test]
 fn a_known_container_stays_in_its_pod() {
     let mut node = Node::new();
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
     node.create(&a, "c", "1", 4000).unwrap();
     node.create(&b, "c", "2", 4000).unwrap();
     let mixed = Pod { sandbox: a.sandbox.clone(), ..b.clone() };
@@ -95,8 +97,9 @@ fn a_known_container_stays_in_its_pod() {
 /// After a reboot each pod has a dead sandbox besides the one that its containers are in, and
 /// runtimes list both in any order.
 #[test]
-fn of_two_sandboxes_of_a_pod_the_one_that_has_containers_is_its_own() {
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+fn of_two_sandboxes_the_one_with_containers_is_the_pods() {
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
     let dead = Pod { sandbox: SandboxId("dead".to_owned()), ..a.clone() };
     for pods in [[dead.clone(), a.clone()], [a.clone(), dead.clone()]] {
         for created_at in [None, Some(7)] {

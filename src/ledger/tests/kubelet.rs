@@ -47,8 +47,9 @@ impl Node {
 /// What is set first, the checkpoint second, the kubelet's notes third, placing anew last: each
 /// pair in conflict.
 #[test]
-fn the_order_of_trust() {
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+fn adoption_trusts_the_set_cpus_then_the_checkpoint_then_the_kubelet() {
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
     for (set, ours, kubelet, expect) in [
         // One source alone.
         (Some("4-7"), None, None, "4-7"),
@@ -99,8 +100,9 @@ fn the_order_of_trust() {
 /// Found by random histories: a shared container is entitled to just as many CPUs as the pool has,
 /// and as the kernel keeps exclusivity its cpuset includes the exclusive ones.
 #[test]
-fn a_shared_pool_that_has_the_right_size_by_chance_takes_cpus_from_nobody() {
-    let (old, young) = (guaranteed("old", 14_000), guaranteed("young", 4000));
+fn a_shared_pool_of_matching_size_takes_no_exclusive_cpus() {
+    let old = guaranteed("old", 14_000);
+    let young = guaranteed("young", 4000);
     let listed = [(&old, "c", "old", 14_000), (&young, "c", "young", 4000)];
     let set = [("old".to_owned(), cpus("2-15")), ("young".to_owned(), cpus("4-7"))];
     let check = |mut node: Node, event| {
@@ -161,7 +163,7 @@ fn kubelets_before_1_18_name_containers_by_id() {
 /// An exclusive container's quota is lifted under the static policy, and shares end at 256 CPUs:
 /// that it is set and noted is then all there is.
 #[test]
-fn what_is_set_and_noted_needs_no_request() {
+fn cpus_that_are_set_and_recorded_are_adopted_without_a_request() {
     let a = guaranteed("a", 4000);
     let mut node = Node::new();
     node.set.insert("a".to_owned(), cpus("4-7"));
@@ -176,8 +178,9 @@ fn what_is_set_and_noted_needs_no_request() {
 
 /// What a pod with resources of its own shares is noted for each of its containers.
 #[test]
-fn what_the_kubelet_noted_for_two_is_exclusive_to_neither() {
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+fn cpus_recorded_for_two_containers_are_exclusive_to_neither() {
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
     let mut node = Node::new();
     node.kubelet(Stance::Assign, &[(&a, "4-7"), (&b, "4-7")]);
     node.set.insert("a".to_owned(), cpus("4-7"));
@@ -187,8 +190,9 @@ fn what_the_kubelet_noted_for_two_is_exclusive_to_neither() {
 }
 
 #[test]
-fn cpus_of_todays_reservation_are_given_up_by_whoever_has_them_and_nobody_else() {
-    let (a, b) = (guaranteed("a", 2000), guaranteed("b", 2000));
+fn only_containers_on_reserved_cpus_move_at_takeover() {
+    let a = guaranteed("a", 2000);
+    let b = guaranteed("b", 2000);
     let mut node = Node::new();
     node.set.insert("a".to_owned(), cpus("1-2"));
     node.set.insert("b".to_owned(), cpus("3-4"));
@@ -200,7 +204,7 @@ fn cpus_of_todays_reservation_are_given_up_by_whoever_has_them_and_nobody_else()
 }
 
 #[test]
-fn of_overlapping_ones_the_fewest_move() {
+fn of_overlapping_containers_the_fewest_move() {
     let pods: Vec<Pod> = ["a", "b", "c"].map(|name| guaranteed(name, 4000)).into();
     let mut node = Node::new();
     // The oldest lies across the two others.
@@ -217,7 +221,8 @@ fn of_overlapping_ones_the_fewest_move() {
 
 #[test]
 fn while_the_kubelet_is_active_nothing_is_changed_and_new_exclusive_containers_are_refused() {
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
     let shared = pod("s", Qos::Burstable, 100);
     let mut node = Node::new();
     node.kubelet(Stance::Refuse, &[(&a, "2-5")]);
@@ -242,8 +247,10 @@ fn while_the_kubelet_is_active_nothing_is_changed_and_new_exclusive_containers_a
 
 /// The whole way of a node from the kubelet's static policy to this plugin.
 #[test]
-fn a_node_moves_from_the_kubelet_to_us_while_we_watch() {
-    let (a, b, late) = (guaranteed("a", 4500), guaranteed("b", 4000), guaranteed("late", 2000));
+fn a_node_migrates_from_the_kubelet_to_the_plugin_without_moves() {
+    let a = guaranteed("a", 4500);
+    let b = guaranteed("b", 4000);
+    let late = guaranteed("late", 2000);
     let shared = pod("s", Qos::Burstable, 100);
     for stance in [Stance::Refuse, Stance::Observe] {
         let mut node = Node::new();
@@ -284,7 +291,7 @@ fn a_node_moves_from_the_kubelet_to_us_while_we_watch() {
 }
 
 #[test]
-fn what_was_created_untouched_is_pinned_when_the_kubelet_is_gone() {
+fn a_container_created_while_observing_is_pinned_when_the_kubelets_manager_stops() {
     let a = guaranteed("a", 4000);
     let mut node = Node::new();
     node.kubelet(Stance::Observe, &[]);
@@ -298,8 +305,9 @@ fn what_was_created_untouched_is_pinned_when_the_kubelet_is_gone() {
 /// A kubelet that is switched to static while we have containers assigns over us; we follow what it
 /// sets.
 #[test]
-fn a_kubelet_that_becomes_active_later_is_followed() {
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+fn cpus_set_by_a_kubelet_that_becomes_active_later_are_adopted() {
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
     let mut node = Node::new();
     node.create(&a, "c", "a", 4000).unwrap();
     node.create(&b, "c", "b", 4000).unwrap();
@@ -316,8 +324,10 @@ fn a_kubelet_that_becomes_active_later_is_followed() {
 }
 
 #[test]
-fn observing_tells_what_would_be_done() {
-    let (a, b, big) = (guaranteed("a", 4000), guaranteed("b", 4000), guaranteed("big", 20_000));
+fn observing_logs_what_would_be_done() {
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
+    let big = guaranteed("big", 20_000);
     let mut node = Node::new();
     node.kubelet(Stance::Observe, &[]);
     node.event(node.running(&[(&a, "c", "a", 4000)])).unwrap();
@@ -348,8 +358,9 @@ fn observing_tells_what_would_be_done() {
 
 /// A plugin that starts anew in the middle of it has the same node.
 #[test]
-fn a_new_life_while_the_kubelet_is_active_changes_nothing() {
-    let (a, ended) = (guaranteed("a", 4000), guaranteed("ended", 4000));
+fn a_restart_while_the_kubelet_is_active_changes_nothing() {
+    let a = guaranteed("a", 4000);
+    let ended = guaranteed("ended", 4000);
     let mut node = Node::new();
     node.kubelet(Stance::Refuse, &[(&ended, "12-13")]);
     node.set.insert("a".to_owned(), cpus("9-12"));
@@ -369,9 +380,11 @@ fn a_new_life_while_the_kubelet_is_active_changes_nothing() {
 /// Options, the topology manager and the policy are about where containers start, not about those
 /// that run.
 #[test]
-fn other_settings_move_nobody() {
+fn changed_settings_move_no_running_container() {
     let mut node = Node::new();
-    let (a, b, s) = (guaranteed("a", 3000), guaranteed("b", 4000), pod("s", Qos::Burstable, 100));
+    let a = guaranteed("a", 3000);
+    let b = guaranteed("b", 4000);
+    let s = pod("s", Qos::Burstable, 100);
     node.create(&a, "c", "a", 3000).unwrap();
     // Across both caches, as it had to be once.
     node.set.insert("b".to_owned(), cpus("6-9"));

@@ -1,9 +1,14 @@
-//! Containers that lose the exclusive CPUs they have, and run on shared ones.
+//! Containers that lose their exclusive CPUs, or all pinning, when the settings or the machine change.
 
 use super::hotplug::machine_without;
 use super::resize::resize;
 use super::wishes::{allowing, wishing};
 use super::*;
+
+/// No pod may request exclusive CPUs by annotation.
+fn forbidding(reserved: &str) -> Settings {
+    Settings { namespaces: Namespaces::default(), ..reserving(reserved, Policy::Static) }
+}
 
 fn reserving(list: &str, policy: Policy) -> Settings {
     let mut settings = Settings { policy, ..settings() };
@@ -11,31 +16,28 @@ fn reserving(list: &str, policy: Policy) -> Settings {
     settings
 }
 
-fn told_of(node: &mut Node, id: &str) -> usize {
-    let notes = node.ledger.take_notes().into_iter();
-    let left = |note: &Note| note.warning && matches!(note.what, What::LeftShared(_));
-    notes.filter(|note| note.subject.id.0 == id && left(note)).count()
+/// How often it was logged since the last call that this container lost its exclusive CPUs.
+fn logged_losses(node: &mut Node, id: &str) -> usize {
+    let notes = node.ledger.take_notes();
+    let losses = notes.iter().filter(|note| matches!(note.what, What::LeftShared(_)));
+    losses.filter(|note| note.warning && note.subject.id.0 == id).count()
 }
 
 #[test]
-fn everybody_who_loses_its_cpus_is_told_of() {
-    for again in [false, true] {
+fn a_container_that_loses_its_exclusive_cpus_is_logged_once() {
+    for restart in [false, true] {
         let burstable = wishing(pod("a", Qos::Burstable, 2000), &[("cpus", "exclusive")]);
-        let forbidden = |reserved| Settings {
-            namespaces: Namespaces::default(),
-            ..reserving(reserved, Policy::Static)
-        };
         for (a, then, now) in [
             (guaranteed("a", 2000), settings(), reserving("0-3", Policy::None)),
-            (burstable, forbidden("0-1"), forbidden("0-3")),
+            (burstable, forbidding("0-1"), forbidding("0-3")),
         ] {
             let mut node =
                 Node::with(Settings { namespaces: allowing(&[]).namespaces, ..settings() }, vec![]);
             assert_eq!(node.create(&a, "c", "a", 2000).unwrap(), "2-3");
             node.event(Event::Settings(then)).unwrap();
-            assert_eq!(told_of(&mut node, "a"), 0);
+            assert_eq!(logged_losses(&mut node, "a"), 0);
             let event = node.running(&[(&a, "c", "a", 2000)]);
-            if again {
+            if restart {
                 node.ledger =
                     Ledger::new(machine(2, 8), now.clone(), node.ledger.claims().collect());
                 node.event(event.clone()).unwrap();
@@ -43,26 +45,27 @@ fn everybody_who_loses_its_cpus_is_told_of() {
                 node.event(Event::Settings(now)).unwrap();
             }
             assert!(node.ledger.exclusive().is_empty());
-            assert_eq!(told_of(&mut node, "a"), 1);
+            assert_eq!(logged_losses(&mut node, "a"), 1);
             // Only once.
             node.event(event).unwrap();
-            assert_eq!(told_of(&mut node, "a"), 0);
+            assert_eq!(logged_losses(&mut node, "a"), 0);
         }
     }
 }
 
-/// What the next answer tells a container.
-fn told(node: &mut Node, id: &str) -> Option<Adjustment> {
+/// A container's update in the next answer.
+fn next_update(node: &mut Node, id: &str) -> Option<Adjustment> {
     let event = Event::Stop(ContainerId("any".to_owned()));
     let updates = node.ledger.handle(event).unwrap().updates;
     updates.into_iter().find(|update| update.container.0 == id).map(|update| update.adjustment)
 }
 
-/// The CFS quota was lifted because it could only harm.
+/// The CFS quota is lifted while a container has exclusive CPUs, where it could only throttle.
 #[test]
-fn who_shares_again_has_its_limit_again() {
+fn a_container_that_shares_again_gets_its_limit_back() {
     let four = Some(MilliCpu(4000));
-    let (a, rest) = (guaranteed("a", 4000), guaranteed("rest", 10_000));
+    let a = guaranteed("a", 4000);
+    let rest = guaranteed("rest", 10_000);
     let mut busy = Node::new();
     busy.create(&a, "c", "a", 4000).unwrap();
     busy.create(&rest, "c", "rest", 10_000).unwrap();
@@ -72,20 +75,17 @@ fn who_shares_again_has_its_limit_again() {
     for event in [offline, reserved] {
         let mut node = Node { ledger: busy.ledger.clone(), set: busy.set.clone() };
         node.event(event).unwrap();
-        let adjustment = told(&mut node, "a").unwrap();
+        let adjustment = next_update(&mut node, "a").unwrap();
         assert!(!adjustment.is_exclusive());
         assert_eq!(adjustment.limit(), four);
-        // As long as it shares. The kubelet sets a new one itself.
-        let placed = |node: &Node| {
+        // The limit stays until a resize, with which the kubelet sets a new one itself.
+        for limit in [four, None] {
             let adjustment = node.ledger.target(&ContainerId("a".to_owned())).unwrap().adjustment;
-            (adjustment.is_exclusive(), adjustment.limit())
-        };
-        assert_eq!(placed(&node), (false, four));
-        resize(&mut node, &a, "c", "a", 4000, 500).unwrap();
-        assert_eq!(placed(&node), (false, None));
+            assert_eq!((adjustment.is_exclusive(), adjustment.limit()), (false, limit));
+            resize(&mut node, &a, "c", "a", 4000, 500).unwrap();
+        }
     }
-    // A plugin that starts anew is listed no quota, as it is lifted, and knows the limit by its
-    // checkpoint.
+    // The list after a restart has no quota, because it is lifted: the checkpoint has the limit.
     let Event::Synchronize { pods, mut containers } =
         busy.running(&[(&a, "c", "a", 4000), (&rest, "c", "rest", 10_000)])
     else {

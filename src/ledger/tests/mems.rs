@@ -32,9 +32,10 @@ fn resize(node: &mut Node, pod: &Pod, id: &str, from: u64, to: u64) -> Adjustmen
 }
 
 #[test]
-fn memory_is_where_the_cpus_are_and_follows_a_resize() {
+fn memory_nodes_follow_the_cpus_through_resizes() {
     let mut node = node();
-    let (a, shared) = (guaranteed("a", 8000), pod("s", Qos::Burstable, 500));
+    let a = guaranteed("a", 8000);
+    let shared = pod("s", Qos::Burstable, 500);
     let adjustment = create(&mut node, &shared, container(&shared, "c", "s", 500));
     assert_eq!(adjustment.mems(), None, "shared containers are told nothing about memory");
     let adjustment = create(&mut node, &a, container(&a, "c", "a", 8000));
@@ -56,7 +57,7 @@ fn memory_is_where_the_cpus_are_and_follows_a_resize() {
 }
 
 #[test]
-fn memory_nodes_of_others_are_left_alone() {
+fn memory_nodes_set_by_others_are_left_alone() {
     let mut node = node();
     let a = guaranteed("a", 8000);
     let theirs = Container { mems: mems(&[0]), ..container(&a, "c", "a", 8000) };
@@ -65,13 +66,14 @@ fn memory_nodes_of_others_are_left_alone() {
 }
 
 #[test]
-fn found_running_it_is_ours_if_it_is_where_the_cpus_are() {
+fn adopted_memory_nodes_follow_only_if_they_match_the_cpus() {
     for (set, follows) in [(mems(&[1]), true), (None, true), (mems(&[0]), false)] {
         let mut node = node();
         let a = guaranteed("a", 8000);
         let cpus = Some("8-15".parse().unwrap());
         let running = Container { cpus, mems: set, ..container(&a, "c", "a", 8000) };
-        let (pods, containers) = (vec![a.clone()], vec![running]);
+        let pods = vec![a.clone()];
+        let containers = vec![running];
         node.ledger.handle(Event::Synchronize { pods, containers }).unwrap();
         let adjustment = resize(&mut node, &a, "a", 8000, 10_000);
         assert_eq!(adjustment.mems(), mems(&[0, 1]).filter(|_| follows), "{set:?}");
@@ -79,7 +81,7 @@ fn found_running_it_is_ours_if_it_is_where_the_cpus_are() {
 }
 
 #[test]
-fn nothing_is_said_unless_it_is_asked_for() {
+fn memory_nodes_are_set_only_if_configured() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     assert_eq!(create(&mut node, &a, container(&a, "c", "a", 4000)).mems(), None);
@@ -87,7 +89,7 @@ fn nothing_is_said_unless_it_is_asked_for() {
 
 /// Otherwise a container that was bound to some nodes would stay bound to them.
 #[test]
-fn memory_that_no_longer_follows_is_let_go_with_the_next_change() {
+fn disabling_the_option_releases_memory_nodes_with_the_next_update() {
     let mut node = node();
     let a = guaranteed("a", 4000);
     let adjustment = create(&mut node, &a, container(&a, "c", "a", 4000));
@@ -98,7 +100,7 @@ fn memory_that_no_longer_follows_is_let_go_with_the_next_change() {
 
 /// Running containers follow a change of the setting, both ways, each with one update.
 #[test]
-fn memory_follows_a_reload() {
+fn running_containers_follow_a_reload_of_the_option() {
     let on = Settings { mems_follow_cpus: true, ..settings() };
     let mut node = node();
     let a = guaranteed("a", 8000);

@@ -30,7 +30,7 @@ fn busy() -> Node {
 /// Seen on a real cluster: shared containers were let onto 2-3 before the one that had them for
 /// itself had left.
 #[test]
-fn who_has_to_leave_leaves_before_others_are_let_on() {
+fn a_container_leaves_cpus_before_others_are_moved_onto_them() {
     let mut node = busy();
     node.event(reserving("0-3")).unwrap();
     assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["s 0-1,8-15", "a 6-7"]);
@@ -43,7 +43,7 @@ fn who_has_to_leave_leaves_before_others_are_let_on() {
 }
 
 #[test]
-fn the_same_for_what_is_written() {
+fn cgroup_writes_follow_the_order_of_updates() {
     let mut node = busy();
     node.event(reserving("0-3")).unwrap();
     assert_eq!(told(deliver(&mut node.ledger, Channel::Groups)), ["s 0-1,8-15", "a 6-7"]);
@@ -56,7 +56,7 @@ fn the_same_for_what_is_written() {
 }
 
 #[test]
-fn what_could_not_be_written_is_written_again() {
+fn a_failed_cgroup_write_is_repeated() {
     let mut node = busy();
     node.event(reserving("0-3")).unwrap();
     let mut writes = node.ledger.due(&Channel::Groups);
@@ -67,7 +67,7 @@ fn what_could_not_be_written_is_written_again() {
 
 /// The answer itself takes 3 from it, and the runtime makes that change last.
 #[test]
-fn what_a_resized_container_leaves_others_get_with_the_next_message() {
+fn cpus_freed_by_a_resize_are_shared_with_the_next_message() {
     let mut node = busy();
     resize(&mut node, &guaranteed("a", 2000), "c", "a", 2000, 1000).unwrap();
     node.check("a", "2");
@@ -79,7 +79,7 @@ fn what_a_resized_container_leaves_others_get_with_the_next_message() {
 
 /// A container that only gets CPUs comes in the same message, after those that leave them.
 #[test]
-fn who_only_gets_cpus_comes_last() {
+fn a_container_that_only_gains_cpus_is_updated_last() {
     let mut strict = settings();
     strict.placement.options.strict_cpu_reservation = true;
     let mut node = Node::with(strict, Vec::new());
@@ -136,7 +136,7 @@ fn steps(containers: &[(&str, &str, &str, bool)]) -> Vec<String> {
 }
 
 #[test]
-fn rings_are_gone_round_in_steps() {
+fn cyclic_moves_are_split_into_steps() {
     // All that the shared containers get has still to be left by the one that gets what they have.
     let ring = [("s", "6-7", "2-3", false), ("t", "6-7", "2-3", false), ("a", "2-3", "6-7", true)];
     assert_eq!(steps(&ring), ["s 6, t 6, a 7", "s 2-3, t 2-3, a 6-7"]);
@@ -149,7 +149,7 @@ fn rings_are_gone_round_in_steps() {
 }
 
 #[test]
-fn one_that_loses_a_cpu_gets_another_after_others_have_left_it() {
+fn the_replacement_of_a_lost_cpu_is_vacated_first() {
     let mut node = busy();
     node.event(Event::Machine(machine_without("3"))).unwrap();
     assert_eq!(told(deliver(&mut node.ledger, Channel::Runtime)), ["s 0-1,7-15", "a 2,6"]);

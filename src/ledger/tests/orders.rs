@@ -3,8 +3,9 @@
 use super::*;
 
 #[test]
-fn whatever_is_told_in_whatever_order_nothing_is_lost_or_given_twice() {
-    let (a, other) = (guaranteed("a", 4000), guaranteed("other", 4000));
+fn events_missing_or_in_any_order_lose_no_cpus_and_assign_none_twice() {
+    let a = guaranteed("a", 4000);
+    let other = guaranteed("other", 4000);
     let create = Admission::Create { pod: a.clone(), container: container(&a, "c", "1", 4000) };
     let life: Vec<Call> = vec![
         Event::RunPod(a.clone()).into(),
@@ -53,9 +54,10 @@ fn each_order(left: &[Call], told: &mut Vec<Call>, check: &mut impl FnMut(&[Call
 /// no second end: were that believed, an init container's CPUs would be in use for as long as its
 /// pod lives, and the next container had none.
 #[test]
-fn a_start_that_is_told_after_the_stop_revives_nobody() {
+fn a_start_reported_after_the_stop_revives_no_container() {
     let mut node = Node::new();
-    let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
+    let a = guaranteed("a", 4000);
+    let s = pod("s", Qos::Burstable, 100);
     node.create(&s, "c", "s", 100).unwrap();
     let create =
         |id: &str| Admission::Create { pod: a.clone(), container: container(&a, id, id, 4000) };
@@ -72,9 +74,10 @@ fn a_start_that_is_told_after_the_stop_revives_nobody() {
 
 /// Late events of a replaced instance change its successor as little as its stop does.
 #[test]
-fn late_events_of_a_replaced_instance_are_no_news() {
+fn late_events_of_a_replaced_instance_change_nothing() {
     let mut node = Node::new();
-    let (a, s) = (guaranteed("a", 4000), pod("s", Qos::Burstable, 100));
+    let a = guaranteed("a", 4000);
+    let s = pod("s", Qos::Burstable, 100);
     node.create(&s, "c", "s", 100).unwrap();
     node.event(Admission::Create { pod: a.clone(), container: container(&a, "c", "1", 4000) })
         .unwrap();

@@ -16,7 +16,7 @@ fn listed(node: &Node, pod: &Pod, id: &str, milli: u64) -> Event {
 
 /// With the ledger that followed the resize, and with one that starts anew with its claims.
 #[test]
-fn a_resize_is_not_undone() {
+fn an_outdated_list_does_not_undo_a_resize() {
     for anew in [false, true] {
         for (created, resized, expect) in [(2000, 4000, "2-5"), (4000, 2000, "2-3")] {
             let mut node = Node::new();
@@ -41,7 +41,7 @@ fn a_resize_is_not_undone() {
 }
 
 #[test]
-fn who_became_shared_by_a_resize_stays_so() {
+fn a_container_resized_to_shared_stays_shared() {
     let mut node = Node::new();
     let a = guaranteed("a", 2000);
     node.create(&a, "c", "a", 2000).unwrap();
@@ -53,8 +53,9 @@ fn who_became_shared_by_a_resize_stays_so() {
 
 /// Fewer CPUs than it asks for are no resize either.
 #[test]
-fn who_has_lost_cpus_is_completed() {
-    let (a, rest) = (guaranteed("a", 4000), guaranteed("rest", 10_000));
+fn a_container_that_lost_cpus_is_completed() {
+    let a = guaranteed("a", 4000);
+    let rest = guaranteed("rest", 10_000);
     let mut node = Node::new();
     node.create(&a, "c", "a", 4000).unwrap();
     node.create(&rest, "c", "rest", 10_000).unwrap();

@@ -9,9 +9,10 @@ fn notes(node: &mut Node) -> Vec<String> {
 
 /// Seen: the first container had all CPUs of the pod, and the others none.
 #[test]
-fn containers_with_the_amount_of_their_pod_share_as_soon_as_there_are_two() {
+fn containers_with_the_amount_of_their_pod_share_once_there_are_two() {
     let mut node = Node::new();
-    let (a, b) = (guaranteed("a", 4000), guaranteed("b", 4000));
+    let a = guaranteed("a", 4000);
+    let b = guaranteed("b", 4000);
     assert_eq!(node.create(&a, "one", "1", 4000).unwrap(), "2-5");
     notes(&mut node);
     assert_eq!(node.create(&a, "two", "2", 4000).unwrap(), "0-15");
@@ -47,7 +48,7 @@ fn a_resize_of_a_pod_that_shares_its_amount_makes_none_exclusive() {
 }
 
 #[test]
-fn one_container_at_a_time_with_the_amount_of_its_pod_is_exclusive() {
+fn a_single_container_with_the_amount_of_its_pod_is_exclusive() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     for (name, id) in [("init", "i"), ("second", "j"), ("app", "p1"), ("app", "p2")] {
@@ -70,7 +71,7 @@ fn one_container_at_a_time_with_the_amount_of_its_pod_is_exclusive() {
 
 /// The runtime reports the end of an init container late.
 #[test]
-fn a_late_end_of_an_init_container_does_not_count_for_the_life_of_the_pod() {
+fn a_late_stop_of_an_init_container_does_not_make_its_pod_share() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     node.create(&a, "init", "i", 4000).unwrap();
@@ -83,7 +84,7 @@ fn a_late_end_of_an_init_container_does_not_count_for_the_life_of_the_pod() {
 }
 
 #[test]
-fn a_new_life_finds_which_containers_share_the_amount_of_their_pod() {
+fn a_restart_detects_containers_that_share_the_amount_of_their_pod() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     node.create(&a, "one", "1", 4000).unwrap();
@@ -106,14 +107,14 @@ fn a_new_life_finds_which_containers_share_the_amount_of_their_pod() {
 
 /// The budget of a listed pod can be older than a resize of its containers.
 #[test]
-fn a_new_life_takes_no_cpus_of_containers_that_have_them_apart() {
+fn a_restart_with_an_outdated_pod_budget_takes_no_exclusive_cpus() {
     let mut node = Node::new();
     let a = guaranteed("a", 2000);
     node.create(&a, "one", "1", 1000).unwrap();
     node.create(&a, "two", "2", 1000).unwrap();
     super::resize::resize(&mut node, &a, "one", "1", 1000, 2000).unwrap();
     super::resize::resize(&mut node, &a, "two", "2", 1000, 2000).unwrap();
-    node.tell();
+    node.send_due();
     for remembered in [Vec::new(), node.ledger.claims().collect()] {
         let mut next = Node::with(settings(), remembered);
         next.set.clone_from(&node.set);

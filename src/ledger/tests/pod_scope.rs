@@ -24,7 +24,7 @@ fn burst(node: &mut Node, pod: &Pod, name: &str, request: u64) -> Result<String,
 }
 
 #[test]
-fn a_burstable_pods_limit_is_no_demand() {
+fn a_burstable_pods_limit_is_not_counted_as_demand() {
     let mut node = node(TopologyPolicy::SingleNumaNode);
     let a = wishing(pod("a", Qos::Burstable, 16_000), &[("cpus", "exclusive")]);
     assert_eq!(burst(&mut node, &a, "one", 4000).unwrap(), "2-5");
@@ -35,7 +35,7 @@ fn a_burstable_pods_limit_is_no_demand() {
 }
 
 #[test]
-fn who_is_placed_by_itself_is_no_part_of_its_pods_affinity() {
+fn a_container_with_its_own_alignment_is_excluded_from_its_pods_affinity() {
     for wish in ["smt", "numa"] {
         for order in [["a", "b"], ["b", "a"]] {
             let mut node = node(TopologyPolicy::Restricted);

@@ -20,9 +20,10 @@ pub(super) fn resize(
 }
 
 #[test]
-fn resize_in_place_both_ways_and_between_exclusive_and_shared() {
+fn a_container_grows_shrinks_and_changes_between_exclusive_and_shared() {
     let mut node = Node::new();
-    let (a, s) = (guaranteed("a", 2000), pod("s", Qos::Burstable, 100));
+    let a = guaranteed("a", 2000);
+    let s = pod("s", Qos::Burstable, 100);
     node.create(&s, "c", "s", 100).unwrap();
     assert_eq!(node.create(&a, "c", "a", 2000).unwrap(), "2-3");
     for (from, to, ours, others) in [
@@ -34,15 +35,16 @@ fn resize_in_place_both_ways_and_between_exclusive_and_shared() {
         resize(&mut node, &a, "c", "a", from, to).unwrap();
         node.check("a", ours);
         // The runtime changes the container itself last: others get what it leaves after that.
-        node.tell();
+        node.send_due();
         node.check("s", others);
     }
 }
 
 #[test]
-fn a_growth_that_is_refused_changes_nothing() {
+fn a_refused_growth_changes_nothing() {
     let mut node = Node::new();
-    let (a, b) = (guaranteed("a", 2000), guaranteed("b", 10_000));
+    let a = guaranteed("a", 2000);
+    let b = guaranteed("b", 10_000);
     node.create(&a, "c", "a", 2000).unwrap();
     node.create(&b, "c", "b", 10_000).unwrap();
     let before = node.ledger.claims().collect::<Vec<_>>();
@@ -89,7 +91,8 @@ fn a_resized_pods_budget_outlives_events_that_carry_the_old_one() {
 #[test]
 fn a_container_that_was_resized_before_its_start_raises_its_pods_budget() {
     let mut node = Node::new();
-    let (a, other) = (guaranteed("a", 2000), guaranteed("other", 13_000));
+    let a = guaranteed("a", 2000);
+    let other = guaranteed("other", 13_000);
     node.create(&other, "c", "o", 13_000).unwrap();
     node.event(Event::RunPod(a.clone())).unwrap();
     assert!(node.create(&a, "c", "a1", 2000).is_err());
@@ -106,7 +109,7 @@ fn a_container_that_was_resized_before_its_start_raises_its_pods_budget() {
 
 /// Which of the pod's containers were resized is unknown then.
 #[test]
-fn a_container_beyond_its_pods_budget_beside_another_is_shared_and_logged() {
+fn a_second_container_beyond_its_pods_budget_is_shared_and_logged() {
     let mut node = Node::new();
     let a = guaranteed("a", 3000);
     assert_eq!(node.create(&a, "one", "1", 1000).unwrap(), "2");
@@ -157,7 +160,7 @@ fn with_full_pcpus_only_a_container_grows_and_shrinks_by_whole_cores() {
 }
 
 #[test]
-fn a_container_that_becomes_exclusive_uses_its_pods_ended_ones_cpus() {
+fn a_container_that_becomes_exclusive_reuses_cpus_of_its_pods_ended_containers() {
     let mut node = Node::new();
     let a = guaranteed("a", 2000);
     assert_eq!(node.create(&a, "init", "i", 2000).unwrap(), "2-3");
@@ -168,9 +171,10 @@ fn a_container_that_becomes_exclusive_uses_its_pods_ended_ones_cpus() {
 }
 
 #[test]
-fn a_growth_takes_no_cpus_that_another_pod_waits_for() {
+fn a_growth_takes_no_cpus_reserved_for_another_pod() {
     let mut node = Node::new();
-    let (a, late) = (guaranteed("a", 2000), guaranteed("late", 10_000));
+    let a = guaranteed("a", 2000);
+    let late = guaranteed("late", 10_000);
     node.create(&a, "c", "a", 2000).unwrap();
     node.event(Event::RunPod(late.clone())).unwrap();
     let refused = resize(&mut node, &a, "c", "a", 2000, 6000).unwrap_err();
@@ -197,7 +201,7 @@ fn a_checkpoint_that_is_older_than_a_resize_does_not_undo_it() {
 
 /// The runtime carries a resize out whether anybody listens or not.
 #[test]
-fn a_resize_that_nobody_saw_is_followed_at_the_start() {
+fn a_resize_during_a_restart_is_adopted() {
     for (milli, expect) in [(4000, "2-5"), (2000, "2-3"), (6000, "2-7"), (500, "0-15")] {
         let mut node = Node::new();
         let a = guaranteed("a", 4000);
@@ -213,7 +217,8 @@ fn a_resize_that_nobody_saw_is_followed_at_the_start() {
     }
     // Without room it keeps what it has.
     let mut node = Node::new();
-    let (a, b) = (guaranteed("a", 2000), guaranteed("b", 12_000));
+    let a = guaranteed("a", 2000);
+    let b = guaranteed("b", 12_000);
     node.create(&a, "c", "a", 2000).unwrap();
     node.create(&b, "c", "b", 12_000).unwrap();
     let mut next = Node::with(settings(), node.ledger.claims().collect());

@@ -1,12 +1,13 @@
-//! Under policy none containers are left alone, but those that were pinned before.
+//! Under policy none no container is pinned, but those pinned before stay so until they change.
 
 use super::resize::resize;
 use super::*;
 
-/// A node that was under `static` until now, with an exclusive container and a shared one.
-fn node() -> (Node, Pod, Pod) {
+/// A node that changed from policy `static` to `none`, with an exclusive container and a shared one.
+fn formerly_static() -> (Node, Pod, Pod) {
     let mut node = Node::new();
-    let (a, s) = (guaranteed("a", 2000), pod("s", Qos::Burstable, 100));
+    let a = guaranteed("a", 2000);
+    let s = pod("s", Qos::Burstable, 100);
     node.create(&s, "c", "s", 100).unwrap();
     node.create(&a, "c", "a", 2000).unwrap();
     node.event(Event::Settings(Settings { policy: Policy::None, ..settings() })).unwrap();
@@ -16,8 +17,8 @@ fn node() -> (Node, Pod, Pod) {
 }
 
 #[test]
-fn who_gives_its_cpus_up_is_unpinned_as_well() {
-    let (mut node, a, _) = node();
+fn a_container_resized_to_shared_under_policy_none_is_unpinned() {
+    let (mut node, a, _) = formerly_static();
     resize(&mut node, &a, "c", "a", 2000, 500).unwrap();
     node.check("a", "0-15");
     node.check("s", "0-15");
@@ -25,17 +26,16 @@ fn who_gives_its_cpus_up_is_unpinned_as_well() {
 
 #[test]
 fn an_unpinning_that_was_not_sent_stays_due() {
-    let (mut node, a, s) = node();
+    let (mut node, a, s) = formerly_static();
     let end = Event::StopPod(a.sandbox.clone());
-    let unheard = node.ledger.handle(end).unwrap().updates;
-    assert_eq!(unheard, []);
-    // The end of a pod has no answer that could carry changes: the next one does.
+    assert_eq!(node.ledger.handle(end).unwrap().updates, []);
+    // The answer to the end of a pod cannot carry updates: the next answer does.
     let other = pod("other", Qos::Burstable, 100);
     let creation =
         Admission::Create { pod: other.clone(), container: container(&other, "c", "other", 100) };
     node.ledger.admit(creation).unwrap();
     let created = ContainerId("other".to_owned());
-    assert_eq!(node.ledger.adjustment(&created), None, "it was never pinned, and need not be");
+    assert_eq!(node.ledger.adjustment(&created), None, "it was never pinned");
     let lost = node.ledger.due(&Channel::Creation(created));
     let due = [Update {
         container: ContainerId("s".to_owned()),

@@ -49,10 +49,10 @@ pub(super) fn wishing(pod: Pod, wishes: &[(&str, &str)]) -> Pod {
 }
 
 #[test]
-fn siblings_stay_idle() {
+fn siblings_of_an_isolated_container_stay_idle() {
     let mut node = node();
-    let (a, shared) =
-        (wishing(guaranteed("a", 3000), &[("smt", "isolate")]), pod("s", Qos::Burstable, 100));
+    let a = wishing(guaranteed("a", 3000), &[("smt", "isolate")]);
+    let shared = pod("s", Qos::Burstable, 100);
     node.create(&shared, "c", "s", 100).unwrap();
     assert_eq!(node.create(&a, "c", "a", 3000).unwrap(), "2,4,6");
     node.check("s", "0-1,8-15");
@@ -135,11 +135,11 @@ fn a_sibling_that_comes_online_is_idle_too() {
 }
 
 #[test]
-fn under_the_kernels_exclusivity_shared_containers_are_bound_off_idle_siblings_only() {
+fn with_partitions_groups_exclude_shared_containers_from_idle_siblings_only() {
     let mut node = node_with(allowing(&[]), Vec::new());
     node.event(Event::Mechanism(Mechanism::Partitions)).unwrap();
-    let (a, shared) =
-        (wishing(guaranteed("a", 2000), &[("smt", "isolate")]), pod("s", Qos::Burstable, 100));
+    let a = wishing(guaranteed("a", 2000), &[("smt", "isolate")]);
+    let shared = pod("s", Qos::Burstable, 100);
     node.create(&shared, "c", "s", 100).unwrap();
     node.create(&a, "c", "a", 2000).unwrap();
     assert_eq!(node.ledger.bound().to_string(), "0-2,4,6-15");
@@ -147,7 +147,7 @@ fn under_the_kernels_exclusivity_shared_containers_are_bound_off_idle_siblings_o
 }
 
 #[test]
-fn required_caches() {
+fn a_required_uncore_cache_bounds_creation_and_resize() {
     let mut node = node();
     let require = |name, milli| wishing(guaranteed(name, milli), &[("uncore", "require")]);
     let a = require("a", 5000);
@@ -175,7 +175,7 @@ fn required_caches() {
 }
 
 #[test]
-fn exclusive_cpus_in_a_burstable_pod() {
+fn a_burstable_pod_can_have_exclusive_cpus() {
     let mut node = node();
     let wishes = [("cpus", "exclusive")];
     let burstable = wishing(pod("a", Qos::Burstable, 4000), &wishes);
@@ -215,7 +215,7 @@ fn exclusive_cpus_in_a_burstable_pod() {
 }
 
 #[test]
-fn a_default_refuses_nobody() {
+fn a_namespace_default_refuses_no_container() {
     let mut node = node_with(allowing(&[("cpus", "exclusive")]), Vec::new());
     let burstable = |name| pod(name, Qos::Burstable, 2000);
     assert_eq!(node.create(&burstable("a"), "c", "a", 2000).unwrap(), "2-3");
@@ -223,7 +223,7 @@ fn a_default_refuses_nobody() {
 }
 
 #[test]
-fn opting_out() {
+fn a_pod_can_opt_out_of_exclusive_cpus() {
     let mut node = node();
     let a = wishing(guaranteed("a", 14_000), &[("cpus", "shared")]);
     assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "0-15");
@@ -239,7 +239,7 @@ fn opting_out() {
 
 /// A pod that shares but for one container keeps CPUs free for that one.
 #[test]
-fn opting_out_but_for_one_container() {
+fn a_pod_can_opt_out_except_for_one_container() {
     let mut node = node();
     let one = ("cpus.cpu-manager.nri.io/container.db".to_owned(), "exclusive".to_owned());
     let mut a = wishing(guaranteed("a", 6000), &[("cpus", "shared")]);

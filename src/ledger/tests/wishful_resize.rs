@@ -4,7 +4,7 @@ use super::wishes::{allowing, node, node_with, resize, wishing};
 use super::*;
 
 #[test]
-fn who_insists_on_exclusive_cpus_keeps_them_or_is_not_resized() {
+fn a_resize_that_would_end_requested_exclusivity_is_refused() {
     for qos in [Qos::Burstable, Qos::Guaranteed] {
         let mut node = node();
         let a = wishing(pod("a", qos, 2000), &[("cpus", "exclusive")]);
@@ -27,7 +27,7 @@ fn who_insists_on_exclusive_cpus_keeps_them_or_is_not_resized() {
 }
 
 #[test]
-fn who_insists_is_not_resized_without_room_in_its_pods_budget() {
+fn a_resize_to_requested_exclusivity_beyond_the_pods_budget_is_refused() {
     let exclusive = |budget| wishing(pod("a", Qos::Burstable, budget), &[("cpus", "exclusive")]);
     let mut node = node();
     let a = exclusive(3000);
@@ -46,7 +46,7 @@ fn who_insists_is_not_resized_without_room_in_its_pods_budget() {
 }
 
 #[test]
-fn a_resize_that_nobody_saw_is_followed_in_a_burstable_pod_too() {
+fn a_resize_during_a_restart_is_adopted_in_a_burstable_pod() {
     let a = wishing(pod("a", Qos::Burstable, 8000), &[("cpus", "exclusive")]);
     let asking = |milli| Container {
         cpu: CpuRequest { request: Some(MilliCpu(milli)), limit: Some(MilliCpu(8000)) },
@@ -57,7 +57,8 @@ fn a_resize_that_nobody_saw_is_followed_in_a_burstable_pod_too() {
         node.event(Admission::Create { pod: a.clone(), container: asking(2000) }).unwrap();
         let mut next = node_with(allowing(&[]), node.ledger.claims().collect());
         let running = Container { cpus: Some(cpus("2-3")), ..asking(milli) };
-        let (pods, containers) = (vec![a.clone()], vec![running]);
+        let pods = vec![a.clone()];
+        let containers = vec![running];
         next.event(Event::Synchronize { pods, containers }).unwrap();
         assert_eq!(next.ledger.exclusive().to_string(), expect);
     }

@@ -9,10 +9,11 @@ fn forbidding() -> Settings {
 }
 
 #[test]
-fn who_shares_by_its_own_wish_goes_on_sharing() {
+fn a_pod_that_opted_out_stays_shared_when_permission_is_withdrawn() {
     for wishes in [&[("cpus", "shared")][..], &[("cpus", "shared"), ("smt", "isolate")]] {
         let mut node = node();
-        let (a, s) = (wishing(guaranteed("a", 2000), wishes), pod("s", Qos::Burstable, 100));
+        let a = wishing(guaranteed("a", 2000), wishes);
+        let s = pod("s", Qos::Burstable, 100);
         node.create(&s, "c", "s", 100).unwrap();
         assert_eq!(node.create(&a, "c", "a", 2000).unwrap(), "0-15");
         let running = node.running(&[(&s, "c", "s", 100), (&a, "c", "a", 2000)]);
@@ -32,7 +33,7 @@ fn who_shares_by_its_own_wish_goes_on_sharing() {
 }
 
 #[test]
-fn who_has_cpus_by_its_own_wish_is_resized_by_its_request() {
+fn requested_exclusive_cpus_still_follow_resizes_when_permission_is_withdrawn() {
     let burstable = wishing(pod("a", Qos::Burstable, 4000), &[("cpus", "exclusive")]);
     let mut node = node();
     assert_eq!(node.create(&burstable, "c", "a", 2000).unwrap(), "2-3");

@@ -1,29 +1,23 @@
 //! The ledger on one small machine: 16 CPUs, two uncore caches, CPUs 0-1 reserved.
 
-mod anew;
 mod budget;
-mod devices;
-mod environment;
-mod grant;
+mod event_order;
 mod groups;
 mod hotplug;
 mod identity;
-mod kept;
 mod kubelet;
 mod life;
-mod loses;
+mod loss;
 mod mems;
-mod order;
-mod orders;
-mod outdated;
+mod outdated_list;
+mod partitions;
 mod pod_resources;
-mod pod_scope;
 mod resize;
-mod takeover;
-mod unpinned;
+mod restart;
+mod running_wishes;
+mod topology_manager;
+mod update_order;
 mod wishes;
-mod wishful_resize;
-mod withdrawn;
 
 use super::*;
 use crate::placement::{self, Options, TopologyManager};
@@ -341,100 +335,6 @@ fn policy_none_pins_no_container() {
 }
 
 #[test]
-fn a_restart_adopts_running_containers_and_moves_none() {
-    let mut node = Node::new();
-    let a = guaranteed("a", 4000);
-    let b = guaranteed("b", 6000);
-    let s = pod("s", Qos::Burstable, 100);
-    node.create(&a, "c", "a", 4000).unwrap();
-    node.create(&b, "c", "b", 6000).unwrap();
-    node.create(&s, "c", "s", 100).unwrap();
-    let running = [(&s, "c", "s", 100), (&b, "c", "b", 6000), (&a, "c", "a", 4000)];
-    for remembered in [Vec::new(), node.ledger.claims().collect()] {
-        let mut next = Node::with(settings(), remembered);
-        next.set = node.set.clone();
-        next.event(next.running(&running)).unwrap();
-        assert_eq!(next.set, node.set);
-        assert!(next.ledger.claims().eq(node.ledger.claims()));
-    }
-}
-
-#[test]
-fn a_restart_pins_containers_created_meanwhile_and_drops_claims_of_those_gone() {
-    let mut node = Node::new();
-    let a = guaranteed("a", 4000);
-    let b = guaranteed("b", 4000);
-    let gone = guaranteed("gone", 2000);
-    node.create(&gone, "c", "gone", 2000).unwrap();
-    node.create(&a, "c", "a", 4000).unwrap();
-    let mut next = Node::with(settings(), node.ledger.claims().collect());
-    next.set = node.set.clone();
-    next.set.remove("gone");
-    next.event(next.running(&[(&b, "c", "b", 4000), (&a, "c", "a", 4000)])).unwrap();
-    next.check("a", "4-7");
-    next.check("b", "8-11");
-    assert_eq!(next.ledger.pool().to_string(), "0-3,12-15");
-}
-
-#[test]
-fn an_instance_created_during_a_restart_gets_the_cpus_of_its_predecessor() {
-    let mut node = Node::new();
-    let a = guaranteed("a", 4000);
-    let b = guaranteed("b", 4000);
-    node.create(&a, "c", "a1", 4000).unwrap();
-    node.create(&b, "c", "b1", 4000).unwrap();
-    node.check("b1", "8-11");
-    let mut next = Node::with(settings(), node.ledger.claims().collect());
-    next.event(next.running(&[(&b, "c", "b2", 4000)])).unwrap();
-    next.check("b2", "8-11");
-}
-
-/// Found by repeated SIGKILLs: a container created while the plugin was down got the CPUs of one
-/// between two instances, which was then refused.
-#[test]
-fn a_container_between_two_instances_keeps_its_cpus_when_others_are_placed() {
-    let mut node = Node::new();
-    let a = guaranteed("a", 10_000);
-    let b = guaranteed("b", 4000);
-    node.create(&a, "c", "a1", 10_000).unwrap();
-    node.check("a1", "2-3,8-15");
-    let mut next = Node::with(settings(), node.ledger.claims().collect());
-    let mut event = next.running(&[(&b, "c", "b", 4000)]);
-    let Event::Synchronize { pods, .. } = &mut event else { unreachable!() };
-    pods.push(a.clone());
-    next.event(event).unwrap();
-    next.check("b", "4-7");
-    assert_eq!(next.create(&a, "c", "a2", 10_000).unwrap(), "2-3,8-15");
-}
-
-#[test]
-fn overlapping_exclusive_cpus_are_resolved_by_moving_one_container() {
-    let mut node = Node::new();
-    let a = guaranteed("a", 4000);
-    let b = guaranteed("b", 4000);
-    node.set.insert("a".to_owned(), "4-7".parse().unwrap());
-    node.set.insert("b".to_owned(), "6-9".parse().unwrap());
-    node.event(node.running(&[(&a, "c", "a", 4000), (&b, "c", "b", 4000)])).unwrap();
-    node.check("a", "4-7");
-    node.check("b", "8-11");
-    assert_eq!(node.ledger.take_notes().iter().filter(|note| note.warning).count(), 1);
-}
-
-#[test]
-fn an_ended_container_keeps_its_cpus_across_a_restart() {
-    let mut node = Node::new();
-    let a = guaranteed("a", 6000);
-    node.create(&a, "one", "1", 2000).unwrap();
-    node.create(&a, "two", "2", 4000).unwrap();
-    let two = node.set["2"];
-    node.stop("2");
-    let mut next = Node::with(settings(), node.ledger.claims().collect());
-    next.set = node.set.clone();
-    next.event(next.running(&[(&a, "one", "1", 2000)])).unwrap();
-    assert_eq!(next.create(&a, "two", "2b", 4000).unwrap(), two.to_string());
-}
-
-#[test]
 fn an_update_by_the_kubelet_is_answered_with_the_containers_cpus() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
@@ -459,4 +359,27 @@ fn removing_the_old_instance_of_a_container_frees_nothing() {
     node.create(&a, "c", "a2", 4000).unwrap();
     node.event(Event::Remove(ContainerId("a1".to_owned()))).unwrap();
     assert_eq!(node.ledger.exclusive().to_string(), "2-5");
+}
+
+fn environment(settings: Settings, milli: u64) -> Vec<(&'static str, String)> {
+    let mut node = Node::with(settings, Vec::new());
+    let pod = guaranteed("a", milli);
+    let container = container(&pod, "c", "a", milli);
+    node.ledger.handle(Admission::Create { pod, container }).unwrap().environment
+}
+
+#[test]
+fn environment_variables_are_set_for_new_exclusive_containers_if_configured() {
+    let exposing = Settings { expose_cpus: true, ..settings() };
+    let expect = [
+        ("NRI_CPU_MANAGER_CPUS", "2-3,8-15"),
+        ("NRI_CPU_MANAGER_NUMA_NODES", "0"),
+        ("NRI_CPU_MANAGER_UNCORE_CACHES", "2-3;8-15"),
+    ];
+    assert_eq!(
+        environment(exposing.clone(), 10_000),
+        expect.map(|(name, value)| (name, value.to_owned()))
+    );
+    assert_eq!(environment(exposing, 1500), []);
+    assert_eq!(environment(settings(), 10_000), []);
 }

@@ -1,8 +1,8 @@
-//! Events that say little or something wrong about their container.
+//! Events that name their container or pod incompletely or wrongly.
 
 use super::*;
 
-/// What the edge makes of an event whose pod has nothing but an id: the uid's place is taken by it.
+/// A pod as the edge passes it on when an event has only its sandbox id, which stands for the uid.
 fn stub(pod: &Pod) -> Pod {
     Pod {
         sandbox: pod.sandbox.clone(),
@@ -36,15 +36,15 @@ fn an_event_without_a_pod_is_matched_by_its_container() {
     let mut node = Node::new();
     let a = guaranteed("a", 4000);
     node.create(&a, "c", "1", 4000).unwrap();
-    let nothing = Pod { sandbox: SandboxId(String::new()), uid: PodUid(String::new()), ..stub(&a) };
-    node.start(&nothing, "another name", "1", 4000);
-    let asked = Admission::Update {
-        pod: nothing,
+    let unnamed = Pod { sandbox: SandboxId(String::new()), uid: PodUid(String::new()), ..stub(&a) };
+    node.start(&unnamed, "another name", "1", 4000);
+    let update = Admission::Update {
+        pod: unnamed,
         container: container(&a, "c", "1", 4000),
         wanted: Wanted { sets_quota: true, ..Wanted::default() },
     };
     node.set.clear();
-    node.event(asked).unwrap();
+    node.event(update).unwrap();
     node.check("1", "2-5");
     assert_eq!(node.ledger.view().pods, 1);
 }
@@ -63,8 +63,7 @@ fn a_pod_described_in_full_only_later_is_the_same_pod() {
     assert_eq!(node.create(&a, "c", "2", 4000).unwrap(), "2-5");
 }
 
-/// Found by a fuzzer. No runtime does it; were it to, two pods would have been ended by one event,
-/// or none.
+/// Found by a fuzzer: one event ended two pods, or none. No runtime is known to reuse ids.
 #[test]
 fn an_id_belongs_to_one_container() {
     let mut node = Node::new();
@@ -79,7 +78,7 @@ fn an_id_belongs_to_one_container() {
     assert_eq!(node.ledger.claims().count(), 1);
 }
 
-/// Found by a fuzzer: an event names a container of one pod with another pod's sandbox.
+/// Found by a fuzzer: an event named a container of one pod with another pod's sandbox.
 #[test]
 fn a_known_container_stays_in_its_pod() {
     let mut node = Node::new();
@@ -94,8 +93,8 @@ fn a_known_container_stays_in_its_pod() {
     assert_eq!(node.ledger.exclusive().to_string(), "2-5");
 }
 
-/// After a reboot each pod has a dead sandbox besides the one that its containers are in, and
-/// runtimes list both in any order.
+/// After a reboot each pod has a dead sandbox besides the one of its containers, and runtimes list
+/// both in any order.
 #[test]
 fn of_two_sandboxes_the_one_with_containers_is_the_pods() {
     let a = guaranteed("a", 4000);

@@ -1,24 +1,19 @@
-//! A kubelet whose own CPU manager is or was active: the order of trust, standing back, and taking
-//! over.
+//! A kubelet whose own CPU manager is or was active: whom to trust, standing back, taking over.
 
 use super::*;
 
-/// The kubelet's notes: container `c` of these pods has these CPUs.
-fn notes(claims: &[(&Pod, &str)]) -> Vec<KubeletClaim> {
-    let claim = |(pod, list): &(&Pod, &str)| KubeletClaim {
-        of: Named::Container(pod.uid.clone(), "c".to_owned()),
-        cpus: cpus(list),
-    };
-    claims.iter().map(claim).collect()
-}
-
 impl Node {
+    /// The kubelet's state file has these CPUs for container `c` of these pods.
     fn kubelet(&mut self, stance: Stance, claims: &[(&Pod, &str)]) {
-        self.event(Event::Kubelet { stance, claims: notes(claims) }).unwrap();
+        let claims = claims.iter().map(|(pod, list)| KubeletClaim {
+            of: Named::Container(pod.uid.clone(), "c".to_owned()),
+            cpus: cpus(list),
+        });
+        self.event(Event::Kubelet { stance, claims: claims.collect() }).unwrap();
     }
 
-    /// The kubelet's static policy creates a container with these CPUs; whatever the plugin says
-    /// comes on top.
+    /// The kubelet's static policy creates a container with these CPUs, and the plugin must leave
+    /// them.
     fn kubelet_creates(
         &mut self,
         pod: &Pod,
@@ -34,7 +29,7 @@ impl Node {
         Ok(())
     }
 
-    /// An answer that carries what is to be changed.
+    /// An event whose answer carries all due updates.
     fn any_answer(&mut self) {
         self.stop("unknown");
     }
@@ -44,8 +39,8 @@ impl Node {
     }
 }
 
-/// What is set first, the checkpoint second, the kubelet's notes third, placing anew last: each
-/// pair in conflict.
+/// CPUs that are set come first, then the checkpoint, then the kubelet's state file, a new placement
+/// last: each pair in conflict.
 #[test]
 fn adoption_trusts_the_set_cpus_then_the_checkpoint_then_the_kubelet() {
     let a = guaranteed("a", 4000);
@@ -60,7 +55,7 @@ fn adoption_trusts_the_set_cpus_then_the_checkpoint_then_the_kubelet() {
         (Some("4-7"), Some("9-12"), None, "4-7"),
         (Some("4-7"), None, Some("10-13"), "4-7"),
         (None, Some("9-12"), Some("10-13"), "9-12"),
-        // The better one is not legal: reserved, offline, another number, nothing.
+        // The first source is not legal: reserved, offline, another number, nothing.
         (Some("0-3"), Some("9-12"), Some("10-13"), "9-12"),
         (Some("14-17"), None, Some("10-13"), "10-13"),
         (Some("4-8"), Some("1-4"), Some("10-13"), "10-13"),
@@ -72,18 +67,14 @@ fn adoption_trusts_the_set_cpus_then_the_checkpoint_then_the_kubelet() {
         node.kubelet(Stance::Assign, &kubelet);
         node.set.extend(set.map(|list| ("a".to_owned(), cpus(list))));
         node.event(node.running(&[(&a, "c", "a", 4000)])).unwrap();
-        // Containers that keep what is set get no update.
         node.check("a", expect);
         assert_eq!(node.ledger.exclusive(), cpus(expect), "{set:?} {ours:?} {kubelet:?}");
-        let kept = set == Some(expect);
-        assert_eq!(
-            node.ledger.view().moves.len(),
-            usize::from(!kept),
-            "{set:?} {ours:?} {kubelet:?}"
-        );
+        // A container is moved unless these CPUs are set already.
+        let moves = usize::from(set != Some(expect));
+        assert_eq!(node.ledger.view().moves.len(), moves, "{set:?} {ours:?} {kubelet:?}");
     }
-    // Two containers, each named by one source: the one that is believed more gets the CPUs, though
-    // it is younger.
+    // Two containers, each with one source: the more trusted source wins, though its container is
+    // younger.
     let mut node = Node::with(settings(), vec![claim(&a, "a", "4-7")]);
     node.set.insert("b".to_owned(), cpus("6-9"));
     node.event(node.running(&[(&a, "c", "a", 4000), (&b, "c", "b", 4000)])).unwrap();
@@ -97,8 +88,8 @@ fn adoption_trusts_the_set_cpus_then_the_checkpoint_then_the_kubelet() {
     assert_ne!(node.set["a"], cpus("4-7"));
 }
 
-/// Found by random histories: a shared container is entitled to just as many CPUs as the pool has,
-/// and as the kernel keeps exclusivity its cpuset includes the exclusive ones.
+/// Found by random histories: a shared container requests as many CPUs as the pool has, and with
+/// partitions its cpuset includes the exclusive ones.
 #[test]
 fn a_shared_pool_of_matching_size_takes_no_exclusive_cpus() {
     let old = guaranteed("old", 14_000);
@@ -110,12 +101,12 @@ fn a_shared_pool_of_matching_size_takes_no_exclusive_cpus() {
         node.check("young", "4-7");
         assert_eq!(node.ledger.exclusive(), cpus("4-7"));
     };
-    // The checkpoint knows whose they are,
+    // The checkpoint shows whose they are.
     let mut node = Node::with(settings(), vec![claim(&young, "young", "4-7")]);
     node.set.extend(set.clone());
     let event = node.running(&listed);
     check(node, event);
-    // and so does the kernel.
+    // The partition does too.
     let mut node = Node::new();
     node.set.extend(set);
     let Event::Synchronize { pods, mut containers } = node.running(&listed) else { unreachable!() };
@@ -129,7 +120,7 @@ fn a_kubelets_node_is_taken_over_without_a_move() {
     let [a, b, gone, ended] = pods.as_slice() else { unreachable!() };
     let shared = pod("s", Qos::Burstable, 100);
     let mut node = Node::new();
-    // Not where they would be put here; the kubelet's shared set is the rest.
+    // Not the CPUs that this plugin would choose; the kubelet's shared set is the rest.
     for (id, list) in [("a", "3,5,7,9"), ("b", "10-13"), ("s", "0-2,4,6,8")] {
         node.set.insert(id.to_owned(), cpus(list));
     }
@@ -144,8 +135,8 @@ fn a_kubelets_node_is_taken_over_without_a_move() {
     ]))
     .unwrap();
     assert_eq!((&node.set, node.moved()), (&before, vec![]));
-    assert_eq!(node.ledger.exclusive(), cpus("3,5,7,9,10-15"), "of pods that are gone, nothing");
-    // The one that had ended comes back to its CPUs.
+    assert_eq!(node.ledger.exclusive(), cpus("3,5,7,9,10-15"), "pods that are gone hold no CPUs");
+    // The ended container gets its CPUs back.
     assert_eq!(node.create(ended, "c", "ended", 2000).unwrap(), "14-15");
 }
 
@@ -160,8 +151,8 @@ fn kubelets_before_1_18_name_containers_by_id() {
     node.check("a", "9-12");
 }
 
-/// An exclusive container's quota is lifted under the static policy, and shares end at 256 CPUs:
-/// that it is set and noted is then all there is.
+/// The static policy lifts an exclusive container's quota, and CPU shares end at 256 CPUs, so its
+/// request can be unknown.
 #[test]
 fn cpus_that_are_set_and_recorded_are_adopted_without_a_request() {
     let a = guaranteed("a", 4000);
@@ -176,7 +167,7 @@ fn cpus_that_are_set_and_recorded_are_adopted_without_a_request() {
     assert_eq!(node.ledger.exclusive(), cpus("4-7"));
 }
 
-/// What a pod with resources of its own shares is noted for each of its containers.
+/// The kubelet records CPUs that containers with pod-level resources share for each of them.
 #[test]
 fn cpus_recorded_for_two_containers_are_exclusive_to_neither() {
     let a = guaranteed("a", 4000);
@@ -207,7 +198,7 @@ fn only_containers_on_reserved_cpus_move_at_takeover() {
 fn of_overlapping_containers_the_fewest_move() {
     let pods: Vec<Pod> = ["a", "b", "c"].map(|name| guaranteed(name, 4000)).into();
     let mut node = Node::new();
-    // The oldest lies across the two others.
+    // The oldest overlaps both others.
     for (id, list) in [("a", "4-7"), ("b", "2-5"), ("c", "6-9")] {
         node.set.insert(id.to_owned(), cpus(list));
     }
@@ -227,7 +218,7 @@ fn while_the_kubelet_is_active_nothing_is_changed_and_new_exclusive_containers_a
     let mut node = Node::new();
     node.kubelet(Stance::Refuse, &[(&a, "2-5")]);
     node.set.insert("a".to_owned(), cpus("2-5"));
-    // Illegal here, but not ours to change.
+    // Reserved CPUs are illegal here, but not the plugin's to change.
     node.set.insert("r".to_owned(), cpus("0-1"));
     let r = guaranteed("r", 2000);
     let before = node.set.clone();
@@ -237,7 +228,7 @@ fn while_the_kubelet_is_active_nothing_is_changed_and_new_exclusive_containers_a
     let refused = node.kubelet_creates(&b, "b", 4000, "6-9").unwrap_err();
     assert!(refused.starts_with("UnexpectedAdmissionError: "), "{refused}");
     assert!(refused.contains("cpuManagerPolicy: none") && refused.contains("cpu_manager_state"));
-    // One that comes back is not new.
+    // A container that comes back is not new.
     node.stop("a");
     node.kubelet_creates(&a, "a2", 4000, "2-5").unwrap();
     node.any_answer();
@@ -245,7 +236,7 @@ fn while_the_kubelet_is_active_nothing_is_changed_and_new_exclusive_containers_a
     assert_eq!(node.ledger.exclusive(), cpus("2-5"));
 }
 
-/// The whole way of a node from the kubelet's static policy to this plugin.
+/// The whole migration from the kubelet's static policy to this plugin.
 #[test]
 fn a_node_migrates_from_the_kubelet_to_the_plugin_without_moves() {
     let a = guaranteed("a", 4500);
@@ -265,7 +256,7 @@ fn a_node_migrates_from_the_kubelet_to_the_plugin_without_moves() {
             (&shared, "c", "s", 100),
         ]))
         .unwrap();
-        // The kubelet goes on assigning.
+        // The kubelet continues to assign CPUs.
         let created = node.kubelet_creates(&b, "b", 4000, "5-8");
         assert_eq!(created.is_ok(), stance == Stance::Observe);
         let rest = if created.is_ok() { "0-4,13-15" } else { "0-8,13-15" };
@@ -275,14 +266,14 @@ fn a_node_migrates_from_the_kubelet_to_the_plugin_without_moves() {
             node.event(Admission::Update { pod: pod.clone(), container, wanted }).unwrap();
             node.set.insert(id.to_owned(), cpus(rest));
         }
-        // A container ends, and is not yet back.
+        // A container has ended, and its next instance is still to come.
         node.stop("a");
-        // 2. It is configured anew: its file is gone, containers run on.
+        // 2. The kubelet is reconfigured: its state file is gone, containers keep running.
         let before = node.set.clone();
         node.kubelet(Stance::Assign, &[(&a, "9-12"), (&b, "5-8")]);
         node.any_answer();
         assert_eq!((&node.set, node.moved()), (&before, vec![]), "{stance:?}");
-        // What it had assigned stays assigned, and new ones are pinned.
+        // Its assignments stay, and new containers are pinned.
         assert_eq!(node.create(&a, "c", "a2", 4000).unwrap(), "9-12");
         let pinned = node.create(&late, "c", "late", 2000).unwrap();
         assert_eq!(pinned, "2-3", "{stance:?}");
@@ -302,8 +293,7 @@ fn a_container_created_while_observing_is_pinned_when_the_kubelets_manager_stops
     assert_eq!(node.moved(), [("unpinned", 1)]);
 }
 
-/// A kubelet that is switched to static while we have containers assigns over us; we follow what it
-/// sets.
+/// A kubelet that is switched to static assigns CPUs over the plugin's, which adopts them.
 #[test]
 fn cpus_set_by_a_kubelet_that_becomes_active_later_are_adopted() {
     let a = guaranteed("a", 4000);
@@ -323,6 +313,10 @@ fn cpus_set_by_a_kubelet_that_becomes_active_later_are_adopted() {
     assert_eq!(node.moved(), []);
 }
 
+fn logged(node: &mut Node) -> Vec<String> {
+    node.ledger.take_notes().iter().map(ToString::to_string).collect()
+}
+
 #[test]
 fn observing_logs_what_would_be_done() {
     let a = guaranteed("a", 4000);
@@ -331,32 +325,26 @@ fn observing_logs_what_would_be_done() {
     let mut node = Node::new();
     node.kubelet(Stance::Observe, &[]);
     node.event(node.running(&[(&a, "c", "a", 4000)])).unwrap();
-    let told = |node: &mut Node| -> Vec<String> {
-        node.ledger.take_notes().iter().map(ToString::to_string).collect()
-    };
     assert_eq!(
-        told(&mut node),
+        logged(&mut node),
         [
             "default/a/c: observing, not done: moved to exclusive CPUs 2-5: it was created while no plugin pinned containers"
         ]
     );
     node.kubelet_creates(&b, "b", 4000, "2-5").unwrap();
     assert_eq!(
-        told(&mut node),
+        logged(&mut node),
         [
             "default/b/c: observing, not done: exclusive CPUs 2-5",
             "default/b/c: found running, keeps exclusive CPUs 2-5",
         ]
     );
     assert_eq!(node.create(&big, "c", "big", 20_000).unwrap(), "");
-    let told = told(&mut node).join("\n");
-    assert!(
-        told.starts_with("default/big/c: observing, not done: refused: UnexpectedAdmission"),
-        "{told}"
-    );
+    let log = logged(&mut node).join("\n");
+    let refusal = "default/big/c: observing, not done: refused: UnexpectedAdmission";
+    assert!(log.starts_with(refusal), "{log}");
 }
 
-/// A plugin that starts anew in the middle of it has the same node.
 #[test]
 fn a_restart_while_the_kubelet_is_active_changes_nothing() {
     let a = guaranteed("a", 4000);
@@ -368,7 +356,7 @@ fn a_restart_while_the_kubelet_is_active_changes_nothing() {
     let running = [(&a, "c", "a", 4000), (&ended, "side", "side", 500)];
     node.event(node.running(&running)).unwrap();
     let claims: Vec<Claim> = node.ledger.claims().collect();
-    // The kubelet's notes are old: CPU 12 has been given to another one since. What is set counts.
+    // The state file is outdated: CPU 12 is another container's by now. The set CPUs count.
     assert_eq!(claims.iter().map(|claim| claim.cpus).collect::<CpuSet>(), cpus("9-12"));
     let mut next = Node::with(settings(), claims);
     next.set = node.set.clone();
@@ -377,8 +365,7 @@ fn a_restart_while_the_kubelet_is_active_changes_nothing() {
     assert_eq!(next.moved(), []);
 }
 
-/// Options, the topology manager and the policy are about where containers start, not about those
-/// that run.
+/// Options, the topology manager and the policy apply to new containers, not to running ones.
 #[test]
 fn changed_settings_move_no_running_container() {
     let mut node = Node::new();
@@ -386,7 +373,7 @@ fn changed_settings_move_no_running_container() {
     let b = guaranteed("b", 4000);
     let s = pod("s", Qos::Burstable, 100);
     node.create(&a, "c", "a", 3000).unwrap();
-    // Across both caches, as it had to be once.
+    // Across both caches, as on a node that was full.
     node.set.insert("b".to_owned(), cpus("6-9"));
     node.create(&s, "c", "s", 100).unwrap();
     let running = [(&a, "c", "a", 3000), (&b, "c", "b", 4000), (&s, "c", "s", 100)];
@@ -408,7 +395,8 @@ fn changed_settings_move_no_running_container() {
         changed(|settings| settings.placement.reserved = cpus("0")),
         changed(|settings| {
             let manager = &mut settings.placement.topology_manager;
-            (manager.policy, manager.scope) = (TopologyPolicy::SingleNumaNode, Scope::Pod);
+            manager.policy = TopologyPolicy::SingleNumaNode;
+            manager.scope = Scope::Pod;
         }),
     ] {
         let mut next = Node::with(settings, claims.clone());

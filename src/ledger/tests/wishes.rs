@@ -1,5 +1,5 @@
-//! Pods that wish for something: 16 CPUs, two uncore caches of four cores with two threads,
-//! siblings adjacent; core 0 is reserved.
+//! Pods with wishes, that is, annotations: 16 CPUs, two uncore caches of four cores with two
+//! threads, siblings adjacent; core 0 is reserved.
 
 use super::*;
 use crate::ledger::wish::Wish;
@@ -9,6 +9,8 @@ pub(super) fn machine() -> Topology {
     Machine { caches: 2, cores: 8, threads: 2, ..Machine::default() }.topology().unwrap()
 }
 
+/// All of these wishes are allowed in namespace `default`, which has these defaults; namespace
+/// `batch` has policy `none`.
 pub(super) fn allowing(defaults: &[(&str, &str)]) -> Settings {
     let all = [
         ("cpus", "exclusive"),
@@ -57,7 +59,7 @@ fn siblings_of_an_isolated_container_stay_idle() {
     assert_eq!(node.create(&a, "c", "a", 3000).unwrap(), "2,4,6");
     node.check("s", "0-1,8-15");
     assert_eq!(node.ledger.exclusive().to_string(), "2-7");
-    // No other container gets them, and they come back with the pod.
+    // No other container gets them until the pod ends.
     assert_eq!(node.create(&guaranteed("b", 4000), "c", "b", 4000).unwrap(), "8-11");
     let refused = node.create(&guaranteed("d", 6000), "c", "d", 6000).unwrap_err();
     assert!(refused.contains("requested=6, available=4"), "{refused}");
@@ -74,14 +76,14 @@ fn siblings_stay_idle_after_a_restart_and_after_a_resize() {
     let claims: Vec<Claim> = node.ledger.claims().collect();
     assert_eq!((claims[0].cpus.to_string().as_str(), claims[0].isolated), ("2,4", true));
     let running = node.running(&[(&a, "c", "a", 2000)]);
-    // With the checkpoint, without one, and with one that outlives the permission.
+    // With the checkpoint, without one, and with one after the permission was withdrawn.
     let forbidden = Settings { namespaces: Namespaces::default(), ..allowing(&[]) };
-    for (settings, memory) in [
+    for (settings, remembered) in [
         (allowing(&[]), claims.clone()),
         (allowing(&[]), Vec::new()),
         (forbidden.clone(), claims.clone()),
     ] {
-        let mut again = node_with(settings, memory);
+        let mut again = node_with(settings, remembered);
         again.event(running.clone()).unwrap();
         assert_eq!(again.ledger.exclusive().to_string(), "2-5");
         let shared = pod("s", Qos::Burstable, 100);
@@ -94,7 +96,7 @@ fn siblings_stay_idle_after_a_restart_and_after_a_resize() {
         assert_eq!(again.ledger.exclusive().to_string(), "2-3");
         assert_eq!(again.ledger.pool().to_string(), "0-1,4-15");
     }
-    // Without memory and permission it is a container like any other.
+    // Without checkpoint and permission it is an ordinary container.
     let mut again = node_with(forbidden, Vec::new());
     again.event(running).unwrap();
     assert_eq!(again.ledger.exclusive().to_string(), "2,4");
@@ -162,7 +164,7 @@ fn a_required_uncore_cache_bounds_creation_and_resize() {
     let e = guaranteed("e", 3000);
     assert_eq!(node.create(&e, "c", "e", 3000).unwrap(), "7,14-15");
     node.stop_pod(&e);
-    // A resize keeps to it.
+    // A resize stays in the cache.
     resize(&mut node, &a, 5000, 6000).unwrap();
     node.check("a", "2-7");
     let refused = resize(&mut node, &a, 6000, 7000).unwrap_err();
@@ -187,7 +189,7 @@ fn a_burstable_pod_can_have_exclusive_cpus() {
     let adjustment = node.event(event).unwrap().unwrap();
     assert!(adjustment.is_exclusive());
     assert_eq!(adjustment.cpus().to_string(), "2-3");
-    // It keeps them through a restart of the plugin, wished for or not.
+    // It keeps them through a restart of the plugin, still permitted or not.
     let claims: Vec<Claim> = node.ledger.claims().collect();
     for settings in [allowing(&[]), Settings { namespaces: Namespaces::default(), ..allowing(&[]) }]
     {
@@ -197,7 +199,7 @@ fn a_burstable_pod_can_have_exclusive_cpus() {
         again.event(event).unwrap();
         assert_eq!(again.ledger.exclusive().to_string(), "2-3");
     }
-    // No more than its pod's limit, and only whole CPUs.
+    // At most its pod's limit, and only whole CPUs.
     let second = Container { name: "d".to_owned(), id: ContainerId("d".to_owned()), ..container };
     let three = CpuRequest { request: Some(MilliCpu(3000)), limit: None };
     let event = |container| Admission::Create { pod: burstable.clone(), container };
@@ -227,7 +229,7 @@ fn a_pod_can_opt_out_of_exclusive_cpus() {
     let mut node = node();
     let a = wishing(guaranteed("a", 14_000), &[("cpus", "shared")]);
     assert_eq!(node.create(&a, "c", "a", 4000).unwrap(), "0-15");
-    // It keeps no CPUs free for the rest of itself.
+    // No CPUs are reserved for the rest of its budget.
     let b = guaranteed("b", 14_000);
     assert_eq!(node.create(&b, "c", "b", 14_000).unwrap(), "2-15");
     node.check("a", "0-1");
@@ -237,7 +239,7 @@ fn a_pod_can_opt_out_of_exclusive_cpus() {
     assert_eq!(node.create(&batch, "c", "d", 4000).unwrap(), "0-15");
 }
 
-/// A pod that shares but for one container keeps CPUs free for that one.
+/// CPUs are reserved for that container.
 #[test]
 fn a_pod_can_opt_out_except_for_one_container() {
     let mut node = node();

@@ -104,7 +104,7 @@ fn a_refused_partition_is_enforced_by_groups() {
     node.create(&a, "c", "a2", 4000).unwrap();
     assert!(target(&node, "a2").is_partition());
     // A refusal for an unknown container changes nothing.
-    node.ledger.apply(Event::PartitionRefused(ContainerId("nobody".to_owned())));
+    node.ledger.apply(Event::PartitionRefused(ContainerId("unknown".to_owned())));
     node.check("s", "0-15");
 }
 

@@ -1,5 +1,4 @@
-//! The ledger does not know which engine answers: another one is put in from outside, and all that
-//! must hold does.
+//! The ledger does not depend on the placement engine: it keeps its invariants with another one.
 
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::ledger::{
@@ -12,7 +11,7 @@ use nri_cpu_manager::topology::Topology;
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::sync::Arc;
 
-/// The first free CPUs, whatever the machine is like.
+/// Takes the lowest free CPUs and ignores the topology.
 #[derive(Debug)]
 struct FirstFree;
 
@@ -22,11 +21,13 @@ impl Engine for FirstFree {
         let cpus = (free - request.settings.reserved).lowest(request.cpus);
         let requested = request.cpus;
         let available = cpus.len();
-        let enough = available == requested;
-        enough
-            .then_some(Placement { cpus, hint: Hint::ANY })
-            .ok_or(NotEnough { requested, available }.into())
+        if available == requested {
+            Ok(Placement { cpus, hint: Hint::ANY })
+        } else {
+            Err(NotEnough { requested, available }.into())
+        }
     }
+
     fn resize(
         &self,
         machine: &Topology,
@@ -37,6 +38,7 @@ impl Engine for FirstFree {
         let rest = Request { cpus: more, free: request.free - *held, ..*request };
         Ok(held.lowest(request.cpus) | self.place(machine, &rest)?.cpus)
     }
+
     fn complete(
         &self,
         machine: &Topology,
@@ -46,6 +48,7 @@ impl Engine for FirstFree {
     ) -> Option<CpuSet> {
         self.resize(machine, request, held).ok()
     }
+
     fn explain(&self, _: &Topology, _: &Request, _: Option<&Placement>) -> Weighed {
         Weighed { reasons: vec!["The first free CPUs.".to_owned()], ..Weighed::default() }
     }
@@ -66,10 +69,12 @@ fn create(ledger: &mut Ledger, name: &str, cpus: u64) -> Result<String, String> 
     let cpu = CpuRequest { request: Some(amount), limit: Some(amount) };
     let id = ContainerId(format!("id-{name}"));
     let container = Container::new(id, pod.sandbox.clone(), "c", cpu);
-    let decision =
-        ledger.handle(Admission::Create { pod, container }).map_err(|why| why.to_string())?;
+    let decision = ledger
+        .handle(Admission::Create { pod, container })
+        .map_err(|rejection| rejection.to_string())?;
     ledger.check()?;
-    Ok(decision.adjustment.map(|adjustment| adjustment.cpus().to_string()).unwrap_or_default())
+    let adjustment = decision.adjustment.ok_or("not pinned")?;
+    Ok(adjustment.cpus().to_string())
 }
 
 #[test]
@@ -79,13 +84,12 @@ fn the_ledger_runs_with_another_engine() {
     let placement = placement::Settings { reserved, ..placement::Settings::default() };
     let settings = Settings { policy: Policy::Static, placement, ..Settings::default() };
     let mut ledger = Ledger::with_engine(Arc::new(FirstFree), topology, settings, Vec::new());
-    // Across both caches: the kubelet's engine would not do that.
+    // Across both caches, which the kubelet's engine would avoid.
     assert_eq!(create(&mut ledger, "a", 2).unwrap(), "1-2");
     assert_eq!(create(&mut ledger, "b", 3).unwrap(), "3-5");
     assert!(create(&mut ledger, "c", 3).unwrap_err().contains("not enough cpus available"));
     ledger.handle(Event::StopPod(SandboxId("sandbox-a".to_owned()))).unwrap();
     assert_eq!(create(&mut ledger, "c", 3).unwrap(), "1-2,6");
     let view = ledger.view();
-    let taken: Vec<CpuSet> = view.containers.iter().filter_map(|one| one.exclusive).collect();
-    assert_eq!(taken.len(), 2);
+    assert_eq!(view.containers.iter().filter(|one| one.exclusive.is_some()).count(), 2);
 }

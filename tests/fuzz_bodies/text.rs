@@ -1,5 +1,4 @@
-//! Texts and files: lists and masks of CPUs, the checkpoint, the kubelet's state file, the
-//! configuration.
+//! Text formats: lists and masks of CPUs, the checkpoint, the kubelet's state file, the configuration.
 
 use super::node;
 use nri_cpu_manager::checkpoint;
@@ -10,7 +9,7 @@ use nri_cpu_manager::ledger::{Claim, Event, Ledger, Mechanism, Named, Stance};
 use nri_cpu_manager::view::report::{ConfigStatus, OwnSettings};
 use std::str;
 
-/// The kernel's list format: what is read is written back, and read as the same.
+/// The kernel's list format: a parsed set is printed and parsed as the same set.
 pub fn cpulist(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     match text.parse::<CpuSet>() {
@@ -23,7 +22,7 @@ pub fn cpulist(bytes: &[u8]) {
     }
 }
 
-/// The kernel's mask format, against an independent writer of it.
+/// The kernel's mask format, against an independent implementation that prints it.
 pub fn masks(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     match CpuSet::from_mask(text) {
@@ -40,11 +39,9 @@ pub fn masks(bytes: &[u8]) {
     }
 }
 
-/// A state file: whatever is in it, adopting a running node with it is legal and moves no
-/// container.
+/// A checkpoint: adopting a running node with any content is legal and moves no container.
 ///
-/// Few bytes have the right checksum by chance, so they are also tried as the content of a file
-/// that has.
+/// Random bytes rarely have the right checksum, so they are also tried as the content of a valid file.
 pub fn checkpoint(bytes: &[u8]) {
     if let Ok(claims) = checkpoint::decode(bytes) {
         adopt(claims);
@@ -58,8 +55,7 @@ pub fn checkpoint(bytes: &[u8]) {
     }
 }
 
-/// Starts with these claims on a node where two containers run on CPUs of their own and one was
-/// never pinned.
+/// Restarts with these claims on a node with two exclusive containers and one that was never pinned.
 pub fn adopt(claims: Vec<Claim>) {
     adopt_with(node::ledger(claims));
 }
@@ -85,10 +81,10 @@ fn adopt_with(mut ledger: Ledger) {
     );
 }
 
-/// The kubelet's state file: what is read is written back, and taking over a node with it is legal
-/// and moves no container.
+/// The kubelet's state file: it survives a round trip, and taking over a node with it is legal and
+/// moves no container.
 ///
-/// Few bytes have the right checksum by chance, so it is put right where it is all that is wrong.
+/// Random bytes rarely have the right checksum, so a wrong one is corrected if nothing else is wrong.
 pub fn kubelet(bytes: &[u8]) {
     match StateFile::parse(bytes) {
         Ok(state) => take_over(&state),
@@ -103,7 +99,7 @@ pub fn kubelet(bytes: &[u8]) {
 }
 
 fn take_over(state: &StateFile) {
-    let again = StateFile::parse(state.to_json().as_bytes()).expect("what we write");
+    let again = StateFile::parse(state.to_json().as_bytes()).expect("a valid file");
     let named = |state: &StateFile| {
         let claims = state.claims.iter();
         claims.filter(|claim| matches!(claim.of, Named::Container(..))).cloned().collect::<Vec<_>>()
@@ -116,7 +112,7 @@ fn take_over(state: &StateFile) {
     adopt_with(ledger);
 }
 
-/// A configuration: in force or refused with a reason, and what is in force fits the machine.
+/// A configuration: refused with a reason, or valid for the machine.
 pub fn config(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let topology = node::topology();

@@ -1,5 +1,5 @@
-//! The owner of the ledger, with a real state directory, on a described machine of 16 CPUs with a
-//! tree for control groups.
+//! A daemon with a real state directory, on a synthetic machine of 16 CPUs with a directory in place of
+//! the cgroup file system.
 
 #[path = "events.rs"]
 mod events;
@@ -9,9 +9,7 @@ use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::daemon::{self, Owner, Paths};
 use nri_cpu_manager::edge::{Message, Refusal, Session};
-use nri_cpu_manager::ledger::{
-    Admission, Call, CgroupPath, Claim, Container, Decision, Pod, Qos, Update,
-};
+use nri_cpu_manager::ledger::{Admission, Call, CgroupPath, Claim, Container, Decision, Pod, Qos};
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
 use tokio::sync::{mpsc, oneshot};
@@ -25,12 +23,12 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// A daemon for a machine of 16 CPUs; to be called in a `LocalSet`.
+    /// Must be called in a `LocalSet`.
     pub(crate) fn start() -> Daemon {
         Daemon::beside_kubelet("", None)
     }
 
-    /// Beside a kubelet with this state file, `more` being added to the configuration.
+    /// Starts beside a kubelet with this state file, with `more` added to the configuration.
     pub(crate) fn beside_kubelet(more: &str, state: Option<&str>) -> Daemon {
         let dir = super::fake_sysfs::scratch();
         let kubelet = dir.path().join("kubelet");
@@ -76,8 +74,8 @@ impl Daemon {
         Ok(decision.adjustment.unwrap().cpus().to_string())
     }
 
-    /// Creates a container for which the kubelet names these CPUs; the CPUs the answer puts in
-    /// their place.
+    /// Creates a container for which the kubelet has set these CPUs; returns the CPUs that the answer
+    /// replaces them with.
     pub(crate) async fn named(
         &self,
         name: &str,
@@ -101,19 +99,29 @@ impl Daemon {
         fs::rename(kubelet.join("new"), kubelet.join("cpu_manager_state")).unwrap();
     }
 
+    /// The claims in the checkpoint.
     pub(crate) fn on_disk(&self) -> Vec<Claim> {
         let bytes = fs::read(self.paths.state_dir.join("checkpoint.json")).unwrap();
         checkpoint::decode(&bytes).unwrap()
     }
+
+    /// The claims in the checkpoint, each as "POD CPUS", sorted.
+    pub(crate) fn claims_on_disk(&self) -> Vec<String> {
+        let claims = self.on_disk();
+        let mut lines: Vec<String> =
+            claims.iter().map(|claim| format!("{} {}", claim.pod, claim.cpus)).collect();
+        lines.sort();
+        lines
+    }
 }
 
-/// What an answer changes for others.
-pub(crate) fn told(answer: &Decision) -> Vec<String> {
-    let update = |update: &Update| format!("{} {}", update.container, update.adjustment.cpus());
-    answer.updates.iter().map(update).collect()
+/// The updates of an answer, each as "CONTAINER CPUS".
+pub(crate) fn updates(answer: &Decision) -> Vec<String> {
+    let updates = answer.updates.iter();
+    updates.map(|update| format!("{} {}", update.container, update.adjustment.cpus())).collect()
 }
 
-/// A container with a control group in which these CPUs are set.
+/// A container with a cgroup in which these CPUs are set.
 pub(crate) fn in_group(
     daemon: &Daemon,
     name: &str,

@@ -181,7 +181,6 @@ impl Node {
 
     /// Containers that run on exclusive CPUs of another that runs there: owner, other, CPU.
     fn overlaps(&self) -> BTreeSet<(CgroupPath, CgroupPath, usize)> {
-        let leaves = || self.kernel.groups().filter(|group| self.is_leaf(group));
         let mut overlaps = BTreeSet::new();
         for pod in self.pods.iter().filter(|pod| !pod.claim.is_empty()) {
             let main = pod.leaf("main");
@@ -189,7 +188,8 @@ impl Node {
                 continue;
             }
             let own = self.kernel.effective(&main) & pod.claim;
-            for other in leaves().filter(|other| **other != main) {
+            let leaves = self.kernel.groups().filter(|group| self.is_leaf(group));
+            for other in leaves.filter(|other| **other != main) {
                 for cpu in &(self.kernel.effective(other) & own) {
                     overlaps.insert((main.clone(), other.clone(), cpu));
                 }
@@ -279,7 +279,11 @@ impl Node {
         let groups: Vec<CgroupPath> = self.kernel.groups().cloned().collect();
         match op {
             Op::Pod { class, shared, exclusive } => {
-                let class = (class < 2).then(|| path(&format!("{}/class{class}", self.root)));
+                let class = if class < 2 {
+                    Some(path(&format!("{}/class{class}", self.root)))
+                } else {
+                    None
+                };
                 self.names += 1;
                 let above = class.as_ref().map_or(self.root, CgroupPath::as_str);
                 let group = path(&format!("{above}/pod{}", self.names));

@@ -9,14 +9,23 @@ mod daemon;
 #[path = "support/fake_sysfs.rs"]
 mod fake_sysfs;
 
-use daemon::{Daemon, create, in_group, local, set_in_group, updates};
+use daemon::{Daemon, create, group, in_group, local, set_in_group, updates, write_group};
 use nri_cpu_manager::cpuset::CpuSet;
 use nri_cpu_manager::edge::{Message, Session};
 use nri_cpu_manager::ledger::model::ContainerId;
-use nri_cpu_manager::ledger::{Admission, CgroupPath, CpuRequest, Event, MilliCpu, Qos, Wanted};
+use nri_cpu_manager::ledger::{
+    Admission, CgroupPath, Container, CpuRequest, Event, MilliCpu, Pod, Qos, Wanted,
+};
 use std::fs;
 use std::sync::Mutex;
 use std::time::Duration;
+
+/// Creates and starts a container.
+async fn start(daemon: &Daemon, (pod, container): (Pod, Container)) {
+    let create = Admission::Create { pod: pod.clone(), container: container.clone() };
+    daemon.event(create).await.unwrap();
+    daemon.event(Event::Started { pod, container }).await.unwrap();
+}
 
 /// Observed with CRI-O: after its restart it lists the CPUs of a container's creation.
 #[tokio::test]
@@ -96,7 +105,6 @@ async fn a_list_from_before_a_resize_does_not_undo_it() {
 async fn unreported_ends_are_detected_by_cgroups() {
     local(async {
         let daemon = Daemon::start();
-        let group = |name: &str| daemon.paths.cgroup_root.join("kubepods").join(name).join("c");
         daemon.create("shared", Qos::Burstable, 100).await.unwrap();
         for name in ["pod", "container", "unseen"] {
             let Admission::Create { pod, mut container } = create(name, Qos::Guaranteed, 4000)
@@ -106,13 +114,15 @@ async fn unreported_ends_are_detected_by_cgroups() {
             container.cgroup = CgroupPath::new(&format!("/kubepods/{name}/c"));
             daemon.event(Admission::Create { pod, container }).await.unwrap();
             if name != "unseen" {
-                fs::create_dir_all(group(name)).unwrap();
-                fs::write(group(name).join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
+                fs::create_dir_all(group(&daemon, name)).unwrap();
+                fs::write(group(&daemon, name).join("cgroup.events"), "populated 1\nfrozen 0\n")
+                    .unwrap();
             }
         }
         tokio::time::sleep(Duration::from_secs(300)).await;
-        fs::remove_dir_all(group("pod").parent().unwrap()).unwrap();
-        fs::write(group("container").join("cgroup.events"), "populated 0\nfrozen 0\n").unwrap();
+        fs::remove_dir_all(group(&daemon, "pod").parent().unwrap()).unwrap();
+        fs::write(group(&daemon, "container").join("cgroup.events"), "populated 0\nfrozen 0\n")
+            .unwrap();
         tokio::time::sleep(Duration::from_secs(110)).await;
         assert_eq!(daemon.on_disk().len(), 3);
         tokio::time::sleep(Duration::from_secs(40)).await;
@@ -178,10 +188,7 @@ async fn every_drift_that_a_check_finds_is_repaired() {
     local(async {
         let daemon = Daemon::start();
         for (name, set) in [("a", "5"), ("b", "5"), ("right", "0-15")] {
-            let (pod, container) = in_group(&daemon, name, (Qos::Burstable, 500), set);
-            let created = Admission::Create { pod: pod.clone(), container: container.clone() };
-            daemon.event(created).await.unwrap();
-            daemon.event(Event::Started { pod, container }).await.unwrap();
+            start(&daemon, in_group(&daemon, name, (Qos::Burstable, 500), set)).await;
         }
         tokio::time::sleep(Duration::from_secs(15)).await;
         assert_eq!(["a", "b", "right"].map(|name| set_in_group(&daemon, name)), ["0-15"; 3]);
@@ -226,15 +233,9 @@ async fn a_second_drift_before_the_next_answer_is_logged_too() {
     local(async {
         let daemon = Daemon::start();
         assert_eq!(warnings("ns/twice/c"), [""; 0]);
-        let (pod, container) = in_group(&daemon, "twice", (Qos::Burstable, 500), "0-15");
-        let created = Admission::Create { pod: pod.clone(), container: container.clone() };
-        daemon.event(created).await.unwrap();
-        daemon.event(Event::Started { pod, container }).await.unwrap();
+        start(&daemon, in_group(&daemon, "twice", (Qos::Burstable, 500), "0-15")).await;
         for times in 1..=3 {
-            let group = daemon.paths.cgroup_root.join("kubepods/twice/c");
-            for file in ["cpuset.cpus", "cpuset.cpus.effective"] {
-                fs::write(group.join(file), "5").unwrap();
-            }
+            write_group(&daemon, "twice", "5");
             tokio::time::sleep(Duration::from_secs(15)).await;
             assert_eq!(set_in_group(&daemon, "twice"), "0-15");
             assert_eq!(warnings("ns/twice/c").len(), times);
@@ -279,9 +280,10 @@ async fn an_update_that_the_runtime_lost_is_written_to_the_cgroup() {
         let daemon = Daemon::start();
         let web = in_group(&daemon, "web", (Qos::Burstable, 500), "0-15");
         let db = in_group(&daemon, "db", (Qos::Guaranteed, 4000), "2-5");
-        let created = |(pod, container)| Admission::Create { pod, container };
-        daemon.event(created(web.clone())).await.unwrap();
-        let answer = daemon.event(created(db.clone())).await.unwrap();
+        let (pod, container) = web.clone();
+        daemon.event(Admission::Create { pod, container }).await.unwrap();
+        let (pod, container) = db.clone();
+        let answer = daemon.event(Admission::Create { pod, container }).await.unwrap();
         assert_eq!(updates(&answer), ["id-web 0-1,6-15"], "lost by the runtime");
         assert_eq!(set_in_group(&daemon, "web"), "0-15");
         for (pod, container) in [web, db] {
@@ -301,10 +303,8 @@ async fn hotplug_updates_of_shared_containers_are_written_at_once() {
         let daemon = Daemon::start();
         let web = in_group(&daemon, "web", (Qos::Burstable, 500), "0-1,6-15");
         let db = in_group(&daemon, "db", (Qos::Guaranteed, 4000), "2-5");
-        for (pod, container) in [web, db] {
-            let created = Admission::Create { pod: pod.clone(), container: container.clone() };
-            daemon.event(created).await.unwrap();
-            daemon.event(Event::Started { pod, container }).await.unwrap();
+        for container in [web, db] {
+            start(&daemon, container).await;
         }
         for (online, shared) in [("0-14", "0-1,6-14"), ("0-15", "0-1,6-15")] {
             fs::write(daemon.paths.sysfs_root.join("devices/system/cpu/online"), online).unwrap();
@@ -331,10 +331,8 @@ async fn cpus_of_an_ended_pod_are_shared_at_once() {
         side.1.name = "side".to_owned();
         side.1.cpu = CpuRequest { request: Some(MilliCpu(500)), limit: Some(MilliCpu(500)) };
         let sandbox = db.1.sandbox.clone();
-        for (pod, container) in [web, db, side] {
-            let created = Admission::Create { pod: pod.clone(), container: container.clone() };
-            daemon.event(created).await.unwrap();
-            daemon.event(Event::Started { pod, container }).await.unwrap();
+        for container in [web, db, side] {
+            start(&daemon, container).await;
         }
         daemon.event(Event::Stop(ContainerId("id-db".to_owned()))).await.unwrap();
         assert_eq!(set_in_group(&daemon, "web"), "0-1,6-15");
@@ -351,33 +349,21 @@ async fn cpus_of_an_ended_pod_are_shared_at_once() {
 async fn late_updates_are_left_to_the_runtime_and_hide_no_drift() {
     local(async {
         let daemon = Daemon::start();
-        let start = async |name: &str, asks, set| {
-            let (pod, container) = in_group(&daemon, name, asks, set);
-            let created = Admission::Create { pod: pod.clone(), container: container.clone() };
-            let answer = daemon.event(created).await.unwrap();
-            daemon.event(Event::Started { pod, container }).await.unwrap();
-            answer
-        };
-        start("by-hand", (Qos::Guaranteed, 4000), "2-5").await;
+        start(&daemon, in_group(&daemon, "by-hand", (Qos::Guaranteed, 4000), "2-5")).await;
         let names: Vec<String> = (0..20).map(|i| format!("w{i:02}")).collect();
         for name in &names {
-            start(name, (Qos::Burstable, 100), "0-1,6-15").await;
+            start(&daemon, in_group(&daemon, name, (Qos::Burstable, 100), "0-1,6-15")).await;
         }
         let (pod, container) = in_group(&daemon, "db", (Qos::Guaranteed, 4000), "6-9");
         let answer = daemon.event(Admission::Create { pod, container }).await.unwrap();
         assert_eq!(answer.updates.len(), 20);
-        let write = |name: &str, set: &str| {
-            let group = daemon.paths.cgroup_root.join("kubepods").join(name).join("c");
-            fs::write(group.join("cpuset.cpus"), set).unwrap();
-            fs::write(group.join("cpuset.cpus.effective"), set).unwrap();
-        };
-        write("by-hand", "0-15");
+        write_group(&daemon, "by-hand", "0-15");
         for (i, name) in names[..19].iter().enumerate() {
             tokio::time::sleep(Duration::from_millis(900)).await;
             let before = if i == 0 { "0-1,6-15" } else { "0-1,10-15" };
             assert_eq!(set_in_group(&daemon, &names[i.saturating_sub(1)]), before);
             assert_eq!(set_in_group(&daemon, name), "0-1,6-15", "{name} is left to the runtime");
-            write(name, "0-1,10-15");
+            write_group(&daemon, name, "0-1,10-15");
             if i == 16 {
                 assert_eq!(set_in_group(&daemon, "by-hand"), "2-5", "after 15 seconds");
             }

@@ -154,7 +154,11 @@ impl Node {
                     namespace: "ns".to_owned(),
                     name: format!("pod-{serial}"),
                     qos: if qos > 1 { Qos::Guaranteed } else { Qos::Burstable },
-                    budget: (qos != 4).then(|| MilliCpu(u64::from(cpus[0] + cpus[1]) * 500)),
+                    budget: if qos == 4 {
+                        None
+                    } else {
+                        Some(MilliCpu(u64::from(cpus[0] + cpus[1]) * 500))
+                    },
                     annotations: wishes::annotations(wishes),
                     cgroup: groups::of_pod(serial, qos > 1),
                 };

@@ -39,19 +39,18 @@ impl Node {
             namespace: "default".to_owned(),
             name: format!("pod-{}", self.pods),
             qos,
-            budget: (total > 0).then_some(MilliCpu(total)),
+            budget: positive(total),
             annotations: Vec::new(),
             cgroup: None,
         };
         self.ledger.handle(Event::RunPod(pod.clone())).unwrap();
         let mut answers = Vec::new();
         for (number, &(request, limit)) in containers.iter().enumerate() {
-            let amount = |milli: u64| (milli > 0).then_some(MilliCpu(milli));
             let container = Container::new(
                 ContainerId(format!("{}-{number}", self.pods)),
                 pod.sandbox.clone(),
                 format!("c{number}"),
-                CpuRequest { request: amount(request), limit: amount(limit) },
+                CpuRequest { request: positive(request), limit: positive(limit) },
             );
             let pod = pod.clone();
             let answer = self.ledger.handle(Admission::Create { pod, container });
@@ -70,6 +69,10 @@ impl Node {
         let containers: Vec<(u64, u64)> = cpus.iter().map(|n| (n * 1000, n * 1000)).collect();
         self.pod(Qos::Guaranteed, &containers)
     }
+}
+
+fn positive(milli: u64) -> Option<MilliCpu> {
+    if milli > 0 { Some(MilliCpu(milli)) } else { None }
 }
 
 fn manager(policy: TopologyPolicy, scope: Scope) -> TopologyManager {

@@ -75,6 +75,10 @@ fn count(save: bool) -> Result<bool, Box<dyn Error>> {
 /// The compiler and its host: another one makes another program, with other counts.
 fn compiler() -> Result<String, Box<dyn Error>> {
     let about = String::from_utf8(Command::new("rustc").arg("-vV").output()?.stdout)?;
-    let field = |name: &str| about.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("?");
-    Ok(format!("rustc {} {}", field("release: "), field("host: ")))
+    Ok(format!("rustc {} {}", field(&about, "release: ")?, field(&about, "host: ")?))
+}
+
+fn field<'a>(about: &'a str, name: &str) -> Result<&'a str, String> {
+    let value = about.lines().find_map(|line| line.strip_prefix(name));
+    value.ok_or_else(|| format!("rustc -vV prints no {name:?}"))
 }

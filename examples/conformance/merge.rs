@@ -59,8 +59,11 @@ impl Vector {
         for provider in &self.providers {
             match provider {
                 Some(hints) if !hints.is_empty() => {
-                    let list = |list: &Vec<VectorHint>| list.iter().map(VectorHint::hint).collect();
-                    resources.extend(hints.values().map(|hints| hints.as_ref().map(list)));
+                    for list in hints.values() {
+                        let hints = list.as_ref();
+                        resources
+                            .push(hints.map(|list| list.iter().map(VectorHint::hint).collect()));
+                    }
                 }
                 _ => resources.push(None),
             }

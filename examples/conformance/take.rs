@@ -76,11 +76,15 @@ pub(super) fn is_as_balanced(
     ours: &CpuSet,
     theirs: &CpuSet,
 ) -> bool {
-    let judge = |cpus: &CpuSet| {
-        let parts = |of: CpuSet| topology.nodes().iter().map(move |node| (node.cpus & of).len());
-        let nodes = parts(*cpus).filter(|part| *part > 0).count();
-        let squares: usize = parts(*available - *cpus).map(|free| free * free).sum();
-        (cpus.len(), nodes, squares, cpus.is_subset(available))
-    };
-    judge(ours) == judge(theirs)
+    balance(topology, available, ours) == balance(topology, available, theirs)
+}
+
+/// The number of CPUs and of their nodes, a measure of the imbalance of the free CPUs, and whether the
+/// CPUs were available.
+fn balance(topology: &Topology, available: &CpuSet, cpus: &CpuSet) -> (usize, usize, usize, bool) {
+    let free = *available - *cpus;
+    let nodes = topology.nodes();
+    let used = nodes.iter().filter(|node| !(node.cpus & *cpus).is_empty()).count();
+    let squares = nodes.iter().map(|node| (node.cpus & free).len().pow(2)).sum();
+    (cpus.len(), used, squares, cpus.is_subset(available))
 }

@@ -39,8 +39,10 @@ pub(crate) fn time_admission(topology: &Topology, line: &str) -> Result<Timing, 
     if !adjustments.any(|adjustment| adjustment.is_exclusive()) {
         return Err("the last pod gets no exclusive CPUs".into());
     }
-    let make = || (node.ledger.clone(), events.clone());
-    Ok(time_each(make, |(ledger, events)| admit(ledger, std::mem::take(events))))
+    Ok(time_each(
+        || (node.ledger.clone(), events.clone()),
+        |(ledger, events)| admit(ledger, std::mem::take(events)),
+    ))
 }
 
 /// The calls of the runtime for a pod until all its containers are created.

@@ -104,30 +104,33 @@ fn takes(all: &mut Vec<Value>, machine: &Machine) -> Result<(), DescriptionError
 /// Hints of two resources for every combination of nodes: the first prefers single nodes, the second
 /// pairs.
 fn merges(nodes: usize) -> impl Iterator<Item = Value> {
-    let list = move |preferred: u32| {
-        let hint = |mask: u32| {
-            let set: Vec<usize> = (0..nodes).filter(|node| mask >> node & 1 == 1).collect();
-            json!({ "mask": set, "preferred": mask.count_ones() == preferred })
-        };
-        (1..1u32 << nodes).map(hint).collect::<Vec<Value>>()
-    };
     let policies = ["best-effort", "restricted", "single-numa-node"].into_iter();
     policies.map(move |policy| {
         json!({
             "op": "merge", "nodes": (0..nodes).collect::<Vec<usize>>(), "policy": policy, "tm_options": {},
-            "providers": [{ "cpu": list(1) }, { "memory": list(2) }],
+            "providers": [{ "cpu": hints(nodes, 1) }, { "memory": hints(nodes, 2) }],
         })
     })
 }
 
+/// A hint for every combination of nodes; those of this many nodes are preferred.
+fn hints(nodes: usize, preferred: u32) -> Vec<Value> {
+    let mut hints = Vec::new();
+    for mask in 1..1u32 << nodes {
+        let set: Vec<usize> = (0..nodes).filter(|node| mask >> node & 1 == 1).collect();
+        hints.push(json!({ "mask": set, "preferred": mask.count_ones() == preferred }));
+    }
+    hints
+}
+
 /// One more pod with 8 exclusive CPUs, on a node with half of its CPUs taken.
 fn admissions(all: &mut Vec<Value>, topology: &Topology) {
-    let pod = |number: usize| {
-        json!({ "pod": {
+    let mut steps = Vec::new();
+    for number in 0..=topology.cpus().len() / 16 {
+        steps.push(json!({ "pod": {
             "name": format!("p{number}"), "qos": "guaranteed", "containers": [{ "name": "c", "cpu": "8" }],
-        }})
-    };
-    let steps: Vec<Value> = (0..=topology.cpus().len() / 16).map(pod).collect();
+        }}));
+    }
     for (policy, scope) in POLICIES {
         all.push(json!({
             "op": "admit", "topo": rows(topology), "reserved": first_core(topology).to_string(), "num_reserved": "2",

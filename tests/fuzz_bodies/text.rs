@@ -5,7 +5,7 @@ use nri_cpu_manager::checkpoint;
 use nri_cpu_manager::config::{Config, NodeIdentity};
 use nri_cpu_manager::cpuset::{CpuSet, MAX_CPUS};
 use nri_cpu_manager::kubelet::{StateFile, StateFileError};
-use nri_cpu_manager::ledger::{Claim, Event, Ledger, Mechanism, Named, Stance};
+use nri_cpu_manager::ledger::{Claim, Event, KubeletClaim, Ledger, Mechanism, Named, Stance};
 use nri_cpu_manager::view::report::{ConfigStatus, OwnSettings};
 use std::str;
 
@@ -28,11 +28,12 @@ pub fn masks(bytes: &[u8]) {
     match CpuSet::from_mask(text) {
         Ok(set) => {
             assert!(set.iter().all(|cpu| cpu < MAX_CPUS));
-            let group = |group: usize| {
+            let mut groups = Vec::new();
+            for group in (0..MAX_CPUS / 32).rev() {
                 let bits = (0..32).filter(|bit| set.contains(group * 32 + bit));
-                format!("{:08x}", bits.fold(0_u32, |word, bit| word | 1 << bit))
-            };
-            let groups: Vec<String> = (0..MAX_CPUS / 32).rev().map(group).collect();
+                let word = bits.fold(0_u32, |word, bit| word | 1 << bit);
+                groups.push(format!("{word:08x}"));
+            }
             assert_eq!(CpuSet::from_mask(&groups.join(",")), Ok(set), "{text:?}");
         }
         Err(error) => assert!(!error.to_string().is_empty()),
@@ -98,14 +99,15 @@ pub fn kubelet(bytes: &[u8]) {
     }
 }
 
+/// The claims that name their container. A claim by id is in no new state file.
+fn named(state: &StateFile) -> impl Iterator<Item = &KubeletClaim> {
+    state.claims.iter().filter(|claim| matches!(claim.of, Named::Container(..)))
+}
+
 fn take_over(state: &StateFile) {
     let again = StateFile::parse(state.to_json().as_bytes()).expect("a valid file");
-    let named = |state: &StateFile| {
-        let claims = state.claims.iter();
-        claims.filter(|claim| matches!(claim.of, Named::Container(..))).cloned().collect::<Vec<_>>()
-    };
     assert_eq!((&again.policy, again.shared), (&state.policy, state.shared));
-    assert_eq!(named(&again), named(state));
+    assert!(named(&again).eq(named(state)), "{again:?}");
     let mut ledger = node::ledger(Vec::new());
     let claims = state.claims.clone();
     ledger.handle(Event::Kubelet { stance: Stance::Assign, claims }).expect("never refused");

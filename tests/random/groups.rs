@@ -29,14 +29,15 @@ impl Node {
 
     /// Removes cgroups of ended containers, and carries out the ledger's layout write by write.
     pub(super) fn follow_groups(&mut self) {
-        let alive = |group: &CgroupPath| {
-            self.instances.values().any(|instance| {
-                !instance.stopped && instance.container.cgroup.as_ref() == Some(group)
-            })
-        };
-        let ended = |group: &&CgroupPath| group.as_str().contains("/c") && !alive(group);
-        let ended: Vec<CgroupPath> = self.kernel.groups().filter(ended).cloned().collect();
-        ended.iter().for_each(|group| self.kernel.remove(group));
+        let alive = self.instances.values().filter(|instance| !instance.stopped);
+        let alive: Vec<CgroupPath> =
+            alive.filter_map(|instance| instance.container.cgroup.clone()).collect();
+        let groups: Vec<CgroupPath> = self.kernel.groups().cloned().collect();
+        for group in groups {
+            if group.as_str().contains("/c") && !alive.contains(&group) {
+                self.kernel.remove(&group);
+            }
+        }
         self.kernel.set_online(self.topology.online());
         let assigns = self.ledger.stance() == Stance::Assign;
         if self.mechanism != Mechanism::Groups || !assigns || self.ledger.bound().is_empty() {

@@ -48,8 +48,10 @@ pub(super) fn opts_out(pod: &Pod) -> bool {
 impl Node {
     /// No container runs on a sibling that stays idle for a running one.
     pub(super) fn check_idle(&self) {
-        let runs = |id: &str| self.instances.get(id).is_some_and(|instance| !instance.stopped);
-        for claim in self.ledger.claims().filter(|claim| claim.isolated && runs(&claim.id.0)) {
+        for claim in self.ledger.claims().filter(|claim| claim.isolated) {
+            if self.instances.get(&claim.id.0).is_none_or(|instance| instance.stopped) {
+                continue;
+            }
             let cores = self.topology.cores().iter().map(|core| core.cpus);
             let whole: CpuSet = cores.filter(|core| !core.is_disjoint(&claim.cpus)).collect();
             let idle = whole - claim.cpus - self.settings.placement.reserved;

@@ -12,6 +12,7 @@ use nri_cpu_manager::edge::{Message, Refusal, Session};
 use nri_cpu_manager::ledger::{Admission, Call, CgroupPath, Claim, Container, Decision, Pod, Qos};
 use nri_cpu_manager::topology::synthetic::Machine;
 use std::fs;
+use std::path::PathBuf;
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) const CONFIG: &str = "cpuManagerPolicy: static\nreservedSystemCPUs: \"0-1\"\n";
@@ -130,16 +131,25 @@ pub(crate) fn in_group(
 ) -> (Pod, Container) {
     let Admission::Create { pod, mut container } = create(name, qos, milli) else { unreachable!() };
     container.cgroup = CgroupPath::new(&format!("/kubepods/{name}/c"));
-    let group = daemon.paths.cgroup_root.join("kubepods").join(name).join("c");
+    let group = group(daemon, name);
     fs::create_dir_all(&group).unwrap();
-    for (file, text) in [("cpuset.cpus", set), ("cpuset.cpus.effective", set), ("cgroup.procs", "")]
-    {
-        fs::write(group.join(file), text).unwrap();
-    }
+    fs::write(group.join("cgroup.procs"), "").unwrap();
+    write_group(daemon, name, set);
     (pod, container)
 }
 
+/// The cgroup of container `c` of this pod.
+pub(crate) fn group(daemon: &Daemon, pod: &str) -> PathBuf {
+    daemon.paths.cgroup_root.join("kubepods").join(pod).join("c")
+}
+
+/// Writes CPUs into a cgroup, as the runtime or another program does.
+pub(crate) fn write_group(daemon: &Daemon, pod: &str, set: &str) {
+    for file in ["cpuset.cpus", "cpuset.cpus.effective"] {
+        fs::write(group(daemon, pod).join(file), set).unwrap();
+    }
+}
+
 pub(crate) fn set_in_group(daemon: &Daemon, name: &str) -> String {
-    let file = daemon.paths.cgroup_root.join("kubepods").join(name).join("c/cpuset.cpus");
-    fs::read_to_string(file).unwrap().trim().to_owned()
+    fs::read_to_string(group(daemon, name).join("cpuset.cpus")).unwrap().trim().to_owned()
 }

@@ -96,22 +96,19 @@ fn a_shared_pool_of_matching_size_takes_no_exclusive_cpus() {
     let young = guaranteed("young", 4000);
     let listed = [(&old, "c", "old", 14_000), (&young, "c", "young", 4000)];
     let set = [("old".to_owned(), cpus("2-15")), ("young".to_owned(), cpus("4-7"))];
-    let check = |mut node: Node, event| {
-        node.event(event).unwrap();
+    // Either the checkpoint or the partition shows whose CPUs they are.
+    for (remembered, partitioned) in [(vec![claim(&young, "young", "4-7")], false), (vec![], true)]
+    {
+        let mut node = Node::with(settings(), remembered);
+        node.set.extend(set.clone());
+        let Event::Synchronize { pods, mut containers } = node.running(&listed) else {
+            unreachable!()
+        };
+        containers[1].partitioned = partitioned;
+        node.event(Event::Synchronize { pods, containers }).unwrap();
         node.check("young", "4-7");
         assert_eq!(node.ledger.exclusive(), cpus("4-7"));
-    };
-    // The checkpoint shows whose they are.
-    let mut node = Node::with(settings(), vec![claim(&young, "young", "4-7")]);
-    node.set.extend(set.clone());
-    let event = node.running(&listed);
-    check(node, event);
-    // The partition does too.
-    let mut node = Node::new();
-    node.set.extend(set);
-    let Event::Synchronize { pods, mut containers } = node.running(&listed) else { unreachable!() };
-    containers[1].partitioned = true;
-    check(node, Event::Synchronize { pods, containers });
+    }
 }
 
 #[test]

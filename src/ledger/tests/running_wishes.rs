@@ -28,9 +28,8 @@ fn a_resize_that_would_end_requested_exclusivity_is_refused() {
 
 #[test]
 fn a_resize_to_requested_exclusivity_beyond_the_pods_budget_is_refused() {
-    let exclusive = |budget| wishing(pod("a", Qos::Burstable, budget), &[("cpus", "exclusive")]);
     let mut node = node();
-    let a = exclusive(3000);
+    let a = wishing(pod("a", Qos::Burstable, 3000), &[("cpus", "exclusive")]);
     assert_eq!(node.create(&a, "one", "1", 2000).unwrap(), "2-3");
     // The second container was created without a request for whole CPUs.
     let second = Container { cpus: Some(cpus("0-15")), ..container(&a, "c", "a", 500) };

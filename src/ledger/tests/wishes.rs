@@ -9,6 +9,10 @@ pub(super) fn machine() -> Topology {
     Machine { caches: 2, cores: 8, threads: 2, ..Machine::default() }.topology().unwrap()
 }
 
+fn wishes(pairs: &[(&str, &str)]) -> impl Iterator<Item = Wish> {
+    pairs.iter().map(|(key, value)| Wish::parse(key, value).unwrap())
+}
+
 /// All of these wishes are allowed in namespace `default`, which has these defaults; namespace
 /// `batch` has policy `none`.
 pub(super) fn allowing(defaults: &[(&str, &str)]) -> Settings {
@@ -20,11 +24,10 @@ pub(super) fn allowing(defaults: &[(&str, &str)]) -> Settings {
         ("smt", "full-cores"),
         ("numa", "single"),
     ];
-    let wish = |(key, value): &(&str, &str)| Wish::parse(key, value).unwrap();
     let bounds = Bounds {
         policy: None,
-        allow: all.iter().map(wish).collect(),
-        defaults: defaults.iter().map(wish).collect(),
+        allow: wishes(&all).collect(),
+        defaults: wishes(defaults).collect(),
     };
     let none = Bounds { policy: Some(Policy::None), ..Bounds::default() };
     let entries = vec![(vec!["default".to_owned()], bounds), (vec!["batch".to_owned()], none)];
@@ -45,8 +48,9 @@ pub(super) fn node() -> Node {
 }
 
 pub(super) fn wishing(pod: Pod, wishes: &[(&str, &str)]) -> Pod {
-    let name = |key: &str| format!("{key}.cpu-manager.nri.io/pod");
-    let annotations = wishes.iter().map(|(key, value)| (name(key), (*value).to_owned()));
+    let annotations = wishes
+        .iter()
+        .map(|(key, value)| (format!("{key}.cpu-manager.nri.io/pod"), (*value).to_owned()));
     Pod { annotations: annotations.collect(), ..pod }
 }
 
@@ -219,9 +223,10 @@ fn a_burstable_pod_can_have_exclusive_cpus() {
 #[test]
 fn a_namespace_default_refuses_no_container() {
     let mut node = node_with(allowing(&[("cpus", "exclusive")]), Vec::new());
-    let burstable = |name| pod(name, Qos::Burstable, 2000);
-    assert_eq!(node.create(&burstable("a"), "c", "a", 2000).unwrap(), "2-3");
-    assert_eq!(node.create(&burstable("b"), "c", "b", 500).unwrap(), "0-1,4-15");
+    for (name, milli, expect) in [("a", 2000, "2-3"), ("b", 500, "0-1,4-15")] {
+        let pod = pod(name, Qos::Burstable, 2000);
+        assert_eq!(node.create(&pod, "c", name, milli).unwrap(), expect);
+    }
 }
 
 #[test]
